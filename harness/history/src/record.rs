@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Leak, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{
+    Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict,
+};
 
 use crate::column::Figure;
 use crate::roster::MOST_TESTS;
@@ -61,6 +63,8 @@ pub struct TestRecord {
     pub duration_s: f64,
     /// Its figures; none where it was not judged.
     pub figures: BTreeMap<Metric, Figure>,
+    /// What it is allowed, where that is more than nothing: beyond it a figure fails.
+    pub limits: BTreeMap<Metric, f64>,
 }
 
 /// A leak of a test.
@@ -283,6 +287,7 @@ fn of_suite(suite: &SuiteReport) -> TestRecord {
         reason: String::new(),
         duration_s: suite.screened_s,
         figures: figures(&suite.metrics),
+        limits: limits(&suite.metrics),
     }
 }
 
@@ -296,10 +301,13 @@ fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
         reason: cut(&test.reason),
         duration_s: test.duration_s,
         figures: BTreeMap::new(),
+        limits: BTreeMap::new(),
     };
+    if !record.is_judged() {
+        return record;
+    }
     let metrics = if test.clean { &suite.clean_metrics } else { &test.metrics };
-    let figures = if record.is_judged() { figures(metrics) } else { BTreeMap::new() };
-    TestRecord { figures, ..record }
+    TestRecord { figures: figures(metrics), limits: limits(metrics), ..record }
 }
 
 fn figures(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, Figure> {
@@ -309,6 +317,14 @@ fn figures(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, Figure> 
     };
     let finite = metrics.iter().filter(|(_, value)| value.value.is_finite());
     finite.map(|(metric, value)| (*metric, figure(value))).collect()
+}
+
+fn limits(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, f64> {
+    let limit = |value: &MetricValue| {
+        let threshold = value.threshold.as_ref().filter(|threshold| threshold.level == Level::Fail)?;
+        Some(threshold.limit).filter(|limit| limit.is_finite() && *limit > 0.0)
+    };
+    metrics.iter().filter_map(|(metric, value)| Some((*metric, limit(value)?))).collect()
 }
 
 /// A leak without what may be endless.

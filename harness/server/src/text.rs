@@ -363,6 +363,7 @@ mod tests {
             value,
             low: value,
             high: value,
+            allowed: None,
             verdict,
         };
         let view = TestView {

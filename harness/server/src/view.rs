@@ -278,6 +278,8 @@ pub struct Point {
     pub low: Option<f64>,
     /// Upper bound, where there is an interval.
     pub high: Option<f64>,
+    /// What was allowed; `None`: nothing, or anything.
+    pub allowed: Option<f64>,
     /// Verdict of the test; `None`: it did not run.
     pub verdict: Option<Verdict>,
 }

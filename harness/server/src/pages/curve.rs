@@ -1,4 +1,5 @@
-//! A curve over commits, as SVG: steps between values, gaps where nothing was judged, a mark where something happened.
+//! A curve over commits, as SVG: steps between values, gaps where nothing was judged, a mark where something happened,
+//! a broken line for what is allowed.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,17 @@ const BOTTOM: f64 = 40.0;
 /// More are drawn as the line alone.
 const MOST_DOTS: usize = 200;
 
+/// Limits that are so many times the largest value are not drawn: the curve would be a flat line.
+const FAR_ABOVE: f64 = 4.0;
+
 /// The curve; without any value: an empty frame that says so.
 pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> String {
     let values = || points.iter().filter_map(|point| point.value).filter(|value| value.is_finite());
     let (least, most) =
         values().fold((0.0_f64, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
-    let span = if most > least { most - least } else { 1.0 };
+    let drawn = |point: &Point| point.allowed.filter(|allowed| *allowed <= most * FAR_ABOVE);
+    let top = points.iter().filter_map(drawn).fold(most, f64::max);
+    let span = if top > least { top - least } else { 1.0 };
     let steps = points.len().saturating_sub(1).max(1) as f64;
     let x = |index: usize| LEFT + (WIDTH - LEFT - RIGHT) * index as f64 / steps;
     let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value - least) / span);
@@ -64,18 +70,13 @@ pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> Stri
             HEIGHT - BOTTOM
         );
     }
-    for line in lines(points) {
-        let mut path = String::new();
-        let mut last = None;
-        for (index, value) in line {
-            // A value holds until the next one: a slope between two commits would be invented.
-            if let Some(last) = last {
-                path += &format!("{:.1},{last:.1} ", x(index));
-            }
-            path += &format!("{:.1},{:.1} ", x(index), y(value));
-            last = Some(y(value));
-        }
-        svg += &format!("<polyline points=\"{}\" stroke=\"var(--value)\" fill=\"none\"/>", path.trim_end());
+    for line in lines(points, drawn) {
+        let path = steps_of(line, x, y);
+        svg += &format!("<polyline points=\"{path}\" stroke=\"var(--allowed)\" fill=\"none\"/>");
+    }
+    for line in lines(points, |point| point.value.filter(|value| value.is_finite())) {
+        let path = steps_of(line, x, y);
+        svg += &format!("<polyline points=\"{path}\" stroke=\"var(--value)\" fill=\"none\"/>");
     }
     if points.len() <= MOST_DOTS {
         for (index, point) in points.iter().enumerate() {
@@ -117,11 +118,26 @@ pub(super) fn marks(points: &[Point], events: &[EventRow]) -> BTreeMap<usize, St
     marks
 }
 
-/// Stretches of judged runs.
-fn lines(points: &[Point]) -> Vec<Vec<(usize, f64)>> {
+/// A value holds until the next one: a slope between two commits would be invented.
+fn steps_of(line: Vec<(usize, f64)>, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
+    let mut path = String::new();
+    let mut last = None;
+    for (index, value) in line {
+        if let Some(last) = last {
+            path += &format!("{:.1},{last:.1} ", x(index));
+        }
+        path += &format!("{:.1},{:.1} ", x(index), y(value));
+        last = Some(y(value));
+    }
+    path.truncate(path.trim_end().len());
+    path
+}
+
+/// Stretches of runs that have such a value.
+fn lines(points: &[Point], of: impl Fn(&Point) -> Option<f64>) -> Vec<Vec<(usize, f64)>> {
     let mut lines = vec![Vec::new()];
     for (index, point) in points.iter().enumerate() {
-        match (point.value.filter(|value| value.is_finite()), lines.last_mut()) {
+        match (of(point), lines.last_mut()) {
             (Some(value), Some(line)) => line.push((index, value)),
             _ => lines.push(Vec::new()),
         }
@@ -143,6 +159,7 @@ mod tests {
             value,
             low: value,
             high: value,
+            allowed: None,
             verdict: None,
         }
     }
@@ -162,6 +179,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_allowed_is_drawn_where_it_is_near() {
+        let allowed = |allowed| {
+            let points = [1, 2, 3].map(|run| Point { allowed: Some(allowed), ..point(run, Some(48.0)) });
+            svg(Metric::NativeLiveBytes, &points, &[])
+        };
+        let near = allowed(96.0);
+        let line = near.split("<polyline ").find(|line| line.contains("--allowed")).unwrap();
+        assert!(line.contains("\"150.0,20.0 "), "at the top, twice as high as the value: {near}");
+        assert!(!allowed(1e6).contains("--allowed"), "the curve would be flat");
+    }
+
+    #[test]
     fn events_mark_the_run_that_showed_them_and_no_other() {
         let points = [point(3, Some(0.0)), point(5, Some(48.0)), point(9, None)];
         let events = [event(5, "new"), event(5, "shift_up"), event(9, "gone"), event(4, "fixed")];
@@ -169,6 +198,7 @@ mod tests {
         let expected = [(1, "new: a < b; shift_up: a < b"), (2, "gone: a < b")];
         assert_eq!(found, expected.map(|(at, words)| (at, words.to_owned())).into());
         let drawn = svg(Metric::NativeLiveBytes, &points, &events);
+        assert!(!drawn.contains("--allowed"), "nothing is allowed");
         assert_eq!(drawn.matches("<title>").count(), 2);
         assert!(drawn.contains("<title>new: a &lt; b; shift_up: a &lt; b</title>"), "{drawn}");
     }

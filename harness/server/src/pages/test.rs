@@ -30,6 +30,10 @@ pub fn test(view: &TestView) -> String {
         if !curve::marks(&view.points, &view.events).is_empty() {
             html.markup(" · ▼ something happened, as told below");
         }
+        let is_limited = view.points.iter().any(|point| point.allowed.is_some());
+        if is_limited {
+            html.markup(" · ┄ allowed, where it is near");
+        }
         if view.rounded {
             html.markup(" · values are kept in steps of 2 %");
         }
@@ -49,9 +53,11 @@ pub fn test(view: &TestView) -> String {
             ("value", true),
             ("low", true),
             ("high", true),
+            ("allowed", true),
             ("verdict", false),
         ];
-        words::table(html, "Values, the newest first", &columns);
+        let shown = columns.into_iter().filter(|(name, _)| is_limited || *name != "allowed");
+        words::table(html, "Values, the newest first", &shown.collect::<Vec<_>>());
         for point in view.points.iter().rev() {
             html.markup("<tr><th scope=row class=code>");
             let address = link::path(&selection.project, &["runs", &point.run.to_string()]);
@@ -65,6 +71,10 @@ pub fn test(view: &TestView) -> String {
             html.markup("<td class=n>").text(point.value.and_then(open).as_deref().unwrap_or("not judged"));
             for bound in [point.low, point.high] {
                 html.markup("<td class=n>").text(bound.and_then(open).as_deref().unwrap_or("–"));
+            }
+            if is_limited {
+                let allowed = point.allowed.map(|allowed| format_value(*metric, allowed));
+                html.markup("<td class=n>").text(allowed.as_deref().unwrap_or("–"));
             }
             html.markup("<td>");
             match point.verdict {

@@ -95,6 +95,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         value,
         low: value,
         high: Some(f64::INFINITY),
+        allowed: Some(64.0),
         verdict,
     };
     let points = vec![

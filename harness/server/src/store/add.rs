@@ -22,6 +22,11 @@ const ROWS: usize = 100;
 /// The column of how long tests took, beside those of metrics.
 pub(super) const DURATION: &str = "duration";
 
+/// The column of what tests are allowed of a metric; there is none where all are allowed nothing, or anything.
+pub(super) fn limits_of(metric: Metric) -> String {
+    format!("limit of {metric}")
+}
+
 impl Store {
     /// Adds a run, once.
     ///
@@ -220,6 +225,13 @@ impl Adding<'_> {
             if figures.iter().any(Option::is_some) {
                 let packed = column::encode(&figures, column::is_rounded(metric));
                 columns.push((metric.name().to_owned(), packed));
+            }
+            let limit = |test: &TestRecord| {
+                test.limits.get(&metric).map(|limit| Figure { value: *limit, interval: None })
+            };
+            let limits: Vec<_> = tests.iter().map(limit).collect();
+            if limits.iter().any(Option::is_some) {
+                columns.push((limits_of(metric), column::encode(&limits, false)));
             }
         }
         let durations: Vec<_> =

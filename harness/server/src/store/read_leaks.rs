@@ -96,25 +96,24 @@ impl Store {
     pub(super) async fn leaks_of_line(&self, shown: &Shown) -> Result<Vec<LeakRow>, StoreError> {
         let line = (shown.project, shown.branch, shown.environment);
         let mut tests = self.last_tests(line).await?;
-        let rows = sqlx::query(sql::LEAKS_OF_LINE)
-            .bind(line.0)
-            .bind(line.1)
-            .bind(line.2)
+        let rows = self.of_line(sql::LEAKS_OF_LINE, shown).await?;
+        worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
+    }
+
+    /// The leaks that a test had in the last run that saw them.
+    pub(super) async fn leaks_of_test(
+        &self,
+        shown: &Shown,
+        (test, name): (i64, &str),
+    ) -> Result<Vec<LeakRow>, StoreError> {
+        let rows = sqlx::query(sql::LEAKS_OF_TEST)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(test)
             .fetch_all(&self.pool)
             .await?;
-        let mut leaks = Vec::with_capacity(rows.len());
-        for row in rows {
-            let mut leak = leak_row(&row, &leak_of(&row, 1)?)?;
-            leak.tests = tests.remove(&row.try_get(0)?).unwrap_or_default();
-            leaks.push(leak);
-        }
-        leaks.sort_by(|a, b| {
-            (a.waived, a.state)
-                .cmp(&(b.waived, b.state))
-                .then(b.bytes.total_cmp(&a.bytes))
-                .then(a.id.cmp(&b.id))
-        });
-        Ok(leaks)
+        worst_first(&rows, |_| vec![name.to_owned()])
     }
 
     /// Tests that had a leak in the last run that saw it, by leak.
@@ -208,6 +207,21 @@ fn leak_row(row: &AnyRow, KnownLeak { id, leak }: &KnownLeak) -> Result<LeakRow,
         count: row.try_get(15)?,
         tests: Vec::new(),
     })
+}
+
+fn worst_first(
+    rows: &[AnyRow],
+    mut tests: impl FnMut(i64) -> Vec<String>,
+) -> Result<Vec<LeakRow>, StoreError> {
+    let mut leaks = Vec::with_capacity(rows.len());
+    for row in rows {
+        let leak = leak_row(row, &leak_of(row, 1)?)?;
+        leaks.push(LeakRow { tests: tests(row.try_get(0)?), ..leak });
+    }
+    leaks.sort_by(|a, b| {
+        (a.waived, a.state).cmp(&(b.waived, b.state)).then(b.bytes.total_cmp(&a.bytes)).then(a.id.cmp(&b.id))
+    });
+    Ok(leaks)
 }
 
 pub(super) const fn shown_state(stage: Stage) -> State {

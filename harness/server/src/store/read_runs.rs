@@ -8,6 +8,7 @@ use memgate_model::{Metric, Outcome, Verdict, format_value};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use super::add::limits_of;
 use super::read::{Shown, event, leak_of, members, run_row, stage, word};
 use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
@@ -122,8 +123,7 @@ impl Store {
         let metric = metric.or(leading).unwrap_or(Metric::NativeLiveBytes);
         let points = self.points(&shown, test, metric, &runs, &mut rosters).await?;
         let full = format!("{suite}::{name}");
-        let leaks: Vec<_> =
-            self.leaks_of_line(&shown).await?.into_iter().filter(|leak| leak.tests.contains(&full)).collect();
+        let leaks = self.leaks_of_test(&shown, (test, &full)).await?;
         let ids: BTreeSet<&String> = leaks.iter().map(|leak| &leak.id).collect();
         let rows = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
@@ -320,16 +320,19 @@ impl Store {
         runs: &[AnyRow],
         rosters: &mut Rosters,
     ) -> Result<Vec<Point>, StoreError> {
-        let mut data = BTreeMap::<i64, Vec<u8>>::new();
+        let mut data = BTreeMap::<(i64, bool), Vec<u8>>::new();
+        let limits = limits_of(metric);
         let rows = sqlx::query(sql::CURVE_COLUMNS)
             .bind(shown.project)
             .bind(shown.branch)
             .bind(shown.environment)
             .bind(metric.name())
+            .bind(limits.clone())
             .fetch_all(&self.pool)
             .await?;
         for row in rows {
-            data.insert(row.try_get(0)?, row.try_get(1)?);
+            let is_limit = row.try_get::<String, _>(1)? == limits;
+            data.insert((row.try_get(0)?, is_limit), row.try_get(2)?);
         }
         let mut points = Vec::with_capacity(runs.len());
         for row in runs.iter().rev() {
@@ -338,10 +341,13 @@ impl Store {
             let slot = roster.get(&test).copied();
             let odd: Option<String> = row.try_get(19)?;
             let verdict = odd.map_or(Ok(Verdict::Pass), |odd| word(&odd))?;
-            let figure = match (slot, data.get(&run.run)) {
-                (Some(slot), Some(data)) => figures(data, roster.len())?.get(slot).copied().flatten(),
-                _ => None,
+            let of_test = |is_limit| match (slot, data.get(&(run.run, is_limit))) {
+                (Some(slot), Some(data)) => {
+                    Ok::<_, StoreError>(figures(data, roster.len())?.get(slot).copied().flatten())
+                }
+                _ => Ok(None),
             };
+            let (figure, allowed) = (of_test(false)?, of_test(true)?);
             points.push(Point {
                 run: run.run,
                 sha: run.sha,
@@ -350,6 +356,7 @@ impl Store {
                 value: figure.map(|figure| figure.value),
                 low: figure.and_then(|figure| figure.interval).map(|(low, _)| low),
                 high: figure.and_then(|figure| figure.interval).map(|(_, high)| high),
+                allowed: allowed.map(|allowed| allowed.value),
                 verdict: slot.map(|_| verdict),
             });
         }

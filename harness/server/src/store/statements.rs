@@ -162,10 +162,10 @@ pub(super) const ADD_COLUMN: &str =
 pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
 pub(super) const COLUMNS_OF_TWO: &str =
     "SELECT run_id, metric, data FROM run_column WHERE project_id = $1 AND run_id IN ($2, $3)";
-pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
+pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM run_column c \
      JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id AND r.expires = c.expires \
-     WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4 \
-     ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000";
+     WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric IN ($4, $5) \
+     ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 2000";
 
 pub(super) const NEWEST_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM run_column c WHERE c.project_id = $1 \
      AND c.run_id IN (SELECT r.run_id FROM run r WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 \
@@ -245,6 +245,13 @@ macro_rules! leak_lines {
     };
 }
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
+/// Those that a test had in the last run that saw them.
+pub(super) const LEAKS_OF_TEST: &str = leak_lines!(
+    "",
+    "",
+    " AND l.branch_id = $2 AND l.environment_id = $3 AND EXISTS (SELECT 1 FROM sighting s WHERE s.project_id = $1 \
+     AND s.leak_id = l.leak_id AND s.run_id = l.last_run AND s.test_id = $4 AND s.how <> 3)"
+);
 /// With the names of the lines.
 pub(super) const LINES_OF_LEAK: &str = leak_lines!(
     ", b.name, e.label",
