@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::changes::Changes;
 use crate::culprit;
 use crate::mail::Surroundings;
-use crate::summary::{headline, in_short, qualified, statistics};
+use crate::summary::{in_short, qualified, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
@@ -48,16 +48,16 @@ pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Ch
     if tests.len() > TESTS {
         lines.push((format!("{} more", tests.len() - TESTS), String::new()));
     }
-    let summary = short(&headline(report));
-    let url = Some(around.url.as_str()).filter(|url| url.starts_with("https://"));
+    let summary = short(&around.summary(report));
+    let link = around.link();
     match to {
-        Chat::Slack => slack(&title, &summary, &lines, url),
-        Chat::Teams => teams(&title, &summary, &lines, url),
-        Chat::Lark => lark(&title, &summary, &lines, url),
+        Chat::Slack => slack(&title, &summary, &lines, link),
+        Chat::Teams => teams(&title, &summary, &lines, link),
+        Chat::Lark => lark(&title, &summary, &lines, link),
     }
 }
 
-fn slack(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+fn slack(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&str, &str)>) -> Value {
     let escape =
         |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('`', "'");
     let section = |text: String| json!({"type": "section", "text": {"type": "mrkdwn", "text": text}});
@@ -71,15 +71,14 @@ fn slack(title: &str, summary: &str, lines: &[(String, String)], url: Option<&st
         let text = if text.is_empty() { String::new() } else { format!("\n`{}`", escape(text)) };
         section(format!("`{}`{text}", escape(name)))
     }));
-    if let Some(url) = url {
-        let button =
-            json!({"type": "button", "text": {"type": "plain_text", "text": "Open the job"}, "url": url});
+    if let Some((words, url)) = link {
+        let button = json!({"type": "button", "text": {"type": "plain_text", "text": words}, "url": url});
         blocks.push(json!({"type": "actions", "elements": [button]}));
     }
     json!({"text": escape(title), "blocks": blocks})
 }
 
-fn teams(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+fn teams(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&str, &str)>) -> Value {
     // A text block would read Markdown; runs are plain.
     let rich = |runs: Vec<Value>| json!({"type": "RichTextBlock", "inlines": runs});
     let run = |text: &str, bold: bool| json!({"type": "TextRun", "text": text, "weight": if bold { "Bolder" } else { "Default" }});
@@ -91,18 +90,18 @@ fn teams(title: &str, summary: &str, lines: &[(String, String)], url: Option<&st
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard", "version": "1.4", "body": body,
     });
-    if let Some(url) = url {
-        card["actions"] = json!([{"type": "Action.OpenUrl", "title": "Open the job", "url": url}]);
+    if let Some((words, url)) = link {
+        card["actions"] = json!([{"type": "Action.OpenUrl", "title": words, "url": url}]);
     }
     json!({"type": "message", "attachments": [{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}]})
 }
 
-fn lark(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+fn lark(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&str, &str)>) -> Value {
     let plain = |text: &str| json!({"tag": "div", "text": {"tag": "plain_text", "content": text}});
     let mut elements = vec![plain(summary)];
     elements.extend(lines.iter().map(|(name, text)| plain(&format!("{name}\n{text}"))));
-    if let Some(url) = url {
-        let button = json!({"tag": "button", "text": {"tag": "plain_text", "content": "Open the job"}, "url": url, "type": "default"});
+    if let Some((words, url)) = link {
+        let button = json!({"tag": "button", "text": {"tag": "plain_text", "content": words}, "url": url, "type": "default"});
         elements.push(json!({"tag": "action", "actions": [button]}));
     }
     json!({"msg_type": "interactive", "card": {"header": {"title": {"tag": "plain_text", "content": title}}, "elements": elements}})

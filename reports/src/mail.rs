@@ -36,6 +36,21 @@ pub struct Surroundings {
     pub commit: String,
     /// Page of the CI job, empty: there is none.
     pub url: String,
+    /// Page of the run on a history server, which tells of the changes alone; empty: the run itself tells all.
+    pub page: String,
+}
+
+impl Surroundings {
+    /// The run in one line.
+    pub(crate) fn summary(&self, report: &RunReport) -> String {
+        if self.page.is_empty() { headline(report) } else { "what this run changed".to_owned() }
+    }
+
+    /// Where a button leads, with what it says.
+    pub(crate) fn link(&self) -> Option<(&'static str, &str)> {
+        let links = [("Open the run", self.page.as_str()), ("Open the job", self.url.as_str())];
+        links.into_iter().find(|(_, url)| url.starts_with("https://"))
+    }
 }
 
 /// A mail without its envelope.
@@ -114,7 +129,12 @@ fn one_line(text: &str) -> String {
 
 fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String)> {
     let mut facts = vec![("project", report.project.clone())];
-    for (name, value) in [("branch", &around.branch), ("revision", &around.commit), ("job", &around.url)] {
+    for (name, value) in [
+        ("branch", &around.branch),
+        ("revision", &around.commit),
+        ("job", &around.url),
+        ("run", &around.page),
+    ] {
         if !value.is_empty() {
             facts.push((name, value.clone()));
         }
@@ -140,7 +160,7 @@ fn plain(
     tests: &[(&SuiteReport, &TestReport)],
     style: &BlockStyle,
 ) -> String {
-    let mut text = format!("{}\n{}\n\n", visible(words), visible(&headline(report)));
+    let mut text = format!("{}\n{}\n\n", visible(words), visible(&around.summary(report)));
     for (suite, test) in tests.iter().take(TESTS) {
         text += &test_block(test, &visible(&qualified(suite, test)), None, style);
         text.push('\n');
@@ -181,7 +201,7 @@ fn page(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>{0}</title></head>\n<body style=\"font-family:sans-serif;font-size:15px;line-height:1.4\">\n<h1 style=\"font-size:20px\">{0}</h1>\n<p>{1}</p>\n",
         escape(words),
-        escape(&headline(report)),
+        escape(&around.summary(report)),
     );
     for (suite, test) in tests.iter().take(TESTS) {
         let (word, colour) = match test.verdict {

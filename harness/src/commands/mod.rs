@@ -14,6 +14,7 @@ mod history;
 mod init;
 mod mail;
 mod malloc_debug;
+mod notify;
 mod packages;
 mod report;
 mod run;

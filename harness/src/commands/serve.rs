@@ -6,7 +6,9 @@ use memgate_server::http;
 use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
+use super::notify::Notices;
 use super::{tokens, upkeep};
 use crate::cli::{ColorChoice, ServeArgs, ServeCommand};
 use crate::exit::{self, ExpectedError};
@@ -29,6 +31,9 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
         hint: "`--listen 127.0.0.1:0` takes any free port".to_owned(),
     })?;
     let at = listener.local_addr().map_err(ExpectedError::file("listen on", "the address".as_ref()))?;
+    let pages =
+        request.public_host.first().map_or_else(|| format!("http://{at}"), |host| format!("https://{host}"));
+    let notices = request.notify.as_deref().map(|file| Notices::read(file, pages, console)).transpose()?;
     let stop = stop_signal()?;
     console.line(&format!("http://{at} shows the history in {}; Ctrl-C ends", without_password(&address)));
     if !at.ip().is_loopback() {
@@ -36,11 +41,23 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     }
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));
-    let options = http::Options { public_hosts: request.public_host.clone(), log: Arc::clone(&log) };
+    let added = Arc::new(Notify::new());
+    let options = http::Options {
+        public_hosts: request.public_host.clone(),
+        added: Arc::clone(&added),
+        log: Arc::clone(&log),
+    };
+    let telling = async {
+        match notices {
+            Some(notices) => notices.tell(store.clone(), added, Arc::clone(&log)).await,
+            None => std::future::pending().await,
+        }
+    };
     let failed = |why| ExpectedError::machinery(format!("failed to serve: {why}"), "");
     tokio::select! {
         served = http::serve(listener, store.clone(), options, stop) => served.map_err(failed)?,
-        never = upkeep::every_day(store, log) => match never {},
+        never = upkeep::every_day(store.clone(), Arc::clone(&log)) => match never {},
+        never = telling => match never {},
     }
     Ok(exit::PASS)
 }

@@ -70,6 +70,7 @@ fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
         branch: commit(|commit| &commit.branch),
         commit: commit(|commit| &commit.sha),
         url: jobs.find(|url| !url.is_empty()).cloned().unwrap_or_default(),
+        page: String::new(),
     }
 }
 

@@ -11,6 +11,7 @@ mod certificates;
 pub mod context;
 pub mod files;
 pub mod mail;
+pub(crate) mod notices;
 pub mod owners;
 pub(crate) mod secret;
 mod smtp;

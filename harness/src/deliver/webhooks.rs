@@ -26,8 +26,8 @@ const LONGEST_PAUSE_S: u64 = 10;
 /// What is read of an answer.
 const MOST_OF_AN_ANSWER: u64 = 16 << 10;
 
-/// Renders and posts. Whatever goes wrong is a warning.
-pub(super) fn post(report: &RunReport, webhook: &Webhook, context: &RunContext, console: &Console) {
+/// Renders and posts. Whatever goes wrong is a warning; was it posted?
+pub(super) fn post(report: &RunReport, webhook: &Webhook, context: &RunContext, console: &Console) -> bool {
     let to = match webhook.chat {
         Chat::Slack => chat::Chat::Slack,
         Chat::Teams => chat::Chat::Teams,
@@ -43,10 +43,11 @@ pub(super) fn post(report: &RunReport, webhook: &Webhook, context: &RunContext, 
             .and_then(|()| send(&url, &message, webhook.ca.as_deref()))
             .map_err(|why| without(&why, &[url.trim()]))
     });
-    match posted {
+    match &posted {
         Ok(()) => console.line(&format!("told {name}")),
         Err(why) => console.warning(&format!("{name} was not told (${{{}}}): {why}", webhook.url)),
     }
+    posted.is_ok()
 }
 
 fn send(url: &str, message: &Value, ca: Option<&Path>) -> Result<(), String> {

@@ -86,6 +86,7 @@ mod malloc_debug;
 mod malloc_debug_lists;
 mod malloc_debug_symbols;
 mod mapping;
+mod notify;
 mod report_formats;
 mod report_mail;
 mod report_origin;

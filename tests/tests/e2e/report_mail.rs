@@ -13,17 +13,17 @@ use serde_json::Value;
 
 use crate::leaks_session;
 
-const PASSWORD: &str = "hunter2 ä";
+pub(super) const PASSWORD: &str = "hunter2 ä";
 
 /// A server of one of the kinds of `tests/peers/smtp.py`, ended with its stdin.
-struct Server {
+pub(super) struct Server {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
     folder: PathBuf,
 }
 
 impl Server {
-    fn start(mode: &str, folder: &Path) -> Option<Self> {
+    pub(super) fn start(mode: &str, folder: &Path) -> Option<Self> {
         let python = peer("venv/bin/python")?;
         fs::create_dir_all(folder).unwrap();
         let mut child = Command::new(python)
@@ -42,7 +42,7 @@ impl Server {
         Some(Self { child, port, folder: folder.to_owned() })
     }
 
-    fn mails(&self) -> Vec<(Value, Value)> {
+    pub(super) fn mails(&self) -> Vec<(Value, Value)> {
         let python = peer("venv/bin/python").unwrap();
         let mut mails = Vec::new();
         for number in 1.. {

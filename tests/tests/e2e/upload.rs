@@ -20,7 +20,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    fn start(command: &mut Command) -> Self {
+    pub(super) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr, said: String::new() }
@@ -28,7 +28,7 @@ impl Heard {
 
     /// Waits for a line with this text.
     #[track_caller]
-    fn hears(&mut self, text: &str) -> String {
+    pub(super) fn hears(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it never said `{text}`:\n{}", self.said);
@@ -83,7 +83,7 @@ pub(super) fn token(project: &Project, name: &str, branches: &[&str]) -> String 
     token
 }
 
-fn configure(project: &Project, name: &str, address: &str, mode: &str) {
+pub(super) fn configure(project: &Project, name: &str, address: &str, mode: &str) {
     project.write(
         "memgate.yaml",
         format!(
@@ -94,7 +94,7 @@ fn configure(project: &Project, name: &str, address: &str, mode: &str) {
 }
 
 /// A project with a repository, a test that leaks or not, and its server's folder.
-fn project(name: &str, leaks: bool) -> Project {
+pub(super) fn project(name: &str, leaks: bool) -> Project {
     let project = Project::new(name);
     git(&project, &["init", "-q"]);
     build(&project, leaks);
@@ -106,7 +106,7 @@ pub(super) fn with_token(project: &Project, token: &str, arguments: &[&str]) -> 
     project.finish(project.command(arguments).env("UPLOAD_TOKEN", token))
 }
 
-const RUN: [&str; 3] = ["run", "--", "./engine_tests"];
+pub(super) const RUN: [&str; 3] = ["run", "--", "./engine_tests"];
 const LATEST: [&str; 2] = ["upload", ".memgate/latest"];
 
 fn server_says(project: &Project, arguments: &[&str]) -> serde_json::Value {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use self::counters::Counters;
 use crate::store::Store;
@@ -31,6 +31,8 @@ const FINISHING: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Names, besides those of this machine for itself, under which browsers reach it.
     pub public_hosts: Vec<String>,
+    /// Is told of each run that changed a leak.
+    pub added: Arc<Notify>,
     /// Takes a line for each request that failed.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }

@@ -29,6 +29,7 @@ fn served(test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<Stri
             let log = Arc::clone(&lines);
             let options = Options {
                 public_hosts: vec!["memgate.example.com".into()],
+                added: Arc::default(),
                 log: Arc::new(move |line| log.lock().unwrap().push(line.to_owned())),
             };
             let serving = tokio::spawn(serve(listener, store.clone(), options, async {

@@ -17,6 +17,11 @@ impl Ids {
         Self { high: now_us / 1000, low: i64::try_from(random >> (64 - LOW_BITS)).unwrap_or_default() }
     }
 
+    /// Smaller than every number that is given from then on.
+    pub(super) const fn least(now_us: i64) -> i64 {
+        (now_us / 1000) << LOW_BITS & i64::MAX
+    }
+
     pub(super) const fn next(&mut self) -> i64 {
         self.low += 1;
         if self.low >> LOW_BITS != 0 {

@@ -16,6 +16,7 @@ mod ids;
 mod keys;
 mod line;
 mod lives;
+mod notices;
 mod open;
 mod places;
 mod read;
@@ -32,6 +33,7 @@ pub(crate) mod tests;
 mod tokens;
 mod transaction;
 
+pub use notices::{Change, LEASE_US, Notice};
 pub use open::without_password;
 pub use read_base::Wanted;
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Store {
     }
 
     /// The same of one leak, by branch and environment.
-    async fn tests_of_leak(
+    pub(super) async fn tests_of_leak(
         &self,
         project: i64,
         leak: i64,

@@ -264,6 +264,44 @@ async fn shows_everything(store: &Store) {
     assert!(store.test("tiles", &choice, "engine", "No.such", None).await.unwrap().is_none());
 }
 
+/// What changes on lines is told once by each channel; what was claimed and not told comes again.
+async fn changes_are_told_once(store: Store) {
+    let steps = story();
+    for index in 0..8 {
+        add_step(&store, &steps, index).await;
+    }
+    let now = jiff::Timestamp::now().as_microsecond();
+    let ids = |notices: &[Notice]| {
+        let changes = notices.iter().flat_map(|notice| &notice.changes);
+        changes.map(|change| (change.leak.id.clone(), change.state)).collect::<Vec<_>>()
+    };
+    let claimed = store.claim_notices("mail", now).await.unwrap();
+    assert!(ids(&claimed).contains(&("n1-a".to_owned(), State::New)), "{claimed:?}");
+    let first = claimed.iter().find(|notice| notice.changes[0].leak.id == "n1-a").unwrap();
+    assert_eq!((first.project.as_str(), first.run.branch.as_str()), ("tiles", "main"));
+    assert_eq!(first.changes[0].tests, ["engine::Map.scroll"]);
+    assert!(store.claim_notices("mail", now).await.unwrap().is_empty(), "they are claimed");
+    assert_eq!(store.claim_notices("slack", now).await.unwrap().len(), claimed.len(), "another channel");
+    let later = now + LEASE_US + 1;
+    let again = store.claim_notices("mail", later).await.unwrap();
+    assert_eq!(ids(&again), ids(&claimed), "nobody was told");
+    for notice in &again {
+        store.told(notice, later).await.unwrap();
+    }
+    assert!(store.claim_notices("mail", later + LEASE_US + 1).await.unwrap().is_empty(), "everybody was");
+    for index in 8..steps.len() {
+        add_step(&store, &steps, index).await;
+    }
+    let rest = store.claim_notices("mail", later).await.unwrap();
+    assert!(ids(&rest).iter().any(|(_, state)| *state == State::Fixed), "{rest:?}");
+    assert!(!ids(&rest).iter().any(|(id, state)| id == "n1-review" || *state == State::Known), "{rest:?}");
+    assert!(
+        store.claim_notices("old", now + 2 * 24 * 3600 * 1_000_000).await.unwrap().is_empty(),
+        "old news"
+    );
+    store.close().await;
+}
+
 async fn the_same_run_counts_once(store: Store) {
     let steps = story();
     let run = |store: Store| async move { add_step(&store, &story(), 7).await };
@@ -348,6 +386,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
         |round: usize| format!("sqlite:{}", folder.path().join(format!("a b/{round}.db")).display());
     block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
     block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
+    block_on(async { changes_are_told_once(Store::open(&address(13)).await.unwrap()).await });
     block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
     block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
@@ -395,6 +434,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
     block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
     block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
+    block_on(async { changes_are_told_once(postgres.database("told").await).await });
     block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
     block_on(async { a_base_is_what_the_line_knew_there(postgres.database("base").await).await });
 }
@@ -825,6 +865,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     for index in 0..steps.len() {
         add_step(&store, &steps, index).await;
     }
+    assert!(!store.claim_notices("mail", jiff::Timestamp::now().as_microsecond()).await.unwrap().is_empty());
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     let file = folder.join("backup.db");
     let rows = store.backup(&file).await.unwrap();
@@ -834,7 +875,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
         there += sqlx::Row::get::<i64, _>(&count.fetch_one(&store.pool).await.unwrap(), 0);
     }
     assert_eq!(u64::try_from(there).unwrap(), rows);
-    assert_eq!(schema::tables().len(), 15, "with their columns: {:?}", schema::tables());
+    assert_eq!(schema::tables().len(), 16, "with their columns: {:?}", schema::tables());
     let again = store.backup(&file).await.unwrap_err().to_string();
     assert!(again.contains("something is there already"), "{again}");
     let copy = open(1).await;

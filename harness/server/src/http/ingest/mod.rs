@@ -140,6 +140,9 @@ async fn upload(
             if !added.already {
                 ingest.counters.added();
             }
+            if !added.events.is_empty() {
+                ingest.options.added.notify_one();
+            }
             let answer = Answer {
                 run: added.run,
                 page: format!("{}/runs/{}", pages::address(&project), added.run),

@@ -104,7 +104,7 @@ fn served_from(
             let log = Arc::new(Mutex::new(Vec::new()));
             let lines = Arc::clone(&log);
             let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
-            let options = Options { public_hosts: Vec::new(), log: log_line };
+            let options = Options { public_hosts: Vec::new(), added: Arc::default(), log: log_line };
             let router = router(store.clone(), options, limits, is_local, Arc::default());
             let serving = tokio::spawn(async move {
                 let stopped = async { drop(stopped.await) };

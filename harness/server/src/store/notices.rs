@@ -1,0 +1,140 @@
+//! What people are still to be told: changes of leaks on lines, each once for each channel.
+//!
+//! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one server of
+//! several gets → [`Notice`]s, one for each run → the caller sends them → [`Store::told`]. A claim that ends in nothing
+//! (the server was killed, the mail server was away) is free again after [`LEASE_US`].
+
+use std::collections::BTreeMap;
+
+use memgate_history::life::State as Stage;
+use memgate_model::Leak;
+use sqlx::Row as _;
+
+use super::ids::Ids;
+use super::read::{leak_of, run_row, stage};
+use super::read_leaks::shown_state;
+use super::{Store, StoreError, statements as sql};
+use crate::view::{RunRow, State};
+
+/// Nobody wants to be told of what is older: a history that was copied here would be told as a whole.
+const NEWS_US: i64 = 24 * 3600 * 1_000_000;
+/// How long a claim holds.
+pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
+
+/// What a run changed, and nobody was told of yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notice {
+    /// The project.
+    pub project: String,
+    /// The run that showed it.
+    pub run: RunRow,
+    /// The leaks it changed.
+    pub changes: Vec<Change>,
+    keys: Vec<Key>,
+}
+
+/// A leak whose state has changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// Its state now: new, regressed, fixed or gone.
+    pub state: State,
+    /// The leak.
+    pub leak: Leak,
+    /// The tests that had it last, as `suite::Test.name`.
+    pub tests: Vec<String>,
+}
+
+/// Project, channel, branch, leak, state, commit.
+type Key = (i64, String, i64, i64, i64, String);
+
+impl Store {
+    /// Claims for a channel what nobody was told of; `now_us` is the time now.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn claim_notices(&self, channel: &str, now_us: i64) -> Result<Vec<Notice>, StoreError> {
+        let mut notices = Vec::new();
+        for name in self.projects().await? {
+            if let Some(project) = self.project(&name).await? {
+                notices.extend(self.claim_of((project, &name), channel, now_us).await?);
+            }
+        }
+        Ok(notices)
+    }
+
+    async fn claim_of(
+        &self,
+        (project, name): (i64, &str),
+        channel: &str,
+        now_us: i64,
+    ) -> Result<Vec<Notice>, StoreError> {
+        let rows = sqlx::query(sql::DUE_NOTICES)
+            .bind(project)
+            .bind(channel.to_owned())
+            .bind(Ids::least(now_us - NEWS_US))
+            .bind(now_us - LEASE_US)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut runs = BTreeMap::<i64, (Vec<Change>, Vec<Key>)>::new();
+        for row in rows {
+            let (branch, leak, state): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let key = (project, channel.to_owned(), branch, leak, state, row.try_get::<String, _>(3)?);
+            let state = stage(state)?;
+            // That a leak is known is no news.
+            if state == Stage::Known || !self.claim(&key, now_us).await? {
+                continue;
+            }
+            let (changes, keys) = runs.entry(row.try_get(4)?).or_default();
+            let tests = self.tests_of_leak(project, leak).await?.into_iter();
+            let mut tests: Vec<String> =
+                tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
+            tests.sort();
+            tests.dedup();
+            changes.push(Change { state: shown_state(state), leak: leak_of(&row, 5)?.leak, tests });
+            keys.push(key);
+        }
+        let mut notices = Vec::with_capacity(runs.len());
+        for (run, (changes, keys)) in runs {
+            let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_one(&self.pool).await?;
+            notices.push(Notice { project: name.to_owned(), run: run_row(&row)?, changes, keys });
+        }
+        Ok(notices)
+    }
+
+    /// Is it ours? Of two servers that ask, one gets it.
+    async fn claim(&self, key: &Key, now_us: i64) -> Result<bool, StoreError> {
+        let (project, channel, branch, leak, state, commit) = key.clone();
+        let claimed = sqlx::query(sql::CLAIM_NOTICE)
+            .bind(project)
+            .bind(channel)
+            .bind(branch)
+            .bind(leak)
+            .bind(state)
+            .bind(commit)
+            .bind(now_us)
+            .bind(now_us - LEASE_US)
+            .execute(&self.pool)
+            .await?;
+        Ok(claimed.rows_affected() == 1)
+    }
+
+    /// A notice has been sent: nobody is told of it again.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn told(&self, notice: &Notice, now_us: i64) -> Result<(), StoreError> {
+        for (project, channel, branch, leak, state, commit) in notice.keys.iter().cloned() {
+            sqlx::query(sql::TOLD_NOTICE)
+                .bind(project)
+                .bind(channel)
+                .bind(branch)
+                .bind(leak)
+                .bind(state)
+                .bind(commit)
+                .bind(now_us)
+                .execute(&self.pool)
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! `memgate serve --notify`: people are told what runs change on lines.
+//!
+//! Data flow: a run is added (here, or by another server of the same database) → what nobody was told of is claimed,
+//! channel by channel → sent → marked as told. What could not be sent is tried again when its claim has ended.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memgate_server::pages;
+use memgate_server::store::{Store, StoreError};
+use tokio::sync::Notify;
+
+use super::settings;
+use crate::cli::ColorChoice;
+use crate::deliver::notices::Channel;
+use crate::exit::ExpectedError;
+use crate::history;
+use crate::output::Console;
+
+/// Another server, or `memgate run` itself, may have added runs that nobody here was told of.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// How people are told.
+#[derive(Clone)]
+pub(super) struct Notices {
+    channels: Vec<Channel>,
+    /// `https://memgate.example.com`
+    pages: String,
+}
+
+impl Notices {
+    /// Those of `reports.mail` and `reports.webhooks` of a configuration file.
+    ///
+    /// # Errors
+    /// It cannot be read, or names nobody.
+    pub(super) fn read(file: &Path, pages: String, console: &Console) -> Result<Self, ExpectedError> {
+        let channels = Channel::all(settings::load(Some(file), console)?.config.reports);
+        if channels.is_empty() {
+            return Err(ExpectedError::usage(
+                format!("{} names nobody to tell", file.display()),
+                "it needs `reports.mail` or `reports.webhooks`, as in memgate.yaml",
+            ));
+        }
+        Ok(Self { channels, pages })
+    }
+
+    /// Tells people until the server ends.
+    pub(super) async fn tell(
+        self,
+        store: Store,
+        added: Arc<Notify>,
+        log: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Infallible {
+        loop {
+            for channel in &self.channels {
+                if let Err(why) = self.tell_by(channel, &store).await {
+                    log(&format!("people are told later what has changed: {}", history::failed(&why)));
+                }
+            }
+            // Whichever comes first; the other is no error.
+            let _either = tokio::time::timeout(LOOK, added.notified()).await;
+        }
+    }
+
+    async fn tell_by(&self, channel: &Channel, store: &Store) -> Result<(), StoreError> {
+        let now = || jiff::Timestamp::now().as_microsecond();
+        for notice in store.claim_notices(&channel.name(), now()).await? {
+            let page = format!("{}{}/runs/{}", self.pages, pages::address(&notice.project), notice.run.run);
+            let (channel, told) = (channel.clone(), notice.clone());
+            // A mail server may take its time; requests go on meanwhile.
+            let tell = move || channel.tell(&told, page, &Console::new(ColorChoice::Auto));
+            if tokio::task::spawn_blocking(tell).await.unwrap_or(false) {
+                store.told(&notice, now()).await?;
+            }
+        }
+        Ok(())
+    }
+}
