@@ -40,6 +40,22 @@ pub(crate) fn agent(limit: Duration, roots: RootCerts) -> ureq::Agent {
         .into()
 }
 
+/// What an address says, where that is short and comes soon.
+///
+/// # Errors
+/// It is not reached, says no, or too much.
+pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
+    const LIMIT: Duration = Duration::from_secs(10);
+    const MOST: u64 = 256 << 10;
+    check(url)?;
+    let mut answer =
+        agent(LIMIT, RootCerts::PlatformVerifier).get(url).call().map_err(|why| why.to_string())?;
+    match answer.status().as_u16() {
+        200 => answer.body_mut().with_config().limit(MOST).read_to_vec().map_err(|why| why.to_string()),
+        status => Err(format!("it answered {status}")),
+    }
+}
+
 /// The beginning of an answer, for a line of text.
 pub(crate) fn said(text: &str) -> String {
     let line: String = text

@@ -11,7 +11,10 @@ use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
 /// Variables of the caller that would change what is measured or said.
-const REMOVED: [&str; 25] = [
+const REMOVED: [&str; 28] = [
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_URL",
+    "MEMGATE_ID_TOKEN",
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "MEMGATE_AGENT_OPTIONS",

@@ -2,7 +2,7 @@
 
 use memgate_model::{LeakKind, format_bytes, format_value};
 
-use crate::store::TokenRow;
+use crate::store::{SignedRule, TokenRow};
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
 
 /// Digits of a commit that people read.
@@ -143,6 +143,23 @@ pub fn runs(view: &Runs) -> String {
         }
     }
     text
+}
+
+/// A rule for signed tokens, in one line.
+#[must_use]
+pub fn rule(rule: &SignedRule) -> String {
+    let may = match rule.branches.as_slice() {
+        [] => "adds reviews only".to_owned(),
+        branches => format!("may write the lines {}", branches.join(", ")),
+    };
+    format!(
+        "{} {} of {}, for {}: adds runs to {}, {may}",
+        rule.provider.name(),
+        rule.subject,
+        rule.issuer,
+        rule.audience,
+        rule.project
+    )
 }
 
 /// `memgate serve token list`, as it is at a moment.

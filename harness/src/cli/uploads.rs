@@ -14,6 +14,9 @@ pub enum ServeCommand {
     /// Make, list and revoke tokens: the right to upload runs
     #[command(subcommand, after_long_help = TOKEN_HELP)]
     Token(TokenCommand),
+    /// Accept the tokens that GitHub or GitLab sign for each job
+    #[command(subcommand, after_long_help = OIDC_HELP)]
+    Oidc(OidcCommand),
     /// Remove what has ended: figures after 12 months, reviews after 2
     #[command(after_long_help = RETENTION_HELP)]
     Retention {
@@ -72,9 +75,73 @@ Examples:
   memgate serve token list
   memgate serve token revoke 3kTq9ZbX";
 
+const OIDC_HELP: &str = "\
+No secret is kept in CI. The repository is named by its numeric id: a name may become somebody else's. A branch is followed as a line only if a \
+glob of `--branch` names it, and GitHub or GitLab say that the job builds that branch, and this commit of it.
+
+Examples:
+  memgate serve oidc add --project tiles --github 1296269 --audience https://memgate.example.com --branch main
+  memgate serve oidc add --project tiles --gitlab 20 --issuer https://gitlab.example.com --audience https://memgate.example.com --branch main
+  memgate serve oidc list";
+
+/// What is done with rules for signed tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum OidcCommand {
+    /// Let the jobs of a repository add runs to a project
+    #[command(group(clap::ArgGroup::new("whose").required(true).args(["github", "gitlab"])))]
+    Add {
+        /// Where the server has its history; it is made where there is none.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// The project, as memgate.yaml names it.
+        #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        project: String,
+        /// Numeric id of the repository on GitHub (`gh api repos/OWNER/NAME --jq .id`).
+        #[arg(long, value_name = "ID")]
+        github: Option<u64>,
+        /// Numeric id of the project on GitLab.
+        #[arg(long, value_name = "ID")]
+        gitlab: Option<u64>,
+        /// Who signs [default: the public GitHub or GitLab].
+        #[arg(long, value_name = "URL")]
+        issuer: Option<String>,
+        /// For whom tokens are made: the address of this server, as `history.server` names it.
+        #[arg(long, value_name = "URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        audience: String,
+        /// Branches whose leaks its jobs may follow, as globs [default: none].
+        #[arg(long, value_name = "GLOB", value_parser = glob)]
+        branch: Vec<String>,
+    },
+    /// List the rules
+    List {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Remove a rule
+    Remove {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Its id, as `list` shows it.
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+impl OidcCommand {
+    /// Where the server has its history.
+    #[must_use]
+    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+        let (Self::Add { store, .. } | Self::List { store } | Self::Remove { store, .. }) = self;
+        (&store.data, &store.database)
+    }
+}
+
 const UPLOAD_HELP: &str = "\
 Runs upload themselves if memgate.yaml has `history.server`. This command uploads sessions that could not, or that another machine recorded. \
-The server adds a session once, however often it is uploaded. The token is in the variable that `history.token` names, else in MEMGATE_TOKEN.
+The server adds a session once, however often it is uploaded. The token is in the variable that `history.token` names, else in MEMGATE_TOKEN, else \
+GitHub or GitLab sign one for the job (docs/server.md).
 
 Examples:
   memgate upload .memgate/latest

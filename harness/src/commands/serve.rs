@@ -13,11 +13,13 @@ use super::{tokens, upkeep};
 use crate::cli::{ColorChoice, ServeArgs, ServeCommand};
 use crate::exit::{self, ExpectedError};
 use crate::history;
+use crate::https;
 use crate::output::Console;
 
 pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedError> {
     match &request.command {
         None => history::block_on(listen(request, console))?,
+        Some(ServeCommand::Oidc(command)) => history::block_on(tokens::rules(command, console))?,
         Some(ServeCommand::Token(command)) => history::block_on(tokens::tokens(command, console))?,
         Some(command) => history::block_on(upkeep::upkeep(command, console))?,
     }
@@ -45,6 +47,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     let options = http::Options {
         public_hosts: request.public_host.clone(),
         added: Arc::clone(&added),
+        fetch: Arc::new(https::fetch),
         log: Arc::clone(&log),
     };
     let telling = async {

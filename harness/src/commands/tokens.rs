@@ -1,12 +1,13 @@
-//! `memgate serve token`: who may upload runs.
+//! `memgate serve token` and `serve oidc`: who may upload runs.
 
 use jiff::Timestamp;
-use memgate_server::store::Store;
+use memgate_server::store::{Provider, SignedRule, Store, StoreError};
 use memgate_server::text;
 
-use crate::cli::TokenCommand;
+use crate::cli::{OidcCommand, TokenCommand};
 use crate::exit::{self, ExpectedError};
 use crate::history;
+use crate::https;
 use crate::output::Console;
 
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
@@ -39,6 +40,57 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
             console.text(&text::tokens(&rows, now_us))
         }
         TokenCommand::Revoke { ids, .. } => revoke(&store, ids, console).await,
+    };
+    store.close().await;
+    done.map(|()| exit::PASS)
+}
+
+pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let (data, database) = command.store();
+    let address = history::address(data, database.as_deref());
+    let failed = |why: StoreError| history::failed(&why);
+    let store = match command {
+        OidcCommand::Add { .. } => Store::open(&address).await,
+        OidcCommand::List { .. } | OidcCommand::Remove { .. } => Store::open_existing(&address).await,
+    };
+    let store = store.map_err(failed)?;
+    let done = match command {
+        OidcCommand::Add { project, github, gitlab, issuer, audience, branch, .. } => {
+            let (provider, id) = match (github, gitlab) {
+                (Some(id), _) => (Provider::GitHub, id),
+                (None, id) => (Provider::GitLab, id.as_ref().unwrap_or(&0)),
+            };
+            let issuer = issuer.as_deref().unwrap_or(provider.issuer());
+            https::check(issuer)
+                .map_err(|why| ExpectedError::usage(format!("the issuer {issuer}: {why}"), ""))?;
+            let rule = SignedRule {
+                id: String::new(),
+                project: project.clone(),
+                provider,
+                issuer: issuer.to_owned(),
+                subject: id.to_string(),
+                audience: audience.clone(),
+                branches: branch.clone(),
+            };
+            let rule = store.add_rule(rule).await.map_err(failed)?;
+            console.line(&format!("rule {}: {}", rule.id, text::rule(&rule)));
+            Ok(())
+        }
+        OidcCommand::List { .. } => {
+            let rules = store.rules().await.map_err(failed)?;
+            let lines = rules.iter().map(|rule| format!("{}  {}\n", rule.id, text::rule(rule)));
+            console.text(&lines.collect::<String>())
+        }
+        OidcCommand::Remove { id, .. } => match store.remove_rule(id).await.map_err(failed)? {
+            true => {
+                console.line(&format!("rule {id} was removed"));
+                Ok(())
+            }
+            false => Err(ExpectedError::missing(
+                format!("no rule has the id {id}"),
+                "`memgate serve oidc list` shows them",
+            )),
+        },
     };
     store.close().await;
     done.map(|()| exit::PASS)

@@ -81,22 +81,25 @@ pub fn upload(
     let failed = |what: &str, hint: &str| {
         ExpectedError::machinery(format!("not uploaded to {}: {what}", to.server), hint)
     };
-    let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
-    let token = token.as_deref().map(str::trim);
+    let access = Access::of(to).map_err(|why| failed(&why, ""))?;
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let body = body(manifest, report)?;
     let url = format!("{}/api/v1/projects/{}/runs", to.server, encoded(&manifest.project));
     let (began, mut pause, mut told) = (Instant::now(), FIRST_PAUSE, false);
     loop {
         let left = to.wait.saturating_sub(began.elapsed());
-        let why = match attempt(&url, token, &body, left.max(FIRST_PAUSE)) {
+        // A signed token is of one run, and of a few minutes.
+        let token = access.token(&to.server, left.max(FIRST_PAUSE));
+        let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
+        let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left.max(FIRST_PAUSE)))
+        {
             Ok((already, Taken { page, on_line })) => {
                 return Ok(Uploaded { page: format!("{}{page}", to.server), already, on_line });
             }
             Err(why) => why,
         };
-        let what = without(&why.what, token.as_slice());
-        let hint = without(&why.hint, token.as_slice());
+        let what = without(&why.what, &[&shown]);
+        let hint = without(&why.hint, &[&shown]);
         let next = why.after.unwrap_or(pause) + jitter(pause);
         if !why.passes || began.elapsed() + next >= to.wait {
             return Err(failed(&what, &hint));
@@ -128,6 +131,58 @@ pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
 #[must_use]
 pub fn later(session: &Path) -> String {
     format!("`memgate upload {}` does it later", session.display())
+}
+
+/// What shows that this job may upload.
+enum Access {
+    /// Nothing is known that would.
+    None,
+    /// A token.
+    Token(String),
+    /// GitHub signs one for this job, on request.
+    GitHub { url: String, secret: String },
+}
+
+/// What GitHub answers to that request.
+#[derive(Deserialize)]
+struct SignedToken {
+    value: String,
+}
+
+impl Access {
+    /// The token of the configuration, else what the CI system signs. `Err`: it is named, and is not there.
+    fn of(to: &Upload) -> Result<Self, String> {
+        let named = to.token.as_deref().map(secret);
+        let github = secret("ACTIONS_ID_TOKEN_REQUEST_URL")
+            .and_then(|url| Ok(Self::GitHub { url, secret: secret("ACTIONS_ID_TOKEN_REQUEST_TOKEN")? }));
+        let signed = || github.or_else(|_none| secret("MEMGATE_ID_TOKEN").map(Self::Token));
+        match named {
+            Some(Ok(token)) => Ok(Self::Token(token)),
+            Some(Err(why)) => signed().map_err(|_none| why),
+            None => Ok(signed().unwrap_or(Self::None)),
+        }
+    }
+
+    /// A token for this server.
+    fn token(&self, server: &str, limit: Duration) -> Result<Option<String>, Failed> {
+        let (url, secret) = match self {
+            Self::None => return Ok(None),
+            Self::Token(token) => return Ok(Some(token.trim().to_owned())),
+            Self::GitHub { url, secret } => (url, secret.trim()),
+        };
+        let failed = |what: String| Failed {
+            what: without(&format!("GitHub signs no token for this job: {what}"), &[secret]),
+            hint: "the job needs `permissions: { id-token: write }`".to_owned(),
+            passes: true,
+            after: None,
+        };
+        https::check(url).map_err(|what| Failed { passes: false, ..failed(what) })?;
+        let url = format!("{url}{}audience={}", if url.contains('?') { '&' } else { '?' }, encoded(server));
+        let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
+        let answer = request.header("Authorization", format!("Bearer {secret}")).call();
+        let answer = answered::<SignedToken>(answer, MOST_OF_AN_ANSWER);
+        answer.map(|(_, SignedToken { value })| Some(value)).map_err(|why| failed(why.what))
+    }
 }
 
 fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedError> {
@@ -168,7 +223,9 @@ pub struct Right {
 /// # Errors
 /// It cannot be reached within `limit`, or wants another token.
 pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
-    get(to, &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
+    let access =
+        Access::of(to).map_err(|why| ExpectedError::machinery(format!("{}: {why}", to.server), ""))?;
+    get((to, &access), &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
 }
 
 /// What a server says of a base.
@@ -197,8 +254,7 @@ pub fn base(
         encoded(&environment)
     );
     // Jobs of forks have no secret; reading needs none.
-    let to = &Upload { token: to.token.clone().filter(|name| secret(name).is_ok()), ..to.clone() };
-    let Found { base } = get(to, &path, limit, MOST_OF_A_BASE)?;
+    let Found { base } = get((to, &Access::None), &path, limit, MOST_OF_A_BASE)?;
     match base {
         Some(base) if base.version != BASE_VERSION => Err(ExpectedError::Machinery {
             what: format!(
@@ -212,10 +268,15 @@ pub fn base(
 }
 
 /// Asks a server, within `limit`.
-fn get<T: DeserializeOwned>(to: &Upload, path: &str, limit: Duration, most: u64) -> Result<T, ExpectedError> {
+fn get<T: DeserializeOwned>(
+    (to, access): (&Upload, &Access),
+    path: &str,
+    limit: Duration,
+    most: u64,
+) -> Result<T, ExpectedError> {
     let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
-    let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
-    let token = token.as_deref().map(str::trim);
+    let token = access.token(&to.server, limit).map_err(|why| failed(&why.what, &why.hint))?;
+    let token = token.as_deref();
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let url = format!("{}{path}", to.server);
     let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);

@@ -87,6 +87,7 @@ mod malloc_debug_lists;
 mod malloc_debug_symbols;
 mod mapping;
 mod notify;
+mod oidc;
 mod report_formats;
 mod report_mail;
 mod report_origin;

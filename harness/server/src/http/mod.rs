@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
 use self::counters::Counters;
+pub use self::ingest::Fetch;
 use crate::store::Store;
 
 /// How long requests that have begun are waited for at the end.
@@ -33,6 +34,8 @@ pub struct Options {
     pub public_hosts: Vec<String>,
     /// Is told of each run that changed a leak.
     pub added: Arc<Notify>,
+    /// Fetches the keys of those who sign tokens.
+    pub fetch: Fetch,
     /// Takes a line for each request that failed.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }

@@ -69,7 +69,7 @@ impl Store {
 }
 
 /// What makes a run one of its kind.
-fn run_key(manifest: &Manifest) -> String {
+pub(super) fn run_key(manifest: &Manifest) -> String {
     let none = memgate_model::Ci::default();
     let ci = manifest.ci.as_ref().unwrap_or(&none);
     let parts = [&manifest.project, &ci.provider, &ci.pipeline, &ci.job, &ci.attempt, &manifest.session];

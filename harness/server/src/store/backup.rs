@@ -12,7 +12,11 @@ use sqlx::{AnyConnection, AssertSqlSafe, Executor as _, Row as _};
 use super::{Store, StoreError, retention, schema};
 
 /// Nothing but a new database is written into.
-const ANY: [&str; 2] = ["SELECT project_id FROM project LIMIT 1", "SELECT created_us FROM token LIMIT 1"];
+const ANY: [&str; 3] = [
+    "SELECT project_id FROM project LIMIT 1",
+    "SELECT created_us FROM token LIMIT 1",
+    "SELECT created_us FROM oidc_rule LIMIT 1",
+];
 
 impl Store {
     /// Copies everything into a new SQLite file; how many rows that are.

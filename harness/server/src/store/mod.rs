@@ -27,6 +27,7 @@ mod read_runs;
 mod read_segments;
 mod retention;
 mod schema;
+mod signed;
 mod statements;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -39,8 +40,9 @@ pub use read_base::Wanted;
 #[cfg(test)]
 pub(crate) use read_leaks::MOST_LEAKS;
 pub use read_segments::Series;
+pub use signed::{Provider, SignedRule};
 use sqlx::AnyPool;
-pub use tokens::{Grant, Shown, TokenRow};
+pub use tokens::{Grant, Shown, Signed, TokenRow};
 
 use crate::view::EventRow;
 

@@ -319,6 +319,15 @@ pub(super) const ADD_TOKEN: &str = "INSERT INTO token (token_id, digest, project
 pub(super) const TOKENS: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token \
      ORDER BY created_us, token_id";
 pub(super) const TOKEN: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token WHERE digest = $1";
+/// Rules for signed tokens stand beside projects, too.
+pub(super) const ADD_RULE: &str = "INSERT INTO oidc_rule (rule_id, project, provider, issuer, subject, audience, branches, created_us) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+pub(super) const RULES: &str = "SELECT rule_id, project, provider, issuer, subject, audience, branches FROM oidc_rule ORDER BY created_us, rule_id";
+pub(super) const REMOVE_RULE: &str = "DELETE FROM oidc_rule WHERE rule_id = $1";
+pub(super) const ANY_RULE: &str = "SELECT rule_id FROM oidc_rule LIMIT 1";
+pub(super) const REMOVE_USES: &str = "DELETE FROM oidc_use WHERE expires_us < $1";
+pub(super) const ADD_USE: &str = "INSERT INTO oidc_use (digest, run_key, expires_us) VALUES ($1, $2, $3)";
+pub(super) const USE: &str = "SELECT run_key FROM oidc_use WHERE digest = $1";
 pub(super) const ANY_TOKEN: &str = "SELECT token_id FROM token LIMIT 1";
 pub(super) const USE_TOKEN: &str =
     "UPDATE token SET used_us = $2 WHERE token_id = $1 AND (used_us IS NULL OR used_us < $3)";

@@ -60,6 +60,25 @@ pub enum Grant {
         /// When it ends.
         expires_us: i64,
     },
+    /// What a CI system signed.
+    Signed(Signed),
+}
+
+/// A token that a CI system signed for one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// The project it is for.
+    pub project: String,
+    /// The branch and the commit that the job builds; `None`: a review, or a branch that is not the project's own.
+    pub line: Option<(String, String)>,
+    /// Globs of the branches it may write as lines.
+    pub branches: Vec<String>,
+    /// Who signed it.
+    pub issuer: String,
+    /// Its own id.
+    pub jti: String,
+    /// When it ends, microseconds since 1970.
+    pub expires_us: i64,
 }
 
 impl Grant {
@@ -68,7 +87,7 @@ impl Grant {
     pub fn is_for(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Token { project, .. } => project == name,
+            Self::Token { project, .. } | Self::Signed(Signed { project, .. }) => project == name,
         }
     }
 
@@ -81,6 +100,14 @@ impl Grant {
                 let branch = manifest.branch();
                 !manifest.is_review() && !branch.is_empty() && Lines::of(branches).has(branch)
             }
+            Self::Signed(Signed { line: Some((branch, sha)), branches, .. }) => {
+                let built = manifest.commit.as_ref().is_some_and(|commit| commit.sha == *sha);
+                !manifest.is_review()
+                    && manifest.branch() == branch
+                    && built
+                    && Lines::of(branches).has(branch)
+            }
+            Self::Signed(Signed { line: None, .. }) => false,
         }
     }
 }
@@ -127,12 +154,17 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Was ever one made? From then on nothing is added without one.
+    /// Was ever one made, or a rule for signed ones? From then on nothing is added without one.
     ///
     /// # Errors
     /// The database cannot be read.
     pub async fn has_tokens(&self) -> Result<bool, StoreError> {
-        Ok(sqlx::query(sql::ANY_TOKEN).fetch_optional(&self.pool).await?.is_some())
+        for any in [sql::ANY_TOKEN, sql::ANY_RULE] {
+            if sqlx::query(any).fetch_optional(&self.pool).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Looks at a token, and notes that it was used.

@@ -8,8 +8,9 @@ use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 
+use super::signed::is_signed;
 use super::{Ingest, Refused};
-use crate::store::{Grant, Shown, StoreError};
+use crate::store::{Grant, Shown, Signed, StoreError};
 use crate::token::Token;
 
 /// Headers of a proxy: behind one, somebody else's request looks like one of this machine.
@@ -32,9 +33,9 @@ pub(super) async fn told(
 ) -> Response {
     let told = match ingest.grant(&project, &headers).await {
         Ok(Grant::All) => Told { branches: None, expires: None },
-        Ok(Grant::Token { branches, expires_us, .. }) => {
-            Told { branches: Some(branches), expires: Some(moment(expires_us)) }
-        }
+        Ok(
+            Grant::Token { branches, expires_us, .. } | Grant::Signed(Signed { branches, expires_us, .. }),
+        ) => Told { branches: Some(branches), expires: Some(moment(expires_us)) },
         Err(refused) => return ingest.refused(refused),
     };
     match serde_json::to_string(&told) {
@@ -66,6 +67,9 @@ impl Ingest {
         };
         let shown = value.to_str().ok().and_then(|value| value.split_once(' '));
         let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        if let Some((_, text)) = shown.filter(|(_, text)| is_signed(text.trim())) {
+            return self.signed(project, text.trim()).await;
+        }
         let token = shown.and_then(|(_, token)| Token::parse(token.trim())).ok_or_else(|| {
             Refused::unauthorized("that is no token: it begins with `mgt_` and has 61 characters")
         })?;

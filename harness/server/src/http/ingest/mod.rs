@@ -1,6 +1,6 @@
 //! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`. Beside it, `GET …/token` tells what a token may.
 //!
-//! Data flow: head of the request → `grant` (whose token, what may it write) → `body` (bytes, inflated and read as a stream, within
+//! Data flow: head of the request → `grant` (whose token, what may it write; `signed` by a CI system) → `body` (bytes, inflated and read as a stream, within
 //! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
 //!
 //! A run is one request, and one transaction adds it: there is no inbox between. So nobody sees half a run, what was answered is in
@@ -10,7 +10,9 @@
 mod body;
 mod check;
 mod grant;
+mod issuers;
 mod refused;
+mod signed;
 #[cfg(test)]
 mod tests;
 
@@ -30,12 +32,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::body::Read;
+pub use self::issuers::Fetch;
+use self::issuers::Issuers;
 use self::refused::Refused;
 use super::Options;
 use super::counters::Counters;
 use super::guard::guard;
 use crate::pages;
-use crate::store::{Added, Store};
+use crate::store::{Added, Grant, Signed, Store};
 
 /// What one request may bring, and all of them at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +84,7 @@ struct Ingest {
     limits: Limits,
     /// Only this machine reaches it.
     is_local: bool,
+    issuers: Issuers,
     counters: Arc<Counters>,
     /// In KiB.
     bodies: Semaphore,
@@ -104,6 +109,7 @@ pub(super) fn router(
         options: Arc::clone(&options),
         limits,
         is_local,
+        issuers: Issuers::default(),
         counters,
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
@@ -179,6 +185,12 @@ impl Ingest {
         drop(bytes.room);
         check::check(project, &manifest, &report)?;
         let manifest = if grant.allows(&manifest) { manifest } else { manifest.without_proof() };
+        if let Grant::Signed(Signed { issuer, jti, expires_us, .. }) = &grant {
+            let is_first = self.store.use_signed((issuer, jti), &manifest, *expires_us).await;
+            if !is_first.map_err(|why| Refused::of_store(&why))? {
+                return Err(Refused::unauthorized("the signed token was used for another run"));
+            }
+        }
         let added = timeout(adding, self.store.add(&manifest, &report));
         let added = added.await.map_err(|_slow| Refused::database("add a run: the database is too slow"))?;
         drop((turn, room));

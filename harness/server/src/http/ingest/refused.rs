@@ -68,6 +68,13 @@ impl Refused {
         Self { log: Some(why.into()), ..refused }
     }
 
+    /// Who signed its token does not say with which key: that may pass.
+    pub(super) fn away(why: String) -> Self {
+        let error = "the keys of who signed the token cannot be read now";
+        let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
+        Self { log: Some(why), ..refused }
+    }
+
     /// What the store says.
     pub(super) fn of_store(why: &StoreError) -> Self {
         match why {

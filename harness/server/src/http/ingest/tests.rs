@@ -1,5 +1,6 @@
 //! Real requests over a loopback socket.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -11,6 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+mod signed;
 mod story;
 
 use super::*;
@@ -23,6 +25,8 @@ struct Served {
     at: SocketAddr,
     store: Store,
     log: Arc<Mutex<Vec<String>>>,
+    /// What other servers answer, by address.
+    others: Arc<Mutex<HashMap<String, Value>>>,
 }
 
 /// What was answered.
@@ -103,14 +107,24 @@ fn served_from(
             let (stop, stopped) = oneshot::channel::<()>();
             let log = Arc::new(Mutex::new(Vec::new()));
             let lines = Arc::clone(&log);
+            let others = Arc::new(Mutex::new(HashMap::<String, Value>::new()));
+            let answers = Arc::clone(&others);
             let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
-            let options = Options { public_hosts: Vec::new(), added: Arc::default(), log: log_line };
+            let options = Options {
+                public_hosts: Vec::new(),
+                added: Arc::default(),
+                fetch: Arc::new(move |at| match answers.lock().unwrap().get(at) {
+                    Some(answer) => Ok(answer.to_string().into_bytes()),
+                    None => Err("it is away".to_owned()),
+                }),
+                log: log_line,
+            };
             let router = router(store.clone(), options, limits, is_local, Arc::default());
             let serving = tokio::spawn(async move {
                 let stopped = async { drop(stopped.await) };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await.unwrap();
             });
-            test(Served { at, store, log }).await;
+            test(Served { at, store, log, others }).await;
             stop.send(()).unwrap();
             serving.await.unwrap();
         },
