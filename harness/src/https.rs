@@ -1,4 +1,5 @@
-//! Requests over HTTP to chats and servers: encrypted or on this machine, never redirected, certificates by the system's roots.
+//! Requests over HTTP to chats and servers: encrypted or on this machine, never redirected, certificates by the
+//! system's roots.
 
 use std::net::IpAddr;
 use std::sync::Arc;

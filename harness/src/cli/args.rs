@@ -516,8 +516,8 @@ pub struct ServeArgs {
     /// Name under which browsers reach it, besides this machine's own names for itself.
     #[arg(long, value_name = "HOST")]
     pub(crate) public_host: Vec<String>,
-    /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this file,
-    /// written as in memgate.yaml.
+    /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this
+    /// file, written as in memgate.yaml.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) notify: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! What a server tells people of a run: the leaks that are new, back or gone on its line, in the mail and the chat message
-//! that a run itself would send.
+//! What a server tells people of a run: the leaks that are new, back or gone on its line, in the mail and the chat
+//! message that a run itself would send.
 //!
 //! Data flow: a notice of the store → a report of those leaks alone, and what changed by it → [`mail`](super::mail) or
 //! [`webhooks`](super::webhooks).

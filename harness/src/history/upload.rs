@@ -1,7 +1,7 @@
 //! What brings a run to a server.
 //!
-//! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where that may help
-//! → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
+//! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where
+//! that may help → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;

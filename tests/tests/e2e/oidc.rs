@@ -1,4 +1,5 @@
-//! A job uploads with a token that its CI system signs: a real issuer with RSA keys (tests/peers/issuer.py), a real server.
+//! A job uploads with a token that its CI system signs: a real issuer with RSA keys (tests/peers/issuer.py), a real
+//! server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

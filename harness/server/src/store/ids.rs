@@ -1,4 +1,5 @@
-//! Numbers for new rows: 41 bits of milliseconds, then 22 bits that begin anywhere and ascend. No database has to count.
+//! Numbers for new rows: 41 bits of milliseconds, then 22 bits that begin anywhere and ascend. No database has to
+//! count.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use memgate_history::life::State as Stage;
 use memgate_model::Leak;
-use sqlx::Row as _;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
 use super::read::{leak_of, run_row, stage};
@@ -103,18 +105,8 @@ impl Store {
 
     /// Is it ours? Of two servers that ask, one gets it.
     async fn claim(&self, key: &Key, now_us: i64) -> Result<bool, StoreError> {
-        let (project, channel, branch, leak, state, commit) = key.clone();
-        let claimed = sqlx::query(sql::CLAIM_NOTICE)
-            .bind(project)
-            .bind(channel)
-            .bind(branch)
-            .bind(leak)
-            .bind(state)
-            .bind(commit)
-            .bind(now_us)
-            .bind(now_us - LEASE_US)
-            .execute(&self.pool)
-            .await?;
+        let claimed =
+            keyed(sql::CLAIM_NOTICE, key).bind(now_us).bind(now_us - LEASE_US).execute(&self.pool).await?;
         Ok(claimed.rows_affected() == 1)
     }
 
@@ -123,18 +115,15 @@ impl Store {
     /// # Errors
     /// The database cannot be written.
     pub async fn told(&self, notice: &Notice, now_us: i64) -> Result<(), StoreError> {
-        for (project, channel, branch, leak, state, commit) in notice.keys.iter().cloned() {
-            sqlx::query(sql::TOLD_NOTICE)
-                .bind(project)
-                .bind(channel)
-                .bind(branch)
-                .bind(leak)
-                .bind(state)
-                .bind(commit)
-                .bind(now_us)
-                .execute(&self.pool)
-                .await?;
+        for key in &notice.keys {
+            keyed(sql::TOLD_NOTICE, key).bind(now_us).execute(&self.pool).await?;
         }
         Ok(())
     }
+}
+
+/// A statement whose first values are a key.
+fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments> {
+    let (project, channel, branch, leak, state, commit) = key.clone();
+    sqlx::query(statement).bind(project).bind(channel).bind(branch).bind(leak).bind(state).bind(commit)
 }

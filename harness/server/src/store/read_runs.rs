@@ -91,8 +91,8 @@ impl Store {
         }))
     }
 
-    /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one that the
-    /// last run has, the one that is not zero first.
+    /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one
+    /// that the last run has, the one that is not zero first.
     ///
     /// # Errors
     /// The database cannot be read.

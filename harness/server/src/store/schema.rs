@@ -1,7 +1,7 @@
 //! The tables, one text for SQLite and PostgreSQL, and how a database comes to the version of this program.
 //!
-//! Every key begins with `project_id`: rows of a project lie together, and a database that is divided by project needs no other
-//! statement. Times are microseconds since 1970; ids are made by the program.
+//! Every key begins with `project_id`: rows of a project lie together, and a database that is divided by project needs
+//! no other statement. Times are microseconds since 1970; ids are made by the program.
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 

@@ -1,7 +1,7 @@
 //! Rules for tokens that a CI system signs: whose jobs may add runs to which project.
 //!
-//! Data flow: a rule is made by hand → a verified token is held against it (`http::ingest::signed`) → its run. A token is of
-//! one run: the first that shows it.
+//! Data flow: a rule is made by hand → a verified token is held against it (`http::ingest::signed`) → its run. A token
+//! is of one run: the first that shows it.
 
 use memgate_history::Manifest;
 use memgate_history::roster::hex;
@@ -101,8 +101,8 @@ impl Store {
         Ok(removed.rows_affected() == 1)
     }
 
-    /// Notes that a signed token (`jti` of `issuer`) brings this run: was it used for no other one? The same run may come
-    /// again with it.
+    /// Notes that a signed token (`jti` of `issuer`) brings this run: was it used for no other one? The same run may
+    /// come again with it.
     ///
     /// # Errors
     /// The database cannot be read or written.

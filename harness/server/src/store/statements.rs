@@ -1,5 +1,5 @@
-//! Every statement of the store, by what it is about. All are the same text for SQLite and PostgreSQL; a test checks that each
-//! keeps to one project.
+//! Every statement of the store, by what it is about. All are the same text for SQLite and PostgreSQL; a test checks
+//! that each keeps to one project.
 
 /// Projects stand beside the rest: their statements name no project id.
 pub(super) const PROJECTS: &str = "SELECT name FROM project ORDER BY name";

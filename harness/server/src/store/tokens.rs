@@ -1,7 +1,7 @@
 //! Tokens: who may add runs to which project, and to which of its branches.
 //!
-//! Data flow: [`Token`] → its digest → a row of `token` → [`Shown`]. A token without branches adds reviews only: what it says of its
-//! branch is nobody's word but its own.
+//! Data flow: [`Token`] → its digest → a row of `token` → [`Shown`]. A token without branches adds reviews only: what
+//! it says of its branch is nobody's word but its own.
 
 use memgate_history::{Lines, Manifest};
 use sqlx::Row as _;

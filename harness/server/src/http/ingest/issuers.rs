@@ -1,7 +1,7 @@
 //! The public keys of those who sign tokens.
 //!
-//! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys, fetched
-//! once for all who ask → the key. Only issuers that a rule names come here.
+//! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys,
+//! fetched once for all who ask → the key. Only issuers that a rule names come here.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`. Beside it, `GET …/token` tells what a token may.
 //!
-//! Data flow: head of the request → `grant` (whose token, what may it write; `signed` by a CI system) → `body` (bytes, inflated and read as a stream, within
+//! Data flow: head of the request → `grant` (whose token, what may it write; `signed` by a CI system) → `body` (bytes,
+//! inflated and read as a stream, within
 //! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
 //!
-//! A run is one request, and one transaction adds it: there is no inbox between. So nobody sees half a run, what was answered is in
-//! the database, and what was not answered is sent again, which adds it once. What comes in at the same time is bounded: whoever finds
-//! no room is told when to come again.
+//! A run is one request, and one transaction adds it: there is no inbox between. So nobody sees half a run, what was
+//! answered is in the database, and what was not answered is sent again, which adds it once. What comes in at the same
+//! time is bounded: whoever finds no room is told when to come again.
 
 mod body;
 mod check;

@@ -1,7 +1,8 @@
 //! Tokens that a CI system signs for a job: no secret is kept anywhere.
 //!
-//! Data flow: a JWT → its key (`issuers`) → signature, times, issuer, audience → the rule of its repository's numeric id → what
-//! it may. A line is written only by what the CI system itself says of branch and commit, never by what the job says.
+//! Data flow: a JWT → its key (`issuers`) → signature, times, issuer, audience → the rule of its repository's numeric
+//! id → what it may. A line is written only by what the CI system itself says of branch and commit, never by what the
+//! job says.
 
 use axum::http::StatusCode;
 use base64::Engine as _;
