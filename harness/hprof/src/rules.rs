@@ -173,6 +173,21 @@ impl Rules {
         Ok(rules)
     }
 
+    /// The same, but paths may go through weak, soft and phantom references, which hold nothing: they show what
+    /// could still reach an object.
+    #[must_use]
+    pub fn through_weak(mut self) -> Self {
+        const HOLD_NOTHING: [&str; 3] =
+            ["java.lang.ref.WeakReference", "java.lang.ref.SoftReference", "java.lang.ref.PhantomReference"];
+        self.references.retain(|known| match &known.pattern {
+            Pattern::Instance { class, field } => {
+                field != "referent" || !HOLD_NOTHING.contains(&class.as_str())
+            }
+            _ => true,
+        });
+        self
+    }
+
     /// Adds those of a rules file.
     ///
     /// # Errors

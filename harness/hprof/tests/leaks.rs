@@ -76,6 +76,36 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
     }
 }
 
+#[test]
+fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
+    let weak = dump.class("java.lang.ref.WeakReference", reference, &[], &[]);
+    let own = dump.class("com.acme.Handle", weak, &[], &[]);
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let held = dump.instance(session, &[]);
+    let handle = dump.instance(own, &[Value::Ref(held)]);
+    let holder = dump.class("com.acme.Holder", object, &[("handle", Value::Ref(handle))], &[]);
+    dump.sticky(holder);
+    let bytes = dump.finish();
+    let paths = |rules: Rules| {
+        let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true };
+        let file = DumpFile::of_bytes(bytes.clone()).unwrap();
+        let heap = Heap::read(file, &rules, &|_, _, _| ()).unwrap();
+        heap.analyse(&rules, &question, &|_, _, _| ()).unwrap()
+    };
+    let strong = paths(Rules::built_in().unwrap());
+    assert_eq!((strong.leaks.len(), strong.unreachable.len()), (0, 1));
+    let through = paths(Rules::built_in().unwrap().through_weak());
+    let [path] = through.leaks.as_slice() else { panic!("{:?}", through.leaks) };
+    assert!(
+        tree(path).contains("com.acme.Handle instance") && tree(path).contains("Reference.referent"),
+        "{}",
+        tree(path)
+    );
+}
+
 fn shown(found: &Analysis) -> String {
     found
         .leaks

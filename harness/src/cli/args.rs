@@ -788,6 +788,9 @@ pub enum HeapCommand {
         /// Number of different paths to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         top: usize,
+        /// Also follow weak, soft and phantom references: what could reach an object that nothing holds.
+        #[arg(long)]
+        through_weak: bool,
         /// How they are read.
         #[command(flatten)]
         common: HeapCommon,

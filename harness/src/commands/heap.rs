@@ -122,8 +122,9 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             }
             Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
         }
-        HeapCommand::Paths { of, mapping, top, .. } => {
+        HeapCommand::Paths { of, mapping, top, through_weak, .. } => {
             let rules = read_rules(&[])?;
+            let rules = if *through_weak { rules.through_weak() } else { rules };
             let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             known(&heap, of)?;
