@@ -92,8 +92,8 @@ try {
   on("Runtime.consoleAPICalled", ({ type, args }) => { if (type === "error" || type === "warning") found.console.push(args.map((arg) => arg.value).join(" ")); });
   on("Log.entryAdded", ({ entry }) => { if (entry.level === "error") found.console.push(entry.text); });
   const requests = [];
-  // A server's pages have their style and their icon beside them.
-  on("Network.requestWillBeSent", ({ request }) => { if (served && new URL(request.url).pathname.startsWith("/static/")) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
+  // A server's pages have their style and their icon beside them, and one listens to its events.
+  on("Network.requestWillBeSent", ({ request }) => { if (served && /^\/(static|api)\//.test(new URL(request.url).pathname)) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
 
   const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;

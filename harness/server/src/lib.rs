@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod live;
 pub mod pages;
 pub mod store;
 pub mod text;

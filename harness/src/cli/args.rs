@@ -217,6 +217,9 @@ pub struct RunArgs {
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(crate) symbols: Vec<PathBuf>,
+    /// Show the run in the browser while it goes on: on the page `live` of `history.server`.
+    #[arg(long, conflicts_with = "bisect")]
+    pub(crate) live: bool,
     /// The test command and its arguments.
     #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) program: Vec<OsString>,

@@ -12,7 +12,9 @@ use super::settings;
 use crate::cli::RunArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
+use crate::history::live::Live;
 use crate::history::{self, upload};
+use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Plan, Settings};
 use crate::run::{self, Judged};
@@ -33,22 +35,39 @@ fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
     })
 }
 
-/// Runs what `settings` name, or the command of the request.
-pub(super) fn measured(
+/// Runs what `settings` name, or the command of the request; who watches it is told.
+pub(super) fn measured<'a>(
     settings: &Settings,
     request: &RunArgs,
-    console: &Console,
-) -> Result<(Plan, Judged), ExpectedError> {
+    console: &'a Console,
+) -> Result<(Plan, Judged, Option<Live<'a>>), ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
     for warning in plan.warnings.iter().chain(&settings::missing_secrets(&settings.config)) {
         console.warning(warning);
     }
+    let live = if request.live { Some(live(&plan, console)?) } else { None };
     hide_environment(&settings.config)?;
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut judged = run::run(&plan, console, command_line)?;
     let owners = plan.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut judged.report, owners, console);
-    Ok((plan, judged))
+    Ok((plan, judged, live))
+}
+
+fn live<'a>(plan: &Plan, console: &'a Console) -> Result<Live<'a>, ExpectedError> {
+    let Some(to) = plan.history.upload.as_ref().filter(|to| to.mode != UploadMode::Off) else {
+        return Err(ExpectedError::usage(
+            "there is no server on which this run could be watched",
+            "name it: `history.server` in memgate.yaml",
+        ));
+    };
+    let here = origin::here(origin::project_root().as_deref());
+    console.line(&format!(
+        "this run can be watched: {}{}/live",
+        to.server,
+        memgate_server::pages::address(&plan.project)
+    ));
+    Ok(Live::begin(to, &plan.project, &here, console))
 }
 
 /// The whole way: what is found is written, sent, told and kept.
@@ -57,7 +76,7 @@ pub(super) fn with_settings(
     request: &RunArgs,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
-    let (plan, judged) = measured(settings, request, console)?;
+    let (plan, judged, live) = measured(settings, request, console)?;
     let session = judged.session.folder();
     let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
     if request.every_report {
@@ -75,26 +94,30 @@ pub(super) fn with_settings(
         add_to_history(&plan.output_dir, manifest, &judged.report, console);
     }
     let uploaded = uploaded(&plan.history, &judged, console);
+    if let Some(live) = live {
+        live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
+    }
     // What could not be written is reported after the verdict, which is worth more.
     delivered?;
     let code = exit::of_report(&judged.report);
-    let with_upload = exit::with_upload(code, uploaded);
+    let with_upload = exit::with_upload(code, uploaded.is_some());
     if with_upload != code {
         console.line("exit code 2: the run was not uploaded, and `history.upload` is `required`");
     }
     Ok(with_upload)
 }
 
-/// Is the run where the configuration wants it? What it says is a warning: the verdict stands.
-fn uploaded(history: &History, judged: &Judged, console: &Console) -> bool {
-    let (Some(to), Some(manifest)) = (&history.upload, &judged.manifest) else { return true };
+/// Is the run where the configuration wants it? Then the path of its page, empty where it has none. What it says is a
+/// warning: the verdict stands.
+fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<String> {
+    let (Some(to), Some(manifest)) = (&history.upload, &judged.manifest) else { return Some(String::new()) };
     if to.mode == UploadMode::Off {
-        return true;
+        return Some(String::new());
     }
     match upload::upload(to, manifest, &judged.report, console) {
         Ok(uploaded) => {
             upload::tell(&uploaded, manifest, console);
-            true
+            Some(uploaded.page.strip_prefix(&to.server).unwrap_or_default().to_owned())
         }
         Err(why) => {
             console.warning(&why.to_string());
@@ -102,7 +125,7 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> bool {
                 console.hint(&hint);
             }
             console.hint(&upload::later(judged.session.folder()));
-            to.mode != UploadMode::Required
+            (to.mode != UploadMode::Required).then(String::new)
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod base;
 mod git;
+pub mod live;
 pub mod upload;
 
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@ use memgate_config::Upload;
 use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
+use memgate_server::live::LiveRun;
 use memgate_server::store::Wanted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -207,6 +208,54 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
         None => request,
     };
     answered(request.send(body), MOST_OF_AN_ANSWER).map(|(status, taken)| (status == 200, taken))
+}
+
+/// Tells a server how far a run is, again and again.
+pub struct Summaries {
+    server: String,
+    url: String,
+    access: Access,
+    /// One that CI signs holds for some minutes.
+    token: Option<(Option<String>, Instant)>,
+}
+
+/// A signed token is asked for again after this time.
+const SIGNED_FOR: Duration = Duration::from_secs(120);
+
+impl Summaries {
+    /// # Errors
+    /// The token is not there, or the address is none.
+    pub fn to(to: &Upload, project: &str) -> Result<Self, String> {
+        https::check(&to.server)?;
+        let url = format!("{}/api/v1/projects/{}/live", to.server, encoded(project));
+        Ok(Self { server: to.server.clone(), url, access: Access::of(to)?, token: None })
+    }
+
+    /// Posts one, within `limit`.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
+        let kept = self.token.take().filter(|(_, at)| at.elapsed() < SIGNED_FOR);
+        let (token, at) = match kept {
+            Some(kept) => kept,
+            None => (self.access.token(&self.server, limit).map_err(|why| why.what)?, Instant::now()),
+        };
+        let body = serde_json::to_string(run).map_err(|why| why.to_string())?;
+        let request = https::agent(limit, RootCerts::PlatformVerifier).post(&self.url);
+        let request = match &token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        let answer = request.content_type("application/json").send(body);
+        let hidden = token.clone().unwrap_or_default();
+        self.token = Some((token, at));
+        match answer.map(|answer| answer.status().as_u16()) {
+            Ok(204) => Ok(()),
+            Ok(status) => Err(format!("{} answered {status}", self.server)),
+            Err(why) => Err(without(&format!("{}: {why}", self.server), &[&hidden])),
+        }
+    }
 }
 
 /// What the token of a configuration may.

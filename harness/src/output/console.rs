@@ -1,8 +1,9 @@
 //! Lines on stderr, results on stdout, colours where they are wanted.
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
@@ -27,13 +28,36 @@ pub struct Screen {
     pub verbose: bool,
 }
 
+/// Takes each step of a pass.
+pub(crate) type Watcher = Arc<dyn Fn(Step<'_>) + Send + Sync>;
+
 /// Where everything is printed.
-#[derive(Debug)]
 pub struct Console {
     /// A bar must be lifted while a line is printed.
     bar: Mutex<Option<ProgressBar>>,
     live: bool,
     stdout_is_terminal: bool,
+    /// Where else progress is told.
+    watched: Mutex<Option<Watcher>>,
+}
+
+/// How far a pass is.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    /// `screening`, `confirming`
+    pub phase: &'a str,
+    /// Tests that are over.
+    pub done: u64,
+    /// How many there are.
+    pub of: Option<u64>,
+    /// What runs now, and the verdict so far.
+    pub now: &'a str,
+}
+
+impl fmt::Debug for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console").field("live", &self.live).finish_non_exhaustive()
+    }
 }
 
 impl Console {
@@ -49,7 +73,23 @@ impl Console {
         let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let live = io::stderr().is_terminal() && !in_ci && !dumb;
-        Self { bar: Mutex::new(None), live, stdout_is_terminal: io::stdout().is_terminal() }
+        Self {
+            bar: Mutex::new(None),
+            live,
+            stdout_is_terminal: io::stdout().is_terminal(),
+            watched: Mutex::new(None),
+        }
+    }
+
+    /// Progress is told there, too, from now on; `None`: no longer.
+    pub(crate) fn watched_by(&self, watcher: Option<Watcher>) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
+    }
+
+    pub(super) fn step(&self, step: Step<'_>) {
+        if let Some(watcher) = &*self.watched.lock().unwrap_or_else(PoisonError::into_inner) {
+            watcher(step);
+        }
     }
 
     /// Can a bar be drawn?

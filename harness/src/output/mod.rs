@@ -5,5 +5,5 @@
 mod console;
 mod progress;
 
-pub use console::{Console, Screen};
+pub use console::{Console, Screen, Step};
 pub use progress::Progress;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memgate_reports::harmless;
 
-use super::Console;
+use super::{Console, Step};
 
 /// Nothing is said about what is over sooner.
 const QUIET: Duration = Duration::from_secs(2);
@@ -54,12 +54,15 @@ impl<'a> Progress<'a> {
         } else {
             Shown::Lines { next: started + QUIET }
         };
+        console.step(Step { phase: title, done: 0, of: total, now: "" });
         Self { console, title: title.to_owned(), total, done: 0, shown, started }
     }
 
     /// `done` tests are over; `status` says what runs now and the verdict so far.
     pub fn update(&mut self, done: u64, status: &str) {
         self.done = done;
+        let of = self.total;
+        self.console.step(Step { phase: &self.title, done, of, now: status });
         match &mut self.shown {
             Shown::Bar(bar) => {
                 bar.set_position(done);

@@ -82,6 +82,7 @@ mod junit_reactor;
 mod junit_robolectric;
 mod leak_info;
 mod leaks;
+mod live;
 mod malloc_debug;
 mod malloc_debug_lists;
 mod malloc_debug_symbols;

@@ -40,7 +40,7 @@ impl Heard {
     }
 
     /// Waits for its end: the exit code, and everything it said.
-    fn ends(mut self) -> (Option<i32>, String) {
+    pub(super) fn ends(mut self) -> (Option<i32>, String) {
         self.stderr.read_to_string(&mut self.said).unwrap();
         let code = self.child.wait().unwrap().code();
         (code, std::mem::take(&mut self.said))

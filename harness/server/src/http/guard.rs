@@ -18,6 +18,10 @@ const LONGEST_ADDRESS: usize = 8192;
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; \
      frame-ancestors 'none'";
 
+/// For pages with a script of our own, which asks nobody else.
+pub(super) const POLICY_WITH_SCRIPT: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
+     base-uri 'none'; frame-ancestors 'none'; script-src 'self'; connect-src 'self'";
+
 pub(super) async fn guard(State(options): State<Arc<Options>>, request: Request, next: Next) -> Response {
     let mut response = if !is_ours(&options.public_hosts, request.headers()) {
         // Another site's name may be made to lead here: its pages would read ours.
@@ -31,13 +35,13 @@ pub(super) async fn guard(State(options): State<Arc<Options>>, request: Request,
     };
     let headers = response.headers_mut();
     for (name, value) in [
-        (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }

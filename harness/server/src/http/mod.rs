@@ -7,6 +7,7 @@
 mod counters;
 mod guard;
 mod ingest;
+mod live;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::counters::Counters;
 pub use self::ingest::Fetch;
+use crate::live::Board;
 use crate::store::Store;
 
 /// How long requests that have begun are waited for at the end.
@@ -61,9 +63,12 @@ pub async fn serve(
     let is_local = listener.local_addr()?.ip().is_loopback() && options.public_hosts.is_empty();
     let counters = Arc::new(Counters::default());
     let limits = ingest::Limits::default();
-    let uploads = ingest::router(store.clone(), options.clone(), limits, is_local, Arc::clone(&counters));
+    let board = Arc::new(Board::default());
+    let shared = (Arc::clone(&counters), Arc::clone(&board));
+    let uploads = ingest::router(store.clone(), options.clone(), limits, is_local, shared);
     let router = routes::router(store.clone(), options.clone())
         .merge(uploads)
+        .merge(live::router(board, options.clone()))
         .merge(counters::router(store, options, Arc::clone(&counters)))
         .layer(from_fn_with_state(counters, counters::count));
     let (stopping, stopped) = oneshot::channel::<()>();

@@ -36,7 +36,7 @@ pub(super) fn of_project(
         words::anchor(html, "/", "projects");
         html.markup(" ");
         words::anchor(html, &link::to(selection, &[]), &selection.project);
-        for name in ["leaks", "runs", "tune"] {
+        for name in ["leaks", "runs", "live", "tune"] {
             html.markup(" ");
             words::anchor(html, &link::to(selection, &[name]), name);
         }

@@ -39,8 +39,12 @@ use self::refused::Refused;
 use super::Options;
 use super::counters::Counters;
 use super::guard::guard;
+use crate::live::{Board, LiveRun};
 use crate::pages;
 use crate::store::{Added, Grant, Signed, Store};
+
+/// Bytes of what a run says of itself.
+const MOST_OF_A_SUMMARY: usize = 16 << 10;
 
 /// What one request may bring, and all of them at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +91,7 @@ struct Ingest {
     is_local: bool,
     issuers: Issuers,
     counters: Arc<Counters>,
+    board: Arc<Board>,
     /// In KiB.
     bodies: Semaphore,
     /// In the units of `body`.
@@ -101,7 +106,7 @@ pub(super) fn router(
     options: Options,
     limits: Limits,
     is_local: bool,
-    counters: Arc<Counters>,
+    (counters, board): (Arc<Counters>, Arc<Board>),
 ) -> Router {
     let options = Arc::new(options);
     let writers = store.writers();
@@ -112,6 +117,7 @@ pub(super) fn router(
         is_local,
         issuers: Issuers::default(),
         counters,
+        board,
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
         adding: Semaphore::new(writers),
@@ -119,6 +125,7 @@ pub(super) fn router(
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))
         .route("/api/v1/projects/{project}/token", get(grant::told))
+        .route("/api/v1/projects/{project}/live", post(live))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
 }
@@ -162,6 +169,28 @@ async fn upload(
             }
         }
         Err(refused) => ingest.refused(refused),
+    }
+}
+
+/// What a run says of itself while it goes on.
+async fn live(
+    State(ingest): State<Arc<Ingest>>,
+    Path(project): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(refused) = ingest.grant(&project, &headers).await {
+        return ingest.refused(refused);
+    }
+    let body = timeout(ingest.limits.arrival, axum::body::to_bytes(body, MOST_OF_A_SUMMARY)).await;
+    let run = body.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice::<LiveRun>(&body).ok());
+    let Some(run) = run.filter(|run| !run.id.is_empty()) else {
+        return ingest.refused(Refused::nonsense("that is no summary of a run", ""));
+    };
+    if ingest.board.tell(&project, run) {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        ingest.refused(Refused::busy())
     }
 }
 

@@ -119,7 +119,7 @@ fn served_from(
                 }),
                 log: log_line,
             };
-            let router = router(store.clone(), options, limits, is_local, Arc::default());
+            let router = router(store.clone(), options, limits, is_local, (Arc::default(), Arc::default()));
             let serving = tokio::spawn(async move {
                 let stopped = async { drop(stopped.await) };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await.unwrap();

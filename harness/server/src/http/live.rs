@@ -1,0 +1,84 @@
+//! Runs that are going on: who runs tells, who watches is told.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{Html, IntoResponse as _, Response};
+use axum::routing::get;
+use futures_util::{Stream, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Options;
+use super::guard::{POLICY_WITH_SCRIPT, guard};
+use crate::live::Board;
+use crate::pages;
+
+/// Those who watch hold a connection each.
+const MOST_WATCHERS: usize = 200;
+/// Nobody is told more often.
+const PACE: Duration = Duration::from_secs(1);
+/// Proxies would keep the stream until it ends.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+struct Live {
+    board: Arc<Board>,
+    watchers: Arc<Semaphore>,
+}
+
+pub(super) fn router(board: Arc<Board>, options: Options) -> Router {
+    let live = Live { board, watchers: Arc::new(Semaphore::new(MOST_WATCHERS)) };
+    Router::new()
+        .route("/p/{project}/live", get(page))
+        .route("/api/v1/projects/{project}/live/events", get(events))
+        .route("/static/live.js", get(script))
+        .layer(from_fn_with_state(Arc::new(options), guard))
+        .with_state(Arc::new(live))
+}
+
+async fn page(State(live): State<Arc<Live>>, Path(project): Path<String>) -> Response {
+    let page = Html(pages::live(&project, &live.board.of(&project)));
+    ([(CONTENT_SECURITY_POLICY, POLICY_WITH_SCRIPT)], page).into_response()
+}
+
+async fn script() -> impl axum::response::IntoResponse {
+    ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], pages::LIVE_SCRIPT)
+}
+
+async fn events(State(live): State<Arc<Live>>, Path(project): Path<String>) -> Response {
+    let Ok(permit) = Arc::clone(&live.watchers).try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many watch already\n").into_response();
+    };
+    let sse = Sse::new(changes(Arc::clone(&live.board), project, permit)).keep_alive(KeepAlive::default());
+    ([(UNBUFFERED, HeaderValue::from_static("no"))], sse).into_response()
+}
+
+/// The table now, and after every change.
+fn changes(
+    board: Arc<Board>,
+    project: String,
+    permit: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let watcher = board.watch();
+    stream::unfold((board, project, watcher, permit, None::<String>), async |state| {
+        let (board, project, mut watcher, permit, mut shown) = state;
+        loop {
+            let version = *watcher.borrow_and_update();
+            let now = pages::live_table(&board.of(&project));
+            if shown.as_ref() != Some(&now) {
+                let event = Event::default().id(version.to_string()).data(&now);
+                shown = Some(now);
+                return Some((Ok(event), (board, project, watcher, permit, shown)));
+            }
+            // What is told is the newest state; a run that went silent is seen by the clock.
+            let _either = tokio::time::timeout(Duration::from_secs(30), watcher.changed()).await;
+            tokio::time::sleep(PACE).await;
+        }
+    })
+}

@@ -1,0 +1,150 @@
+//! Runs that are going on: what `memgate run --live` says of itself, for whoever watches now. Nothing of it is kept.
+//!
+//! Data flow: a summary a second (`POST …/live`) → [`Board`], the newest of each run → the page, and a stream of events
+//! for those who watch it. A watcher that is slow misses states, never the newest one.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// Most runs at the same time.
+const MOST_RUNS: usize = 1000;
+/// Longest text, in bytes; the rest is cut.
+const LONGEST: usize = 300;
+/// A run that says nothing for so long is gone: it was killed, or its machine is away.
+const SILENT: Duration = Duration::from_secs(60);
+/// For so long the end of a run is shown.
+const ENDED: Duration = Duration::from_secs(600);
+
+/// How far a run is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveRun {
+    /// What makes it one of its kind: chosen by the run.
+    pub id: String,
+    /// Its branch; empty: not known.
+    pub branch: String,
+    /// Its commit; empty: not known.
+    pub sha: String,
+    /// Page of its CI job; empty: none.
+    pub job: String,
+    /// What it does: `screening`, `confirming`.
+    pub phase: String,
+    /// Tests that are over in this phase.
+    pub done: u64,
+    /// How many there are; `None`: not known.
+    pub of: Option<u64>,
+    /// The test that runs now, and what was seen so far.
+    pub now: String,
+    /// Seconds since the run began.
+    pub seconds: u64,
+    /// Its verdict; empty: it goes on.
+    pub verdict: String,
+    /// Path of its page in the history, once it is there.
+    pub page: String,
+}
+
+struct Kept {
+    run: LiveRun,
+    at: Instant,
+}
+
+/// The newest that each run has said, by project and id.
+pub(crate) struct Board {
+    runs: Mutex<BTreeMap<(String, String), Kept>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self { runs: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl Board {
+    /// Takes what a run says; `false`: there are too many.
+    pub(crate) fn tell(&self, project: &str, run: LiveRun) -> bool {
+        let run = run.cut();
+        let key = (project.to_owned(), run.id.clone());
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.retain(|_, kept| kept.is_fresh());
+        if runs.len() >= MOST_RUNS && !runs.contains_key(&key) {
+            return false;
+        }
+        runs.insert(key, Kept { run, at: Instant::now() });
+        drop(runs);
+        self.changed.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Runs of a project, by the order of their ids.
+    pub(crate) fn of(&self, project: &str) -> Vec<LiveRun> {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = runs.iter().filter(|((of, _), kept)| of == project && kept.is_fresh());
+        fresh.map(|(_, kept)| kept.run.clone()).collect()
+    }
+
+    /// Is told of every change of any run.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+impl Kept {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < if self.run.verdict.is_empty() { SILENT } else { ENDED }
+    }
+}
+
+impl LiveRun {
+    fn cut(mut self) -> Self {
+        for text in [
+            &mut self.id,
+            &mut self.branch,
+            &mut self.sha,
+            &mut self.job,
+            &mut self.phase,
+            &mut self.now,
+            &mut self.verdict,
+            &mut self.page,
+        ] {
+            text.truncate(text.floor_char_boundary(LONGEST));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(id: &str, done: u64) -> LiveRun {
+        LiveRun { id: id.into(), done, ..LiveRun::default() }
+    }
+
+    #[test]
+    fn the_newest_of_each_run_is_there_and_watchers_are_told() {
+        let board = Board::default();
+        let mut watcher = board.watch();
+        assert!(board.tell("tiles", run("a", 1)) && board.tell("tiles", run("a", 2)));
+        assert!(board.tell("roads", run("b", 9)) && board.tell("tiles", run("b", 5)));
+        let done = |project: &str| board.of(project).into_iter().map(|run| run.done).collect::<Vec<_>>();
+        assert_eq!((done("tiles"), done("roads"), done("none")), (vec![2, 5], vec![9], vec![]));
+        assert!(watcher.has_changed().unwrap() && *watcher.borrow_and_update() == 4);
+    }
+
+    #[test]
+    fn nobody_fills_the_memory_of_a_server() {
+        let board = Board::default();
+        let long = LiveRun { now: "ä".repeat(10_000), ..run("long", 0) };
+        assert!(board.tell("tiles", long) && board.of("tiles")[0].now.len() == LONGEST);
+        for number in 1..MOST_RUNS {
+            assert!(board.tell("tiles", run(&number.to_string(), 0)));
+        }
+        assert!(!board.tell("tiles", run("one more", 0)) && board.tell("tiles", run("1", 7)));
+        assert_eq!(board.of("tiles").len(), MOST_RUNS);
+    }
+}
