@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use memgate_history::life::State as Stage;
 use memgate_model::Leak;
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
@@ -81,9 +80,7 @@ impl Store {
         for row in rows {
             let (branch, leak, state): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let key = (project, channel.to_owned(), branch, leak, state, row.try_get::<String, _>(3)?);
-            let state = stage(state)?;
-            // That a leak is known is no news.
-            if state == Stage::Known || !self.claim(&key, now_us).await? {
+            if !self.claim(&key, now_us).await? {
                 continue;
             }
             let (changes, keys) = runs.entry(row.try_get(4)?).or_default();
@@ -92,7 +89,7 @@ impl Store {
                 tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
             tests.sort();
             tests.dedup();
-            changes.push(Change { state: shown_state(state), leak: leak_of(&row, 5)?.leak, tests });
+            changes.push(Change { state: shown_state(stage(state)?), leak: leak_of(&row, 5)?.leak, tests });
             keys.push(key);
         }
         let mut notices = Vec::with_capacity(runs.len());

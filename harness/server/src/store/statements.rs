@@ -283,13 +283,14 @@ pub(super) const EVENTS_OF_LINE: &str = events!(
 );
 pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
+/// That a leak is known (2) is no news.
 pub(super) const DUE_NOTICES: &str = "SELECT v.branch_id, v.leak_id, v.state, v.commit_key, v.run_id, k.fingerprint, k.body FROM event v \
      JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
      JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
      AND l.leak_id = v.leak_id \
      LEFT JOIN notice n ON n.project_id = v.project_id AND n.channel = $2 AND n.branch_id = v.branch_id AND n.leak_id = v.leak_id \
      AND n.state = v.state AND n.commit_key = v.commit_key \
-     WHERE v.project_id = $1 AND v.event_id > $3 AND l.waived = 0 \
+     WHERE v.project_id = $1 AND v.event_id > $3 AND v.state <> 2 AND l.waived = 0 \
      AND (n.claimed_us IS NULL OR (n.told_us IS NULL AND n.claimed_us < $4)) ORDER BY v.run_id, v.event_id LIMIT 1000";
 pub(super) const CLAIM_NOTICE: &str = "INSERT INTO notice (project_id, channel, branch_id, leak_id, state, commit_key, claimed_us) \
      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) \
