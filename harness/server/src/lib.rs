@@ -5,6 +5,7 @@
 //! [`http`], [`text`] for `memgate history`, [`tune`] for thresholds.
 #![forbid(unsafe_code)]
 
+pub mod artefacts;
 pub mod http;
 pub mod live;
 pub mod pages;

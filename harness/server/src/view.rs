@@ -343,6 +343,8 @@ pub struct RunView {
     pub previous: Option<i64>,
     /// Its figures have ended: of a review, what it saw too.
     pub expired: bool,
+    /// Its report page is kept.
+    pub report: bool,
 }
 
 /// A leak that a run saw.

@@ -1,7 +1,9 @@
 //! `memgate serve`: the history of runs in a browser.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use memgate_server::artefacts::Artefacts;
 use memgate_server::http;
 use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
@@ -43,10 +45,13 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     }
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));
+    let open = |folder: &PathBuf| Artefacts::open(folder).map_err(ExpectedError::file("make", folder));
+    let artefacts = request.artefacts.as_ref().map(open).transpose()?;
     let added = Arc::new(Notify::new());
     let options = http::Options {
         public_hosts: request.public_host.clone(),
         added: Arc::clone(&added),
+        artefacts: artefacts.clone(),
         fetch: Arc::new(https::fetch),
         log: Arc::clone(&log),
     };
@@ -59,7 +64,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     let failed = |why| ExpectedError::machinery(format!("failed to serve: {why}"), "");
     tokio::select! {
         served = http::serve(listener, store.clone(), options, stop) => served.map_err(failed)?,
-        never = upkeep::every_day(store.clone(), Arc::clone(&log)) => match never {},
+        never = upkeep::every_day(store.clone(), artefacts, Arc::clone(&log)) => match never {},
         never = telling => match never {},
     }
     Ok(exit::PASS)

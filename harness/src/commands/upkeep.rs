@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use memgate_server::artefacts::Artefacts;
 use memgate_server::store::{Store, StoreError};
 
 use crate::cli::ServeCommand;
@@ -64,13 +65,25 @@ async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<
 }
 
 /// Removes what has ended, at the start and then once a day.
-pub(super) async fn every_day(store: Store, log: Arc<dyn Fn(&str) + Send + Sync>) -> Infallible {
+pub(super) async fn every_day(
+    store: Store,
+    artefacts: Option<Artefacts>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+) -> Infallible {
     loop {
         if let Err(why) = store.retain().await {
             log(&format!(
                 "what has ended is still there, and is tried again tomorrow: {}",
                 history::failed(&why)
             ));
+        }
+        if let Some(pages) = artefacts.clone() {
+            let removed = tokio::task::spawn_blocking(move || pages.retain(SystemTime::now())).await;
+            let failed =
+                removed.map_err(|why| why.to_string()).and_then(|kept| kept.map_err(|why| why.to_string()));
+            if let Err(why) = failed {
+                log(&format!("old report pages are still there, and are tried again tomorrow: {why}"));
+            }
         }
         tokio::time::sleep(DAY).await;
     }

@@ -19,7 +19,10 @@ pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, Expe
     for folder in &request.sessions {
         let (manifest, report) = history::recorded(folder, &settings)?;
         match upload::upload(&to, &manifest, &report, console) {
-            Ok(uploaded) => upload::tell(&uploaded, &manifest, console),
+            Ok(uploaded) => {
+                upload::tell(&uploaded, &manifest, console);
+                upload::add_page(&to, &uploaded, folder, console);
+            }
             // The others may be taken all the same.
             Err(why) if request.sessions.len() > 1 => {
                 console.error(&ExpectedError::Machinery {

@@ -32,6 +32,8 @@ const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// For a report page.
+const PAGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A run that is on the server.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct Uploaded {
     pub already: bool,
     /// Do its leaks count for its branch?
     pub on_line: bool,
+    /// Where its report page is put, once; `None`: the server keeps none.
+    report: Option<String>,
 }
 
 /// What a server says of a run that it has.
@@ -49,6 +53,7 @@ pub struct Uploaded {
 struct Taken {
     page: String,
     on_line: bool,
+    report: Option<String>,
 }
 
 /// What a server says of one that it does not take.
@@ -94,8 +99,8 @@ pub fn upload(
         let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
         let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left.max(FIRST_PAUSE)))
         {
-            Ok((already, Taken { page, on_line })) => {
-                return Ok(Uploaded { page: format!("{}{page}", to.server), already, on_line });
+            Ok((already, Taken { page, on_line, report })) => {
+                return Ok(Uploaded { page: format!("{}{page}", to.server), already, on_line, report });
             }
             Err(why) => why,
         };
@@ -112,6 +117,33 @@ pub fn upload(
         }
         std::thread::sleep(next);
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Gives the server the report page of a session, where it keeps such pages. What goes wrong is a warning: the run is there.
+pub fn add_page(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
+    let Some(address) = &uploaded.report else { return };
+    if let Err(why) = put_page(to, address, &session.join("report.html")) {
+        console.warning(&format!("the report page was not added to the run: {why}"));
+    }
+}
+
+fn put_page(to: &Upload, address: &str, file: &Path) -> Result<(), String> {
+    let page = std::fs::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    let packed = packed.write_all(&page).and_then(|()| packed.finish()).map_err(|why| why.to_string())?;
+    let token = Access::of(to)?.token(&to.server, PAGE_LIMIT).map_err(|why| why.what)?;
+    let request =
+        https::agent(PAGE_LIMIT, RootCerts::PlatformVerifier).put(format!("{}{address}", to.server));
+    let request = match &token {
+        Some(token) => request.header("Authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    let answer = request.content_type("text/html").header("Content-Encoding", "gzip").send(packed);
+    match answer.map(|answer| answer.status().as_u16()) {
+        Ok(204) => Ok(()),
+        Ok(status) => Err(format!("it answered {status}")),
+        Err(why) => Err(without(&why.to_string(), &[token.as_deref().unwrap_or_default()])),
     }
 }
 

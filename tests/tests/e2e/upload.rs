@@ -135,6 +135,54 @@ fn sessions(project: &Project, count: usize) -> Vec<PathBuf> {
     (0..count).map(session).collect()
 }
 
+/// The head of an answer, and its body.
+fn ask(address: &str, request: &str, body: &[u8]) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\
+         Content-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|at| at == b"\r\n\r\n").unwrap();
+    (String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase(), answer.split_off(end + 4))
+}
+
+#[test]
+fn the_report_page_of_a_run_is_kept_beside_it_and_gets_no_rights_there() {
+    let project = project("upload-page", true);
+    let address = free_address();
+    let arguments = ["serve", "--data", "server", "--listen", &address, "--artefacts", "pages"];
+    let token = token(&project, "tiles", &["main"]);
+    let mut server = Heard::start(&mut project.command(&arguments));
+    server.hears("shows the history");
+    configure(&project, "tiles", &address, "required");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(1).says("uploaded: ");
+    assert!(!run.stderr.contains("the report page was not added"), "{run}");
+    let page = run.stderr.lines().find_map(|line| line.split_once(&address)).unwrap().1.trim().to_owned();
+    let (_, shown) = get(&address, &page, &address);
+    assert!(shown.contains(&format!("<a href=\"{page}/report.html\">full report</a>")), "{shown}");
+    let (head, packed) = ask(&address, &format!("GET {page}/report.html"), b"");
+    for part in ["http/1.1 200", "content-encoding: gzip", "sandbox allow-scripts;", "nosniff"] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
+    assert_eq!(text, project.read(".memgate/latest/report.html"));
+
+    // Somebody else may upload to the project, and gives this run no other page.
+    let number = page.rsplit_once('/').unwrap().1;
+    let put = format!("PUT /api/v1/projects/tiles/runs/{number}/report.html?ticket=0");
+    let (head, _) = ask(&address, &format!("{put}0"), &packed);
+    assert!(head.contains("http/1.1 401"), "a token is needed: {head}");
+    drop(server);
+    let _server = serve(&project, &address);
+    assert!(!get(&address, &page, &address).1.contains("full report"), "pages are not kept here");
+}
+
 #[test]
 fn a_run_uploads_itself_once_and_its_page_shows_it() {
     let project = project("upload", true);

@@ -18,6 +18,10 @@ const LONGEST_ADDRESS: usize = 8192;
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; \
      frame-ancestors 'none'";
 
+/// For a page that came with a run: its own scripts run in a world of their own, and reach nobody.
+pub(super) const POLICY_OF_A_STRANGER: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
+     style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 /// For pages with a script of our own, which asks nobody else.
 pub(super) const POLICY_WITH_SCRIPT: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'; script-src 'self'; connect-src 'self'";

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::counters::Counters;
 pub use self::ingest::Fetch;
+use crate::artefacts::Artefacts;
 use crate::live::Board;
 use crate::store::Store;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub public_hosts: Vec<String>,
     /// Is told of each run that changed a leak.
     pub added: Arc<Notify>,
+    /// Where report pages are kept; `None`: they are not.
+    pub artefacts: Option<Artefacts>,
     /// Fetches the keys of those who sign tokens.
     pub fetch: Fetch,
     /// Takes a line for each request that failed.

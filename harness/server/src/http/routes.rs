@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -15,10 +15,10 @@ use memgate_model::Metric;
 use serde::{Deserialize, Serialize};
 
 use super::Options;
-use super::guard::guard;
+use super::guard::{POLICY_OF_A_STRANGER, guard};
 use crate::pages;
 use crate::store::{Choice, Store, StoreError, Wanted};
-use crate::view::LeakFilter;
+use crate::view::{LeakFilter, RunView};
 
 #[derive(Clone)]
 struct App {
@@ -65,6 +65,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/p/{project}", get(overview))
         .route("/p/{project}/runs", get(runs))
         .route("/p/{project}/runs/{run}", get(run))
+        .route("/p/{project}/runs/{run}/report.html", get(report))
         .route("/p/{project}/compare/{pair}", get(compare))
         .route("/p/{project}/leaks", get(leaks))
         .route("/p/{project}/leaks/{leak}", get(leak))
@@ -191,14 +192,34 @@ async fn runs_json(
 }
 
 async fn find_run(app: &App, project: &str, run: &str) -> Found<crate::view::RunView> {
-    match run.parse() {
-        Ok(run) => app.store.run(project, run).await,
-        Err(_no_number) => Ok(None),
-    }
+    let Ok(run) = run.parse() else { return Ok(None) };
+    let found = app.store.run(project, run).await?;
+    let report = app.options.artefacts.as_ref().is_some_and(|pages| pages.has(run));
+    Ok(found.map(|view| RunView { report, ..view }))
 }
 
 async fn run(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
     app.page(find_run(&app, &project, &run).await, pages::run)
+}
+
+/// The report page of a run, as its own memgate made it: a stranger's page, which gets no rights here.
+async fn report(State(app): State<App>, Path((project, run)): Path<(String, i64)>) -> Response {
+    let found = match app.store.ticket(&project, run).await {
+        Ok(found) => found,
+        Err(why) => return app.page(Err(why), |(): &()| String::new()),
+    };
+    let Some(pages) = app.options.artefacts.clone().filter(|_| found.is_some()) else { return not_found() };
+    match tokio::task::spawn_blocking(move || pages.read(run)).await {
+        Ok(Ok(packed)) => {
+            let headers = [
+                (CONTENT_TYPE, "text/html; charset=utf-8"),
+                (CONTENT_ENCODING, "gzip"),
+                (CONTENT_SECURITY_POLICY, POLICY_OF_A_STRANGER),
+            ];
+            (headers, packed).into_response()
+        }
+        _ => not_found(),
+    }
 }
 
 async fn run_json(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {

@@ -30,6 +30,7 @@ fn served(test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<Stri
             let options = Options {
                 public_hosts: vec!["memgate.example.com".into()],
                 added: Arc::default(),
+                artefacts: None,
                 fetch: Arc::new(|_| Err("nobody is asked here".to_owned())),
                 log: Arc::new(move |line| log.lock().unwrap().push(line.to_owned())),
             };

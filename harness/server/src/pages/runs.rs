@@ -82,6 +82,11 @@ pub fn run(view: &RunView) -> String {
         if view.ci_url.starts_with("https://") || view.ci_url.starts_with("http://") {
             words::anchor(html, &view.ci_url, "CI job");
         }
+        if view.report {
+            html.markup(" · ");
+            let address = link::path(&selection.project, &["runs", &run.run.to_string(), "report.html"]);
+            words::anchor(html, &address, "full report");
+        }
         if let Some(previous) = view.previous {
             html.markup(" · ");
             words::anchor(

@@ -144,6 +144,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         events,
     };
     let of_run = RunView {
+        report: true,
         selection: selection.clone(),
         run: run.clone(),
         ci_url: t(),

@@ -51,7 +51,7 @@ impl Store {
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
             return if known == body_digest {
-                Ok(Added { run, already: true, events: Vec::new() })
+                Ok(Added { run, already: true, events: Vec::new(), ticket: ticket(&body_digest) })
             } else {
                 Err(StoreError::Conflict(run))
             };
@@ -64,8 +64,13 @@ impl Store {
             adding.remove_expired(month(now_us)).await?;
         }
         adding.transaction.commit().await?;
-        Ok(Added { run, already: false, events })
+        Ok(Added { run, already: false, events, ticket: ticket(&body_digest) })
     }
+}
+
+/// Who has a run's report has its ticket; nobody else can make one.
+fn ticket(body_digest: &str) -> String {
+    hex(&Sha256::digest(format!("page\0{body_digest}")))
 }
 
 /// What makes a run one of its kind.
@@ -83,6 +88,19 @@ pub(super) fn run_key(manifest: &Manifest) -> String {
         key.update([0]);
     }
     hex(&key.finalize())
+}
+
+impl Store {
+    /// The ticket of a run; `None`: there is no such run.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn ticket(&self, project: &str, run: i64) -> Result<Option<String>, StoreError> {
+        let Some(project) = self.project(project).await? else { return Ok(None) };
+        let row = sqlx::query(sql::RUN_DIGEST).bind(project).bind(run).fetch_optional(&self.pool).await?;
+        let digest: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        Ok(digest.as_deref().map(ticket))
+    }
 }
 
 impl Adding<'_> {

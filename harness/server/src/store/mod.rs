@@ -78,6 +78,8 @@ pub struct Added {
     pub already: bool,
     /// What it changed.
     pub events: Vec<EventRow>,
+    /// What its sender shows to add its page.
+    pub ticket: String,
 }
 
 /// Why a store does not do what it should. The text goes after "failed to".

@@ -88,6 +88,7 @@ impl Store {
             of,
             previous,
             expired,
+            report: false,
         }))
     }
 

@@ -131,6 +131,7 @@ pub(super) const RUN: &str = runs!(
     " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
     " AND r.run_id = $2"
 );
+pub(super) const RUN_DIGEST: &str = "SELECT body_digest FROM run WHERE project_id = $1 AND run_id = $2";
 /// Two of them, with their rosters.
 pub(super) const TWO_RUNS: &str = runs!(
     ", o.tests, o.members",

@@ -12,6 +12,7 @@ mod body;
 mod check;
 mod grant;
 mod issuers;
+mod page;
 mod refused;
 mod signed;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -126,6 +127,7 @@ pub(super) fn router(
         .route("/api/v1/projects/{project}/runs", post(upload))
         .route("/api/v1/projects/{project}/token", get(grant::told))
         .route("/api/v1/projects/{project}/live", post(live))
+        .route("/api/v1/projects/{project}/runs/{run}/report.html", put(page::put))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
 }
@@ -140,6 +142,9 @@ struct Answer {
     on_line: bool,
     /// What it changed: `new`, `regressed`, `fixed`, `gone`.
     events: Vec<String>,
+    /// Where its report page can be put, once; none: pages are not kept here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<String>,
 }
 
 async fn upload(
@@ -162,6 +167,13 @@ async fn upload(
                 page: format!("{}/runs/{}", pages::address(&project), added.run),
                 on_line,
                 events: added.events.into_iter().map(|event| event.kind).collect(),
+                report: ingest.options.artefacts.as_ref().map(|_| {
+                    let project = pages::address(&project).split_off("/p/".len());
+                    format!(
+                        "/api/v1/projects/{project}/runs/{}/report.html?ticket={}",
+                        added.run, added.ticket
+                    )
+                }),
             };
             match serde_json::to_string(&answer) {
                 Ok(json) => (status, [(CONTENT_TYPE, "application/json")], json + "\n").into_response(),

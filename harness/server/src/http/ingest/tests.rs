@@ -99,6 +99,16 @@ fn served_from(
     is_local: bool,
     test: impl AsyncFnOnce(Served),
 ) {
+    served_with(open, limits, is_local, None, test);
+}
+
+fn served_with(
+    open: impl AsyncFnOnce() -> Store,
+    limits: Limits,
+    is_local: bool,
+    artefacts: Option<crate::artefacts::Artefacts>,
+    test: impl AsyncFnOnce(Served),
+) {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(
         async {
             let store = open().await;
@@ -113,6 +123,7 @@ fn served_from(
             let options = Options {
                 public_hosts: Vec::new(),
                 added: Arc::default(),
+                artefacts,
                 fetch: Arc::new(move |at| match answers.lock().unwrap().get(at) {
                     Some(answer) => Ok(answer.to_string().into_bytes()),
                     None => Err("it is away".to_owned()),
@@ -544,5 +555,53 @@ fn a_database_that_is_away_is_told_as_something_that_passes() {
         answer.is(503, "the history cannot be written now");
         assert!(answer.head.contains("retry-after: 5") && !answer.body.contains("pool"), "{answer:?}");
         assert!(server.log.lock().unwrap()[0].starts_with("failed to use the history: "));
+    });
+}
+
+/// With pages in a folder; a token for `tiles` is shown with each request.
+fn with_pages(test: impl AsyncFnOnce(&Served, String, &std::path::Path)) {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    let kept = crate::artefacts::Artefacts::open(&pages).unwrap();
+    let address = format!("sqlite:{}", folder.path().join("h.db").display());
+    let open = async || Store::open(&address).await.unwrap();
+    served_with(open, Limits::default(), false, Some(kept), async |server| {
+        let token = server.store.create_token("tiles", &["main".to_owned()], FAR).await.unwrap();
+        test(&server, token.secret().to_owned(), &pages).await;
+    });
+}
+
+#[test]
+fn a_page_is_of_the_run_whose_ticket_it_shows() {
+    with_pages(async |server, token, folder| {
+        let added = server.with(&token, &run("s1", 1, &["n1-a"])).await.json();
+        let other = server.with(&token, &run("s2", 2, &["n1-a"])).await.json();
+        let path = |answer: &Value| answer["report"].as_str().unwrap().to_owned();
+        let put = async |path: &str, kind: &str, body: &[u8]| {
+            let head = format!(
+                "PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+                 Content-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            server.send(&[head.as_bytes(), body].concat()).await
+        };
+        let page = packed(b"<!DOCTYPE html>");
+        let exchanged = format!(
+            "{}?{}",
+            path(&added).split_once('?').unwrap().0,
+            path(&other).split_once('?').unwrap().1
+        );
+        put(&exchanged, "text/html", &page).await.is(404, "no such ticket");
+        put(&path(&added), "application/json", &page).await.is(415, "text/html");
+        put(&path(&added), "text/html", b"<!DOCTYPE html>").await.is(422, "that is no page");
+        assert_eq!(put(&path(&added), "text/html", &page).await.status, 204);
+        assert_eq!(
+            put(&path(&added), "text/html", &packed(b"another")).await.status,
+            204,
+            "the first one stays"
+        );
+        let kept = crate::artefacts::Artefacts::open(folder).unwrap();
+        assert_eq!(kept.read(added["run"].as_i64().unwrap()).unwrap(), page);
+        assert!(!kept.has(other["run"].as_i64().unwrap()));
     });
 }
