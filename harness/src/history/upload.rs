@@ -120,7 +120,8 @@ pub fn upload(
     }
 }
 
-/// Gives the server the report page of a session, where it keeps such pages. What goes wrong is a warning: the run is there.
+/// Gives the server the report page of a session, where it keeps such pages. What goes wrong is a warning: the run
+/// is there.
 pub fn add_page(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
     let Some(address) = &uploaded.report else { return };
     if let Err(why) = put_page(to, address, &session.join("report.html")) {
