@@ -1,5 +1,5 @@
-//! What belongs to a run beside its figures: its report page, as the run made it. Files in a folder, none of them in the
-//! database.
+//! What belongs to a run beside its figures: its report page, as the run made it. Files in a folder, none of them in
+//! the database.
 //!
 //! Data flow: a page, packed by gzip → checked (it inflates, within bounds) → a file of its run, written beside and
 //! renamed; the first one stays → served as it is packed. What is older than [`KEPT`] is removed.
