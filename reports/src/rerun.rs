@@ -26,9 +26,9 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // A hunt is for the night.
+    // A hunt is for the night, and nobody watches a single test.
     const REPLACED: [&str; 3] = ["--filter", "--suite", "--hunt"];
-    let mut own = own.iter().skip(1);
+    let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
         if REPLACED.contains(&argument.as_str()) {
             own.next();
@@ -92,7 +92,7 @@ mod tests {
         for (typed, again) in [
             ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
             (
-                "memgate run --hunt 10m --suite a --filter A.* --config x.yaml",
+                "memgate run --live --hunt 10m --suite a --filter A.* --config x.yaml",
                 Some(" --suite engine --config x.yaml"),
             ),
             ("memgate run", Some(" --suite engine")),
