@@ -10,7 +10,7 @@
 //! its static fields and what an instance of `java.lang.Class` takes.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
@@ -157,6 +157,48 @@ impl Dominators {
     #[must_use]
     pub fn by_class(&self, dump: &Index) -> Vec<Together> {
         self.by(dump, Grouping::Class)
+    }
+
+    /// By class: the object that dominates most of its objects. Of all that dominate one, the nearest counts whose class
+    /// is another one, and is named by `is_named`: who looks for the owner of tiles does not want the node of a map.
+    #[must_use]
+    pub fn owners(&self, dump: &Index, is_named: impl Fn(&str) -> bool) -> BTreeMap<String, u32> {
+        let groups = Groups::new(dump, &self.graph, Grouping::Class);
+        let named: Vec<bool> = dump.classes.iter().map(|class| is_named(&class.name)).collect();
+        let group = |at: u32| groups.of(&self.graph, self.vertex[index(at)]);
+        let is_named = |at: u32| match self.graph.kind(self.vertex[index(at)]) {
+            Kind::Of(class) | Kind::Class(class) => named[index(class)],
+            Kind::Primitives(_) | Kind::Unknown => false,
+        };
+        // A dominator has a smaller number than what it dominates; 0: there is none.
+        let mut nearest = vec![0_u32; self.vertex.len()];
+        let mut votes = vec![(0_u32, 0_u64); groups.names.len()];
+        for at in 1..self.vertex.len() {
+            let (above, own) = (self.above[at], group(number(at)));
+            let mut owner = if above != 0 && is_named(above) { above } else { nearest[index(above)] };
+            // Nodes of a list dominate each other: their owner is that of the first one.
+            if owner != 0 && group(owner) == own {
+                owner = nearest[index(owner)];
+            }
+            nearest[at] = owner;
+            let (most, lead) = &mut votes[own];
+            match (*most == owner, *lead) {
+                (true, _) => *lead += 1,
+                (false, 0) => (*most, *lead) = (owner, 1),
+                (false, _) => *lead -= 1,
+            }
+        }
+        // Whoever has more than half of the votes leads; who leads need not have them.
+        let mut counts = vec![(0_u64, 0_u64); groups.names.len()];
+        for at in 1..self.vertex.len() {
+            let own = group(number(at));
+            counts[own].0 += u64::from(nearest[at] == votes[own].0);
+            counts[own].1 += 1;
+        }
+        let owner = |(name, ((owner, _), (with, all))): (&String, (&(u32, u64), &(u64, u64)))| {
+            (*owner != 0 && with * 2 > *all).then(|| (name.clone(), self.vertex[index(*owner)]))
+        };
+        groups.names.iter().zip(votes.iter().zip(&counts)).filter_map(owner).collect()
     }
 
     /// Reachable objects by what their classes have in common, those that retain most together first.

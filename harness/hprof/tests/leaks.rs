@@ -441,6 +441,39 @@ fn classes_of_one_name_are_one() {
 }
 
 #[test]
+fn the_owner_of_a_class_is_what_a_person_would_name() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
+    let node = dump.class("java.util.HashMap$Node", object, &[], &[("value", REF)]);
+    let table = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
+    let tile = dump.class("com.acme.Tile", object, &[], &[("next", REF)]);
+    let lone = dump.class("com.acme.Lone", object, &[], &[]);
+    // Two tiles below one node, one below another: a list, and a tile of its own.
+    let last = dump.instance(tile, &[Value::Ref(0)]);
+    let tiles = [last, last, 0].map(|next| dump.instance(tile, &[Value::Ref(next)]));
+    let nodes = tiles.map(|tile| dump.instance(node, &[Value::Ref(tile)]));
+    let table = dump.array(table, &nodes);
+    let map = dump.instance(map, &[Value::Ref(table)]);
+    let alone = [(); 2].map(|()| dump.instance(lone, &[]));
+    let cache = dump.class(
+        "com.acme.Cache",
+        object,
+        &[("map", Value::Ref(map)), ("lone", Value::Ref(alone[0]))],
+        &[],
+    );
+    let other = dump.class("com.acme.Other", object, &[("lone", Value::Ref(alone[1]))], &[]);
+    dump.sticky(cache);
+    dump.sticky(other);
+    let (index, dominators) = dominators(dump.finish());
+    let owners = dominators.owners(&index, |class| class.starts_with("com.acme.") && !class.ends_with("[]"));
+    let name = |class: &str| owners.get(class).map(|owner| dominators.graph.class_name(&index, *owner));
+    assert_eq!(name("com.acme.Tile"), Some("com.acme.Cache"), "through the map, and through the list");
+    assert_eq!(name("java.util.HashMap$Node"), Some("com.acme.Cache"));
+    assert_eq!(name("com.acme.Lone"), None, "one each: nobody has most of them");
+}
+
+#[test]
 fn a_chain_of_a_million_objects_takes_no_stack() {
     const LONG: usize = 1_000_000;
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -463,8 +496,10 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
             .iter()
             .any(|node| node.labels.iter().any(|label| label.contains("more objects of the path")))
     );
-    let (_, dominators) = dominators(bytes);
+    let (index, dominators) = dominators(bytes);
     assert_eq!((dominators.reachable(), dominators.bytes()), (LONG + 2, 8 * LONG as u64 + 8));
+    let owners = dominators.owners(&index, |_| true);
+    assert_eq!(owners.get("Node").map(|owner| dominators.graph.class_name(&index, *owner)), Some("Holder"));
 }
 
 /// As KOOM crops it: values of arrays of primitives are not there, and lengths still count them.

@@ -102,6 +102,9 @@ pub struct HeapSeen {
     /// Objects and retained bytes of the classes that retain most: what a dump adds to leaks that the agent found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retained: BTreeMap<String, (u64, u64)>,
+    /// Of these classes: what dominates most of their objects, `class com.example.Registry`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub owners: BTreeMap<String, String>,
     /// What holds most of the heap, and which thread's locals, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,

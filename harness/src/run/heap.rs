@@ -298,8 +298,12 @@ fn seen(
     let bitmaps = heap.knows_bitmaps().then(|| memgate_hprof::together(&heap.bitmaps()));
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
+    let retained = retained(&dump, &dominators);
+    let mut owners = dominators.owners(&dump, |class| !is_jdk(class) && !class.ends_with("[]"));
+    owners.retain(|class, _| retained.contains_key(class));
     Ok(HeapSeen {
-        retained: retained(&dump, &dominators),
+        owners: owners.into_iter().map(|(class, by)| (class, named(&dump, &dominators, by))).collect(),
+        retained,
         bitmaps,
         bytes: analysis.about.heap_bytes,
         searched: analysis.about.rules > 0,

@@ -89,6 +89,8 @@ fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them()
     assert_eq!((held.owner.as_str(), held.name.as_str()), (OWNER, "SHOWN"), "{test:#?}");
     let retain = format!("heap dump at the end of the suite: 1 × {OWNER} retain ");
     assert!(test.reason.contains(&retain), "{}", test.reason);
+    let owner = format!(", dominated by class {OWNER}");
+    assert!(test.reason.contains(&owner), "{}", test.reason);
     let dump = project.session().join("heap-dumps/0001-tracks.hprof.gz");
     let told = project.memgate(&["heap", "analyze", dump.to_str().unwrap()]);
     told.ends_with(1);

@@ -45,10 +45,13 @@ pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
             let class = leak.class.as_deref().filter(|_| leak.kind == LeakKind::Java)?;
             checks.iter().find_map(|check| {
                 let seen = check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
-                let (objects, bytes) =
-                    seen.filter_map(|seen| seen.retained.get(class)).max_by_key(|of| of.1)?;
-                let (objects, bytes) = (format_count(float(*objects)), format_bytes(float(*bytes)));
-                Some(format!("{}: {objects} × {class} retain {bytes}", TestReport::heap_entry(check.at)))
+                let ((objects, bytes), owner) = seen
+                    .filter_map(|seen| Some((*seen.retained.get(class)?, seen.owners.get(class))))
+                    .max_by_key(|(of, _)| of.1)?;
+                let (objects, bytes) = (format_count(float(objects)), format_bytes(float(bytes)));
+                let owner = owner.map_or_else(String::new, |owner| format!(", dominated by {owner}"));
+                let dump = TestReport::heap_entry(check.at);
+                Some(format!("{dump}: {objects} × {class} retain {bytes}{owner}"))
             })
         };
         if let Some(text) = test.leaks.iter().find_map(of_class) {
