@@ -159,8 +159,8 @@ impl Dominators {
         self.by(dump, Grouping::Class)
     }
 
-    /// By class: the object that dominates most of its objects. Of all that dominate one, the nearest counts whose class
-    /// is another one, and is named by `is_named`: who looks for the owner of tiles does not want the node of a map.
+    /// By class: the object that dominates most of its objects. Of all that dominate one, the nearest counts whose
+    /// class is another one, and passes `is_named`: who looks for the owner of tiles does not want the node of a map.
     #[must_use]
     pub fn owners(&self, dump: &Index, is_named: impl Fn(&str) -> bool) -> BTreeMap<String, u32> {
         let groups = Groups::new(dump, &self.graph, Grouping::Class);
@@ -190,15 +190,15 @@ impl Dominators {
         }
         // Whoever has more than half of the votes leads; who leads need not have them.
         let mut counts = vec![(0_u64, 0_u64); groups.names.len()];
-        for at in 1..self.vertex.len() {
+        for (at, owner) in nearest.iter().enumerate().skip(1) {
             let own = group(number(at));
-            counts[own].0 += u64::from(nearest[at] == votes[own].0);
+            counts[own].0 += u64::from(*owner == votes[own].0);
             counts[own].1 += 1;
         }
-        let owner = |(name, ((owner, _), (with, all))): (&String, (&(u32, u64), &(u64, u64)))| {
-            (*owner != 0 && with * 2 > *all).then(|| (name.clone(), self.vertex[index(*owner)]))
-        };
-        groups.names.iter().zip(votes.iter().zip(&counts)).filter_map(owner).collect()
+        let elected = votes.iter().zip(&counts).map(|((owner, _), (with, all))| {
+            (*owner != 0 && with * 2 > *all).then(|| self.vertex[index(*owner)])
+        });
+        groups.names.iter().zip(elected).filter_map(|(name, owner)| Some((name.clone(), owner?))).collect()
     }
 
     /// Reachable objects by what their classes have in common, those that retain most together first.
