@@ -503,7 +503,9 @@ Examples:
   memgate serve                                  http://127.0.0.1:7377
   memgate serve --listen 127.0.0.1:0             any free port
   memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
-  memgate serve token create --project tiles     the right to upload runs to it: docs/server.md";
+  memgate serve --notify notify.yaml --artefacts pages     mail and chat about changes, report pages of runs
+  memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
+  memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret";
 
 /// What `serve` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
