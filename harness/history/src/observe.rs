@@ -5,7 +5,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use crate::manifest::Manifest;
 
 /// Which branches are lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Lines(Vec<GlobMatcher>);
 
 impl Lines {

@@ -9,6 +9,7 @@ pub mod artefacts;
 pub mod http;
 pub mod live;
 pub mod pages;
+pub mod password;
 pub mod store;
 pub mod text;
 pub mod token;

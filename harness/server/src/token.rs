@@ -68,7 +68,7 @@ impl Token {
 }
 
 /// Characters, each as likely as any other.
-fn random(length: usize) -> Result<String, Errno> {
+pub(crate) fn random(length: usize) -> Result<String, Errno> {
     let fair = u8::MAX - u8::MAX % 62;
     let mut text = String::with_capacity(length);
     let mut bytes = [0; 64];

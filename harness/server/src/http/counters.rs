@@ -63,10 +63,10 @@ pub(super) async fn count(State(counters): State<Arc<Counters>>, request: Reques
     response
 }
 
-pub(super) fn router(store: Store, options: Options, counters: Arc<Counters>) -> Router {
+pub(super) fn router(store: Store, options: Arc<Options>, counters: Arc<Counters>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .layer(from_fn_with_state(Arc::new(options), guard))
+        .layer(from_fn_with_state(options, guard))
         .with_state((store, counters))
 }
 

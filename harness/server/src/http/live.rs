@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Options;
 use super::guard::{POLICY_WITH_SCRIPT, guard};
+use super::reader::{self, Readers};
 use crate::live::Board;
 use crate::pages;
 
@@ -32,13 +33,14 @@ struct Live {
     watchers: Arc<Semaphore>,
 }
 
-pub(super) fn router(board: Arc<Board>, options: Options) -> Router {
+pub(super) fn router(board: Arc<Board>, options: Arc<Options>, readers: Readers) -> Router {
     let live = Live { board, watchers: Arc::new(Semaphore::new(MOST_WATCHERS)) };
     Router::new()
         .route("/p/{project}/live", get(page))
         .route("/api/v1/projects/{project}/live/events", get(events))
         .route("/static/live.js", get(script))
-        .layer(from_fn_with_state(Arc::new(options), guard))
+        .layer(from_fn_with_state(readers, reader::read))
+        .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(live))
 }
 

@@ -1,13 +1,17 @@
 //! The pages and the same values as JSON, over HTTP; runs are uploaded by `ingest`.
 //!
-//! Data flow: a request → `guard` (is the host one of ours, is the address short) → its route → [`Store`] → a view →
-//! page or JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told
+//! Data flow: a request → `guard` (is the host one of ours, is the address short) → `reader` (who asks, may they see this
+//! project) → its route → [`Store`] → a view → page or JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told
 //! to the log, and the page says only that it failed.
 
+mod accounts;
 mod counters;
+mod grants;
 mod guard;
 mod ingest;
 mod live;
+mod reader;
+mod refused;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -22,7 +26,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
 use self::counters::Counters;
-pub use self::ingest::Fetch;
+pub use self::grants::Fetch;
+use self::grants::Grants;
+use self::reader::Readers;
 use crate::artefacts::Artefacts;
 use crate::live::Board;
 use crate::store::Store;
@@ -67,11 +73,17 @@ pub async fn serve(
     let counters = Arc::new(Counters::default());
     let limits = ingest::Limits::default();
     let board = Arc::new(Board::default());
+    let options = Arc::new(options);
+    let grants = Arc::new(Grants::new(store.clone(), Arc::clone(&options), is_local));
     let shared = (Arc::clone(&counters), Arc::clone(&board));
-    let uploads = ingest::router(store.clone(), options.clone(), limits, is_local, shared);
-    let router = routes::router(store.clone(), options.clone())
+    let uploads = ingest::router(store.clone(), Arc::clone(&options), limits, Arc::clone(&grants), shared);
+    let readers =
+        Readers { store: store.clone(), options: Arc::clone(&options), grants: Arc::clone(&grants) };
+    let router = routes::router(store.clone(), Arc::clone(&options), readers.clone())
         .merge(uploads)
-        .merge(live::router(board, options.clone()))
+        .merge(grants::router(grants))
+        .merge(accounts::router(store.clone(), Arc::clone(&options)))
+        .merge(live::router(board, Arc::clone(&options), readers))
         .merge(counters::router(store, options, Arc::clone(&counters)))
         .layer(from_fn_with_state(counters, counters::count));
     let (stopping, stopped) = oneshot::channel::<()>();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::middleware::from_fn_with_state;
@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Options;
 use super::guard::{POLICY_OF_A_STRANGER, guard};
+use super::reader::{self, Readers, SignedIn};
+use super::refused::chain;
 use crate::pages;
-use crate::store::{Choice, Store, StoreError, Wanted};
+use crate::store::{Choice, Reader, Store, StoreError, Wanted};
 use crate::view::{LeakFilter, RunView};
 
 #[derive(Clone)]
@@ -58,8 +60,7 @@ impl Asked {
     }
 }
 
-pub(super) fn router(store: Store, options: Options) -> Router {
-    let options = Arc::new(options);
+pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> Router {
     Router::new()
         .route("/", get(home))
         .route("/p/{project}", get(overview))
@@ -85,6 +86,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .fallback(async || not_found())
+        .layer(from_fn_with_state(readers, reader::read))
         .layer(from_fn_with_state(Arc::clone(&options), guard))
         .with_state(App { store, options })
 }
@@ -97,19 +99,14 @@ impl App {
         match found {
             Ok(Some(view)) => Html(render(&view)).into_response(),
             Ok(None) => not_found(),
-            Err(why) => {
-                self.failed(&why);
-                let text = "The history cannot be read; the server's log says why.";
-                (StatusCode::INTERNAL_SERVER_ERROR, Html(pages::problem("Something failed", text)))
-                    .into_response()
-            }
+            Err(why) => self.options.unreadable(&why),
         }
     }
 
     fn json<T: Serialize>(&self, found: Found<T>) -> Response {
         let (status, body) = match found.map(|view| view.map(|view| serde_json::to_string(&view))) {
             Ok(Some(Ok(json))) => (StatusCode::OK, json),
-            Ok(None) => (StatusCode::NOT_FOUND, r#"{"error":"there is no such thing"}"#.to_owned()),
+            Ok(None) => (StatusCode::NOT_FOUND, reader::NOTHING.to_owned()),
             Ok(Some(Err(why))) => {
                 self.failed(&why);
                 (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"it cannot be written as JSON"}"#.to_owned())
@@ -123,33 +120,34 @@ impl App {
     }
 
     fn failed(&self, why: &dyn std::error::Error) {
-        let mut text = why.to_string();
-        let mut source = why.source();
-        while let Some(why) = source {
-            text = format!("{text}: {why}");
-            source = why.source();
-        }
-        (self.options.log)(&format!("failed to {text}"));
+        (self.options.log)(&format!("failed to {}", chain(why)));
     }
 }
 
 fn not_found() -> Response {
-    let text = "There is no such page: perhaps the project, the branch or the run has another name.";
-    (StatusCode::NOT_FOUND, Html(pages::problem("Not found", text))).into_response()
+    (StatusCode::NOT_FOUND, Html(pages::not_found(None))).into_response()
 }
 
-async fn home(State(app): State<App>) -> Response {
-    match app.store.projects().await {
+async fn home(State(app): State<App>, Extension(who): Extension<SignedIn>) -> Response {
+    match seen_projects(&app, &who.reader).await {
         // Most histories have one project.
-        Ok(names) if names.len() == 1 => {
+        Ok(names) if names.len() == 1 && !who.reader.has_members_only => {
             Redirect::to(&pages::address(names.first().map_or("", String::as_str))).into_response()
         }
-        found => app.page(found.map(Some), |names| pages::projects(names)),
+        found => {
+            let own = who.own();
+            app.page(found.map(Some), |names| pages::projects(names, &own))
+        }
     }
 }
 
-async fn projects_json(State(app): State<App>) -> Response {
-    app.json(app.store.projects().await.map(Some))
+async fn projects_json(State(app): State<App>, Extension(who): Extension<SignedIn>) -> Response {
+    app.json(seen_projects(&app, &who.reader).await.map(Some))
+}
+
+async fn seen_projects(app: &App, reader: &Reader) -> Result<Vec<String>, StoreError> {
+    let names = app.store.projects().await?;
+    Ok(names.into_iter().filter(|name| reader.may_read(name)).collect())
 }
 
 async fn overview(

@@ -158,3 +158,150 @@ fn the_metrics_count_answers_and_tell_of_the_database() {
         assert!(metrics().await.contains("\nmemgate_database_up 0\n"));
     });
 }
+
+fn form(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
+    )
+}
+
+fn with(request: &str, header: &str) -> String {
+    request.replacen("\r\n\r\n", &format!("\r\n{header}\r\n\r\n"), 1)
+}
+
+const OURS: &str = "Sec-Fetch-Site: same-origin\r\n";
+
+/// Every address below a project, as the routes have it.
+fn below(project: &str) -> Vec<String> {
+    let texts = [include_str!("routes.rs"), include_str!("live.rs")].concat();
+    let routes = texts.split('"').filter(|text| text.starts_with('/') && text.contains("{project}"));
+    let fill = [
+        ("{project}", project),
+        ("{run}", "7"),
+        ("{pair}", "7...8"),
+        ("{leak}", "n1-x"),
+        ("{suite}", "s"),
+        ("{test}", "t"),
+    ];
+    let all: Vec<String> = routes
+        .map(|route| fill.iter().fold(route.to_owned(), |text, (name, value)| text.replace(name, value)))
+        .collect();
+    assert!(all.len() > 15 && all.iter().all(|path| !path.contains('{')), "{all:?}");
+    all
+}
+
+fn dateless(answer: &str) -> String {
+    answer.lines().filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\n")
+}
+
+/// Signs in; the cookie.
+async fn signed_in(at: std::net::SocketAddr, password: &str) -> String {
+    let body = format!("name=Anna&password={password}&next=%2Fp%2Ftiles");
+    let answer = ask(at, &form("/login", OURS, &body)).await;
+    assert!(answer.starts_with("HTTP/1.1 303 ") && answer.contains("location: /p/tiles\r\n"), "{answer}");
+    let cookie = answer.split("set-cookie: ").nth(1).unwrap().split("\r\n").next().unwrap();
+    assert!(cookie.ends_with("; Max-Age=43200; Path=/; Secure; HttpOnly; SameSite=Lax"), "{cookie}");
+    format!("Cookie: other=1; {}", cookie.split(';').next().unwrap())
+}
+
+#[test]
+fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
+    served(async |at, store, _| {
+        // The password of a test: `correct horse` would do.
+        let password = "correct-horse";
+        store
+            .add_account("anna", &crate::password::hash(password).unwrap(), &["tiles".to_owned()])
+            .await
+            .unwrap();
+        let report = crate::store::tests::report("s1", 1, &[("Map.scroll", Some(vec![]))]);
+        store.add(&crate::store::tests::manifest("s1", None, Vec::new()), &report).await.unwrap();
+        assert!(ask(at, &get("/p/tiles", "localhost")).await.starts_with("HTTP/1.1 200 "));
+        store.add_members_only("tiles").await.unwrap();
+
+        let token = store.create_token("tiles", &[], i64::MAX).await.unwrap();
+        let others = store.create_token("maps", &[], i64::MAX).await.unwrap();
+        let bearer = |token: &crate::token::Token| format!("Authorization: Bearer {}", token.secret());
+        let cookie = signed_in(at, password).await;
+        let answer = async |path: &str, header: &str| {
+            let request = get(path, "localhost");
+            ask(at, &if header.is_empty() { request } else { with(&request, header) }).await
+        };
+        for (own, missing) in below("tiles").into_iter().zip(below("other")) {
+            for header in ["", "Cookie: __Host-memgate=", "Cookie: __Host-memgate=x", &bearer(&others)] {
+                let own = answer(&own, header).await;
+                // A stream of a project that nobody knows waits for its first run.
+                let missing =
+                    if missing.ends_with("/events") { own.clone() } else { answer(&missing, header).await };
+                // The live page of a project that nobody knows is an empty one: nothing can be told from it.
+                let is_same = dateless(&own).replace("tiles", "other") == dateless(&missing)
+                    || missing.starts_with("HTTP/1.1 200 ");
+                assert!(own.starts_with("HTTP/1.1 404 ") && is_same, "{header}: {own}\n{missing}");
+            }
+        }
+        assert!(
+            answer("/p/tiles/leaks?state=all", "")
+                .await
+                .contains("/login?next=%2Fp%2Ftiles%2Fleaks%3Fstate%3Dall")
+        );
+        for (path, header, status) in [
+            ("/p/tiles", cookie.as_str(), 200),
+            ("/p/tiles/leaks", &cookie, 200),
+            ("/p/nobody", &cookie, 404),
+            ("/api/v1/projects/tiles/baseline", &bearer(&token), 200),
+            ("/api/v1/projects/tiles/baseline", &bearer(&others), 404),
+        ] {
+            let answer = answer(path, header).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {header}: {answer}");
+        }
+        assert!(!answer("/p/nobody", &cookie).await.contains("/login"), "who is signed in need not be told");
+        for path in ["/", "/api/v1/projects"] {
+            assert!(
+                !answer(path, "").await.contains("tiles") && answer(path, &cookie).await.contains("tiles")
+            );
+        }
+
+        let home = answer("/", &cookie).await;
+        let sent = home.split("name=form value=\"").nth(1).unwrap().split('"').next().unwrap();
+        for (headers, body) in [(OURS, "form=x"), ("", sent), ("Sec-Fetch-Site: cross-site\r\n", sent)] {
+            let body = if body == sent { format!("form={sent}") } else { body.to_owned() };
+            ask(at, &form("/logout", &format!("{headers}{cookie}\r\n"), &body)).await;
+            assert!(answer("/p/tiles", &cookie).await.starts_with("HTTP/1.1 200 "), "nobody else signs out");
+        }
+        ask(at, &form("/logout", &format!("{OURS}{cookie}\r\n"), &format!("form={sent}"))).await;
+        assert!(answer("/p/tiles", &cookie).await.starts_with("HTTP/1.1 404 "));
+    });
+}
+
+#[test]
+fn only_the_right_password_of_a_form_of_ours_signs_in() {
+    served(async |at, store, lines| {
+        store.add_account("anna", &crate::password::hash("correct-horse").unwrap(), &[]).await.unwrap();
+        let right = "name=anna&password=correct-horse";
+        for headers in ["", "Sec-Fetch-Site: none\r\n", "Sec-Fetch-Site: same-site\r\n"] {
+            let answer = ask(at, &form("/login", headers, right)).await;
+            assert!(answer.starts_with("HTTP/1.1 403 ") && !answer.contains("set-cookie"), "{answer}");
+        }
+        let long = format!("name=anna&password={}", "x".repeat(9000));
+        for (body, status) in [
+            ("name=anna&password=wrong-horses", 403),
+            ("name=otto&password=correct-horse", 403),
+            ("name=anna", 403),
+            ("", 403),
+            ("name=anna&password=%ff", 403),
+            (long.as_str(), 413),
+        ] {
+            let answer = ask(at, &form("/login", OURS, body)).await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")) && !answer.contains("set-cookie"),
+                "{body}: {answer}"
+            );
+        }
+        for _ in 0..10 {
+            ask(at, &form("/login", OURS, "name=anna&password=wrong-horses")).await;
+        }
+        assert!(ask(at, &form("/login", OURS, right)).await.starts_with("HTTP/1.1 429 "), "too often");
+        assert!(lines.lock().unwrap().is_empty(), "what somebody typed is in no log");
+    });
+}

@@ -2,6 +2,7 @@
 
 use memgate_reports::page::Html;
 
+use super::account::{self, Own};
 use super::{link, words};
 use crate::view::Selection;
 
@@ -83,9 +84,11 @@ pub(super) fn select(
 
 /// The projects there are.
 #[must_use]
-pub fn projects(names: &[String]) -> String {
+pub fn projects(names: &[String], own: &Own) -> String {
     page("Projects", |html| {
-        html.markup("<header><h1>Projects</h1></header>\n<main id=main>\n");
+        html.markup("<header><h1>Projects</h1>\n");
+        account::own(html, own);
+        html.markup("</header>\n<main id=main>\n");
         if names.is_empty() {
             html.markup("<p>No run is in this history yet. <code>memgate run</code> adds itself.</p>");
         }

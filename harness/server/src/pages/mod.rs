@@ -4,6 +4,7 @@
 //! Data flow: a value of [`view`](crate::view) → `frame` with the page's own part → bytes. Every text goes through
 //! `Html`, which escapes it; addresses are made by `link` alone.
 
+mod account;
 mod compare;
 mod curve;
 mod frame;
@@ -18,6 +19,7 @@ mod tests;
 mod tune;
 mod words;
 
+pub use account::{Own, login, not_found};
 pub use compare::compare;
 pub use frame::{ICON, STYLE, problem, projects};
 pub use leaks::{leak, leaks};

@@ -183,7 +183,9 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         stacks: vec![StackChange::of(&stack, 48.0, 96.0), StackChange::of(&stack, 48.0, 0.0)],
     };
     vec![
-        ("projects", projects(&[t()])),
+        ("projects", projects(&[t()], &Own::SignedIn { name: t(), form: t() })),
+        ("login", login(&t(), Some(&t()))),
+        ("not found", not_found(Some(&t()))),
         ("compare", super::compare(&pair)),
         ("problem", problem(text, text)),
         ("overview", overview(&alive)),

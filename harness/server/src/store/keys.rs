@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 /// Tables that stand beside projects.
-const BESIDE: [&str; 5] = ["project", "token", "oidc_rule", "oidc_use", "memgate_schema"];
+const BESIDE: [&str; 8] =
+    ["project", "token", "oidc_rule", "oidc_use", "account", "web_session", "members_only", "memgate_schema"];
 /// What one node of several cannot do for all.
 const FORBIDDEN: [&str; 9] =
     ["NEXTVAL", "SERIAL", "SEQUENCE", "LISTEN", "NOTIFY", "LOCK", "TEMP", "TEMPORARY", "LAST_INSERT_ROWID"];

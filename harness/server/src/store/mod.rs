@@ -8,6 +8,7 @@
 //! Nobody sees half a run: what is not committed is not there. Runs of a project are added one after the other. A run
 //! is told by its key (project, pipeline, job, attempt, session), so adding it twice adds it once.
 
+mod accounts;
 mod add;
 mod backup;
 mod check;
@@ -34,6 +35,7 @@ pub(crate) mod tests;
 mod tokens;
 mod transaction;
 
+pub use accounts::{Account, Reader, SESSION_US};
 pub use notices::{Change, LEASE_US, Notice};
 pub use open::without_password;
 pub use read_base::Wanted;

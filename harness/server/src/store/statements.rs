@@ -339,3 +339,25 @@ pub(super) const REVOKE_TOKEN: &str =
 /// For a run that may not say how the leaks of others look.
 pub(super) const ADD_LEAK_ONCE: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, fingerprint) DO NOTHING";
+
+/// Accounts stand beside projects: one may read several.
+pub(super) const READER: &str = "SELECT CAST(1 AS BIGINT), pattern, '' FROM members_only UNION ALL \
+     SELECT CAST(2 AS BIGINT), a.name, a.projects FROM account a JOIN web_session s ON s.account = a.name \
+     WHERE s.digest = $1 AND s.expires_us > $2";
+pub(super) const ADD_ACCOUNT: &str = "INSERT INTO account (name, password, projects, created_us) SELECT $1, $2, $3, $4 \
+     WHERE NOT EXISTS (SELECT 1 FROM account WHERE name = $1)";
+pub(super) const SET_PASSWORD: &str = "UPDATE account SET password = $2 WHERE name = $1";
+pub(super) const SET_PROJECTS: &str = "UPDATE account SET projects = $2 WHERE name = $1";
+pub(super) const USE_ACCOUNT: &str = "UPDATE account SET used_us = $3 WHERE name = $1 AND password = $2";
+pub(super) const REMOVE_ACCOUNT: &str = "DELETE FROM account WHERE name = $1";
+pub(super) const ACCOUNTS: &str = "SELECT name, projects, created_us, used_us FROM account ORDER BY name";
+pub(super) const PASSWORD: &str = "SELECT password FROM account WHERE name = $1";
+pub(super) const ADD_SESSION: &str =
+    "INSERT INTO web_session (digest, account, expires_us) VALUES ($1, $2, $3)";
+pub(super) const REMOVE_SESSIONS: &str = "DELETE FROM web_session WHERE expires_us <= $1";
+pub(super) const END_SESSION: &str = "DELETE FROM web_session WHERE digest = $1";
+pub(super) const END_SESSIONS: &str = "DELETE FROM web_session WHERE account = $1";
+pub(super) const MEMBERS_ONLY: &str = "SELECT pattern FROM members_only ORDER BY pattern";
+pub(super) const ADD_MEMBERS_ONLY: &str = "INSERT INTO members_only (pattern, created_us) SELECT $1, $2 \
+     WHERE NOT EXISTS (SELECT 1 FROM members_only WHERE pattern = $1)";
+pub(super) const REMOVE_MEMBERS_ONLY: &str = "DELETE FROM members_only WHERE pattern = $1";

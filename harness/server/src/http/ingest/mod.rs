@@ -1,6 +1,6 @@
 //! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`. Beside it, `GET …/token` tells what a token may.
 //!
-//! Data flow: head of the request → `grant` (whose token, what may it write; `signed` by a CI system) → `body` (bytes,
+//! Data flow: head of the request → `grants` (whose token, what may it write) → `body` (bytes,
 //! inflated and read as a stream, within
 //! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
 //!
@@ -10,11 +10,7 @@
 
 mod body;
 mod check;
-mod grant;
-mod issuers;
 mod page;
-mod refused;
-mod signed;
 #[cfg(test)]
 mod tests;
 
@@ -28,18 +24,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{post, put};
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::body::Read;
-pub use self::issuers::Fetch;
-use self::issuers::Issuers;
-use self::refused::Refused;
 use super::Options;
 use super::counters::Counters;
+use super::grants::Grants;
 use super::guard::guard;
+use super::refused::Refused;
 use crate::live::{Board, LiveRun};
 use crate::pages;
 use crate::store::{Added, Grant, Signed, Store};
@@ -88,9 +83,7 @@ struct Ingest {
     store: Store,
     options: Arc<Options>,
     limits: Limits,
-    /// Only this machine reaches it.
-    is_local: bool,
-    issuers: Issuers,
+    grants: Arc<Grants>,
     counters: Arc<Counters>,
     board: Arc<Board>,
     /// In KiB.
@@ -101,22 +94,20 @@ struct Ingest {
     adding: Semaphore,
 }
 
-/// The routes of uploads. `is_local`: it listens on this machine only, and has no other name.
+/// The routes of uploads.
 pub(super) fn router(
     store: Store,
-    options: Options,
+    options: Arc<Options>,
     limits: Limits,
-    is_local: bool,
+    grants: Arc<Grants>,
     (counters, board): (Arc<Counters>, Arc<Board>),
 ) -> Router {
-    let options = Arc::new(options);
     let writers = store.writers();
     let ingest = Ingest {
         store,
         options: Arc::clone(&options),
         limits,
-        is_local,
-        issuers: Issuers::default(),
+        grants,
         counters,
         board,
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
@@ -125,7 +116,6 @@ pub(super) fn router(
     };
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))
-        .route("/api/v1/projects/{project}/token", get(grant::told))
         .route("/api/v1/projects/{project}/live", post(live))
         .route("/api/v1/projects/{project}/runs/{run}/report.html", put(page::put))
         .layer(from_fn_with_state(options, guard))
@@ -180,7 +170,7 @@ async fn upload(
                 Err(_no_json) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
             }
         }
-        Err(refused) => ingest.refused(refused),
+        Err(refused) => ingest.options.refused(refused),
     }
 }
 
@@ -191,32 +181,25 @@ async fn live(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    if let Err(refused) = ingest.grant(&project, &headers).await {
-        return ingest.refused(refused);
+    if let Err(refused) = ingest.grants.of(&project, &headers).await {
+        return ingest.options.refused(refused);
     }
     let body = timeout(ingest.limits.arrival, axum::body::to_bytes(body, MOST_OF_A_SUMMARY)).await;
     let run = body.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice::<LiveRun>(&body).ok());
     let Some(run) = run.filter(|run| !run.id.is_empty()) else {
-        return ingest.refused(Refused::nonsense("that is no summary of a run", ""));
+        return ingest.options.refused(Refused::nonsense("that is no summary of a run", ""));
     };
     if ingest.board.tell(&project, run) {
         StatusCode::NO_CONTENT.into_response()
     } else {
-        ingest.refused(Refused::busy())
+        ingest.options.refused(Refused::busy())
     }
 }
 
 impl Ingest {
-    fn refused(&self, refused: Refused) -> Response {
-        if let Some(why) = &refused.log {
-            (self.options.log)(&format!("failed to {why}"));
-        }
-        refused.into_response()
-    }
-
     /// Takes a run: was it added, and does it count for its branch?
     async fn take(&self, project: &str, headers: &HeaderMap, body: Body) -> Result<(Added, bool), Refused> {
-        let grant = self.grant(project, headers).await?;
+        let grant = self.grants.of(project, headers).await?;
         let Limits { arrival, queue, adding, .. } = self.limits;
         let (bytes, packed) =
             timeout(arrival, self.receive(headers, body)).await.map_err(|_slow| Refused::slow(arrival))??;

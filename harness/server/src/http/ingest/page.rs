@@ -32,7 +32,7 @@ pub(super) async fn put(
 ) -> Response {
     match ingest.keep((&project, run), &ticket, &headers, body).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(refused) => ingest.refused(refused),
+        Err(refused) => ingest.options.refused(refused),
     }
 }
 
@@ -44,7 +44,7 @@ impl Ingest {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(), Refused> {
-        self.grant(project, headers).await?;
+        self.grants.of(project, headers).await?;
         let gone =
             || Refused::new(StatusCode::NOT_FOUND, "there is no such run, or no such ticket of it", "");
         let Some(pages) = self.options.artefacts.clone() else { return Err(gone()) };

@@ -120,7 +120,7 @@ fn served_with(
             let others = Arc::new(Mutex::new(HashMap::<String, Value>::new()));
             let answers = Arc::clone(&others);
             let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
-            let options = Options {
+            let options = Arc::new(Options {
                 public_hosts: Vec::new(),
                 added: Arc::default(),
                 artefacts,
@@ -129,8 +129,11 @@ fn served_with(
                     None => Err("it is away".to_owned()),
                 }),
                 log: log_line,
-            };
-            let router = router(store.clone(), options, limits, is_local, (Arc::default(), Arc::default()));
+            });
+            let grants = Arc::new(Grants::new(store.clone(), Arc::clone(&options), is_local));
+            let shared = (Arc::default(), Arc::default());
+            let router = router(store.clone(), options, limits, Arc::clone(&grants), shared)
+                .merge(super::super::grants::router(grants));
             let serving = tokio::spawn(async move {
                 let stopped = async { drop(stopped.await) };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await.unwrap();

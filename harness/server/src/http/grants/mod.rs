@@ -1,16 +1,26 @@
-//! Who uploads: whose token a request has, and whether one is needed.
+//! Whose token a request has, what it may do, and whether one is needed.
+
+mod issuers;
+mod signed;
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, FORWARDED, ORIGIN, VIA};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use serde::Serialize;
 
-use super::signed::is_signed;
-use super::{Ingest, Refused};
-use crate::store::{Grant, Shown, Signed, StoreError};
+pub use self::issuers::Fetch;
+use self::issuers::Issuers;
+use self::signed::is_signed;
+use super::Options;
+use super::guard::guard;
+use super::refused::Refused;
+use crate::store::{Grant, Shown, Signed, Store, StoreError};
 use crate::token::Token;
 
 /// Headers of a proxy: behind one, somebody else's request looks like one of this machine.
@@ -26,17 +36,25 @@ struct Told {
 }
 
 /// Tells whoever asks with a token what it may.
-pub(super) async fn told(
-    State(ingest): State<Arc<Ingest>>,
+pub(super) fn router(grants: Arc<Grants>) -> Router {
+    let options = Arc::clone(&grants.options);
+    Router::new()
+        .route("/api/v1/projects/{project}/token", get(told))
+        .layer(from_fn_with_state(options, guard))
+        .with_state(grants)
+}
+
+async fn told(
+    State(grants): State<Arc<Grants>>,
     Path(project): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let told = match ingest.grant(&project, &headers).await {
+    let told = match grants.of(&project, &headers).await {
         Ok(Grant::All) => Told { branches: None, expires: None },
         Ok(
             Grant::Token { branches, expires_us, .. } | Grant::Signed(Signed { branches, expires_us, .. }),
         ) => Told { branches: Some(branches), expires: Some(moment(expires_us)) },
-        Err(refused) => return ingest.refused(refused),
+        Err(refused) => return grants.options.refused(refused),
     };
     match serde_json::to_string(&told) {
         Ok(json) => ([(CONTENT_TYPE, "application/json")], json + "\n").into_response(),
@@ -50,9 +68,23 @@ fn moment(us: i64) -> String {
         .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-impl Ingest {
+/// Looks at the tokens of requests.
+pub(super) struct Grants {
+    store: Store,
+    options: Arc<Options>,
+    /// Only this machine reaches it.
+    is_local: bool,
+    issuers: Issuers,
+}
+
+impl Grants {
+    /// `is_local`: the server listens on this machine only, and has no other name.
+    pub(super) fn new(store: Store, options: Arc<Options>, is_local: bool) -> Self {
+        Self { store, options, is_local, issuers: Issuers::default() }
+    }
+
     /// What this request may do, before its body is read.
-    pub(super) async fn grant(&self, project: &str, headers: &HeaderMap) -> Result<Grant, Refused> {
+    pub(super) async fn of(&self, project: &str, headers: &HeaderMap) -> Result<Grant, Refused> {
         if headers.contains_key(ORIGIN) {
             // A page of another site may send requests to this machine, too.
             return Err(Refused::new(StatusCode::FORBIDDEN, "a web page cannot upload runs", ""));

@@ -11,8 +11,9 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
 
+use super::Grants;
 use super::issuers::NoKey;
-use super::{Ingest, Refused};
+use crate::http::refused::Refused;
 use crate::store::{Grant, Provider, Signed, SignedRule};
 
 /// Clocks differ.
@@ -71,7 +72,7 @@ pub(super) fn is_signed(text: &str) -> bool {
     text.split('.').count() == 3
 }
 
-impl Ingest {
+impl Grants {
     /// What a signed token may do in a project.
     pub(super) async fn signed(&self, project: &str, text: &str) -> Result<Grant, Refused> {
         let refused = |what: &str| unauthorized(format!("the signed token is not accepted: {what}"));

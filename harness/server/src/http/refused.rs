@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use memgate_history::record::RecordError;
 use serde::Serialize;
 
+use super::Options;
+use crate::pages;
 use crate::store::StoreError;
 
 /// When whoever finds no room should come again, seconds.
@@ -95,9 +97,26 @@ impl Refused {
 }
 
 /// An error with all its causes.
-fn chain(why: &dyn std::error::Error) -> String {
+pub(super) fn chain(why: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(why.source(), |why| why.source());
     causes.fold(why.to_string(), |text, why| format!("{text}: {why}"))
+}
+
+impl Options {
+    /// The answer, and a line for the log where it needs one.
+    pub(super) fn refused(&self, refused: Refused) -> Response {
+        if let Some(why) = &refused.log {
+            (self.log)(&format!("failed to {why}"));
+        }
+        refused.into_response()
+    }
+
+    /// The page for a history that cannot be read; the log has the reason.
+    pub(super) fn unreadable(&self, why: &StoreError) -> Response {
+        (self.log)(&format!("failed to {}", chain(why)));
+        let text = "The history cannot be read; the server's log says why.";
+        (StatusCode::INTERNAL_SERVER_ERROR, Html(pages::problem("Something failed", text))).into_response()
+    }
 }
 
 impl IntoResponse for Refused {

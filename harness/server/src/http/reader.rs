@@ -1,0 +1,122 @@
+//! Who asks, and may they see this project?
+//!
+//! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; else an answer that is the
+//! same whether the project is there or not.
+
+use std::sync::Arc;
+
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse as _, Response};
+use memgate_history::roster::hex;
+use sha2::{Digest as _, Sha256};
+
+use super::Options;
+use super::grants::Grants;
+use super::refused::Refused;
+use crate::pages::{self, Own};
+use crate::store::{Reader, Store};
+
+/// The browser keeps it for this host alone, shows it to no script, and sends it encrypted or on this machine only.
+pub(super) const SESSION: &str = "__Host-memgate";
+/// What JSON says of what is not there, or not for whoever asks.
+pub(super) const NOTHING: &str = r#"{"error":"there is no such thing"}"#;
+/// Addresses that list projects.
+const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
+
+#[derive(Clone)]
+pub(super) struct Readers {
+    pub(super) store: Store,
+    pub(super) options: Arc<Options>,
+    pub(super) grants: Arc<Grants>,
+}
+
+/// Who asks.
+#[derive(Clone, Default)]
+pub(super) struct SignedIn {
+    pub(super) reader: Reader,
+    /// The secret of the session.
+    secret: Option<String>,
+}
+
+impl SignedIn {
+    /// What a page shows of it.
+    pub(super) fn own(&self) -> Own {
+        match (&self.reader.account, &self.secret) {
+            (Some(name), Some(secret)) => Own::SignedIn { name: name.clone(), form: form_of(secret) },
+            _ if self.reader.has_members_only => Own::Nobody,
+            _ => Own::Everybody,
+        }
+    }
+}
+
+/// What a form has to send back, so that no other page can send it: only the session's own pages know it.
+pub(super) fn form_of(secret: &str) -> String {
+    hex(&Sha256::digest(format!("form\0{secret}")))
+}
+
+/// The secret of the session that a request shows.
+pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == SESSION).map(|(_, value)| value)
+}
+
+pub(super) async fn read(
+    State(readers): State<Readers>,
+    params: RawPathParams,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let project = params.iter().find(|(name, _)| *name == "project").map(|(_, value)| value.to_owned());
+    let path = request.uri().path().to_owned();
+    if project.is_none() && !LISTS.contains(&path.as_str()) {
+        return next.run(request).await;
+    }
+    let is_page = !path.starts_with("/api/");
+    let secret = secret_of(request.headers()).map(str::to_owned);
+    let now_us = jiff::Timestamp::now().as_microsecond();
+    let reader = match readers.store.reader(secret.as_deref(), now_us).await {
+        Ok(reader) => reader,
+        Err(why) if is_page => return readers.options.unreadable(&why),
+        Err(why) => return readers.options.refused(Refused::of_store(&why)),
+    };
+    let may = match &project {
+        Some(project) if !reader.may_read(project) => match readers.token(project, request.headers()).await {
+            Ok(may) => may,
+            Err(refused) => return readers.options.refused(refused),
+        },
+        _ => true,
+    };
+    let wanted = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+    let invite = is_page && reader.account.is_none() && reader.has_members_only;
+    let response = if may {
+        request.extensions_mut().insert(SignedIn { reader, secret });
+        next.run(request).await
+    } else if is_page {
+        (StatusCode::NOT_FOUND, Html(pages::not_found(None))).into_response()
+    } else {
+        (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "application/json")], format!("{NOTHING}\n")).into_response()
+    };
+    if invite && response.status() == StatusCode::NOT_FOUND {
+        return (StatusCode::NOT_FOUND, Html(pages::not_found(Some(&wanted)))).into_response();
+    }
+    response
+}
+
+impl Readers {
+    /// Whoever may upload to a project reads it, too: reviews ask for their base.
+    async fn token(&self, project: &str, headers: &HeaderMap) -> Result<bool, Refused> {
+        if !headers.contains_key(AUTHORIZATION) {
+            return Ok(false);
+        }
+        match self.grants.of(project, headers).await {
+            Ok(_) => Ok(true),
+            Err(refused) if refused.status == StatusCode::SERVICE_UNAVAILABLE => Err(refused),
+            Err(_no_right) => Ok(false),
+        }
+    }
+}

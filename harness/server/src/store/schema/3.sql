@@ -1,0 +1,9 @@
+CREATE TABLE account (
+    name TEXT NOT NULL PRIMARY KEY, password TEXT NOT NULL, projects TEXT NOT NULL, created_us BIGINT NOT NULL, used_us BIGINT
+);
+CREATE TABLE web_session (
+    digest TEXT NOT NULL PRIMARY KEY, account TEXT NOT NULL, expires_us BIGINT NOT NULL
+);
+CREATE TABLE members_only (
+    pattern TEXT NOT NULL PRIMARY KEY, created_us BIGINT NOT NULL
+);
