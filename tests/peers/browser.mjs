@@ -4,6 +4,7 @@
 //   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
 //   node browser.mjs CHROMIUM PAGE --clean          only the many tests that left nothing
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
+//   node browser.mjs CHROMIUM PAGE --signs-in NAME PASSWORD   a page of a server that only members see
 //   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: their looks, what axe finds
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
@@ -17,7 +18,8 @@ import { pathToFileURL } from "node:url";
 
 const served = process.argv[3] === "--served";
 const [chromium, page, folder, axe] = served ? [process.argv[2], ...process.argv.slice(6, 7), ...process.argv.slice(4, 6)] : process.argv.slice(2);
-const url = served ? page : pathToFileURL(resolve(page)).href;
+const signs = folder === "--signs-in";
+const url = served || signs ? page : pathToFileURL(resolve(page)).href;
 const profile = mkdtempSync(join(tmpdir(), "memgate-browser-"));
 const browser = spawn(
   chromium,
@@ -93,7 +95,7 @@ try {
   on("Log.entryAdded", ({ entry }) => { if (entry.level === "error") found.console.push(entry.text); });
   const requests = [];
   // A server's pages have their style and their icon beside them, and one listens to its events.
-  on("Network.requestWillBeSent", ({ request }) => { if (served && /^\/(static|api)\//.test(new URL(request.url).pathname)) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
+  on("Network.requestWillBeSent", ({ request }) => { if (signs && request.url.startsWith(new URL("/", url).href)) return; if (served && /^\/(static|api)\//.test(new URL(request.url).pathname)) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
 
   const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
@@ -265,7 +267,32 @@ try {
       found[name] = await evaluate(seen);
     }
   };
-  await ({ "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || (served ? pages : everything))();
+  // As a person does it: from the page that is not there to the form, to the page, and out again.
+  const signsIn = async () => {
+    const [name, password] = process.argv.slice(5);
+    const heading = "document.querySelector('h1').textContent";
+    const follow = async (click) => {
+      const loaded = once("Page.loadEventFired");
+      await evaluate(`${click}; 1`);
+      await loaded;
+      return { at: await evaluate("location.pathname"), heading: await evaluate(heading) };
+    };
+    const sign = (word) => follow(`document.querySelector('[name=name]').value = ${JSON.stringify(name)};
+      document.querySelector('[name=password]').value = ${JSON.stringify(word)}; document.querySelector('button').click()`);
+    await open(url);
+    found.before = await evaluate(heading);
+    found.form = await follow("document.querySelector('a[href^=\"/login\"]').click()");
+    found.wrong = { ...await sign("not the password"), said: await evaluate("document.querySelector('[role=alert]')?.textContent") };
+    found.inside = await sign(password);
+    found.script_sees = await evaluate("document.cookie");
+    await open(new URL("/", url).href);
+    found.out = await follow("document.querySelector('form[action=\"/logout\"] button').click()");
+    await open(url);
+    found.after = await evaluate(heading);
+    // What the pages themselves are answered with.
+    found.console = found.console.filter((text) => !/with a status of 40[34]/.test(text));
+  };
+  await ({ "--signs-in": signsIn, "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || (served ? pages : everything))();
   found.requests = requests;
 } catch (error) {
   found.error = String(error.stack || error);

@@ -2,7 +2,7 @@
 
 use memgate_model::{LeakKind, format_bytes, format_value};
 
-use crate::store::{SignedRule, TokenRow};
+use crate::store::{Account, SignedRule, TokenRow};
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
 
 /// Digits of a commit that people read.
@@ -177,6 +177,25 @@ pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
         vec![token.id.clone(), token.project.clone(), branches, day(token.expires_us), used, state]
     });
     table(&["token", "project", "branches", "ends", "last use", "state"], rows)
+}
+
+/// What an account may read.
+#[must_use]
+pub fn may_read(projects: &[String]) -> String {
+    match projects {
+        [] => "may read no members-only project: no project was named".to_owned(),
+        projects => format!("may read {}", projects.join(", ")),
+    }
+}
+
+/// `memgate serve user list`.
+#[must_use]
+pub fn accounts(accounts: &[Account]) -> String {
+    let rows = accounts.iter().map(|account| {
+        let used = account.used_us.map_or_else(|| "never".to_owned(), day);
+        vec![account.name.clone(), account.projects.join(", "), day(account.created_us), used]
+    });
+    table(&["account", "projects", "made", "signed in"], rows)
 }
 
 fn heading(selection: &Selection) -> String {

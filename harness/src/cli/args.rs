@@ -505,7 +505,8 @@ Examples:
   memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
   memgate serve --notify notify.yaml --artefacts pages     mail and chat about changes, report pages of runs
   memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
-  memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret";
+  memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret
+  memgate serve user add --help                  accounts, for projects that not everyone may read";
 
 /// What `serve` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -515,7 +516,7 @@ pub struct ServeArgs {
     pub(crate) command: Option<ServeCommand>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Address to listen on. Anyone who reaches it can read everything.
+    /// Address to listen on. Anyone who reaches it can read every project that is not members-only.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7377")]
     pub(crate) listen: std::net::SocketAddr,
     /// Name under which browsers reach it, besides this machine's own names for itself.

@@ -20,7 +20,7 @@ pub use args::{
     RunArgs, SchemaName, ServeArgs, Step, TuneArgs, WaiveArgs,
 };
 pub use shared::{ConfigArgs, StoreArgs};
-pub use uploads::{OidcCommand, ServeCommand, TokenCommand, UploadArgs};
+pub use uploads::{MembersOnlyCommand, OidcCommand, ServeCommand, TokenCommand, UploadArgs, UserCommand};
 
 /// Reads the command line.
 ///

@@ -17,6 +17,12 @@ pub enum ServeCommand {
     /// Accept the tokens that GitHub or GitLab sign for each job
     #[command(subcommand, after_long_help = OIDC_HELP)]
     Oidc(OidcCommand),
+    /// Choose the projects that only members read
+    #[command(subcommand, name = "members-only", after_long_help = MEMBERS_HELP)]
+    MembersOnly(MembersOnlyCommand),
+    /// Make, change and remove accounts: the right to read members-only projects
+    #[command(subcommand, after_long_help = MEMBERS_HELP)]
+    User(UserCommand),
     /// Remove what has ended: figures after 12 months, reviews after 2
     #[command(after_long_help = RETENTION_HELP)]
     Retention {
@@ -136,6 +142,135 @@ impl OidcCommand {
         let (Self::Add { store, .. } | Self::List { store } | Self::Remove { store, .. }) = self;
         (&store.data, &store.database)
     }
+}
+
+const MEMBERS_HELP: &str = "\
+Everyone who reaches the server reads all projects, except those that a glob of `members-only` names. Those are read by accounts that name \
+them, and by CI jobs with a token of the project. To others they look as if they were not there. Passwords are stored as Argon2id hashes.
+
+Examples:
+  memgate serve members-only add 'internal-*'
+  memgate serve user add anna --project 'internal-*'           prints a new password, once
+  memgate serve user password anna --stdin < password.txt
+  memgate serve user projects anna --project internal-tiles";
+
+/// Which projects only members read.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum MembersOnlyCommand {
+    /// Only members read the projects that these globs name
+    Add {
+        /// Where the server has its history; it is made where there is none.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Names of projects; they need not be there yet.
+        #[arg(value_name = "GLOB", required = true, value_parser = glob)]
+        projects: Vec<String>,
+    },
+    /// List the globs
+    List {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Everyone reads these projects again
+    Remove {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Globs, as `list` shows them.
+        #[arg(value_name = "GLOB", required = true)]
+        projects: Vec<String>,
+    },
+}
+
+impl MembersOnlyCommand {
+    /// Where the server has its history.
+    #[must_use]
+    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+        let (Self::Add { store, .. } | Self::List { store } | Self::Remove { store, .. }) = self;
+        (&store.data, &store.database)
+    }
+}
+
+/// What is done with accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum UserCommand {
+    /// Make an account, and print its password once
+    Add {
+        /// Where the server has its history; it is made where there is none.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Its name: letters, digits and `.`, `_`, `@`, `-`.
+        #[arg(value_name = "NAME", value_parser = user)]
+        name: String,
+        /// Members-only projects that it may read, as globs [default: none].
+        #[arg(long, value_name = "GLOB", value_parser = glob)]
+        project: Vec<String>,
+        /// Read the password from stdin, instead of making one.
+        #[arg(long)]
+        stdin: bool,
+    },
+    /// List the accounts
+    List {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Give an account a new password, and sign it out everywhere
+    Password {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Its name.
+        #[arg(value_name = "NAME", value_parser = user)]
+        name: String,
+        /// Read the password from stdin, instead of making one.
+        #[arg(long)]
+        stdin: bool,
+    },
+    /// Replace the projects that an account may read
+    Projects {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Its name.
+        #[arg(value_name = "NAME", value_parser = user)]
+        name: String,
+        /// Members-only projects that it may read, as globs [default: none].
+        #[arg(long, value_name = "GLOB", value_parser = glob)]
+        project: Vec<String>,
+    },
+    /// Remove an account, and sign it out everywhere
+    Remove {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Its name.
+        #[arg(value_name = "NAME", value_parser = user)]
+        name: String,
+    },
+}
+
+impl UserCommand {
+    /// Where the server has its history.
+    #[must_use]
+    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+        let (Self::Add { store, .. }
+        | Self::List { store }
+        | Self::Password { store, .. }
+        | Self::Projects { store, .. }
+        | Self::Remove { store, .. }) = self;
+        (&store.data, &store.database)
+    }
+}
+
+/// Whoever signs in need not remember how it was written.
+fn user(typed: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
+    if typed.is_empty() || typed.len() > 64 || !typed.bytes().all(plain) {
+        return Err("a name has 1 to 64 letters, digits, `.`, `_`, `@` and `-`".to_owned());
+    }
+    Ok(typed.to_lowercase())
 }
 
 const UPLOAD_HELP: &str = "\

@@ -1,5 +1,6 @@
 //! One file per command: request in, exit code out.
 
+mod accounts;
 mod android_kit;
 mod baseline;
 mod bisect;

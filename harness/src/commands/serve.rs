@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::notify::Notices;
-use super::{tokens, upkeep};
+use super::{accounts, tokens, upkeep};
 use crate::cli::{ColorChoice, ServeArgs, ServeCommand};
 use crate::exit::{self, ExpectedError};
 use crate::history;
@@ -22,6 +22,10 @@ pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, Expect
     match &request.command {
         None => history::block_on(listen(request, console))?,
         Some(ServeCommand::Oidc(command)) => history::block_on(tokens::rules(command, console))?,
+        Some(ServeCommand::MembersOnly(command)) => {
+            history::block_on(accounts::members_only(command, console))?
+        }
+        Some(ServeCommand::User(command)) => history::block_on(accounts::users(command, console))?,
         Some(ServeCommand::Token(command)) => history::block_on(tokens::tokens(command, console))?,
         Some(command) => history::block_on(upkeep::upkeep(command, console))?,
     }
@@ -41,7 +45,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     let stop = stop_signal()?;
     console.line(&format!("http://{at} shows the history in {}; Ctrl-C ends", without_password(&address)));
     if !at.ip().is_loopback() {
-        console.warning("whoever reaches this address can read the whole history");
+        console.warning("whoever reaches this address can read every project that is not members-only");
     }
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));

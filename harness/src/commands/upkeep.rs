@@ -59,7 +59,7 @@ async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<
             let rows = store.restore(file).await.map_err(failed)?;
             console.line(&format!("{rows} rows were restored from {}", file.display()));
         }
-        ServeCommand::Token(_) | ServeCommand::Oidc(_) => {}
+        _ => {}
     }
     Ok(exit::PASS)
 }

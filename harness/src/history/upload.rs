@@ -305,9 +305,10 @@ pub struct Right {
 /// # Errors
 /// It cannot be reached within `limit`, or wants another token.
 pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
-    let access =
-        Access::of(to).map_err(|why| ExpectedError::machinery(format!("{}: {why}", to.server), ""))?;
-    get((to, &access), &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
+    let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
+    let access = Access::of(to).map_err(|why| failed(&why, ""))?;
+    let token = access.token(&to.server, limit).map_err(|why| failed(&why.what, &why.hint))?;
+    get((to, token), &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
 }
 
 /// What a server says of a base.
@@ -335,8 +336,9 @@ pub fn base(
         wanted.commits.iter().map(|sha| encoded(sha)).collect::<Vec<_>>().join(","),
         encoded(&environment)
     );
-    // Jobs of forks have no secret; reading needs none.
-    let Found { base } = get((to, &Access::None), &path, limit, MOST_OF_A_BASE)?;
+    // Jobs of forks have no secret; most projects are read without one.
+    let token = Access::of(to).ok().and_then(|access| access.token(&to.server, limit).ok()).flatten();
+    let Found { base } = get((to, token), &path, limit, MOST_OF_A_BASE)?;
     match base {
         Some(base) if base.version != BASE_VERSION => Err(ExpectedError::Machinery {
             what: format!(
@@ -351,13 +353,12 @@ pub fn base(
 
 /// Asks a server, within `limit`.
 fn get<T: DeserializeOwned>(
-    (to, access): (&Upload, &Access),
+    (to, token): (&Upload, Option<String>),
     path: &str,
     limit: Duration,
     most: u64,
 ) -> Result<T, ExpectedError> {
     let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
-    let token = access.token(&to.server, limit).map_err(|why| failed(&why.what, &why.hint))?;
     let token = token.as_deref();
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let url = format!("{}{path}", to.server);

@@ -40,6 +40,11 @@ pub(super) fn served(folder: &Path, addresses: &[String]) -> Option<Value> {
     Some(found(browser, &arguments))
 }
 
+/// What the browser found with these arguments. `None`: there is no browser.
+pub(super) fn browse(arguments: &[&str]) -> Option<Value> {
+    Some(found(browser()?, &arguments.iter().map(OsStr::new).collect::<Vec<_>>()))
+}
+
 fn found(browser: &str, arguments: &[&OsStr]) -> Value {
     let mut command = Command::new("node");
     command.arg(repository().join("tests/peers/browser.mjs")).arg(browser).args(arguments);

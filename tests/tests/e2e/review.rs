@@ -31,13 +31,13 @@ fn commit(project: &Project, message: &str) -> String {
 }
 
 /// What CI checks out for a pull request: a merge of the branch into `main`, as it is now.
-fn merge(project: &Project) -> String {
+pub(super) fn merge(project: &Project) -> String {
     git(project, &["checkout", "-q", "--detach", "main"]);
     git(project, &["merge", "-q", "--no-ff", "-m", "merge", "fix"]);
     git(project, &["rev-parse", "HEAD"])
 }
 
-fn in_ci<'c>(command: &'c mut Command, sha: &str) -> &'c mut Command {
+pub(super) fn in_ci<'c>(command: &'c mut Command, sha: &str) -> &'c mut Command {
     command.envs([
         ("GITHUB_ACTIONS", "true"),
         ("GITHUB_REF", "refs/pull/7/merge"),

@@ -46,6 +46,12 @@ impl Heard {
         (code, std::mem::take(&mut self.said))
     }
 
+    /// Asks it to end, as a service manager does.
+    pub(super) fn stopped(self) -> (Option<i32>, String) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        self.ends()
+    }
+
     /// The memory it took at most, in MiB.
     fn peak_mib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

@@ -22,7 +22,8 @@ use crate::store::{Reader, Store};
 /// The browser keeps it for this host alone, shows it to no script, and sends it encrypted or on this machine only.
 pub(super) const SESSION: &str = "__Host-memgate";
 /// What JSON says of what is not there, or not for whoever asks.
-pub(super) const NOTHING: &str = r#"{"error":"there is no such thing"}"#;
+pub(super) const NOTHING: &str =
+    r#"{"error":"there is no such thing, or it is for members, and needs a token of its project"}"#;
 /// Addresses that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
 
