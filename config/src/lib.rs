@@ -43,7 +43,7 @@ pub use settings::measure::{Measure, MeasureNative, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
 pub use settings::suites::{Runner, Suite};
 pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};
-pub use settings::upload::{Upload, UploadMode};
+pub use settings::upload::{Artefact, Upload, UploadMode};
 pub use settings::waivers::{Until, Waiver, WaiverTarget};
 pub use settings::webhooks::{ChatFile as Chat, Webhook};
 pub use settings::when::When;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memgate_server::artefacts::{Answered, Sent};
 use ureq::http::Uri;
 use ureq::tls::{RootCerts, TlsConfig};
 
@@ -55,6 +56,24 @@ pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
         200 => answer.body_mut().with_config().limit(MOST).read_to_vec().map_err(|why| why.to_string()),
         status => Err(format!("it answered {status}")),
     }
+}
+
+/// Sends a request of a store of artefacts: its body may be long.
+///
+/// # Errors
+/// The store is not reached.
+pub(crate) fn exchange(sent: &Sent<'_>) -> Result<Answered, String> {
+    const LIMIT: Duration = Duration::from_secs(15 * 60);
+    check(sent.url)?;
+    let agent = agent(LIMIT, RootCerts::PlatformVerifier);
+    let answer = match (sent.method, sent.body) {
+        ("PUT", Some(body)) => agent.put(sent.url).content_type("application/octet-stream").send(body),
+        ("DELETE", _) => agent.delete(sent.url).call(),
+        _ => agent.get(sent.url).call(),
+    };
+    let answer = answer.map_err(|why| why.to_string())?;
+    let status = answer.status().as_u16();
+    Ok(Answered { status, body: Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader()) })
 }
 
 /// The beginning of an answer, for a line of text.

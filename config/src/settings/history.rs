@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::read::{At, Named, Read, Reader, choice, table};
-use crate::settings::upload::{Upload, UploadKeys, UploadMode};
+use crate::settings::upload::{Artefact, Upload, UploadKeys, UploadMode};
 use crate::value::duration::Time;
 use crate::value::glob::Glob;
 use crate::value::text::Words;
@@ -37,6 +37,9 @@ table! {
         /// How long a run tries to upload itself, `15m` at most.
         #[schemars(extend("default" = "60s"))]
         wait: At<Time>,
+        /// What is uploaded beside the figures, if the server keeps artefacts. Heap dumps have every text of the tested program.
+        #[schemars(extend("default" = ["page"]))]
+        artefacts: Vec<At<Artefact>>,
         /// What a leak means for a pull or merge request that the branch it is merged into has too. A new one, one that was fixed
         /// there, and one that grew fail all the same; one that comes and goes there warns. Default: `warn` with `server`, else
         /// `fail`.
@@ -145,8 +148,17 @@ impl History {
         match file {
             HistoryFile::Off => Self { kept: false, ..default },
             HistoryFile::Table(table) => {
-                let HistoryTable { lines, labels, server, token, upload, wait, known, stale_waivers } =
-                    *table;
+                let HistoryTable {
+                    lines,
+                    labels,
+                    server,
+                    token,
+                    upload,
+                    wait,
+                    artefacts,
+                    known,
+                    stale_waivers,
+                } = *table;
                 Self {
                     kept: true,
                     lines: lines.map_or(default.lines, |lines| {
@@ -164,7 +176,7 @@ impl History {
                         |known| known.value,
                     ),
                     stale_waivers: stale_waivers.map_or(default.stale_waivers, |stale| stale.value),
-                    upload: Upload::check(UploadKeys { server, token, upload, wait }, reader),
+                    upload: Upload::check(UploadKeys { server, token, upload, wait, artefacts }, reader),
                 }
             }
         }

@@ -24,6 +24,16 @@ choice! {
     }
 }
 
+choice! {
+    /// What is uploaded beside a run's figures.
+    pub enum Artefact ("`page` or `heap_dumps`") {
+        /// Its report page.
+        Page = "page",
+        /// The Java heap dumps in its session. They have every text of the tested program.
+        HeapDumps = "heap_dumps",
+    }
+}
+
 /// The keys of `history` about uploads.
 #[derive(Debug)]
 pub(crate) struct UploadKeys {
@@ -31,6 +41,7 @@ pub(crate) struct UploadKeys {
     pub(crate) token: Option<At<Variable>>,
     pub(crate) upload: Option<At<UploadMode>>,
     pub(crate) wait: Option<At<Time>>,
+    pub(crate) artefacts: Option<Vec<At<Artefact>>>,
 }
 
 /// Where runs are uploaded.
@@ -44,6 +55,8 @@ pub struct Upload {
     pub mode: UploadMode,
     /// How long a run tries.
     pub wait: Duration,
+    /// What is uploaded beside its figures, where the server keeps it.
+    pub artefacts: Vec<Artefact>,
 }
 
 impl Upload {
@@ -53,16 +66,23 @@ impl Upload {
     /// It is no address, or one without encryption.
     pub fn to(server: &str) -> Result<Self, &'static str> {
         let server = address(server)?;
-        Ok(Self { server, token: None, mode: UploadMode::BestEffort, wait: WAIT })
+        Ok(Self {
+            server,
+            token: None,
+            mode: UploadMode::BestEffort,
+            wait: WAIT,
+            artefacts: vec![Artefact::Page],
+        })
     }
 
     pub(crate) fn check(keys: UploadKeys, reader: &mut Reader<'_>) -> Option<Self> {
-        let UploadKeys { server, token, upload, wait } = keys;
+        let UploadKeys { server, token, upload, wait, artefacts } = keys;
         let Some(At { value: Words(server), span }) = server else {
             let others = [
                 ("token", token.map(|key| key.span)),
                 ("upload", upload.map(|key| key.span)),
                 ("wait", wait.map(|key| key.span)),
+                ("artefacts", artefacts.and_then(|keys| Some(keys.into_iter().next()?.span))),
             ];
             for (key, span) in others.into_iter().filter_map(|(key, span)| Some((key, span?))) {
                 reader
@@ -87,6 +107,10 @@ impl Upload {
                 token: token.map(|At { value: Variable(name), .. }| name),
                 mode: upload.map_or(UploadMode::BestEffort, |At { value, .. }| value),
                 wait,
+                artefacts: match artefacts {
+                    Some(artefacts) => artefacts.into_iter().map(|artefact| artefact.value).collect(),
+                    None => to.artefacts,
+                },
             }),
             Err(label) => {
                 reader.error(&span, "this is no server").label(label).hint(Some(

@@ -343,8 +343,17 @@ pub struct RunView {
     pub previous: Option<i64>,
     /// Its figures have ended: of a review, what it saw too.
     pub expired: bool,
-    /// Its report page is kept.
-    pub report: bool,
+    /// What is kept of it besides, by name.
+    pub artefacts: Vec<ArtefactRow>,
+}
+
+/// A file that belongs to a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArtefactRow {
+    /// Its name.
+    pub name: String,
+    /// As it is kept: a page is packed.
+    pub bytes: u64,
 }
 
 /// A leak that a run saw.

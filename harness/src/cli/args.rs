@@ -522,9 +522,9 @@ pub struct ServeArgs {
     /// Name under which browsers reach it, besides this machine's own names for itself.
     #[arg(long, value_name = "HOST")]
     pub(crate) public_host: Vec<String>,
-    /// Keep the report page of each run in this folder, for 60 days.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) artefacts: Option<PathBuf>,
+    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (docs/server.md).
+    #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
+    pub(crate) artefacts: Option<String>,
     /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this
     /// file, written as in memgate.yaml.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -117,7 +117,7 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
     match upload::upload(to, manifest, &judged.report, console) {
         Ok(uploaded) => {
             upload::tell(&uploaded, manifest, console);
-            upload::add_page(to, &uploaded, judged.session.folder(), console);
+            upload::add_artefacts(to, &uploaded, judged.session.folder(), console);
             Some(uploaded.page.strip_prefix(&to.server).unwrap_or_default().to_owned())
         }
         Err(why) => {

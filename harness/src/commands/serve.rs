@@ -1,9 +1,8 @@
 //! `memgate serve`: the history of runs in a browser.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use memgate_server::artefacts::Artefacts;
+use memgate_server::artefacts::{Artefacts, Exchange};
 use memgate_server::http;
 use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
@@ -49,7 +48,17 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     }
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));
-    let open = |folder: &PathBuf| Artefacts::open(folder).map_err(ExpectedError::file("make", folder));
+    let exchange: Exchange = Arc::new(https::exchange);
+    let variable = |name: &str| std::env::var(name).ok();
+    let open = |place: &String| {
+        let opened = Artefacts::open(place, variable, &exchange);
+        opened.map_err(|why| {
+            ExpectedError::usage(
+                format!("failed to {why}"),
+                "`--artefacts DIR`, or `--artefacts s3://BUCKET/PREFIX`",
+            )
+        })
+    };
     let artefacts = request.artefacts.as_ref().map(open).transpose()?;
     let added = Arc::new(Notify::new());
     let options = http::Options {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use memgate_server::artefacts::Artefacts;
 use memgate_server::store::{Store, StoreError};
@@ -77,12 +77,10 @@ pub(super) async fn every_day(
                 history::failed(&why)
             ));
         }
-        if let Some(pages) = artefacts.clone() {
-            let removed = tokio::task::spawn_blocking(move || pages.retain(SystemTime::now())).await;
-            let failed =
-                removed.map_err(|why| why.to_string()).and_then(|kept| kept.map_err(|why| why.to_string()));
-            if let Err(why) = failed {
-                log(&format!("old report pages are still there, and are tried again tomorrow: {why}"));
+        if let Some(artefacts) = &artefacts {
+            let now_us = jiff::Timestamp::now().as_microsecond();
+            if let Err(why) = artefacts.retain(&store, now_us).await {
+                log(&format!("old artefacts are still there, and are tried again tomorrow: failed to {why}"));
             }
         }
         tokio::time::sleep(DAY).await;

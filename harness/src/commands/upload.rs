@@ -21,7 +21,7 @@ pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, Expe
         match upload::upload(&to, &manifest, &report, console) {
             Ok(uploaded) => {
                 upload::tell(&uploaded, &manifest, console);
-                upload::add_page(&to, &uploaded, folder, console);
+                upload::add_artefacts(&to, &uploaded, folder, console);
             }
             // The others may be taken all the same.
             Err(why) if request.sessions.len() > 1 => {

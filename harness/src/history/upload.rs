@@ -3,22 +3,27 @@
 //! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where
 //! that may help → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
 
+use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use memgate_config::Upload;
+use memgate_config::{Artefact, Upload};
 use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
+use memgate_server::artefacts::PAGE;
 use memgate_server::live::LiveRun;
 use memgate_server::store::Wanted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use ureq::http::Response;
 use ureq::tls::RootCerts;
+use ureq::typestate::WithBody;
+use ureq::{Body, RequestBuilder};
 
 use crate::deliver::secret::{secret, without};
 use crate::exit::ExpectedError;
@@ -32,8 +37,9 @@ const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// For a report page.
+/// For a report page, and for a heap dump.
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
+const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A run that is on the server.
 #[derive(Debug)]
@@ -44,8 +50,8 @@ pub struct Uploaded {
     pub already: bool,
     /// Do its leaks count for its branch?
     pub on_line: bool,
-    /// Where its report page is put, once; `None`: the server keeps none.
-    report: Option<String>,
+    /// Below this its artefacts are put, and what is shown to do so; `None`: the server keeps none.
+    artefacts: Option<(String, String)>,
 }
 
 /// What a server says of a run that it has.
@@ -53,7 +59,8 @@ pub struct Uploaded {
 struct Taken {
     page: String,
     on_line: bool,
-    report: Option<String>,
+    artefacts: Option<String>,
+    ticket: Option<String>,
 }
 
 /// What a server says of one that it does not take.
@@ -99,8 +106,9 @@ pub fn upload(
         let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
         let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left.max(FIRST_PAUSE)))
         {
-            Ok((already, Taken { page, on_line, report })) => {
-                return Ok(Uploaded { page: format!("{}{page}", to.server), already, on_line, report });
+            Ok((already, Taken { page, on_line, artefacts, ticket })) => {
+                let (page, artefacts) = (format!("{}{page}", to.server), artefacts.zip(ticket));
+                return Ok(Uploaded { page, already, on_line, artefacts });
             }
             Err(why) => why,
         };
@@ -120,28 +128,79 @@ pub fn upload(
     }
 }
 
-/// Gives the server the report page of a session, where it keeps such pages. What goes wrong is a warning: the run
-/// is there.
-pub fn add_page(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
-    let Some(address) = &uploaded.report else { return };
-    if let Err(why) = put_page(to, address, &session.join("report.html")) {
-        console.warning(&format!("the report page was not added to the run: {why}"));
+/// Gives the server the files of a session that the configuration names, where it keeps any. What goes wrong is a
+/// warning: the run is there.
+pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
+    let Some((address, ticket)) = &uploaded.artefacts else { return };
+    for artefact in &to.artefacts {
+        match artefact {
+            Artefact::Page => {
+                let added = packed(&session.join(PAGE)).and_then(|packed| {
+                    let address = format!("{}{address}/{PAGE}?ticket={ticket}", to.server);
+                    put(to, (&address, PAGE_LIMIT), |request| {
+                        request.content_type("text/html").header("Content-Encoding", "gzip").send(&packed)
+                    })
+                });
+                if let Err(why) = added {
+                    console.warning(&format!("the report page was not added to the run: {why}"));
+                }
+            }
+            Artefact::HeapDumps => {
+                for dump in dumps(session) {
+                    let Some(name) = dump.file_name().and_then(OsStr::to_str) else { continue };
+                    if let Err(why) = put_dump(to, (address, ticket), (name, &dump), console) {
+                        console.warning(&format!("{name} was not added to the run: {why}"));
+                    }
+                }
+            }
+        }
     }
 }
 
-fn put_page(to: &Upload, address: &str, file: &Path) -> Result<(), String> {
+fn packed(file: &Path) -> Result<Vec<u8>, String> {
     let page = std::fs::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    let packed = packed.write_all(&page).and_then(|()| packed.finish()).map_err(|why| why.to_string())?;
+    packed.write_all(&page).and_then(|()| packed.finish()).map_err(|why| why.to_string())
+}
+
+/// The heap dumps of a session, by name.
+fn dumps(session: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(session).into_iter().flatten().flatten().map(|file| file.path());
+    let is_dump = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.ends_with(".hprof") || name.ends_with(".hprof.gz")
+    };
+    let mut dumps: Vec<PathBuf> = files.filter(is_dump).collect();
+    dumps.sort();
+    dumps
+}
+
+fn put_dump(
+    to: &Upload,
+    (address, ticket): (&str, &str),
+    (name, dump): (&str, &Path),
+    console: &Console,
+) -> Result<(), String> {
+    let file = std::fs::File::open(dump).map_err(|why| why.to_string())?;
+    let bytes = file.metadata().map_err(|why| why.to_string())?.len();
+    console.line(&format!("uploading {name} ({})", memgate_model::format_bytes(bytes as f64)));
+    let address = format!("{}{address}/{}?ticket={ticket}", to.server, encoded(name));
+    put(to, (&address, DUMP_LIMIT), |request| request.content_type("application/octet-stream").send(&file))
+}
+
+/// Sends a file, once.
+fn put(
+    to: &Upload,
+    (address, limit): (&str, Duration),
+    send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
+) -> Result<(), String> {
     let token = Access::of(to)?.token(&to.server, PAGE_LIMIT).map_err(|why| why.what)?;
-    let request =
-        https::agent(PAGE_LIMIT, RootCerts::PlatformVerifier).put(format!("{}{address}", to.server));
+    let request = https::agent(limit, RootCerts::PlatformVerifier).put(address);
     let request = match &token {
         Some(token) => request.header("Authorization", format!("Bearer {token}")),
         None => request,
     };
-    let answer = request.content_type("text/html").header("Content-Encoding", "gzip").send(packed);
-    match answer.map(|answer| answer.status().as_u16()) {
+    match send(request).map(|answer| answer.status().as_u16()) {
         Ok(204) => Ok(()),
         Ok(status) => Err(format!("it answered {status}")),
         Err(why) => Err(without(&why.to_string(), &[token.as_deref().unwrap_or_default()])),

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use memgate_e2e::{Project, Run};
+use memgate_e2e::{Project, Run, peer};
 
 use super::history::{build, get, git};
 
@@ -156,22 +156,37 @@ fn ask(address: &str, request: &str, body: &[u8]) -> (String, Vec<u8>) {
     (String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase(), answer.split_off(end + 4))
 }
 
-#[test]
-fn the_report_page_of_a_run_is_kept_beside_it_and_gets_no_rights_there() {
-    let project = project("upload-page", true);
+/// A store that speaks S3, with one bucket.
+fn bucket(folder: &Path) -> Option<(Heard, String)> {
+    let program = peer("s3s/bin/s3s-fs")?;
+    fs::create_dir_all(folder.join("leaks")).unwrap();
     let address = free_address();
-    let arguments = ["serve", "--data", "server", "--listen", &address, "--artefacts", "pages"];
+    let port = address.rsplit_once(':').unwrap().1;
+    let mut command = Command::new("sh");
+    // It says on its output what others say beside it.
+    command.args(["-c", "exec \"$0\" \"$@\" >&2"]).arg(program).env("RUST_LOG", "info");
+    command.args(["--host", "127.0.0.1", "--port", port, "--access-key", "AKIAOFATEST"]);
+    let mut store = Heard::start(command.args(["--secret-key", "secret-of-a-test"]).arg(folder));
+    store.hears("server is running");
+    Some((store, address))
+}
+
+fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> Project {
+    let project = project(name, true);
+    let address = free_address();
+    let arguments = ["serve", "--data", "server", "--listen", &address, "--artefacts", place];
     let token = token(&project, "tiles", &["main"]);
-    let mut server = Heard::start(&mut project.command(&arguments));
+    let mut server = Heard::start(project.command(&arguments).envs(variables.iter().copied()));
     server.hears("shows the history");
     configure(&project, "tiles", &address, "required");
     let run = with_token(&project, &token, &RUN);
     run.ends_with(1).says("uploaded: ");
-    assert!(!run.stderr.contains("the report page was not added"), "{run}");
+    assert!(!run.stderr.contains("was not added"), "{run}");
     let page = run.stderr.lines().find_map(|line| line.split_once(&address)).unwrap().1.trim().to_owned();
     let (_, shown) = get(&address, &page, &address);
-    assert!(shown.contains(&format!("<a href=\"{page}/report.html\">full report</a>")), "{shown}");
-    let (head, packed) = ask(&address, &format!("GET {page}/report.html"), b"");
+    let report = format!("{page}/artefacts/report.html");
+    assert!(shown.contains(&format!("<a href=\"{report}\">full report</a>")), "{shown}");
+    let (head, packed) = ask(&address, &format!("GET {report}"), b"");
     for part in ["http/1.1 200", "content-encoding: gzip", "sandbox allow-scripts;", "nosniff"] {
         assert!(head.contains(part), "{part}: {head}");
     }
@@ -179,14 +194,74 @@ fn the_report_page_of_a_run_is_kept_beside_it_and_gets_no_rights_there() {
     flate2::read::GzDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
     assert_eq!(text, project.read(".memgate/latest/report.html"));
 
+    // A dump of several pieces, which only who asks for it uploads.
+    let dump: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(project.folder().join(".memgate/latest/java_pid7.hprof"), &dump).unwrap();
+    let yaml = project.read("memgate.yaml") + "  artefacts: [heap_dumps]\n";
+    project.write("memgate.yaml", yaml);
+    let added = with_token(&project, &token, &LATEST);
+    added.ends_with(0).says("uploading java_pid7.hprof (11.4 MiB)");
+    assert!(get(&address, &page, &address).1.contains("java_pid7.hprof (11.4 MiB)"), "{added}");
+    let (head, got) = ask(&address, &format!("GET {page}/artefacts/java_pid7.hprof"), b"");
+    assert!(
+        head.contains("content-disposition: attachment") && got.len() >= dump.len(),
+        "{head} {}",
+        got.len()
+    );
+
     // Somebody else may upload to the project, and gives this run no other page.
     let number = page.rsplit_once('/').unwrap().1;
-    let put = format!("PUT /api/v1/projects/tiles/runs/{number}/report.html?ticket=0");
-    let (head, _) = ask(&address, &format!("{put}0"), &packed);
+    let put = format!("PUT /api/v1/projects/tiles/runs/{number}/artefacts/report.html?ticket=0");
+    let (head, _) = ask(&address, &put, &packed);
     assert!(head.contains("http/1.1 401"), "a token is needed: {head}");
-    drop(server);
+    let (_, said) = server.stopped();
+    assert!(!said.contains("Signature") && !said.contains("secret-of"), "no secret is in a log: {said}");
     let _server = serve(&project, &address);
     assert!(!get(&address, &page, &address).1.contains("full report"), "pages are not kept here");
+    project
+}
+
+#[test]
+fn the_report_page_and_the_dumps_of_a_run_are_kept_beside_it_and_get_no_rights_there() {
+    let project = kept_beside_the_run("upload-page", "pages", &[]);
+    let left = fs::read_dir(project.folder().join("pages")).unwrap().flatten();
+    assert_eq!(left.filter(|file| file.path().is_file()).count(), 0, "nothing half written is left");
+}
+
+#[test]
+fn artefacts_are_kept_in_a_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((_store, address)) = bucket(folder.path()) else { return };
+    let endpoint = format!("http://{address}");
+    let keys = |secret| {
+        [
+            ("AWS_ACCESS_KEY_ID", "AKIAOFATEST"),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ]
+    };
+    kept_beside_the_run("upload-bucket", "s3://leaks/team", &keys("secret-of-a-test"));
+    let objects = fs::read_dir(folder.path().join("leaks/team")).unwrap().count();
+    assert!(objects > 0, "they are in the bucket");
+
+    // The run is there all the same when the store says no.
+    let project = project("upload-no-bucket", true);
+    let served = free_address();
+    let arguments = ["serve", "--data", "server", "--listen", &served, "--artefacts", "s3://leaks/team"];
+    let token = token(&project, "tiles", &["main"]);
+    let mut server = Heard::start(project.command(&arguments).envs(keys("another")));
+    server.hears("shows the history");
+    configure(&project, "tiles", &served, "required");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(1).says("uploaded: ").says("the report page was not added to the run: it answered 503");
+    let (_, said) = server.stopped();
+    assert!(
+        said.contains(
+            "failed to keep report.html: Bucket(leaks/team/): it answered 403 SignatureDoesNotMatch"
+        ),
+        "{said}"
+    );
+    project.memgate(&arguments).ends_with(2).says("the variable AWS_ACCESS_KEY_ID is not set");
 }
 
 #[test]

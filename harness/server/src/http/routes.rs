@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Extension, Path, Query, State};
-use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE,
+};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -18,9 +22,13 @@ use super::Options;
 use super::guard::{POLICY_OF_A_STRANGER, guard};
 use super::reader::{self, Readers, SignedIn};
 use super::refused::chain;
+use crate::artefacts::PAGE;
 use crate::pages;
 use crate::store::{Choice, Reader, Store, StoreError, Wanted};
 use crate::view::{LeakFilter, RunView};
+
+/// What is read at once of a file.
+const PIECE: usize = 64 << 10;
 
 #[derive(Clone)]
 struct App {
@@ -66,7 +74,7 @@ pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> R
         .route("/p/{project}", get(overview))
         .route("/p/{project}/runs", get(runs))
         .route("/p/{project}/runs/{run}", get(run))
-        .route("/p/{project}/runs/{run}/report.html", get(report))
+        .route("/p/{project}/runs/{run}/artefacts/{name}", get(artefact))
         .route("/p/{project}/compare/{pair}", get(compare))
         .route("/p/{project}/leaks", get(leaks))
         .route("/p/{project}/leaks/{leak}", get(leak))
@@ -117,6 +125,13 @@ impl App {
             }
         };
         (status, [(CONTENT_TYPE, "application/json")], body + "\n").into_response()
+    }
+
+    /// Bytes that are known and do not come.
+    fn unkept(&self, why: &dyn std::error::Error) -> Response {
+        self.failed(why);
+        let text = "The file cannot be read now; the server's log says why.";
+        (StatusCode::BAD_GATEWAY, Html(pages::problem("Something failed", text))).into_response()
     }
 
     fn failed(&self, why: &dyn std::error::Error) {
@@ -192,32 +207,63 @@ async fn runs_json(
 async fn find_run(app: &App, project: &str, run: &str) -> Found<crate::view::RunView> {
     let Ok(run) = run.parse() else { return Ok(None) };
     let found = app.store.run(project, run).await?;
-    let report = app.options.artefacts.as_ref().is_some_and(|pages| pages.has(run));
-    Ok(found.map(|view| RunView { report, ..view }))
+    // What another server kept elsewhere cannot be given from here.
+    let is_kept = |artefacts| if app.options.artefacts.is_some() { artefacts } else { Vec::new() };
+    Ok(found.map(|view| RunView { artefacts: is_kept(view.artefacts), ..view }))
 }
 
 async fn run(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
     app.page(find_run(&app, &project, &run).await, pages::run)
 }
 
-/// The report page of a run, as its own memgate made it: a stranger's page, which gets no rights here.
-async fn report(State(app): State<App>, Path((project, run)): Path<(String, i64)>) -> Response {
-    let found = match app.store.ticket(&project, run).await {
-        Ok(found) => found,
-        Err(why) => return app.page(Err(why), |(): &()| String::new()),
+/// A file of a run. The report page is shown, as its own memgate made it: a stranger's page, which gets no rights here.
+/// All else is saved.
+async fn artefact(
+    State(app): State<App>,
+    Path((project, run, name)): Path<(String, i64, String)>,
+) -> Response {
+    let known = match app.store.artefacts(&project, run).await {
+        Ok(known) => known,
+        Err(why) => return app.options.unreadable(&why),
     };
-    let Some(pages) = app.options.artefacts.clone().filter(|_| found.is_some()) else { return not_found() };
-    match tokio::task::spawn_blocking(move || pages.read(run)).await {
-        Ok(Ok(packed)) => {
-            let headers = [
-                (CONTENT_TYPE, "text/html; charset=utf-8"),
-                (CONTENT_ENCODING, "gzip"),
-                (CONTENT_SECURITY_POLICY, POLICY_OF_A_STRANGER),
-            ];
-            (headers, packed).into_response()
+    let row = known.into_iter().find(|row| row.name == name);
+    let Some((kept, row)) = app.options.artefacts.clone().zip(row) else { return not_found() };
+    let wanted = name.clone();
+    match tokio::task::spawn_blocking(move || kept.get(run, &wanted)).await {
+        Ok(Ok(bytes)) => {
+            let page = name == PAGE;
+            let kind = if page { "text/html; charset=utf-8" } else { "application/octet-stream" };
+            let head = [(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, POLICY_OF_A_STRANGER)];
+            let more = match page {
+                true => (CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+                false => (CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
+            };
+            (head, [more, (CONTENT_LENGTH, HeaderValue::from(row.bytes))], streamed(bytes)).into_response()
         }
-        _ => not_found(),
+        Ok(Err(why)) if why.kind() == std::io::ErrorKind::NotFound => not_found(),
+        Ok(Err(why)) => app.unkept(&why),
+        Err(why) => app.unkept(&why),
     }
+}
+
+/// Read as fast as somebody takes it.
+fn streamed(mut bytes: Box<dyn std::io::Read + Send>) -> Body {
+    let (sender, receiver) = tokio::sync::mpsc::channel::<std::io::Result<Vec<u8>>>(2);
+    tokio::task::spawn_blocking(move || {
+        loop {
+            let mut piece = vec![0; PIECE];
+            let read = bytes.read(&mut piece).map(|length| {
+                piece.truncate(length);
+                piece
+            });
+            let is_last = !matches!(&read, Ok(piece) if !piece.is_empty());
+            if (is_last && read.is_ok()) || sender.blocking_send(read).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    let next = async |mut receiver: tokio::sync::mpsc::Receiver<_>| Some((receiver.recv().await?, receiver));
+    Body::from_stream(futures_util::stream::unfold(receiver, next))
 }
 
 async fn run_json(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {

@@ -184,6 +184,7 @@ fn below(project: &str) -> Vec<String> {
         ("{leak}", "n1-x"),
         ("{suite}", "s"),
         ("{test}", "t"),
+        ("{name}", "report.html"),
     ];
     let all: Vec<String> = routes
         .map(|route| fill.iter().fold(route.to_owned(), |text, (name, value)| text.replace(name, value)))

@@ -1,11 +1,12 @@
 //! List of runs, and one run.
 
-use memgate_model::format_value;
+use memgate_model::{format_bytes, format_value};
 use memgate_reports::page::Html;
 
 use super::frame::of_project;
 use super::{link, words};
-use crate::view::{RunRow, RunView, Runs, Selection, TestRow};
+use crate::artefacts::PAGE;
+use crate::view::{ArtefactRow, RunRow, RunView, Runs, Selection, TestRow};
 
 /// List of runs.
 #[must_use]
@@ -82,10 +83,13 @@ pub fn run(view: &RunView) -> String {
         if view.ci_url.starts_with("https://") || view.ci_url.starts_with("http://") {
             words::anchor(html, &view.ci_url, "CI job");
         }
-        if view.report {
+        for ArtefactRow { name, bytes } in &view.artefacts {
             html.markup(" · ");
-            let address = link::path(&selection.project, &["runs", &run.run.to_string(), "report.html"]);
-            words::anchor(html, &address, "full report");
+            let address = link::path(&selection.project, &["runs", &run.run.to_string(), "artefacts", name]);
+            match name.as_str() {
+                PAGE => words::anchor(html, &address, "full report"),
+                name => words::anchor(html, &address, &format!("{name} ({})", format_bytes(*bytes as f64))),
+            }
         }
         if let Some(previous) = view.previous {
             html.markup(" · ");

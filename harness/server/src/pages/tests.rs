@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::view::{
-    CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point, RunRow,
-    RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
+    ArtefactRow, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point,
+    RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
 };
 
 const AT_US: i64 = 1_800_000_000_000_000;
@@ -144,7 +144,10 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         events,
     };
     let of_run = RunView {
-        report: true,
+        artefacts: vec![
+            ArtefactRow { name: "java_pid7.hprof".to_owned(), bytes: 2048 },
+            ArtefactRow { name: crate::artefacts::PAGE.to_owned(), bytes: 1 },
+        ],
         selection: selection.clone(),
         run: run.clone(),
         ci_url: t(),

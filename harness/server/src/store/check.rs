@@ -10,7 +10,7 @@ use super::read::members;
 use super::{Store, StoreError, read_runs, statements as sql};
 
 /// A table, the columns by which it names rows of another, and that one.
-const REFERENCES: [(&str, &str, &str); 21] = [
+const REFERENCES: [(&str, &str, &str); 22] = [
     ("run", "branch_id", "branch"),
     ("run", "environment_id", "environment"),
     ("run", "roster_id", "roster"),
@@ -29,6 +29,7 @@ const REFERENCES: [(&str, &str, &str); 21] = [
     ("event", "run_id", "run"),
     ("event", "branch_id", "branch"),
     ("event", "environment_id", "environment"),
+    ("artefact", "run_id", "run"),
     ("notice", "leak_id", "leak"),
     ("notice", "branch_id", "branch"),
     ("branch", "project_id", "project"),

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod add;
+mod artefacts;
 mod backup;
 mod check;
 mod ids;

@@ -65,18 +65,10 @@ impl Store {
         let head = run_row(&row)?;
         let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
-        let place: i64 = row.try_get(17)?;
-        let previous = sqlx::query(sql::RUNS_OF_LINE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .bind(place)
-            .bind(run)
-            .fetch_all(&self.pool)
-            .await?;
-        let previous = previous.first().map(|row| row.try_get(0)).transpose()?;
+        let previous: Option<i64> = row.try_get(21)?;
         let (tests, of) = self.tests_of_run(shown.project, run, &roster_of(&row)?).await?;
         let leaks = self.leaks_of_run(&shown, run).await?;
+        let artefacts = self.artefacts_of(id, run).await?;
         let ci_url = row.try_get(13)?;
         let expired = row.try_get::<i64, _>(18)? == 0;
         Ok(Some(RunView {
@@ -88,7 +80,7 @@ impl Store {
             of,
             previous,
             expired,
-            report: false,
+            artefacts,
         }))
     }
 

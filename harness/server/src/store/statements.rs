@@ -125,9 +125,11 @@ macro_rules! runs {
         )
     };
 }
-/// With its roster.
+/// With its roster, and the run before it on its line.
 pub(super) const RUN: &str = runs!(
-    ", o.tests, o.members",
+    ", o.tests, o.members, (SELECT q.run_id FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
+     AND q.environment_id = r.environment_id AND (q.place < r.place OR (q.place = r.place AND q.run_id < r.run_id)) \
+     ORDER BY q.place DESC, q.run_id DESC LIMIT 1)",
     " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
     " AND r.run_id = $2"
 );
@@ -361,3 +363,11 @@ pub(super) const MEMBERS_ONLY: &str = "SELECT pattern FROM members_only ORDER BY
 pub(super) const ADD_MEMBERS_ONLY: &str = "INSERT INTO members_only (pattern, created_us) SELECT $1, $2 \
      WHERE NOT EXISTS (SELECT 1 FROM members_only WHERE pattern = $1)";
 pub(super) const REMOVE_MEMBERS_ONLY: &str = "DELETE FROM members_only WHERE pattern = $1";
+
+pub(super) const ARTEFACTS: &str =
+    "SELECT name, bytes FROM artefact WHERE project_id = $1 AND run_id = $2 ORDER BY name";
+pub(super) const ADD_ARTEFACT: &str = "INSERT INTO artefact (project_id, run_id, name, bytes, expires_us) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project_id, run_id, name) DO NOTHING";
+pub(super) const ENDED_ARTEFACTS: &str = "SELECT run_id, name FROM artefact WHERE project_id = $1 AND expires_us <= $2 ORDER BY expires_us LIMIT 1000";
+pub(super) const REMOVE_ARTEFACT: &str =
+    "DELETE FROM artefact WHERE project_id = $1 AND run_id = $2 AND name = $3";

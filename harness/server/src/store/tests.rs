@@ -875,7 +875,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
         there += sqlx::Row::get::<i64, _>(&count.fetch_one(&store.pool).await.unwrap(), 0);
     }
     assert_eq!(u64::try_from(there).unwrap(), rows);
-    assert_eq!(schema::tables().len(), 21, "with their columns: {:?}", schema::tables());
+    assert_eq!(schema::tables().len(), 22, "with their columns: {:?}", schema::tables());
     let again = store.backup(&file).await.unwrap_err().to_string();
     assert!(again.contains("something is there already"), "{again}");
     let copy = open(1).await;

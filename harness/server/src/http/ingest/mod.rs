@@ -8,9 +8,9 @@
 //! answered is in the database, and what was not answered is sent again, which adds it once. What comes in at the same
 //! time is bounded: whoever finds no room is told when to come again.
 
+mod artefact;
 mod body;
 mod check;
-mod page;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +41,9 @@ use crate::store::{Added, Grant, Signed, Store};
 
 /// Bytes of what a run says of itself.
 const MOST_OF_A_SUMMARY: usize = 16 << 10;
+
+/// Artefacts that arrive at the same time.
+const MOST_ARRIVING: usize = 8;
 
 /// What one request may bring, and all of them at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +95,8 @@ struct Ingest {
     reading: Arc<Semaphore>,
     /// One for each run that is read and added.
     adding: Semaphore,
+    /// One for each artefact that arrives.
+    arriving: Semaphore,
 }
 
 /// The routes of uploads.
@@ -113,11 +118,12 @@ pub(super) fn router(
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
         adding: Semaphore::new(writers),
+        arriving: Semaphore::new(MOST_ARRIVING),
     };
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))
         .route("/api/v1/projects/{project}/live", post(live))
-        .route("/api/v1/projects/{project}/runs/{run}/report.html", put(page::put))
+        .route("/api/v1/projects/{project}/runs/{run}/artefacts/{name}", put(artefact::put))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
 }
@@ -132,9 +138,12 @@ struct Answer {
     on_line: bool,
     /// What it changed: `new`, `regressed`, `fixed`, `gone`.
     events: Vec<String>,
-    /// Where its report page can be put, once; none: pages are not kept here.
+    /// Below this its artefacts can be put, once each; none: they are not kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<String>,
+    artefacts: Option<String>,
+    /// What is shown to do so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
 }
 
 async fn upload(
@@ -157,13 +166,11 @@ async fn upload(
                 page: format!("{}/runs/{}", pages::address(&project), added.run),
                 on_line,
                 events: added.events.into_iter().map(|event| event.kind).collect(),
-                report: ingest.options.artefacts.as_ref().map(|_| {
+                artefacts: ingest.options.artefacts.as_ref().map(|_| {
                     let project = pages::address(&project).split_off("/p/".len());
-                    format!(
-                        "/api/v1/projects/{project}/runs/{}/report.html?ticket={}",
-                        added.run, added.ticket
-                    )
+                    format!("/api/v1/projects/{project}/runs/{}/artefacts", added.run)
                 }),
+                ticket: ingest.options.artefacts.as_ref().map(|_| added.ticket),
             };
             match serde_json::to_string(&answer) {
                 Ok(json) => (status, [(CONTENT_TYPE, "application/json")], json + "\n").into_response(),

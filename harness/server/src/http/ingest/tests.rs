@@ -1,7 +1,7 @@
 //! Real requests over a loopback socket.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
@@ -561,11 +561,16 @@ fn a_database_that_is_away_is_told_as_something_that_passes() {
     });
 }
 
+fn in_folder(folder: &std::path::Path) -> crate::artefacts::Artefacts {
+    let nobody: crate::artefacts::Exchange = Arc::new(|_| Err("nobody is asked here".to_owned()));
+    crate::artefacts::Artefacts::open(folder.to_str().unwrap(), |_| None, &nobody).unwrap()
+}
+
 /// With pages in a folder; a token for `tiles` is shown with each request.
 fn with_pages(test: impl AsyncFnOnce(&Served, String, &std::path::Path)) {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("pages");
-    let kept = crate::artefacts::Artefacts::open(&pages).unwrap();
+    let kept = in_folder(&pages);
     let address = format!("sqlite:{}", folder.path().join("h.db").display());
     let open = async || Store::open(&address).await.unwrap();
     served_with(open, Limits::default(), false, Some(kept), async |server| {
@@ -575,36 +580,53 @@ fn with_pages(test: impl AsyncFnOnce(&Served, String, &std::path::Path)) {
 }
 
 #[test]
-fn a_page_is_of_the_run_whose_ticket_it_shows() {
+fn artefacts_are_of_the_run_whose_ticket_they_show_and_end_after_their_time() {
     with_pages(async |server, token, folder| {
         let added = server.with(&token, &run("s1", 1, &["n1-a"])).await.json();
         let other = server.with(&token, &run("s2", 2, &["n1-a"])).await.json();
-        let path = |answer: &Value| answer["report"].as_str().unwrap().to_owned();
-        let put = async |path: &str, kind: &str, body: &[u8]| {
+        let number = added["run"].as_i64().unwrap();
+        let put = async |(run, ticket): (&Value, &Value), name: &str, headers: &str, body: &[u8]| {
+            let (path, ticket) = (run["artefacts"].as_str().unwrap(), ticket["ticket"].as_str().unwrap());
             let head = format!(
-                "PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
-                 Content-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+                "PUT {path}/{name}?ticket={ticket} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                 Authorization: Bearer {token}\r\n{headers}Content-Length: {}\r\n\r\n",
                 body.len()
             );
             server.send(&[head.as_bytes(), body].concat()).await
         };
-        let page = packed(b"<!DOCTYPE html>");
-        let exchanged = format!(
-            "{}?{}",
-            path(&added).split_once('?').unwrap().0,
-            path(&other).split_once('?').unwrap().1
-        );
-        put(&exchanged, "text/html", &page).await.is(404, "no such ticket");
-        put(&path(&added), "application/json", &page).await.is(415, "text/html");
-        put(&path(&added), "text/html", b"<!DOCTYPE html>").await.is(422, "that is no page");
-        assert_eq!(put(&path(&added), "text/html", &page).await.status, 204);
+        let html = "Content-Type: text/html\r\nContent-Encoding: gzip\r\n";
+        let (own, page) = ((&added, &added), packed(b"<!DOCTYPE html>"));
+        put((&added, &other), "report.html", html, &page).await.is(404, "no such ticket");
+        put(own, "report.html", "", &page).await.is(415, "text/html");
+        put(own, "report.html", html, b"<!DOCTYPE html>").await.is(422, "that is no page");
+        assert_eq!(put(own, "report.html", html, &page).await.status, 204);
         assert_eq!(
-            put(&path(&added), "text/html", &packed(b"another")).await.status,
+            put(own, "report.html", html, &packed(b"another")).await.status,
             204,
             "the first one stays"
         );
-        let kept = crate::artefacts::Artefacts::open(folder).unwrap();
-        assert_eq!(kept.read(added["run"].as_i64().unwrap()).unwrap(), page);
-        assert!(!kept.has(other["run"].as_i64().unwrap()));
+        assert_eq!(put(own, "java_pid7.hprof", "", b"JAVA PROFILE").await.status, 204);
+        for name in [".hidden", "a%2Fb", "..%2f..%2fetc", "a%20b", &"x".repeat(101)] {
+            put(own, name, "", b"x").await.is(422, "no name of a file");
+        }
+        let kept = in_folder(folder);
+        let mut read = Vec::new();
+        kept.get(number, "report.html").unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!(read, page);
+        let names = async |run: i64| {
+            let rows = server.store.artefacts("tiles", run).await.unwrap();
+            rows.into_iter().map(|row| (row.name, row.bytes)).collect::<Vec<_>>()
+        };
+        let (dump, page) =
+            (("java_pid7.hprof".to_owned(), 12), ("report.html".to_owned(), page.len() as u64));
+        assert_eq!(names(number).await, [dump, page]);
+        assert_eq!(names(other["run"].as_i64().unwrap()).await, []);
+
+        let now_us = jiff::Timestamp::now().as_microsecond();
+        let kept_us = i64::try_from(crate::artefacts::KEPT.as_micros()).unwrap();
+        assert_eq!(kept.retain(&server.store, now_us + kept_us / 2).await.unwrap(), 0);
+        assert_eq!(kept.retain(&server.store, now_us + kept_us + 60_000_000).await.unwrap(), 2);
+        assert!(names(number).await.is_empty() && kept.get(number, "report.html").is_err());
+        assert!(server.store.check().await.unwrap().is_empty());
     });
 }

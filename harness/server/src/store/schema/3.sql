@@ -7,3 +7,8 @@ CREATE TABLE web_session (
 CREATE TABLE members_only (
     pattern TEXT NOT NULL PRIMARY KEY, created_us BIGINT NOT NULL
 );
+CREATE TABLE artefact (
+    project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, name TEXT NOT NULL, bytes BIGINT NOT NULL, expires_us BIGINT NOT NULL,
+    PRIMARY KEY (project_id, run_id, name)
+);
+CREATE INDEX artefact_by_expiry ON artefact (project_id, expires_us);

@@ -1,0 +1,254 @@
+//! What belongs to a run beside its figures: its report page, and heap dumps where somebody asks for them.
+//!
+//! Data flow: bytes → a [`Spool`] beside the store → checked → an object of a folder ([`folder`]) or of a bucket
+//! ([`bucket`]) → a row in the database, without which nobody sees it. What is older than [`KEPT`] is removed: first the
+//! object, then its row.
+
+mod bucket;
+mod folder;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use flate2::read::MultiGzDecoder;
+
+use self::bucket::Bucket;
+pub use self::bucket::{Answered, Exchange, Sent};
+use self::folder::Folder;
+use crate::store::{Store, StoreError};
+
+/// The name of a run's report page.
+pub const PAGE: &str = "report.html";
+/// Bytes of a packed page, and of a page.
+pub(crate) const MOST_OF_A_PACKED_PAGE: u64 = 16 << 20;
+const MOST_OF_A_PAGE: u64 = 256 << 20;
+/// Bytes of anything else.
+pub(crate) const MOST: u64 = 4 << 30;
+/// Of one run.
+pub(crate) const MOST_FILES: usize = 50;
+const LONGEST_NAME: usize = 100;
+/// How long artefacts are kept.
+pub const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
+
+/// Where artefacts are kept.
+#[derive(Debug, Clone)]
+pub struct Artefacts(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    Folder(Folder),
+    Bucket(Arc<Bucket>),
+}
+
+/// Why artefacts cannot be kept there. The text goes after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum ArtefactError {
+    /// The folder cannot be made.
+    #[error("make {0}: {1}")]
+    Make(String, io::Error),
+    /// The address of a bucket is none, or its keys are not there.
+    #[error("keep artefacts in {0}: {1}")]
+    Bucket(String, String),
+    /// They cannot be removed.
+    #[error("remove {0}: {1}")]
+    Remove(String, io::Error),
+    /// Nobody knows which have ended.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Artefacts {
+    /// In a folder, which is made where it is not there, or in `s3://BUCKET/PREFIX`, with `variable` to look up its keys.
+    ///
+    /// # Errors
+    /// It cannot be made, or its address or keys are missing.
+    pub fn open(
+        place: &str,
+        variable: impl Fn(&str) -> Option<String>,
+        exchange: &Exchange,
+    ) -> Result<Self, ArtefactError> {
+        let Some(address) = place.strip_prefix("s3://") else {
+            let folder = Folder::open(Path::new(place));
+            return Ok(Self(Place::Folder(
+                folder.map_err(|why| ArtefactError::Make(place.to_owned(), why))?,
+            )));
+        };
+        let bucket = Bucket::open(address, variable, Arc::clone(exchange));
+        let bucket = bucket.map_err(|why| ArtefactError::Bucket(place.to_owned(), why))?;
+        Ok(Self(Place::Bucket(Arc::new(bucket))))
+    }
+
+    /// A file for bytes that arrive.
+    pub(crate) fn spool(&self) -> io::Result<Spool> {
+        match &self.0 {
+            Place::Folder(folder) => Spool::new(folder.path()),
+            Place::Bucket(_) => Spool::new(&std::env::temp_dir()),
+        }
+    }
+
+    /// Keeps what has arrived.
+    pub(crate) fn put(&self, run: i64, name: &str, spool: Spool) -> io::Result<()> {
+        match &self.0 {
+            Place::Folder(folder) => folder.put(&key(run, name), spool),
+            Place::Bucket(bucket) => bucket.put(&key(run, name), spool),
+        }
+    }
+
+    pub(crate) fn get(&self, run: i64, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        match &self.0 {
+            Place::Folder(folder) => folder.get(&key(run, name)),
+            Place::Bucket(bucket) => bucket.get(&key(run, name)),
+        }
+    }
+
+    fn remove(&self, run: i64, name: &str) -> io::Result<()> {
+        match &self.0 {
+            Place::Folder(folder) => folder.remove(&key(run, name)),
+            Place::Bucket(bucket) => bucket.remove(&key(run, name)),
+        }
+    }
+
+    /// Removes what has ended at that time; how many files that were.
+    ///
+    /// # Errors
+    /// The database or the store says no.
+    pub async fn retain(&self, store: &Store, now_us: i64) -> Result<u64, ArtefactError> {
+        let mut removed = 0;
+        for (project, run, name) in store.ended_artefacts(now_us).await? {
+            let (kept, named) = (self.clone(), name.clone());
+            let done = tokio::task::spawn_blocking(move || kept.remove(run, &named)).await;
+            let done = done.unwrap_or_else(|why| Err(io::Error::other(why)));
+            done.map_err(|why| ArtefactError::Remove(key(run, &name), why))?;
+            store.remove_artefact(project, run, &name).await?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+fn key(run: i64, name: &str) -> String {
+    format!("{:02x}/{run}/{name}", run & 0xff)
+}
+
+/// A name that is a file's name everywhere, and hides nowhere.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && name.bytes().all(plain)
+}
+
+/// Is it a page, packed by gzip, of no more than 256 MiB? `Err`: what is wrong.
+pub(crate) fn check_page(file: &mut File) -> Result<(), String> {
+    let rewound = file.rewind();
+    let inflated = rewound
+        .and_then(|()| io::copy(&mut MultiGzDecoder::new(file).take(MOST_OF_A_PAGE + 1), &mut io::sink()));
+    match inflated {
+        Err(why) => Err(format!("it does not inflate: {why}")),
+        Ok(length) if length > MOST_OF_A_PAGE => Err("it is longer than 256 MiB".to_owned()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// A file of bytes that arrive; it goes with this value, unless it was kept.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    path: PathBuf,
+    pub(crate) file: File,
+}
+
+impl Spool {
+    fn new(folder: &Path) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("memgate-{}-{number}.part", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = match file {
+            // Of a process that was killed, and had the same number.
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&path)?;
+                File::options().read(true).write(true).create_new(true).open(&path)
+            }
+            opened => opened,
+        }?;
+        Ok(Self { path, file })
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        match fs::remove_file(&self.path) {
+            // It was kept under its own name, or somebody tidied up.
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn spool(kept: &Artefacts, bytes: &[u8]) -> Spool {
+        let mut spool = kept.spool().unwrap();
+        spool.file.write_all(bytes).unwrap();
+        spool
+    }
+
+    fn packed(text: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(text).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    fn in_folder(folder: &Path) -> Artefacts {
+        let nobody: Exchange = Arc::new(|_| Err("nobody is asked here".to_owned()));
+        Artefacts::open(folder.to_str().unwrap(), |_| None, &nobody).unwrap()
+    }
+
+    #[test]
+    fn what_was_put_is_there_until_it_is_removed_and_nothing_half_written_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = in_folder(&folder.path().join("new/pages"));
+        kept.put(7, PAGE, spool(&kept, b"one")).unwrap();
+        kept.put(263, PAGE, spool(&kept, b"its neighbour")).unwrap();
+        drop(spool(&kept, b"half"));
+        let mut read = Vec::new();
+        kept.get(7, PAGE).unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!(read, b"one");
+        kept.remove(7, PAGE).unwrap();
+        kept.remove(7, PAGE).unwrap();
+        assert!(kept.get(7, PAGE).is_err() && kept.get(263, PAGE).is_ok());
+        let files = fs::read_dir(folder.path().join("new/pages")).unwrap().flatten();
+        assert_eq!(files.filter(|file| file.path().is_file()).count(), 0);
+    }
+
+    #[test]
+    fn what_does_not_inflate_is_no_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = in_folder(folder.path());
+        let check = |bytes: &[u8]| check_page(&mut spool(&kept, bytes).file);
+        let whole = packed(b"a page");
+        assert_eq!(check(&whole), Ok(()));
+        for bytes in [&b"<html>"[..], &whole[..whole.len() - 3], b""] {
+            assert!(check(bytes).unwrap_err().contains("does not inflate"), "{bytes:?}");
+        }
+        let bomb = packed(&vec![0; usize::try_from(MOST_OF_A_PAGE).unwrap() + 1]);
+        assert!(check(&bomb).unwrap_err().contains("longer than 256 MiB"));
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        assert!(is_name(PAGE) && is_name("java_pid7_limit.hprof.gz"));
+        for name in ["", ".", "..", ".hidden", "a/b", "a\\b", "a b", "ä", "a\0", &"x".repeat(101)] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+}
