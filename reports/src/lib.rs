@@ -70,6 +70,7 @@ pub mod page {
         Block, Html, STYLE, StackChange, blocks, difference, document, escape, holder_and_stack,
     };
     pub use crate::stacks::names as stack_names;
+    pub use crate::summary::anchor;
 }
 pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};

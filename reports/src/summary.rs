@@ -156,6 +156,13 @@ pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
     reasons
 }
 
+/// The fragment of a page's address at which `suite::test` stands; a second test of that name has `~2` behind it.
+#[must_use]
+pub fn anchor(qualified: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "._-:".contains(c) { c } else { '_' };
+    "t:".chars().chain(qualified.chars().map(safe)).collect()
+}
+
 /// Where the page shows each test: stable from run to run, so that an address can be passed on.
 #[derive(Debug)]
 pub(crate) struct Anchors {
@@ -169,9 +176,7 @@ impl Anchors {
         let mut by_place = std::collections::BTreeMap::new();
         for suite in &report.suites {
             for test in &suite.tests {
-                let safe = |c: char| if c.is_ascii_alphanumeric() || "._-:".contains(c) { c } else { '_' };
-                let mut anchor: String =
-                    "t:".chars().chain(qualified(suite, test).chars().map(safe)).collect();
+                let mut anchor = anchor(&qualified(suite, test));
                 let times = used.entry(anchor.clone()).or_default();
                 *times += 1;
                 if *times > 1 {

@@ -392,6 +392,7 @@ mod tests {
     #[test]
     fn a_test_that_was_not_judged_is_not_zero() {
         let point = |value, verdict| Point {
+            page: false,
             run: 7,
             sha: SHA.into(),
             place: 1,

@@ -145,6 +145,10 @@ pub struct Overview {
     pub fixed_lately: u64,
     /// Alive leaks that come and go.
     pub flaky: u64,
+    /// Leaks that more than one commit judged, and how many of them did not come and go: the gate was right.
+    pub decided: u64,
+    /// See `decided`.
+    pub steady: u64,
     /// The newest runs, reviews included, 20 at most.
     pub runs: Vec<RunRow>,
     /// What happened last, 20 at most.
@@ -282,6 +286,8 @@ pub struct Point {
     pub allowed: Option<f64>,
     /// Verdict of the test; `None`: it did not run.
     pub verdict: Option<Verdict>,
+    /// The report page of the run is kept: it has the curve within the run.
+    pub page: bool,
 }
 
 /// Page of a test.

@@ -504,6 +504,7 @@ Examples:
   memgate serve --listen 127.0.0.1:0             any free port
   memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
   memgate serve --notify notify.yaml --artefacts pages     mail and chat about changes, report pages of runs
+  memgate serve --artefacts s3://leaks/team      report pages in a bucket: docs/server.md
   memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
   memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret
   memgate serve user add --help                  accounts, for projects that not everyone may read";

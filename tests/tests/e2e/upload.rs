@@ -186,6 +186,9 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     let (_, shown) = get(&address, &page, &address);
     let report = format!("{page}/artefacts/report.html");
     assert!(shown.contains(&format!("<a href=\"{report}\">full report</a>")), "{shown}");
+    let (_, test) = get(&address, "/p/tiles/tests/engine_tests/Title.IsRead", &address);
+    assert!(test.contains(&format!("{report}#t:engine_tests::Title.IsRead\">curve</a>")), "{test}");
+    assert!(project.read(".memgate/latest/report.html").contains("t:engine_tests::Title.IsRead"));
     let (head, packed) = ask(&address, &format!("GET {report}"), b"");
     for part in ["http/1.1 200", "content-encoding: gzip", "sandbox allow-scripts;", "nosniff"] {
         assert!(head.contains(part), "{part}: {head}");

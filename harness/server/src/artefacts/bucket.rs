@@ -87,8 +87,8 @@ impl Bucket {
         Ok(Self { bucket, keys, prefix, exchange })
     }
 
-    pub(super) fn put(&self, key: &str, mut spool: Spool) -> io::Result<()> {
-        spool.file.rewind()?;
+    pub(super) fn put(&self, key: &str, spool: &Spool) -> io::Result<()> {
+        (&spool.file).rewind()?;
         let key = format!("{}{key}", self.prefix);
         let action = self.bucket.put_object(Some(&self.keys), &key);
         let url = action.sign(SIGNED_FOR);

@@ -19,7 +19,7 @@ impl Folder {
         &self.0
     }
 
-    pub(super) fn put(&self, key: &str, spool: Spool) -> io::Result<()> {
+    pub(super) fn put(&self, key: &str, spool: &Spool) -> io::Result<()> {
         spool.file.sync_all()?;
         let path = self.0.join(key);
         fs::create_dir_all(path.parent().unwrap_or(&self.0))?;

@@ -91,7 +91,7 @@ impl Artefacts {
     }
 
     /// Keeps what has arrived.
-    pub(crate) fn put(&self, run: i64, name: &str, spool: Spool) -> io::Result<()> {
+    pub(crate) fn put(&self, run: i64, name: &str, spool: &Spool) -> io::Result<()> {
         match &self.0 {
             Place::Folder(folder) => folder.put(&key(run, name), spool),
             Place::Bucket(bucket) => bucket.put(&key(run, name), spool),
@@ -217,8 +217,8 @@ mod tests {
     fn what_was_put_is_there_until_it_is_removed_and_nothing_half_written_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let kept = in_folder(&folder.path().join("new/pages"));
-        kept.put(7, PAGE, spool(&kept, b"one")).unwrap();
-        kept.put(263, PAGE, spool(&kept, b"its neighbour")).unwrap();
+        kept.put(7, PAGE, &spool(&kept, b"one")).unwrap();
+        kept.put(263, PAGE, &spool(&kept, b"its neighbour")).unwrap();
         drop(spool(&kept, b"half"));
         let mut read = Vec::new();
         kept.get(7, PAGE).unwrap().read_to_end(&mut read).unwrap();

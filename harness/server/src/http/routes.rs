@@ -1,5 +1,6 @@
 //! One route per page, and one per view as JSON.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use axum::Router;
@@ -240,7 +241,7 @@ async fn artefact(
             };
             (head, [more, (CONTENT_LENGTH, HeaderValue::from(row.bytes))], streamed(bytes)).into_response()
         }
-        Ok(Err(why)) if why.kind() == std::io::ErrorKind::NotFound => not_found(),
+        Ok(Err(why)) if why.kind() == ErrorKind::NotFound => not_found(),
         Ok(Err(why)) => app.unkept(&why),
         Err(why) => app.unkept(&why),
     }
@@ -252,12 +253,17 @@ fn streamed(mut bytes: Box<dyn std::io::Read + Send>) -> Body {
     tokio::task::spawn_blocking(move || {
         loop {
             let mut piece = vec![0; PIECE];
-            let read = bytes.read(&mut piece).map(|length| {
-                piece.truncate(length);
-                piece
-            });
-            let is_last = !matches!(&read, Ok(piece) if !piece.is_empty());
-            if (is_last && read.is_ok()) || sender.blocking_send(read).is_err() || is_last {
+            let read = match bytes.read(&mut piece) {
+                Ok(0) => return,
+                Ok(length) => {
+                    piece.truncate(length);
+                    Ok(piece)
+                }
+                Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+                Err(why) => Err(why),
+            };
+            let failed = read.is_err();
+            if sender.blocking_send(read).is_err() || failed {
                 return;
             }
         }
@@ -334,7 +340,11 @@ async fn find_test(
             Err(_unknown) => return Ok(None),
         },
     };
-    app.store.test(&project, &asked.choice(), &suite, &test, metric).await
+    let mut found = app.store.test(&project, &asked.choice(), &suite, &test, metric).await?;
+    if app.options.artefacts.is_none() {
+        found.iter_mut().flat_map(|view| &mut view.points).for_each(|point| point.page = false);
+    }
+    Ok(found)
 }
 
 async fn test(

@@ -152,6 +152,7 @@ mod tests {
 
     fn point(run: i64, value: Option<f64>) -> Point {
         Point {
+            page: false,
             run,
             sha: String::new(),
             place: run,

@@ -19,6 +19,13 @@ pub fn overview(view: &Overview) -> String {
                 view.fixed_lately
             ),
         );
+        if view.decided > 0 {
+            let text = format!(
+                "Precision of the gate: {} of {} leaks that more than one commit judged did not come and go",
+                view.steady, view.decided
+            );
+            html.element("p class=faint", &text);
+        }
         html.markup("<h2>Leaks alive</h2>");
         if view.alive.is_empty() {
             html.markup("<p>None.</p>");

@@ -1,10 +1,15 @@
 //! A test: its curve over the commits, the same as a table, its leaks.
 
 use memgate_model::format_value;
+use memgate_reports::page::anchor;
 
 use super::frame::{of_project, select};
 use super::{curve, link, words};
+use crate::artefacts::PAGE;
 use crate::view::TestView;
+
+/// The column with links to the curves within the runs.
+const WITHIN: &str = "within the run";
 
 /// The page.
 #[must_use]
@@ -55,8 +60,15 @@ pub fn test(view: &TestView) -> String {
             ("high", true),
             ("allowed", true),
             ("verdict", false),
+            (WITHIN, false),
         ];
-        let shown = columns.into_iter().filter(|(name, _)| is_limited || *name != "allowed");
+        let has_pages = view.points.iter().any(|point| point.page);
+        let is_shown = |name: &str| match name {
+            "allowed" => is_limited,
+            WITHIN => has_pages,
+            _ => true,
+        };
+        let shown = columns.into_iter().filter(|(name, _)| is_shown(name));
         words::table(html, "Values, the newest first", &shown.collect::<Vec<_>>());
         for point in view.points.iter().rev() {
             html.markup("<tr><th scope=row class=code>");
@@ -82,6 +94,14 @@ pub fn test(view: &TestView) -> String {
                 None => {
                     html.markup("did not run");
                 }
+            }
+            if has_pages {
+                html.markup("<td>");
+            }
+            if point.page {
+                let parts = ["runs", &point.run.to_string(), "artefacts", PAGE];
+                let at = anchor(&format!("{suite}::{name}"));
+                words::anchor(html, &format!("{}#{at}", link::path(&selection.project, &parts)), "curve");
             }
         }
         words::end_of_table(html);

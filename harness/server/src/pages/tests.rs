@@ -88,6 +88,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         values: vec![(Metric::NativeLiveBytes, 48.0)],
     };
     let point = |value, verdict| Point {
+        page: true,
         run: 7,
         sha: t(),
         place: 1,
@@ -105,6 +106,8 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
     ];
     let (leaks, events) = (vec![leak.clone()], vec![event]);
     let alive = Overview {
+        decided: 20,
+        steady: 19,
         selection: selection.clone(),
         alive: leaks.clone(),
         counts: [1, 0, 0, 0, 0],

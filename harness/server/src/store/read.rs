@@ -60,6 +60,9 @@ impl Store {
             };
             counts[at] += 1;
         }
+        let decided: Vec<_> = leaks.iter().filter(|leak| leak.state != State::New).collect();
+        let (decided, steady) =
+            (decided.len() as u64, decided.iter().filter(|leak| !leak.flaky).count() as u64);
         leaks.retain(|leak| matches!(leak.state, State::New | State::Regressed | State::Known));
         let flaky = leaks.iter().filter(|leak| leak.flaky).count() as u64;
         leaks.truncate(MOST_ALIVE);
@@ -79,6 +82,8 @@ impl Store {
             counts,
             fixed_lately: unsigned(fixed.try_get(0)?),
             flaky,
+            decided,
+            steady,
             runs: runs.iter().map(run_row).collect::<Result<_, _>>()?,
             events: events.iter().map(event).collect::<Result<_, _>>()?,
         }))

@@ -351,6 +351,7 @@ impl Store {
                 high: figure.and_then(|figure| figure.interval).map(|(_, high)| high),
                 allowed: allowed.map(|allowed| allowed.value),
                 verdict: slot.map(|_| verdict),
+                page: slot.is_some() && row.try_get::<Option<String>, _>(21)?.is_some(),
             });
         }
         Ok(points)

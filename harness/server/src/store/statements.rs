@@ -151,9 +151,10 @@ pub(super) const RUNS_OF_LINE: &str = runs!(
 );
 /// With one test, and what was odd about it in each.
 pub(super) const CURVE_RUNS: &str = runs!(
-    ", x.verdict, t.test_id",
+    ", x.verdict, t.test_id, a.name",
     " JOIN test t ON t.project_id = r.project_id AND t.suite = $4 AND t.name = $5 \
-     LEFT JOIN exception x ON x.project_id = r.project_id AND x.run_id = r.run_id AND x.test_id = t.test_id",
+     LEFT JOIN exception x ON x.project_id = r.project_id AND x.run_id = r.run_id AND x.test_id = t.test_id \
+     LEFT JOIN artefact a ON a.project_id = r.project_id AND a.run_id = r.run_id AND a.name = 'report.html'",
     " AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000"
 );
 

@@ -81,7 +81,7 @@ impl Ingest {
         let named = name.to_owned();
         let kept = tokio::task::spawn_blocking(move || {
             match if is_page { check_page(&mut spool.file) } else { Ok(()) } {
-                Ok(()) => Ok(artefacts.put(run, &named, spool)),
+                Ok(()) => Ok(artefacts.put(run, &named, &spool)),
                 Err(why) => Err(why),
             }
         });
