@@ -3,6 +3,7 @@
 //! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names
 //! come from tests: what is too long is cut, what is too much is refused.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use memgate_model::{
@@ -239,7 +240,15 @@ fn is_whole(report: &RunReport) -> bool {
 
 /// A report without what is never stored: the curves within the run.
 #[must_use]
-pub fn lean(report: &RunReport) -> RunReport {
+pub fn lean(report: &RunReport) -> Cow<'_, RunReport> {
+    let has_curves = |suite: &SuiteReport| {
+        let of_test = |test: &TestReport| !test.curve.is_empty() || !test.growth.is_empty();
+        !suite.curve.is_empty() || !suite.test_ends.is_empty() || suite.tests.iter().any(of_test)
+    };
+    if !report.suites.iter().any(has_curves) {
+        // An uploaded one is already.
+        return Cow::Borrowed(report);
+    }
     let mut lean = report.clone();
     for suite in &mut lean.suites {
         suite.curve.clear();
@@ -249,7 +258,7 @@ pub fn lean(report: &RunReport) -> RunReport {
             test.growth.clear();
         }
     }
-    lean
+    Cow::Owned(lean)
 }
 
 /// What a report has of one test: more than one entry, where several processes ran it.

@@ -246,8 +246,24 @@ fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
                 .await
                 .contains("/login?next=%2Fp%2Ftiles%2Fleaks%3Fstate%3Dall")
         );
+        // A name may be written in several ways.
+        for path in [
+            "/p/til%65s",
+            "/p/%74iles/leaks",
+            "/api/v1/projects/tile%73",
+            "//p/tiles",
+            "/p/tiles/",
+            "/p//tiles",
+        ] {
+            let answer = answer(path, "").await;
+            assert!(
+                answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Map.scroll"),
+                "{path}: {answer}"
+            );
+        }
         for (path, header, status) in [
-            ("/p/tiles", cookie.as_str(), 200),
+            ("/p/til%65s", cookie.as_str(), 200),
+            ("/p/tiles", &cookie, 200),
             ("/p/tiles/leaks", &cookie, 200),
             ("/p/nobody", &cookie, 404),
             ("/api/v1/projects/tiles/baseline", &bearer(&token), 200),

@@ -412,6 +412,11 @@ impl Rosters {
         Ok(rosters)
     }
 
+    /// One that was asked for before.
+    pub(super) fn known(&self, roster: i64) -> Option<&Roster> {
+        self.0.get(&roster)
+    }
+
     pub(super) async fn get(
         &mut self,
         store: &Store,

@@ -7,7 +7,7 @@ use memgate_history::{Figure, column, level, noise};
 use memgate_model::Metric;
 use sqlx::Row as _;
 
-use super::read_runs::Rosters;
+use super::read_runs::{Roster, Rosters};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::Selection;
 
@@ -26,14 +26,24 @@ pub struct Series {
 
 /// A commit with its runs.
 struct Commit {
-    key: String,
+    /// Its position on the line.
+    at: usize,
     figure: Figure,
     grows: bool,
     disagrees: bool,
 }
 
+/// A run of the line.
+struct Run {
+    run: i64,
+    /// Position of its commit on the line.
+    at: usize,
+    roster: i64,
+}
+
 impl Store {
-    /// Every figure of a line that was ever more than zero in its newest 300 runs; `None`: there is no such line.
+    /// Every figure of a line that was ever more than zero in its newest 300 runs, but for those of tests that differ
+    /// from run to run: they fail no test. `None`: there is no such line.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -46,32 +56,51 @@ impl Store {
         let rows = self.of_line(sql::NEWEST_OF_LINE, &shown).await?;
         let names = self.test_names(shown.project).await?;
         let mut rosters = Rosters::of_line(self, &shown).await?;
+        let (mut runs, mut last) = (Vec::<Run>::with_capacity(rows.len()), String::new());
+        for row in rows.iter().rev() {
+            let (run, key, roster): (i64, String, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            rosters.get(self, shown.project, roster).await?;
+            let at = runs.last().map_or(0, |before| before.at + usize::from(key != last));
+            runs.push(Run { run, at, roster });
+            last = key;
+        }
         let mut columns = BTreeMap::<String, BTreeMap<i64, Vec<u8>>>::new();
         for row in self.of_line(sql::NEWEST_COLUMNS, &shown).await? {
             columns.entry(row.try_get(1)?).or_default().insert(row.try_get(0)?, row.try_get(2)?);
         }
-        // By metric, then by test: one metric of all tests is what fits into memory at once.
+        // By metric, then by test: one metric of all tests that have it is what fits into memory at once.
         let mut series = Vec::new();
         for metric in Metric::ALL {
-            let Some(mut column) = columns.remove(metric.name()) else { continue };
+            let Some(column) = columns.remove(metric.name()) else { continue };
+            let is_asked = |test: &i64| match names.get(test) {
+                Some((_, name)) => name.is_empty() || !column::is_rounded(metric),
+                None => false,
+            };
             let mut tests = BTreeMap::<i64, Vec<Commit>>::new();
-            for row in rows.iter().rev() {
-                let (run, key): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-                let roster = rosters.get(self, shown.project, row.try_get(2)?).await?;
-                let Some(data) = column.remove(&run) else { continue };
-                let figures = super::read_runs::figures(&data, roster.len())?;
-                for (test, slot) in roster {
-                    if let Some(figure) = figures.get(*slot).copied().flatten() {
-                        add(tests.entry(*test).or_default(), &key, figure);
+            for (_, roster, figures) in decoded(&column, &runs, &rosters) {
+                let figures = figures?;
+                let is_more = |slot: &usize| {
+                    figures.get(*slot).is_some_and(|figure| figure.is_some_and(|figure| figure.value != 0.0))
+                };
+                if (0..figures.len()).any(|slot| is_more(&slot)) {
+                    let more = roster.iter().filter(|(test, slot)| is_more(slot) && is_asked(test));
+                    tests.extend(more.map(|(test, _)| (*test, Vec::new())));
+                }
+            }
+            if tests.is_empty() {
+                continue;
+            }
+            for (at, roster, figures) in decoded(&column, &runs, &rosters) {
+                let figures = figures?;
+                for (test, commits) in &mut tests {
+                    let slot = roster.get(test).copied();
+                    if let Some(figure) = slot.and_then(|slot| figures.get(slot).copied().flatten()) {
+                        add(commits, at, figure);
                     }
                 }
             }
             for (test, commits) in tests {
-                let Some((suite, name)) =
-                    names.get(&test).filter(|_| commits.iter().any(|commit| commit.figure.value != 0.0))
-                else {
-                    continue;
-                };
+                let Some((suite, name)) = names.get(&test) else { continue };
                 let since = last_shift(metric, &commits);
                 let measured = |commit: Commit| Measured {
                     figure: commit.figure,
@@ -86,10 +115,24 @@ impl Store {
     }
 }
 
+type Decoded<'r> = (usize, &'r Roster, Result<Vec<Option<Figure>>, StoreError>);
+
+/// One metric of each run that has it, in the order of the line.
+fn decoded<'r>(
+    column: &'r BTreeMap<i64, Vec<u8>>,
+    runs: &'r [Run],
+    rosters: &'r Rosters,
+) -> impl Iterator<Item = Decoded<'r>> {
+    runs.iter().filter_map(|run| {
+        let (roster, data) = (rosters.known(run.roster)?, column.get(&run.run)?);
+        Some((run.at, roster, super::read_runs::figures(data, roster.len())))
+    })
+}
+
 /// Runs of one commit are one value: the largest.
-fn add(commits: &mut Vec<Commit>, key: &str, figure: Figure) {
+fn add(commits: &mut Vec<Commit>, at: usize, figure: Figure) {
     let grows = figure.interval.map_or(figure.value, |(low, _)| low) > 0.0;
-    match commits.last_mut().filter(|last| last.key == key) {
+    match commits.last_mut().filter(|last| last.at == at) {
         Some(last) => {
             last.disagrees |= last.grows != grows;
             last.grows |= grows;
@@ -97,7 +140,7 @@ fn add(commits: &mut Vec<Commit>, key: &str, figure: Figure) {
                 last.figure = figure;
             }
         }
-        None => commits.push(Commit { key: key.to_owned(), figure, grows, disagrees: false }),
+        None => commits.push(Commit { at, figure, grows, disagrees: false }),
     }
 }
 
