@@ -1,4 +1,4 @@
-//! What a server tells people of a run: the leaks that are new, back or gone on its line, in the mail and the chat
+//! What a server tells people of a run: the leaks that are new, back or gone on its line, and figures at a higher level, in the mail and the chat
 //! message that a run itself would send.
 //!
 //! Data flow: a notice of the store → a report of those leaks alone, and what changed by it → [`mail`](super::mail) or
@@ -10,16 +10,19 @@ use std::path::PathBuf;
 use memgate_config::{Mail, Reports, Webhook};
 use memgate_model::{
     AgentCost, BoundaryQuality, Leak, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, TestReport,
-    Verdict,
+    Verdict, format_value,
 };
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Checkout};
-use memgate_server::store::{Change, Notice};
+use memgate_server::store::{Change, Notice, Shifted};
 use memgate_server::view::State;
 
 use super::context::RunContext;
 use super::{mail, webhooks};
 use crate::output::Console;
+
+/// What stands for a test where the whole suite is meant.
+const WHOLE: &str = "(the whole suite)";
 
 /// A way to tell people; each change is told once by each.
 #[derive(Debug, Clone)]
@@ -95,8 +98,17 @@ fn report(notice: &Notice) -> RunReport {
             suites.entry(suite).or_default().entry(test).or_default().push(change);
         }
     }
-    let verdict = if suites.is_empty() { Verdict::Pass } else { Verdict::Fail };
-    let suites = suites.into_iter().map(|(name, tests)| suite(name, tests, &notice.run.branch)).collect();
+    let verdict = match (suites.is_empty(), notice.shifts.is_empty()) {
+        (false, _) => Verdict::Fail,
+        (true, false) => Verdict::Warn,
+        (true, true) => Verdict::Pass,
+    };
+    let leaking = |(name, tests): (&str, BTreeMap<&str, Vec<&Change>>)| {
+        let is_java = tests.values().flatten().any(|change| change.leak.kind.is_java());
+        let tests = tests.into_iter().map(|(name, changes)| leaks(name, &changes, &notice.run.branch));
+        suite(name, if is_java { Runner::Junit } else { Runner::Gtest }, Verdict::Fail, tests.collect())
+    };
+    let suites = suites.into_iter().map(leaking).chain(shifted(notice)).collect();
     RunReport {
         schema_version: SCHEMA_VERSION,
         verdict,
@@ -115,13 +127,29 @@ fn report(notice: &Notice) -> RunReport {
     }
 }
 
-fn suite(name: &str, tests: BTreeMap<&str, Vec<&Change>>, branch: &str) -> SuiteReport {
-    let is_java = tests.values().flatten().any(|change| change.leak.kind.is_java());
+/// The tests of figures that came to a higher level.
+fn shifted(notice: &Notice) -> Vec<SuiteReport> {
+    let mut suites = BTreeMap::<&str, BTreeMap<&str, Vec<String>>>::new();
+    for Shifted { suite, name, metric, before, after } in &notice.shifts {
+        let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
+        let name = if name.is_empty() { WHOLE } else { name };
+        let said = format!("{metric} came from {before} to {after}");
+        suites.entry(suite).or_default().entry(name).or_default().push(said);
+    }
+    let suites = suites.into_iter().map(|(name, tests)| {
+        let reason = |said: Vec<String>| format!("{}, and stayed, on {}", said.join("; "), notice.run.branch);
+        let tests = tests.into_iter().map(|(name, said)| test(name, Verdict::Warn, reason(said), Vec::new()));
+        suite(name, Runner::Gtest, Verdict::Warn, tests.collect())
+    });
+    suites.collect()
+}
+
+fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -> SuiteReport {
     SuiteReport {
         name: name.to_owned(),
-        runner: if is_java { Runner::Junit } else { Runner::Gtest },
+        runner,
         boundary: BoundaryQuality::Exact,
-        verdict: Verdict::Fail,
+        verdict,
         screened_s: 0.0,
         screen_executions: None,
         screen_cost: None,
@@ -132,23 +160,27 @@ fn suite(name: &str, tests: BTreeMap<&str, Vec<&Change>>, branch: &str) -> Suite
         curve: Vec::new(),
         test_ends: Vec::new(),
         clean_metrics: BTreeMap::new(),
-        tests: tests.into_iter().map(|(name, changes)| test(name, &changes, branch)).collect(),
+        tests,
     }
 }
 
-fn test(name: &str, changes: &[&Change], branch: &str) -> TestReport {
+fn leaks(name: &str, changes: &[&Change], branch: &str) -> TestReport {
     let words: BTreeSet<&str> = changes
         .iter()
         .map(|change| if change.state == State::Regressed { "back after its fix" } else { "new" })
         .collect();
-    let leaks: Vec<Leak> = changes.iter().map(|change| change.leak.clone()).collect();
+    let reason = format!("{} on {branch}", words.into_iter().collect::<Vec<_>>().join(", "));
+    test(name, Verdict::Fail, reason, changes.iter().map(|change| change.leak.clone()).collect())
+}
+
+fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestReport {
     TestReport {
         id: name.to_owned(),
         is_class: false,
         clean: false,
         outcome: Outcome::Passed,
-        verdict: Verdict::Fail,
-        reason: format!("{} on {branch}", words.into_iter().collect::<Vec<_>>().join(", ")),
+        verdict,
+        reason,
         reason_is_figures: false,
         against_base: None,
         duration_s: 0.0,

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::history::{build, git};
 use super::report_mail::{PASSWORD, Server};
+use super::review::build_other;
 use super::upload::{Heard, RUN, configure, free_address, project, token, with_token};
 
 fn serve(project: &Project, address: &str) -> Heard {
@@ -54,15 +55,32 @@ fn a_leak_is_told_to_the_team_and_its_owner_when_it_comes_and_when_it_goes() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    // What is known is no news; that the server starts again is none either.
+    // What is known is no news.
     commit_and_run(true);
+    // That it leaks more is.
+    build_other(&project, "notify_grew", 122, "");
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "more"]);
+    with_token(&project, &token, &RUN).ends_with(1).says("uploaded: ");
+    server.hears("sent 1 mail");
+    let mails = post.mails();
+    assert_eq!(mails.len(), 3, "{mails:?}");
+    let text = mails[2].1.to_string();
+    for part in [
+        "native.live_bytes came from 61 B to 122 B, and stayed, on main",
+        "Title.IsRead",
+        "WARN",
+        page.as_str(),
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // That the server starts again is no news.
     drop(server);
     let mut server = serve(&project, &address);
     commit_and_run(false);
     server.hears("sent 1 mail");
     let mails = post.mails();
-    assert_eq!(mails.len(), 3, "{mails:?}");
-    let subject = mails[2].1["headers"]["subject"].as_str().unwrap();
+    assert_eq!(mails.len(), 4, "{mails:?}");
+    let subject = mails[3].1["headers"]["subject"].as_str().unwrap();
     assert!(subject.contains("1 leak gone from engine_tests on main"), "{subject}");
 }
 

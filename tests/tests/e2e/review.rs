@@ -10,7 +10,7 @@ use super::history::{build, git};
 use super::upload::{Heard, free_address, serve, token, with_token};
 
 /// The test with its leak, in double size, or beside another one.
-fn build_other(project: &Project, name: &str, bytes: usize, more: &str) {
+pub(super) fn build_other(project: &Project, name: &str, bytes: usize, more: &str) {
     let built = samples::own_suite(
         name,
         &format!(

@@ -41,7 +41,7 @@ const FINISHING: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Names, besides those of this machine for itself, under which browsers reach it.
     pub public_hosts: Vec<String>,
-    /// Is told of each run that changed a leak.
+    /// Is told of each run that was added.
     pub added: Arc<Notify>,
     /// Where report pages are kept; `None`: they are not.
     pub artefacts: Option<Artefacts>,

@@ -10,7 +10,7 @@ use super::read::members;
 use super::{Store, StoreError, read_runs, statements as sql};
 
 /// A table, the columns by which it names rows of another, and that one.
-const REFERENCES: [(&str, &str, &str); 22] = [
+const REFERENCES: [(&str, &str, &str); 24] = [
     ("run", "branch_id", "branch"),
     ("run", "environment_id", "environment"),
     ("run", "roster_id", "roster"),
@@ -32,6 +32,8 @@ const REFERENCES: [(&str, &str, &str); 22] = [
     ("artefact", "run_id", "run"),
     ("notice", "leak_id", "leak"),
     ("notice", "branch_id", "branch"),
+    ("shift_notice", "branch_id", "branch"),
+    ("shift_notice", "environment_id", "environment"),
     ("branch", "project_id", "project"),
 ];
 

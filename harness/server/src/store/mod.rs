@@ -42,7 +42,7 @@ pub use open::without_password;
 pub use read_base::Wanted;
 #[cfg(test)]
 pub(crate) use read_leaks::MOST_LEAKS;
-pub use read_segments::Series;
+pub use read_segments::{Series, Shifted};
 pub use signed::{Provider, SignedRule};
 use sqlx::AnyPool;
 pub use tokens::{Grant, Shown, Signed, TokenRow};

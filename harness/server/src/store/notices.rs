@@ -1,8 +1,9 @@
-//! What people are still to be told: changes of leaks on lines, each once for each channel.
+//! What people are still to be told: changes of leaks on lines and figures at a higher level, each once for each channel.
 //!
 //! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one server of
 //! several gets → [`Notice`]s, one for each run → the caller sends them → [`Store::told`]. A claim that ends in nothing
 //! (the server was killed, the mail server was away) is free again after [`LEASE_US`].
+//! A line with new runs → its newest runs → figures that a run showed at a higher level since this channel was told last.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use sqlx::{Any, Row as _};
 use super::ids::Ids;
 use super::read::{leak_of, run_row, stage};
 use super::read_leaks::shown_state;
-use super::{Store, StoreError, statements as sql};
+use super::{Shifted, Store, StoreError, statements as sql};
 use crate::view::{RunRow, State};
 
 /// Nobody wants to be told of what is older: a history that was copied here would be told as a whole.
@@ -31,7 +32,10 @@ pub struct Notice {
     pub run: RunRow,
     /// The leaks it changed.
     pub changes: Vec<Change>,
+    /// The figures that it showed at a higher level.
+    pub shifts: Vec<Shifted>,
     keys: Vec<Key>,
+    line: Option<Line>,
 }
 
 /// A leak whose state has changed.
@@ -44,6 +48,9 @@ pub struct Change {
     /// The tests that had it last, as `suite::Test.name`.
     pub tests: Vec<String>,
 }
+
+/// Project, channel, branch, environment, and the run up to which shifts were looked for.
+type Line = (i64, String, i64, i64, i64);
 
 /// Project, channel, branch, leak, state, commit.
 type Key = (i64, String, i64, i64, i64, String);
@@ -58,6 +65,7 @@ impl Store {
         for name in self.projects().await? {
             if let Some(project) = self.project(&name).await? {
                 notices.extend(self.claim_of((project, &name), channel, now_us).await?);
+                notices.extend(self.claim_shifts((project, &name), channel, now_us).await?);
             }
         }
         Ok(notices)
@@ -95,9 +103,69 @@ impl Store {
         let mut notices = Vec::with_capacity(runs.len());
         for (run, (changes, keys)) in runs {
             let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_one(&self.pool).await?;
-            notices.push(Notice { project: name.to_owned(), run: run_row(&row)?, changes, keys });
+            let run = run_row(&row)?;
+            notices.push(Notice {
+                project: name.to_owned(),
+                run,
+                changes,
+                shifts: Vec::new(),
+                keys,
+                line: None,
+            });
         }
         Ok(notices)
+    }
+
+    /// Figures that came to a higher level since a channel was told last, one notice for each line.
+    async fn claim_shifts(
+        &self,
+        (project, name): (i64, &str),
+        channel: &str,
+        now_us: i64,
+    ) -> Result<Vec<Notice>, StoreError> {
+        let mut notices = Vec::new();
+        let lines = sqlx::query(sql::LAST_OF_LINES).bind(project).bind(now_us - NEWS_US);
+        for row in lines.fetch_all(&self.pool).await? {
+            let (branch, environment): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let Some(last) = row.try_get::<Option<i64>, _>(2)? else { continue };
+            let key = |statement: &'static str| {
+                sqlx::query(statement).bind(project).bind(channel.to_owned()).bind(branch).bind(environment)
+            };
+            key(sql::BEGIN_SHIFTS).bind(last).execute(&self.pool).await?;
+            let told: i64 = key(sql::TOLD_SHIFTS).fetch_one(&self.pool).await?.try_get(0)?;
+            if told >= last {
+                continue;
+            }
+            let found = self.shifts_since((project, branch, environment), told).await?;
+            let line = (project, channel.to_owned(), branch, environment, last);
+            let Some(run) = found.iter().map(|(run, _)| *run).max() else {
+                self.told_line(&line).await?;
+                continue;
+            };
+            let claim = key(sql::CLAIM_SHIFTS).bind(told).bind(now_us).bind(now_us - LEASE_US);
+            if claim.execute(&self.pool).await?.rows_affected() != 1 {
+                continue;
+            }
+            let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_one(&self.pool).await?;
+            notices.push(Notice {
+                project: name.to_owned(),
+                run: run_row(&row)?,
+                changes: Vec::new(),
+                shifts: found.into_iter().map(|(_, shifted)| shifted).collect(),
+                keys: Vec::new(),
+                line: Some(line),
+            });
+        }
+        Ok(notices)
+    }
+
+    async fn told_line(
+        &self,
+        (project, channel, branch, environment, last): &Line,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(sql::SET_TOLD_SHIFTS).bind(*project).bind(channel.clone()).bind(*branch);
+        query.bind(*environment).bind(*last).execute(&self.pool).await?;
+        Ok(())
     }
 
     /// Is it ours? Of two servers that ask, one gets it.
@@ -114,6 +182,9 @@ impl Store {
     pub async fn told(&self, notice: &Notice, now_us: i64) -> Result<(), StoreError> {
         for key in &notice.keys {
             keyed(sql::TOLD_NOTICE, key).bind(now_us).execute(&self.pool).await?;
+        }
+        if let Some(line) = &notice.line {
+            self.told_line(line).await?;
         }
         Ok(())
     }

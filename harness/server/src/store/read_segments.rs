@@ -11,6 +11,11 @@ use super::read_runs::{Roster, Rosters};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::Selection;
 
+/// Runs that thresholds rest on.
+const NEWEST: i64 = 300;
+/// Runs in which a shift is looked for, when a run is added.
+const NEAR: i64 = 65;
+
 /// A figure of a test over the commits of a line, since its last shift.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
@@ -24,10 +29,35 @@ pub struct Series {
     pub commits: Vec<Measured>,
 }
 
+/// A figure of a test that came to a higher level, and stayed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shifted {
+    /// Its suite.
+    pub suite: String,
+    /// Its name; empty: the suite as a whole.
+    pub name: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// The level before.
+    pub before: f64,
+    /// The level now.
+    pub after: f64,
+}
+
+/// A figure of a test over the commits of a line.
+struct Figures {
+    suite: String,
+    name: String,
+    metric: Metric,
+    commits: Vec<Commit>,
+}
+
 /// A commit with its runs.
 struct Commit {
     /// Its position on the line.
     at: usize,
+    /// The last of them.
+    run: i64,
     figure: Figure,
     grows: bool,
     disagrees: bool,
@@ -53,24 +83,72 @@ impl Store {
         choice: &Choice,
     ) -> Result<Option<(Selection, Vec<Series>)>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let rows = self.of_line(sql::NEWEST_OF_LINE, &shown).await?;
-        let names = self.test_names(shown.project).await?;
-        let mut rosters = Rosters::of_line(self, &shown).await?;
+        let of_line = self.figures_of_line((shown.project, shown.branch, shown.environment), NEWEST).await?;
+        let series = of_line.into_iter().map(|Figures { suite, name, metric, commits }| {
+            let since = last_shift(metric, &commits);
+            let measured = |commit: Commit| Measured {
+                figure: commit.figure,
+                disagrees: commit.disagrees,
+                is_confirmed: false,
+            };
+            let commits = commits.into_iter().skip(since).map(measured).collect();
+            Series { suite, name, metric, commits }
+        });
+        Ok(Some((shown.selection, series.collect())))
+    }
+
+    /// Figures that came to a higher level and stayed, where a run after `told` showed it: with that run. What came from
+    /// zero is a leak, and told as one.
+    pub(super) async fn shifts_since(
+        &self,
+        line: (i64, i64, i64),
+        told: i64,
+    ) -> Result<Vec<(i64, Shifted)>, StoreError> {
+        let mut found = Vec::new();
+        for Figures { suite, name, metric, commits } in self.figures_of_line(line, NEAR).await? {
+            for (told_at, before, after) in shifts(metric, &commits) {
+                let Some(run) = commits.get(told_at).map(|commit| commit.run) else { continue };
+                if run > told && after > before && before > 0.0 {
+                    let (suite, name) = (suite.clone(), name.clone());
+                    found.push((run, Shifted { suite, name, metric, before, after }));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// By metric, then by test; of the newest runs of a line.
+    async fn figures_of_line(
+        &self,
+        (project, branch, environment): (i64, i64, i64),
+        newest: i64,
+    ) -> Result<Vec<Figures>, StoreError> {
+        let of_line = |statement| {
+            sqlx::query(statement)
+                .bind(project)
+                .bind(branch)
+                .bind(environment)
+                .bind(newest)
+                .fetch_all(&self.pool)
+        };
+        let rows = of_line(sql::NEWEST_OF_LINE).await?;
+        let names = self.test_names(project).await?;
+        let mut rosters = Rosters::default();
         let (mut runs, mut last) = (Vec::<Run>::with_capacity(rows.len()), String::new());
         for row in rows.iter().rev() {
             let (run, key, roster): (i64, String, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            rosters.get(self, shown.project, roster).await?;
+            rosters.get(self, project, roster).await?;
             let at = runs.last().map_or(0, |before| before.at + usize::from(key != last));
             runs.push(Run { run, at, roster });
             last = key;
         }
         let mut columns = BTreeMap::<String, BTreeMap<i64, Vec<u8>>>::new();
-        for row in self.of_line(sql::NEWEST_COLUMNS, &shown).await? {
+        for row in of_line(sql::NEWEST_COLUMNS).await? {
             columns.entry(row.try_get(1)?).or_default().insert(row.try_get(0)?, row.try_get(2)?);
         }
-        // By metric, then by test: one metric of all tests that have it is what fits into memory at once.
-        let mut series = Vec::new();
+        let mut found = Vec::new();
         for metric in Metric::ALL {
+            // One metric of all tests that have it is what fits into memory at once.
             let Some(column) = columns.remove(metric.name()) else { continue };
             let is_asked = |test: &i64| match names.get(test) {
                 Some((_, name)) => name.is_empty() || !column::is_rounded(metric),
@@ -90,32 +168,25 @@ impl Store {
             if tests.is_empty() {
                 continue;
             }
-            for (at, roster, figures) in decoded(&column, &runs, &rosters) {
+            for (run, roster, figures) in decoded(&column, &runs, &rosters) {
                 let figures = figures?;
                 for (test, commits) in &mut tests {
                     let slot = roster.get(test).copied();
                     if let Some(figure) = slot.and_then(|slot| figures.get(slot).copied().flatten()) {
-                        add(commits, at, figure);
+                        add(commits, run, figure);
                     }
                 }
             }
             for (test, commits) in tests {
-                let Some((suite, name)) = names.get(&test) else { continue };
-                let since = last_shift(metric, &commits);
-                let measured = |commit: Commit| Measured {
-                    figure: commit.figure,
-                    disagrees: commit.disagrees,
-                    is_confirmed: false,
-                };
-                let commits = commits.into_iter().skip(since).map(measured).collect();
-                series.push(Series { suite: suite.clone(), name: name.clone(), metric, commits });
+                let Some((suite, name)) = names.get(&test).cloned() else { continue };
+                found.push(Figures { suite, name, metric, commits });
             }
         }
-        Ok(Some((shown.selection, series)))
+        Ok(found)
     }
 }
 
-type Decoded<'r> = (usize, &'r Roster, Result<Vec<Option<Figure>>, StoreError>);
+type Decoded<'r> = (&'r Run, &'r Roster, Result<Vec<Option<Figure>>, StoreError>);
 
 /// One metric of each run that has it, in the order of the line.
 fn decoded<'r>(
@@ -125,31 +196,49 @@ fn decoded<'r>(
 ) -> impl Iterator<Item = Decoded<'r>> {
     runs.iter().filter_map(|run| {
         let (roster, data) = (rosters.known(run.roster)?, column.get(&run.run)?);
-        Some((run.at, roster, super::read_runs::figures(data, roster.len())))
+        Some((run, roster, super::read_runs::figures(data, roster.len())))
     })
 }
 
 /// Runs of one commit are one value: the largest.
-fn add(commits: &mut Vec<Commit>, at: usize, figure: Figure) {
+fn add(commits: &mut Vec<Commit>, of: &Run, figure: Figure) {
     let grows = figure.interval.map_or(figure.value, |(low, _)| low) > 0.0;
-    match commits.last_mut().filter(|last| last.at == at) {
+    match commits.last_mut().filter(|last| last.at == of.at) {
         Some(last) => {
+            last.run = of.run;
             last.disagrees |= last.grows != grows;
             last.grows |= grows;
             if figure.value > last.figure.value {
                 last.figure = figure;
             }
         }
-        None => commits.push(Commit { at, figure, grows, disagrees: false }),
+        None => commits.push(Commit { at: of.at, run: of.run, figure, grows, disagrees: false }),
     }
 }
 
 /// Where what is comparable begins.
 fn last_shift(metric: Metric, commits: &[Commit]) -> usize {
     if column::is_rounded(metric) {
-        let values: Vec<f64> = commits.iter().map(|commit| commit.figure.value).collect();
-        return noise::shifts(&values).last().map_or(0, |shift| shift.at);
+        return noise::shifts(&values(commits)).last().map_or(0, |shift| shift.at);
     }
-    let figures: Vec<Figure> = commits.iter().map(|commit| commit.figure).collect();
-    level::fold(&figures).map_or(0, |levels| levels.since)
+    level::fold(&figures(commits)).map_or(0, |levels| levels.since)
+}
+
+/// The position that showed each shift, and the values before and after.
+fn shifts(metric: Metric, commits: &[Commit]) -> Vec<(usize, f64, f64)> {
+    if column::is_rounded(metric) {
+        let found = noise::shifts(&values(commits)).into_iter();
+        return found.map(|shift| (shift.told_at, shift.before, shift.after)).collect();
+    }
+    let found = level::fold(&figures(commits)).map_or_else(Vec::new, |levels| levels.shifts);
+    let stayed = found.into_iter().filter(|shift| !shift.is_transient);
+    stayed.map(|shift| (shift.told_at, shift.before, shift.after)).collect()
+}
+
+fn values(commits: &[Commit]) -> Vec<f64> {
+    commits.iter().map(|commit| commit.figure.value).collect()
+}
+
+fn figures(commits: &[Commit]) -> Vec<Figure> {
+    commits.iter().map(|commit| commit.figure).collect()
 }

@@ -79,7 +79,7 @@ pub(super) const SEEN_UP_TO: &str = "SELECT s.leak_id, s.test_id, s.bytes, s.obj
      WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND r.on_line = 1 AND s.how <> 3 \
      AND r.place <= $4 AND r.place > $5 ORDER BY r.place";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
-     AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 300";
+     AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
 pub(super) const LINE_RUN: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
      WHERE project_id = $1 AND run_id = $2";
 pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
@@ -173,7 +173,7 @@ pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM r
 
 pub(super) const NEWEST_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM run_column c WHERE c.project_id = $1 \
      AND c.run_id IN (SELECT r.run_id FROM run r WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 \
-     AND r.on_line = 1 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 300)";
+     AND r.on_line = 1 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT $4)";
 
 pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const EXCEPTIONS: &str =
@@ -372,3 +372,17 @@ pub(super) const ADD_ARTEFACT: &str = "INSERT INTO artefact (project_id, run_id,
 pub(super) const ENDED_ARTEFACTS: &str = "SELECT run_id, name FROM artefact WHERE project_id = $1 AND expires_us <= $2 ORDER BY expires_us LIMIT 1000";
 pub(super) const REMOVE_ARTEFACT: &str =
     "DELETE FROM artefact WHERE project_id = $1 AND run_id = $2 AND name = $3";
+
+/// Lines with runs of late, each with the run that is last on it.
+pub(super) const LAST_OF_LINES: &str = "SELECT n.branch_id, n.environment_id, (SELECT q.run_id FROM run q \
+     WHERE q.project_id = n.project_id AND q.branch_id = n.branch_id AND q.environment_id = n.environment_id AND q.on_line = 1 \
+     ORDER BY q.place DESC, q.started_us DESC, q.run_id DESC LIMIT 1) FROM line n \
+     WHERE n.project_id = $1 AND n.is_line = 1 AND n.newest_us > $2 ORDER BY n.branch_id, n.environment_id";
+/// Nobody is told of what was before a channel came.
+pub(super) const BEGIN_SHIFTS: &str = "INSERT INTO shift_notice (project_id, channel, branch_id, environment_id, told_run, claimed_us) \
+     VALUES ($1, $2, $3, $4, $5, 0) ON CONFLICT (project_id, channel, branch_id, environment_id) DO NOTHING";
+pub(super) const TOLD_SHIFTS: &str = "SELECT told_run FROM shift_notice WHERE project_id = $1 AND channel = $2 AND branch_id = $3 AND environment_id = $4";
+pub(super) const CLAIM_SHIFTS: &str = "UPDATE shift_notice SET claimed_us = $6 WHERE project_id = $1 AND channel = $2 \
+     AND branch_id = $3 AND environment_id = $4 AND told_run = $5 AND claimed_us < $7";
+pub(super) const SET_TOLD_SHIFTS: &str = "UPDATE shift_notice SET told_run = $5, claimed_us = 0 WHERE project_id = $1 AND channel = $2 \
+     AND branch_id = $3 AND environment_id = $4 AND told_run < $5";

@@ -302,6 +302,49 @@ async fn changes_are_told_once(store: Store) {
     store.close().await;
 }
 
+/// A test leaks 7 bytes from its first commit on, then 14: the second leak is news, and so is the level.
+async fn a_higher_level_is_told_once(store: Store) {
+    let now = jiff::Timestamp::now().as_microsecond();
+    let add = async |number: usize, leaks: &[&'static str]| {
+        let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
+        let session = format!("s{number}");
+        let ancestors = (0..number).rev().take(50).map(sha).collect();
+        let report =
+            report(&session, number, &[("Map.scroll", Some(leaks.to_vec())), ("Map.zoom", Some(vec![]))]);
+        store.add(&manifest(&session, Some(commit), ancestors), &report).await.unwrap();
+    };
+    let claimed = async |channel: &str, now: i64| {
+        let notices = store.claim_notices(channel, now).await.unwrap();
+        notices.into_iter().filter(|notice| !notice.shifts.is_empty()).collect::<Vec<_>>()
+    };
+    for number in 0..12 {
+        add(number, &["n1-a"]).await;
+        assert!(claimed("mail", now).await.is_empty(), "0 → 7 is the leak's own news");
+    }
+    for number in 12..20 {
+        add(number, &["n1-a", "n1-b"]).await;
+        assert!(claimed("late", now).await.is_empty(), "what was before the channel is not told");
+    }
+    let first = claimed("mail", now).await;
+    let [notice] = first.as_slice() else { panic!("{first:?}") };
+    let shifted = Shifted {
+        suite: "engine".to_owned(),
+        name: "Map.scroll".to_owned(),
+        metric: Metric::NativeLiveBytes,
+        before: 7.0,
+        after: 14.0,
+    };
+    assert_eq!((notice.shifts.as_slice(), notice.run.branch.as_str()), (&[shifted][..], "main"));
+    assert!(claimed("mail", now).await.is_empty(), "it is claimed");
+    let again = claimed("mail", now + LEASE_US + 1).await;
+    assert_eq!(again, first, "nobody was told");
+    store.told(&again[0], now + LEASE_US + 1).await.unwrap();
+    add(20, &["n1-a", "n1-b"]).await;
+    assert!(claimed("mail", now + 2 * LEASE_US + 2).await.is_empty(), "everybody was");
+    assert!(store.check().await.unwrap().is_empty());
+    store.close().await;
+}
+
 async fn the_same_run_counts_once(store: Store) {
     let steps = story();
     let run = |store: Store| async move { add_step(&store, &story(), 7).await };
@@ -387,6 +430,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
     block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
     block_on(async { changes_are_told_once(Store::open(&address(13)).await.unwrap()).await });
+    block_on(async { a_higher_level_is_told_once(Store::open(&address(14)).await.unwrap()).await });
     block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
     block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
@@ -435,6 +479,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
     block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
     block_on(async { changes_are_told_once(postgres.database("told").await).await });
+    block_on(async { a_higher_level_is_told_once(postgres.database("shift").await).await });
     block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
     block_on(async { a_base_is_what_the_line_knew_there(postgres.database("base").await).await });
 }
@@ -875,7 +920,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
         there += sqlx::Row::get::<i64, _>(&count.fetch_one(&store.pool).await.unwrap(), 0);
     }
     assert_eq!(u64::try_from(there).unwrap(), rows);
-    assert_eq!(schema::tables().len(), 22, "with their columns: {:?}", schema::tables());
+    assert_eq!(schema::tables().len(), 23, "with their columns: {:?}", schema::tables());
     let again = store.backup(&file).await.unwrap_err().to_string();
     assert!(again.contains("something is there already"), "{again}");
     let copy = open(1).await;

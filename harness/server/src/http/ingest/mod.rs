@@ -157,8 +157,6 @@ async fn upload(
             let status = if added.already { StatusCode::OK } else { StatusCode::CREATED };
             if !added.already {
                 ingest.counters.added();
-            }
-            if !added.events.is_empty() {
                 ingest.options.added.notify_one();
             }
             let answer = Answer {

@@ -12,3 +12,8 @@ CREATE TABLE artefact (
     PRIMARY KEY (project_id, run_id, name)
 );
 CREATE INDEX artefact_by_expiry ON artefact (project_id, expires_us);
+CREATE TABLE shift_notice (
+    project_id BIGINT NOT NULL, channel TEXT NOT NULL, branch_id BIGINT NOT NULL, environment_id BIGINT NOT NULL,
+    told_run BIGINT NOT NULL, claimed_us BIGINT NOT NULL,
+    PRIMARY KEY (project_id, channel, branch_id, environment_id)
+);
