@@ -5,15 +5,16 @@
 //! and goes. 2,000 runs of 5,000 tests are 10⁸ values. Printed: bytes a value (of a SQLite file), then for each page the
 //! milliseconds from the first statement to the last byte (median and longest of five), and its bytes.
 
+mod line;
+
 use std::io::Write as _;
 use std::time::Instant;
 
-use memgate_history::{Environment, Manifest};
-use memgate_model::{Commit, Metric, RunReport};
+use memgate_model::{Metric, RunReport};
 use memgate_server::pages;
 use memgate_server::store::{Choice, Store};
 use memgate_server::view::LeakFilter;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const METRICS: usize = 10;
 /// Of them: any value within some per cent.
@@ -61,7 +62,7 @@ async fn fill(store: &Store, runs: usize, tests: usize) -> Result<(), Failed> {
     };
     let began = Instant::now();
     for number in 0..runs {
-        store.add(&manifest(number), &report(number, tests, &mut noise)?).await?;
+        store.add(&line::manifest(number), &report(number, tests, &mut noise)?).await?;
         if (number + 1) % 100 == 0 {
             writeln!(std::io::stderr(), "{} of {runs} runs in {} s", number + 1, began.elapsed().as_secs())?;
         }
@@ -110,66 +111,23 @@ fn metrics() -> Vec<Metric> {
     noisy.into_iter().take(NOISY).chain(exact.into_iter().take(METRICS - NOISY)).collect()
 }
 
-fn sha(number: usize) -> String {
-    format!("{number:040x}")
-}
-
-fn manifest(number: usize) -> Manifest {
-    Manifest {
-        project: "bench".into(),
-        session: format!("s{number}"),
-        commit: Some(Commit { sha: sha(number), branch: "main".into(), ..Commit::default() }),
-        ancestors: (number.saturating_sub(50)..number).rev().map(sha).collect(),
-        environment: Environment([("architecture".to_owned(), "x86_64".to_owned())].into()),
-        lines: vec!["main".into()],
-        ..Manifest::default()
-    }
-}
-
 fn report(number: usize, tests: usize, noise: &mut impl FnMut() -> f64) -> Result<RunReport, Failed> {
-    let figure = |value: f64| {
-        json!({ "value": value, "unit": "bytes", "per": "iteration", "low": value, "high": value, "iterations": 9,
-                "confidence": 0.99, "threshold": null })
-    };
-    let leak = |id: String| {
-        let frame = |at: usize| {
-            json!({ "function": format!("tiles::load_{at}()"), "file": "src/tiles.cc", "line": at,
-                    "module": "libtiles.so", "offset": at, "inlined": false })
-        };
-        json!({ "id": id, "kind": "native", "title": "12 × 4096 B", "bytes_per_iteration": 49152.0,
-                "count_per_iteration": 12.0, "frames": (0..24).map(frame).collect::<Vec<_>>(), "holder": [] })
-    };
     let metrics = metrics();
-    let mut test = |at: usize| {
+    let test = |at: usize| {
         let mut leaks = Vec::new();
         if at % 100 == 7 {
-            leaks.push(leak(format!("n1-steady-{at}")));
+            leaks.push(line::leak(&format!("n1-steady-{at}")));
         }
         if at == 20 && number.is_multiple_of(2) {
-            leaks.push(leak("n1-flaky".to_owned()));
+            leaks.push(line::leak("n1-flaky"));
         }
-        let value = |place: usize, noise: &mut dyn FnMut() -> f64| match place {
-            0..NOISY => (1e6 * (1.0 + noise() / 10.0)).round(),
-            _ => 49152.0 * leaks.len() as f64,
-        };
-        let figures: serde_json::Map<String, Value> = metrics
-            .iter()
-            .enumerate()
-            .map(|(place, metric)| (metric.name().to_owned(), figure(value(place, noise))))
-            .collect();
-        json!({ "id": format!("Suite{}.test_{at}", at / 20), "outcome": "passed",
-                "verdict": if leaks.is_empty() { "pass" } else { "fail" }, "reason": "", "duration_s": 0.1, "confirmed": false,
-                "metrics": figures, "leaks": leaks, "one_time": [], "curve": [] })
+        let exact = 49152.0 * leaks.len() as f64;
+        let mut figures = serde_json::Map::new();
+        for (place, metric) in metrics.iter().enumerate() {
+            let value = if place < NOISY { (1e6 * (1.0 + noise() / 10.0)).round() } else { exact };
+            figures.insert(metric.name().to_owned(), line::figure(value, "bytes"));
+        }
+        line::test(at, &Value::Object(figures), &leaks)
     };
-    let started = jiff::Timestamp::from_second(1_800_000_000 + i64::try_from(number)? * 600)?;
-    let tests: Vec<Value> = (0..tests).map(&mut test).collect();
-    let report: Value = json!({
-        "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "bench", "session": format!("s{number}"),
-        "started": started.to_string(), "duration_s": 60.0,
-        "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-        "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail", "screened_s": 1.0, "reason": "",
-                     "metrics": {}, "tests": tests }],
-        "waivers": [], "errors": [],
-    });
-    Ok(serde_json::from_value(report)?)
+    line::report(number, &(0..tests).map(test).collect::<Vec<_>>())
 }

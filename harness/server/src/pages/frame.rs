@@ -2,7 +2,6 @@
 
 use memgate_reports::page::Html;
 
-use super::account::{self, Own};
 use super::{link, words};
 use crate::view::Selection;
 
@@ -80,25 +79,6 @@ pub(super) fn select(
         html.markup(">").text(if value.is_empty() { "–" } else { value });
     }
     html.markup("</select></label>");
-}
-
-/// The projects there are.
-#[must_use]
-pub fn projects(names: &[String], own: &Own) -> String {
-    page("Projects", |html| {
-        html.markup("<header><h1>Projects</h1>\n");
-        account::own(html, own);
-        html.markup("</header>\n<main id=main>\n");
-        if names.is_empty() {
-            html.markup("<p>No run is in this history yet. <code>memgate run</code> adds itself.</p>");
-        }
-        html.markup("<ul>");
-        for name in names {
-            html.markup("<li>");
-            words::anchor(html, &link::path(name, &[]), name);
-        }
-        html.markup("</ul></main>\n");
-    })
 }
 
 /// A page that says what went wrong.

@@ -12,6 +12,7 @@ mod leaks;
 mod link;
 mod live;
 mod overview;
+mod projects;
 mod runs;
 mod test;
 #[cfg(test)]
@@ -21,11 +22,12 @@ mod words;
 
 pub use account::{Own, login, not_found};
 pub use compare::compare;
-pub use frame::{ICON, STYLE, problem, projects};
+pub use frame::{ICON, STYLE, problem};
 pub use leaks::{leak, leaks};
 pub use link::address;
 pub use live::{SCRIPT as LIVE_SCRIPT, live, live_table};
 pub use overview::overview;
+pub use projects::projects;
 pub use runs::{run, runs};
 pub use test::test;
 pub use tune::tune;
