@@ -100,6 +100,57 @@ pub fn encode(figures: &[Option<Figure>], rounded: bool) -> Vec<u8> {
 /// The bytes are no column of so many tests.
 pub fn decode(bytes: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, ColumnError> {
     let wrong = |why| ColumnError { tests, why };
+    let Plain { encoding, bytes } = inflate(bytes, tests)?;
+    let (bits, mut rest) = bytes.split_at_checked(tests.div_ceil(8)).ok_or_else(|| wrong("it ends early"))?;
+    let count = (0..tests).filter(|slot| has(bits, *slot)).count();
+    let mut values =
+        values(encoding, count, &mut rest).ok_or_else(|| wrong("its values are broken"))?.into_iter();
+    let mut figures: Vec<Option<Figure>> = (0..tests)
+        .map(|slot| {
+            values.by_ref().next_if_has(has(bits, slot)).map(|value| Figure { value, interval: None })
+        })
+        .collect();
+    intervals(rest, |slot, interval| {
+        figures.get_mut(slot)?.as_mut()?.interval = Some(interval);
+        Some(())
+    })
+    .ok_or_else(|| wrong("its intervals are broken"))?;
+    Ok(figures)
+}
+
+/// The figure of the test at `slot` alone: a curve over a thousand runs wants one of each.
+///
+/// # Errors
+/// The bytes are no column of so many tests, as far as is seen on the way to this figure.
+pub fn decode_one(bytes: &[u8], tests: usize, slot: usize) -> Result<Option<Figure>, ColumnError> {
+    let wrong = |why| ColumnError { tests, why };
+    let Plain { encoding, bytes } = inflate(bytes, tests)?;
+    let (bits, mut rest) = bytes.split_at_checked(tests.div_ceil(8)).ok_or_else(|| wrong("it ends early"))?;
+    if slot >= tests || !has(bits, slot) {
+        return Ok(None);
+    }
+    let before = (0..slot).filter(|slot| has(bits, *slot)).count();
+    let after = (slot + 1..tests).filter(|slot| has(bits, *slot)).count();
+    let value = value(encoding, (before, after), &mut rest).ok_or_else(|| wrong("its values are broken"))?;
+    let mut figure = Figure { value, interval: None };
+    intervals(rest, |at, interval| {
+        if at == slot {
+            figure.interval = Some(interval);
+        }
+        Some(())
+    })
+    .ok_or_else(|| wrong("its intervals are broken"))?;
+    Ok(Some(figure))
+}
+
+/// A column that was inflated.
+struct Plain {
+    encoding: u8,
+    bytes: Vec<u8>,
+}
+
+fn inflate(bytes: &[u8], tests: usize) -> Result<Plain, ColumnError> {
+    let wrong = |why| ColumnError { tests, why };
     if tests > MOST_TESTS {
         return Err(wrong("no run has so many"));
     }
@@ -111,26 +162,24 @@ pub fn decode(bytes: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, ColumnE
     if plain.len() as u64 > most {
         return Err(wrong("it is too long"));
     }
-    let (bits, mut rest) = plain.split_at_checked(tests.div_ceil(8)).ok_or_else(|| wrong("it ends early"))?;
-    let has = |slot: usize| bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1);
-    let count = (0..tests).filter(|slot| has(*slot)).count();
-    let mut values =
-        values(*encoding, count, &mut rest).ok_or_else(|| wrong("its values are broken"))?.into_iter();
-    let mut figures: Vec<Option<Figure>> = (0..tests)
-        .map(|slot| values.by_ref().next_if_has(has(slot)).map(|value| Figure { value, interval: None }))
-        .collect();
+    Ok(Plain { encoding: *encoding, bytes: plain })
+}
+
+/// Has the test at `slot` a value?
+fn has(bits: &[u8], slot: usize) -> bool {
+    bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
+}
+
+/// Hands every interval with its slot to `each`; `None`: the bytes are none, or `each` says so.
+fn intervals(mut rest: &[u8], mut each: impl FnMut(usize, (f64, f64)) -> Option<()>) -> Option<()> {
     let mut slot = 0_usize;
     while !rest.is_empty() {
-        let broken = || wrong("its intervals are broken");
-        let distance =
-            take(&mut rest).and_then(|distance| usize::try_from(distance).ok()).ok_or_else(broken)?;
-        slot = slot.checked_add(distance).ok_or_else(broken)?;
-        let low = float(&mut rest).ok_or_else(broken)?;
-        let high = float(&mut rest).ok_or_else(broken)?;
-        let figure = figures.get_mut(slot).and_then(Option::as_mut).ok_or_else(broken)?;
-        figure.interval = Some((low, high));
+        slot = slot.checked_add(usize::try_from(take(&mut rest)?).ok()?)?;
+        let low = float(&mut rest)?;
+        let high = float(&mut rest)?;
+        each(slot, (low, high))?;
     }
-    Ok(figures)
+    Some(())
 }
 
 /// Takes an item only where there is one.
@@ -156,15 +205,36 @@ fn values(encoding: u8, count: usize, rest: &mut &[u8]) -> Option<Vec<f64>> {
         FLOATS => {
             let (planes, after) = rest.split_at_checked(count.checked_mul(8)?)?;
             *rest = after;
-            let value = |at: usize| {
-                let bytes: Option<Vec<u8>> =
-                    (0..8).map(|plane| planes.get(plane * count + at).copied()).collect();
-                Some(f64::from_be_bytes(bytes?.try_into().ok()?))
-            };
-            (0..count).map(value).collect()
+            (0..count).map(|at| plane(planes, count, at)).collect()
         }
         _ => None,
     }
+}
+
+/// The value that has so many before and after it.
+fn value(encoding: u8, (before, after): (usize, usize), rest: &mut &[u8]) -> Option<f64> {
+    let skip = |rest: &mut &[u8], count: usize| (0..count).try_for_each(|_| take(rest).map(drop));
+    match encoding {
+        WHOLE | STEPS => {
+            skip(rest, before)?;
+            let number = unzigzag(take(rest)?);
+            skip(rest, after)?;
+            Some(if encoding == WHOLE { number as f64 } else { from_steps(number) })
+        }
+        FLOATS => {
+            let count = before + 1 + after;
+            let (planes, behind) = rest.split_at_checked(count.checked_mul(8)?)?;
+            *rest = behind;
+            plane(planes, count, before)
+        }
+        _ => None,
+    }
+}
+
+/// A float whose bytes lie `count` apart.
+fn plane(planes: &[u8], count: usize, at: usize) -> Option<f64> {
+    let bytes: Option<Vec<u8>> = (0..8).map(|plane| planes.get(plane * count + at).copied()).collect();
+    Some(f64::from_be_bytes(bytes?.try_into().ok()?))
 }
 
 fn float(rest: &mut &[u8]) -> Option<f64> {
@@ -211,6 +281,19 @@ mod tests {
 
     type Bits = Vec<Option<(u64, Option<(u64, u64)>)>>;
 
+    /// Where bytes are a column, one of its figures is what it is among all.
+    fn agrees(bytes: &[u8], tests: usize) -> Result<(), TestCaseError> {
+        let (all, one) = (decode(bytes, tests), decode_one(bytes, tests, tests / 2));
+        match all {
+            Ok(all) => prop_assert_eq!(
+                one.map(|one| bits(&[one])),
+                Ok(bits(&[all.get(tests / 2).copied().flatten()]))
+            ),
+            Err(_broken) => drop(one.map(|one| bits(&[one]))),
+        }
+        Ok(())
+    }
+
     /// NaN is not equal to itself.
     fn bits(figures: &[Option<Figure>]) -> Bits {
         let of = |figure: &Figure| {
@@ -229,6 +312,17 @@ mod tests {
         }
 
         #[test]
+        fn one_figure_is_what_it_is_among_all(figures in figures(), rounded: bool) {
+            let column = encode(&figures, rounded);
+            let all = decode(&column, figures.len()).unwrap();
+            for slot in 0..figures.len() {
+                let one = decode_one(&column, figures.len(), slot).unwrap();
+                prop_assert_eq!(bits(&[one]), bits(&all[slot..=slot]));
+            }
+            prop_assert_eq!(decode_one(&column, figures.len(), figures.len()).unwrap(), None);
+        }
+
+        #[test]
         fn rounded_values_are_within_one_percent(value in 1.0..1e12_f64) {
             let back = decode(&encode(&[Some(Figure { value, interval: None })], true), 1).unwrap();
             let near = back[0].unwrap().value;
@@ -240,6 +334,7 @@ mod tests {
             drop(decode(&bytes, tests));
             bytes.splice(0..0, [VERSION, WHOLE]);
             drop(decode(&bytes, tests));
+            agrees(&bytes, tests)?;
         }
 
         #[test]
@@ -249,6 +344,7 @@ mod tests {
             bytes[at] ^= 1_u8 << bit;
             drop(decode(&bytes, figures.len()));
             drop(decode(&bytes[..at], figures.len()));
+            agrees(&bytes, figures.len())?;
         }
     }
 

@@ -336,7 +336,8 @@ impl Store {
             let verdict = odd.map_or(Ok(Verdict::Pass), |odd| word(&odd))?;
             let of_test = |is_limit| match (slot, data.get(&(run.run, is_limit))) {
                 (Some(slot), Some(data)) => {
-                    Ok::<_, StoreError>(figures(data, roster.len())?.get(slot).copied().flatten())
+                    let figure = column::decode_one(data, roster.len(), slot);
+                    figure.map_err(|why| StoreError::Broken(why.to_string()))
                 }
                 _ => Ok(None),
             };
