@@ -6,7 +6,7 @@
 //! alone ([`record`]). Nothing is measured here: the rounds do that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -116,6 +116,10 @@ impl Drop for Lookout {
 fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>>) {
     for pid in proc_fs::descendants(std::process::id()) {
         let Some(line) = proc_fs::command_line(pid) else { continue };
+        if proc_fs::places(pid).is_some_and(|(_, directory)| is_passing_through(&directory)) {
+            // Where it runs is seen at the next look.
+            continue;
+        }
         if !known.insert((pid, line.clone())) {
             continue;
         }
@@ -123,6 +127,12 @@ fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>
             seen.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, worker);
         }
     }
+}
+
+/// When it begins, HotSpot goes into this folder for a moment, to remove what others left there.
+fn is_passing_through(directory: &Path) -> bool {
+    let name = directory.file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| name.starts_with("hsperfdata_"))
 }
 
 fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
@@ -275,6 +285,10 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -282,5 +296,29 @@ mod tests {
         assert_eq!(decoded("/a%20b/%C3%A9%zz%4"), "/a b/\u{e9}%zz%4");
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(behind_booter(&folder.path().join("surefirebooter-1.jar")), None, "it may be gone");
+    }
+
+    #[test]
+    fn a_machine_that_begins_is_seen_in_the_folder_where_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let passing = folder.path().join("hsperfdata_user");
+        fs::create_dir(&passing).unwrap();
+        // A script with the name of a runner, which goes where it belongs when it is told to.
+        let main = "org.junit.runner.JUnitCore";
+        fs::write(passing.join(main), "read -r word; cd ..; echo there; read -r word\n").unwrap();
+        let mut command = Command::new("bash");
+        command.arg0("java").arg(main).current_dir(&passing).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut known, seen) = (BTreeSet::new(), Mutex::new(BTreeMap::new()));
+        look(&mut known, &seen);
+        assert!(!seen.lock().unwrap().contains_key(&child.id()));
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let mut there = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut there).unwrap();
+        look(&mut known, &seen);
+        let directory = seen.lock().unwrap().get(&child.id()).map(|worker| worker.directory.clone());
+        assert_eq!(directory, Some(folder.path().canonicalize().unwrap()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }
