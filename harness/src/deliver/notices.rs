@@ -1,8 +1,8 @@
-//! What a server tells people of a run: the leaks that are new, back or gone on its line, and figures at a higher level, in the mail and the chat
-//! message that a run itself would send.
+//! What a server tells people of a run: the leaks that are new, back or gone on its line, and figures at a higher
+//! level, in the mail and the chat message that a run itself would send.
 //!
-//! Data flow: a notice of the store → a report of those leaks alone, and what changed by it → [`mail`](super::mail) or
-//! [`webhooks`](super::webhooks).
+//! Data flow: a notice of the store → a report of those leaks alone, and what changed by it → [`mail`](super::mail)
+//! or [`webhooks`](super::webhooks).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

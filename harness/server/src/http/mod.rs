@@ -1,8 +1,8 @@
 //! The pages and the same values as JSON, over HTTP; runs are uploaded by `ingest`.
 //!
-//! Data flow: a request → `guard` (is the host one of ours, is the address short) → `reader` (who asks, may they see this
-//! project) → its route → [`Store`] → a view → page or JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told
-//! to the log, and the page says only that it failed.
+//! Data flow: a request → `guard` (is the host one of ours, is the address short) → `reader` (who asks, may they see
+//! this project) → its route → [`Store`] → a view → page or JSON, with the headers that keep a browser from running
+//! or loading anything else. What fails inside is told to the log, and the page says only that it failed.
 
 mod accounts;
 mod counters;

@@ -1,9 +1,10 @@
-//! What people are still to be told: changes of leaks on lines and figures at a higher level, each once for each channel.
+//! What people are still to be told: changes of leaks on lines and figures at a higher level, each once for each
+//! channel.
 //!
 //! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one server of
-//! several gets → [`Notice`]s, one for each run → the caller sends them → [`Store::told`]. A claim that ends in nothing
-//! (the server was killed, the mail server was away) is free again after [`LEASE_US`].
-//! A line with new runs → its newest runs → figures that a run showed at a higher level since this channel was told last.
+//! several gets → [`Notice`]s, one for each run → the caller sends them → [`Store::told`]. A claim that ends in
+//! nothing (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new runs →
+//! its newest runs → figures that a run showed at a higher level since this channel was told last.
 
 use std::collections::BTreeMap;
 
