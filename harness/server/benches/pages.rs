@@ -1,9 +1,9 @@
 //! How long pages take, and how much room values need, by how many there are:
 //! `cargo bench -p memgate-server --bench pages [-- runs [tests [address]]]`.
 //!
-//! One line, a commit per run, tests with ten metrics, of which two are noisy; one test in a hundred leaks, one leak comes
-//! and goes. 2,000 runs of 5,000 tests are 10⁸ values. Printed: bytes a value (of a SQLite file), then for each page the
-//! milliseconds from the first statement to the last byte (median and longest of five), and its bytes.
+//! One line, a commit per run, tests with ten metrics, of which two are noisy; one test in a hundred leaks, one leak
+//! comes and goes. 2,000 runs of 5,000 tests are 10⁸ values. Printed: bytes a value (of a SQLite file), then for each
+//! page the milliseconds from the first statement to the last byte (median and longest of five), and its bytes.
 
 mod line;
 

@@ -1,14 +1,15 @@
 //! What belongs to a run beside its figures: its report page, and heap dumps where somebody asks for them.
 //!
 //! Data flow: bytes → a [`Spool`] beside the store → checked → an object of a folder ([`folder`]) or of a bucket
-//! ([`bucket`]) → a row in the database, without which nobody sees it. What is older than [`KEPT`] is removed: first the
-//! object, then its row.
+//! ([`bucket`]) → a row in the database, without which nobody sees it. What is older than [`KEPT`] is removed: first
+//! the object, then its row.
 
 mod bucket;
 mod folder;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +63,8 @@ pub enum ArtefactError {
 }
 
 impl Artefacts {
-    /// In a folder, which is made where it is not there, or in `s3://BUCKET/PREFIX`, with `variable` to look up its keys.
+    /// In a folder, which is made where it is not there, or in `s3://BUCKET/PREFIX`, with `variable` to look up its
+    /// keys.
     ///
     /// # Errors
     /// It cannot be made, or its address or keys are missing.
@@ -118,15 +120,20 @@ impl Artefacts {
     /// The database or the store says no.
     pub async fn retain(&self, store: &Store, now_us: i64) -> Result<u64, ArtefactError> {
         let mut removed = 0;
-        for (project, run, name) in store.ended_artefacts(now_us).await? {
-            let (kept, named) = (self.clone(), name.clone());
-            let done = tokio::task::spawn_blocking(move || kept.remove(run, &named)).await;
-            let done = done.unwrap_or_else(|why| Err(io::Error::other(why)));
-            done.map_err(|why| ArtefactError::Remove(key(run, &name), why))?;
-            store.remove_artefact(project, run, &name).await?;
-            removed += 1;
+        loop {
+            let ended = store.ended_artefacts(now_us).await?;
+            if ended.is_empty() {
+                return Ok(removed);
+            }
+            for (project, run, name) in ended {
+                let (kept, named) = (self.clone(), name.clone());
+                let done = tokio::task::spawn_blocking(move || kept.remove(run, &named)).await;
+                let done = done.unwrap_or_else(|why| Err(io::Error::other(why)));
+                done.map_err(|why| ArtefactError::Remove(key(run, &name), why))?;
+                store.remove_artefact(project, run, &name).await?;
+                removed += 1;
+            }
         }
-        Ok(removed)
     }
 }
 
@@ -165,12 +172,13 @@ impl Spool {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("memgate-{}-{number}.part", std::process::id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path);
-        let file = match file {
+        // Nobody else on this machine reads a dump.
+        let open = || File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = match open() {
             // Of a process that was killed, and had the same number.
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(&path)?;
-                File::options().read(true).write(true).create_new(true).open(&path)
+                open()
             }
             opened => opened,
         }?;
@@ -190,6 +198,7 @@ impl Drop for Spool {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -217,7 +226,9 @@ mod tests {
     fn what_was_put_is_there_until_it_is_removed_and_nothing_half_written_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let kept = in_folder(&folder.path().join("new/pages"));
-        kept.put(7, PAGE, &spool(&kept, b"one")).unwrap();
+        let arrived = spool(&kept, b"one");
+        assert_eq!(arrived.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        kept.put(7, PAGE, &arrived).unwrap();
         kept.put(263, PAGE, &spool(&kept, b"its neighbour")).unwrap();
         drop(spool(&kept, b"half"));
         let mut read = Vec::new();

@@ -41,7 +41,7 @@ const FINISHING: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Names, besides those of this machine for itself, under which browsers reach it.
     pub public_hosts: Vec<String>,
-    /// Is told of each run that was added.
+    /// Is told of each run that was added to a line, or changed one.
     pub added: Arc<Notify>,
     /// Where report pages are kept; `None`: they are not.
     pub artefacts: Option<Artefacts>,

@@ -82,8 +82,7 @@ pub(super) async fn read(
     let now_us = jiff::Timestamp::now().as_microsecond();
     let reader = match readers.store.reader(secret.as_deref(), now_us).await {
         Ok(reader) => reader,
-        Err(why) if is_page => return readers.options.unreadable(&why),
-        Err(why) => return readers.options.refused(Refused::of_store(&why)),
+        Err(why) => return readers.options.unreadable(&why, is_page),
     };
     let may = match &project {
         Some(project) if !reader.may_read(project) => match readers.token(project, request.headers()).await {

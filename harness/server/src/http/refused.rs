@@ -111,9 +111,14 @@ impl Options {
         refused.into_response()
     }
 
-    /// The page for a history that cannot be read; the log has the reason.
-    pub(super) fn unreadable(&self, why: &StoreError) -> Response {
+    /// The page or the JSON for a history that cannot be read; the log has the reason.
+    pub(super) fn unreadable(&self, why: &StoreError, is_page: bool) -> Response {
         (self.log)(&format!("failed to {}", chain(why)));
+        if !is_page {
+            let body = "{\"error\":\"the history cannot be read\"}\n";
+            return (StatusCode::INTERNAL_SERVER_ERROR, [(CONTENT_TYPE, "application/json")], body)
+                .into_response();
+        }
         let text = "The history cannot be read; the server's log says why.";
         (StatusCode::INTERNAL_SERVER_ERROR, Html(pages::problem("Something failed", text))).into_response()
     }

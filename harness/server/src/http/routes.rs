@@ -108,7 +108,7 @@ impl App {
         match found {
             Ok(Some(view)) => Html(render(&view)).into_response(),
             Ok(None) => not_found(),
-            Err(why) => self.options.unreadable(&why),
+            Err(why) => self.options.unreadable(&why, true),
         }
     }
 
@@ -120,10 +120,7 @@ impl App {
                 self.failed(&why);
                 (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"it cannot be written as JSON"}"#.to_owned())
             }
-            Err(why) => {
-                self.failed(&why);
-                (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"the history cannot be read"}"#.to_owned())
-            }
+            Err(why) => return self.options.unreadable(&why, false),
         };
         (status, [(CONTENT_TYPE, "application/json")], body + "\n").into_response()
     }
@@ -225,7 +222,7 @@ async fn artefact(
 ) -> Response {
     let known = match app.store.artefacts(&project, run).await {
         Ok(known) => known,
-        Err(why) => return app.options.unreadable(&why),
+        Err(why) => return app.options.unreadable(&why, true),
     };
     let row = known.into_iter().find(|row| row.name == name);
     let Some((kept, row)) = app.options.artefacts.clone().zip(row) else { return not_found() };

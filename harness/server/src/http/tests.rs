@@ -115,9 +115,11 @@ fn what_fails_inside_is_told_to_the_log_and_not_to_the_reader() {
             "{answer}"
         );
         assert!(ask(at, &get("/readyz", "localhost")).await.starts_with("HTTP/1.1 503 "));
+        let json = ask(at, &get("/api/v1/projects/x", "localhost")).await;
+        assert!(json.starts_with("HTTP/1.1 500 ") && json.contains("the history cannot be read"), "{json}");
         let lines = lines.lock().unwrap();
         assert!(
-            lines.len() == 2 && lines.iter().all(|line| line.starts_with("failed to use the history: ")),
+            lines.len() == 3 && lines.iter().all(|line| line.starts_with("failed to use the history: ")),
             "{lines:?}"
         );
     });

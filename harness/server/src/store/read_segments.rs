@@ -97,8 +97,8 @@ impl Store {
         Ok(Some((shown.selection, series.collect())))
     }
 
-    /// Figures that came to a higher level and stayed, where a run after `told` showed it: with that run. What came from
-    /// zero is a leak, and told as one.
+    /// Figures that came to a higher level and stayed, where a run after `told` showed it: with that run. What came
+    /// from zero is a leak, and told as one.
     pub(super) async fn shifts_since(
         &self,
         line: (i64, i64, i64),

@@ -157,6 +157,9 @@ async fn upload(
             let status = if added.already { StatusCode::OK } else { StatusCode::CREATED };
             if !added.already {
                 ingest.counters.added();
+            }
+            // A review changes lines only by what its clone tells of their commits.
+            if !added.already && (on_line || !added.events.is_empty()) {
                 ingest.options.added.notify_one();
             }
             let answer = Answer {
