@@ -9,16 +9,16 @@ use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
 use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::Row as _;
 
 use super::ids::Ids;
 use super::retention::{Ends, month};
 use super::statements as sql;
 use super::transaction::{Adding, NewRun, number};
-use super::{Added, Store, StoreError, lives};
+use super::{Added, Store, StoreError, lives, rows};
 
-/// Tests that one statement adds.
-const ROWS: usize = 100;
+/// So many leaks [`sql::LEAK_IDS`] names.
+const LEAKS_AT_ONCE: usize = 16;
 
 /// The column of how long tests took, beside those of metrics.
 pub(super) const DURATION: &str = "duration";
@@ -220,19 +220,20 @@ impl Adding<'_> {
             .execute(&mut *self.transaction)
             .await?;
         self.columns(run, &record.tests, ends.figures).await?;
+        let mut exceptions = Vec::new();
         for (test, id) in record.tests.iter().zip(&tests).filter(|(test, _)| !test.is_plain()) {
-            sqlx::query(sql::ADD_EXCEPTION)
-                .bind(self.project)
-                .bind(run)
-                .bind(*id)
-                .bind(text(serde_json::to_value(test.outcome))?)
-                .bind(text(serde_json::to_value(test.verdict))?)
-                .bind(i64::from(test.is_judged()))
-                .bind(test.reason.clone())
-                .bind(ends.rest)
-                .execute(&mut *self.transaction)
-                .await?;
+            exceptions.push([
+                self.project.into(),
+                run.into(),
+                (*id).into(),
+                text(serde_json::to_value(test.outcome))?.into(),
+                text(serde_json::to_value(test.verdict))?.into(),
+                i64::from(test.is_judged()).into(),
+                test.reason.clone().into(),
+                ends.rest.into(),
+            ]);
         }
+        rows::add(self.connection(), sql::ADD_EXCEPTION, exceptions).await?;
         self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
@@ -272,16 +273,11 @@ impl Adding<'_> {
         let durations: Vec<_> =
             tests.iter().map(|test| Some(Figure { value: test.duration_s * 1e3, interval: None })).collect();
         columns.push((DURATION.to_owned(), column::encode(&durations, true)));
-        for (metric, data) in columns {
-            let query = sqlx::query(sql::ADD_COLUMN)
-                .bind(self.project)
-                .bind(run)
-                .bind(metric)
-                .bind(data)
-                .bind(expires);
-            query.execute(&mut *self.transaction).await?;
-        }
-        Ok(())
+        let project = self.project;
+        let rows = columns
+            .into_iter()
+            .map(|(metric, data)| [project.into(), run.into(), metric.into(), data.into(), expires.into()]);
+        Ok(rows::add(self.connection(), sql::ADD_COLUMN, rows.collect()).await?)
     }
 
     async fn leaks(
@@ -293,39 +289,49 @@ impl Adding<'_> {
     ) -> Result<(), StoreError> {
         // How a leak looks is what a line said of it.
         let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
-        let mut ids = BTreeMap::<&str, i64>::new();
-        // In the order of their ids: two programs that add the same leaks do not wait for each other in a circle.
+        let mut leaks = Vec::new();
+        // In the order of their names: two programs that add the same leaks do not wait for each other in a circle.
         for (fingerprint, leak) in &record.leaks {
             let id = self.ids.next();
-            sqlx::query(add_leak)
-                .bind(self.project)
-                .bind(id)
-                .bind(fingerprint.clone())
-                .bind(serde_json::to_string(leak)?)
-                .execute(&mut *self.transaction)
-                .await?;
-            let row = self.find(sql::LEAK, fingerprint).await?;
-            let row =
-                row.ok_or_else(|| StoreError::Broken("a leak that was written is not there".to_owned()))?;
-            ids.insert(fingerprint, row.try_get(0)?);
+            let body = serde_json::to_string(leak)?;
+            leaks.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
         }
+        rows::add(self.connection(), add_leak, leaks).await?;
+        let ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;
+        let mut sightings = Vec::new();
         for sighting in &record.sightings {
-            let (Some(leak), Some(test)) = (ids.get(sighting.leak.as_str()), tests.get(sighting.test)) else {
+            let (Some(leak), Some(test)) = (ids.get(&sighting.leak), tests.get(sighting.test)) else {
                 continue;
             };
-            sqlx::query(sql::ADD_SIGHTING)
-                .bind(self.project)
-                .bind(*leak)
-                .bind(run)
-                .bind(*test)
-                .bind(sighting.how.number())
-                .bind(finite(sighting.bytes))
-                .bind(finite(sighting.count))
-                .bind(expires)
-                .execute(&mut *self.transaction)
-                .await?;
+            sightings.push([
+                self.project.into(),
+                (*leak).into(),
+                run.into(),
+                (*test).into(),
+                sighting.how.number().into(),
+                sighting.bytes.into(),
+                sighting.count.into(),
+                expires.into(),
+            ]);
         }
-        Ok(())
+        Ok(rows::add(self.connection(), sql::ADD_SIGHTING, sightings).await?)
+    }
+
+    async fn leak_ids(&mut self, fingerprints: &[&String]) -> Result<BTreeMap<String, i64>, StoreError> {
+        let mut ids = BTreeMap::new();
+        for names in fingerprints.chunks(LEAKS_AT_ONCE) {
+            let mut query = sqlx::query(sql::LEAK_IDS).bind(self.project);
+            for at in 0..LEAKS_AT_ONCE {
+                query = query.bind(names[at.min(names.len() - 1)].clone());
+            }
+            for row in query.fetch_all(self.connection()).await? {
+                ids.insert(row.try_get(1)?, row.try_get(0)?);
+            }
+        }
+        if ids.len() < fingerprints.len() {
+            return Err(StoreError::Broken("a leak that was written is not there".to_owned()));
+        }
+        Ok(ids)
     }
 
     /// The roster of these tests with their ids, in this order.
@@ -354,24 +360,16 @@ impl Adding<'_> {
             let known = known.get(&(test.suite.clone(), test.name.clone()));
             let id = known.copied().unwrap_or_else(|| self.ids.next());
             if known.is_none() {
-                new.push((id, test));
+                new.push([
+                    self.project.into(),
+                    id.into(),
+                    test.suite.clone().into(),
+                    test.name.clone().into(),
+                ]);
             }
             ids.push(id);
         }
-        // In CI every run is the first one of its history: a statement for each test would take longer than a small
-        // test.
-        for rows in new.chunks(ROWS) {
-            let more = (1..rows.len()).map(|row| {
-                let [a, b, c, d] = [1, 2, 3, 4].map(|column| 4 * row + column);
-                format!(", (${a}, ${b}, ${c}, ${d})")
-            });
-            let text = std::iter::once(sql::ADD_TEST.to_owned()).chain(more).collect::<String>();
-            let mut query = sqlx::query(AssertSqlSafe(text));
-            for (id, test) in rows {
-                query = query.bind(self.project).bind(*id).bind(test.suite.clone()).bind(test.name.clone());
-            }
-            query.execute(&mut *self.transaction).await?;
-        }
+        rows::add(self.connection(), sql::ADD_TEST, new).await?;
         let roster = self.ids.next();
         sqlx::query(sql::ADD_ROSTER)
             .bind(self.project)
@@ -383,9 +381,4 @@ impl Adding<'_> {
             .await?;
         Ok((roster, ids))
     }
-}
-
-/// Not every database keeps what is no number.
-const fn finite(value: f64) -> f64 {
-    if value.is_finite() { value } else { 0.0 }
 }

@@ -15,6 +15,7 @@ use sqlx::Row as _;
 
 use super::line::{LineRun, Lookup, Seen};
 use super::read::{event_row, leak_of};
+use super::rows::{self, Value};
 use super::transaction::{Adding, NewRun};
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
@@ -40,6 +41,8 @@ struct Folding<'a, 't> {
     /// The newest of them, where one has a new leak.
     newest: Option<Vec<LineRun>>,
     whole: Lookup,
+    /// The rows of leaks, as they are now.
+    rows: Vec<[Value; 19]>,
     /// What was told for the first time.
     told: Vec<EventRow>,
     /// Runs with other events than before.
@@ -64,6 +67,7 @@ pub(super) async fn fold(
             runs: None,
             newest: None,
             whole: Lookup::default(),
+            rows: Vec::new(),
             told: Vec::new(),
             touched: BTreeSet::new(),
         };
@@ -72,6 +76,7 @@ pub(super) async fn fold(
         } else {
             folding.push(new).await?;
         }
+        rows::add(folding.adding.connection(), sql::SET_LEAK_LINE, folding.rows).await?;
         told.append(&mut folding.told);
         touched.append(&mut folding.touched);
     }
@@ -245,28 +250,27 @@ impl Folding<'_, '_> {
 
     async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {
         let Some(life) = followed.fold.life() else { return Ok(()) };
-        sqlx::query(sql::SET_LEAK_LINE)
-            .bind(self.adding.project)
-            .bind(self.branch)
-            .bind(self.environment)
-            .bind(leak)
-            .bind(life.state.number())
-            .bind(i64::from(life.flaky))
-            .bind(i64::from(life.waived))
-            .bind(life.first.clone())
-            .bind(life.clean.clone())
-            .bind(life.last.clone())
-            .bind(life.fixed.clone())
-            .bind(life.since_us)
-            .bind(life.last_run)
-            .bind(life.window.to_string())
-            .bind(life.rate)
-            .bind(life.bytes)
-            .bind(life.count)
-            .bind(followed.fold.key().unwrap_or_default().to_owned())
-            .bind(serde_json::to_string(followed)?)
-            .execute(self.adding.connection())
-            .await?;
+        self.rows.push([
+            self.adding.project.into(),
+            self.branch.into(),
+            self.environment.into(),
+            leak.into(),
+            life.state.number().into(),
+            i64::from(life.flaky).into(),
+            i64::from(life.waived).into(),
+            life.first.clone().into(),
+            life.clean.clone().into(),
+            life.last.clone().into(),
+            life.fixed.clone().into(),
+            life.since_us.into(),
+            life.last_run.into(),
+            life.window.to_string().into(),
+            life.rate.into(),
+            life.bytes.into(),
+            life.count.into(),
+            followed.fold.key().unwrap_or_default().to_owned().into(),
+            serde_json::to_string(followed)?.into(),
+        ]);
         self.write_events(leak, &life, before).await
     }
 

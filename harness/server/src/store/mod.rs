@@ -28,6 +28,7 @@ mod read_leaks;
 mod read_runs;
 mod read_segments;
 mod retention;
+mod rows;
 mod schema;
 mod signed;
 mod statements;

@@ -12,13 +12,11 @@ use memgate_history::place::{self, Chain, PlacedBy};
 use sqlx::Row as _;
 
 use super::read::sha;
-use super::transaction::Adding;
+use super::transaction::{Adding, number};
 use super::{StoreError, statements as sql};
 
 /// So many commits without a run lie between two runs, where nothing has to be looked at from the first commit on.
 const NEAR: usize = 64;
-/// So many ancestors are compared with those that are known: as many as a run tells.
-const TOLD: i64 = 500;
 
 /// A run in its environment: its place, when it began, and its number.
 type At = (i64, (i64, i64, i64));
@@ -150,7 +148,7 @@ impl Adding<'_> {
         let rows = sqlx::query(sql::BACK)
             .bind(self.project)
             .bind(at.to_owned())
-            .bind(TOLD)
+            .bind(number(rest.len()))
             .fetch_all(self.connection())
             .await?;
         let parents = rows.iter().map(|row| row.try_get(1)).collect::<Result<Vec<String>, _>>()?;

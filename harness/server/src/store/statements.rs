@@ -24,11 +24,11 @@ pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE proje
 pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
      UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2";
-/// A commit and those before it, so many at most.
+/// A commit and those before it, so many at most. A join would be planned by statistics, which a new database has not.
 pub(super) const BACK: &str = "WITH RECURSIVE back (sha, parent, depth) AS ( \
      SELECT sha, parent, CAST(1 AS BIGINT) FROM revision WHERE project_id = $1 AND sha = $2 \
-     UNION ALL SELECT r.sha, r.parent, b.depth + 1 FROM back b JOIN revision r ON r.sha = b.parent \
-     WHERE r.project_id = $1 AND b.depth < $3) SELECT sha, parent FROM back ORDER BY depth";
+     UNION ALL SELECT b.parent, (SELECT r.parent FROM revision r WHERE r.project_id = $1 AND r.sha = b.parent), b.depth + 1 \
+     FROM back b WHERE b.parent IS NOT NULL AND b.depth < $3) SELECT sha, parent FROM back WHERE parent IS NOT NULL ORDER BY depth";
 pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, parent) VALUES ($1, $2, $3) \
      ON CONFLICT (project_id, sha) DO NOTHING";
 
@@ -185,11 +185,13 @@ pub(super) const NOT_JUDGED: &str =
 pub(super) const NOT_JUDGED_BY: &str =
     "SELECT test_id FROM exception WHERE project_id = $1 AND run_id = $2 AND judged = 0";
 
-pub(super) const LEAK: &str = "SELECT leak_id FROM leak WHERE project_id = $1 AND fingerprint = $2";
+/// Of sixteen names.
+pub(super) const LEAK_IDS: &str = "SELECT leak_id, fingerprint FROM leak WHERE project_id = $1 AND fingerprint IN \
+     ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 pub(super) const LEAK_BODY: &str =
     "SELECT fingerprint, body FROM leak WHERE project_id = $1 AND leak_id = $2";
 pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body";
+     ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body WHERE leak.body <> excluded.body";
 
 pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const SEEN_IN: &str =
