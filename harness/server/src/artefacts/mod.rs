@@ -31,6 +31,7 @@ const MOST_OF_A_PAGE: u64 = 256 << 20;
 pub(crate) const MOST: u64 = 4 << 30;
 /// Of one run.
 pub(crate) const MOST_FILES: usize = 50;
+pub(crate) const MOST_OF_A_RUN: u64 = 16 << 30;
 const LONGEST_NAME: usize = 100;
 /// How long artefacts are kept.
 pub const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
@@ -114,24 +115,31 @@ impl Artefacts {
         }
     }
 
-    /// Removes what has ended at that time; how many files that were.
+    /// Removes what has ended at that time; how many files that were. What cannot be removed stops nothing else.
     ///
     /// # Errors
-    /// The database or the store says no.
+    /// The database says no, or the store did for this file, the first of those that stay.
     pub async fn retain(&self, store: &Store, now_us: i64) -> Result<u64, ArtefactError> {
         let mut removed = 0;
         loop {
-            let ended = store.ended_artefacts(now_us).await?;
-            if ended.is_empty() {
-                return Ok(removed);
-            }
-            for (project, run, name) in ended {
+            let (before, mut stays) = (removed, None);
+            for (project, run, name) in store.ended_artefacts(now_us).await? {
                 let (kept, named) = (self.clone(), name.clone());
                 let done = tokio::task::spawn_blocking(move || kept.remove(run, &named)).await;
-                let done = done.unwrap_or_else(|why| Err(io::Error::other(why)));
-                done.map_err(|why| ArtefactError::Remove(key(run, &name), why))?;
-                store.remove_artefact(project, run, &name).await?;
-                removed += 1;
+                match done.unwrap_or_else(|why| Err(io::Error::other(why))) {
+                    Ok(()) => {
+                        store.remove_artefact(project, run, &name).await?;
+                        removed += 1;
+                    }
+                    Err(why) => {
+                        stays.get_or_insert(ArtefactError::Remove(key(run, &name), why));
+                    }
+                }
+            }
+            match stays {
+                Some(why) if removed == before => return Err(why),
+                None if removed == before => return Ok(removed),
+                _ => {}
             }
         }
     }
@@ -239,6 +247,31 @@ mod tests {
         assert!(kept.get(7, PAGE).is_err() && kept.get(263, PAGE).is_ok());
         let files = fs::read_dir(folder.path().join("new/pages")).unwrap().flatten();
         assert_eq!(files.filter(|file| file.path().is_file()).count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_removed_stops_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = in_folder(&folder.path().join("kept"));
+        let database = format!("sqlite:{}", folder.path().join("history.db").display());
+        crate::store::tests::block_on(async {
+            let store = Store::open(&database).await.unwrap();
+            let run = crate::store::tests::add_one(&store).await;
+            for name in ["a", "b", "c"] {
+                kept.put(run, name, &spool(&kept, b"bytes")).unwrap();
+                let row = crate::view::ArtefactRow { name: name.to_owned(), bytes: 5 };
+                store.add_artefact("tiles", run, &row, 0).await.unwrap();
+            }
+            // A folder is no file to remove.
+            let path = folder.path().join("kept").join(key(run, "a"));
+            fs::remove_file(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            let failed = kept.retain(&store, i64::MAX).await.unwrap_err().to_string();
+            assert!(failed.starts_with(&format!("remove {}: ", key(run, "a"))), "{failed}");
+            let left = store.artefacts("tiles", run).await.unwrap();
+            assert_eq!(left.iter().map(|row| &row.name).collect::<Vec<_>>(), ["a"]);
+            store.close().await;
+        });
     }
 
     #[test]

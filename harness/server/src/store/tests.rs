@@ -378,6 +378,11 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }
 
+/// One run of the project `tiles`.
+pub(crate) async fn add_one(store: &Store) -> i64 {
+    add_step(store, &story(), 0).await.run
+}
+
 /// Of a story that is told to its end, so that the base is seldom the newest commit.
 async fn a_base_is_what_the_line_knew_there(store: Store) {
     let steps = story();

@@ -17,7 +17,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 
 use super::{Ingest, Refused};
-use crate::artefacts::{MOST, MOST_FILES, MOST_OF_A_PACKED_PAGE, PAGE, Spool, check_page, is_name};
+use crate::artefacts::{
+    MOST, MOST_FILES, MOST_OF_A_PACKED_PAGE, MOST_OF_A_RUN, PAGE, Spool, check_page, is_name,
+};
 use crate::view::ArtefactRow;
 
 #[derive(Deserialize)]
@@ -76,7 +78,8 @@ impl Ingest {
         let turn = self.arriving.try_acquire().map_err(|_full| Refused::busy())?;
         let failed = |why: &dyn std::fmt::Display| Refused::database(format!("keep {name}: {why}"));
         let spool = artefacts.spool().map_err(|why| failed(&why))?;
-        let most = if is_page { MOST_OF_A_PACKED_PAGE } else { MOST };
+        let left = there.iter().fold(MOST_OF_A_RUN, |left, row| left.saturating_sub(row.bytes));
+        let most = left.min(if is_page { MOST_OF_A_PACKED_PAGE } else { MOST });
         let (mut spool, bytes) = self.receive_file(spool, body, (name, most)).await?;
         let named = name.to_owned();
         let kept = tokio::task::spawn_blocking(move || {
@@ -112,7 +115,10 @@ impl Ingest {
             let piece = piece.map_err(|why| Refused::nonsense(format!("{name} ends early: {why}"), ""))?;
             bytes = bytes.saturating_add(piece.len() as u64);
             if bytes > most {
-                return Err(Refused::too_large(format!("{name} has more than {} MiB", most >> 20)));
+                return Err(Refused::too_large(format!(
+                    "{name} has more than the {} MiB that may come",
+                    most >> 20
+                )));
             }
             file.write_all(&piece).await.map_err(failed)?;
         }
