@@ -336,10 +336,11 @@ impl Store {
             let verdict = odd.map_or(Ok(Verdict::Pass), |odd| word(&odd))?;
             let of_test = |is_limit| match (slot, data.get(&(run.run, is_limit))) {
                 (Some(slot), Some(data)) => {
-                    let figure = column::decode_one(data, roster.len(), slot);
-                    figure.map_err(|why| StoreError::Broken(why.to_string()))
+                    let found = column::decode_where(data, roster.len(), |at, _| at == slot);
+                    let mut found = found.map_err(|why| StoreError::Broken(why.to_string()))?;
+                    Ok(found.pop().map(|(_, figure)| figure))
                 }
-                _ => Ok(None),
+                _ => Ok::<_, StoreError>(None),
             };
             let (figure, allowed) = (of_test(false)?, of_test(true)?);
             points.push(Point {

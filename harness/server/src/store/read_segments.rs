@@ -146,6 +146,8 @@ impl Store {
         for row in of_line(sql::NEWEST_COLUMNS).await? {
             columns.entry(row.try_get(1)?).or_default().insert(row.try_get(0)?, row.try_get(2)?);
         }
+        let orders: BTreeMap<i64, Vec<i64>> =
+            runs.iter().filter_map(|run| Some((run.roster, order(rosters.known(run.roster)?)))).collect();
         let mut found = Vec::new();
         for metric in Metric::ALL {
             // One metric of all tests that have it is what fits into memory at once.
@@ -154,25 +156,20 @@ impl Store {
                 Some((_, name)) => name.is_empty() || !column::is_rounded(metric),
                 None => false,
             };
+            let asked = slots(&orders, is_asked);
             let mut tests = BTreeMap::<i64, Vec<Commit>>::new();
-            for (_, roster, figures) in decoded(&column, &runs, &rosters) {
-                let figures = figures?;
-                let is_more = |slot: &usize| {
-                    figures.get(*slot).is_some_and(|figure| figure.is_some_and(|figure| figure.value != 0.0))
-                };
-                if (0..figures.len()).any(|slot| is_more(&slot)) {
-                    let more = roster.iter().filter(|(test, slot)| is_more(slot) && is_asked(test));
-                    tests.extend(more.map(|(test, _)| (*test, Vec::new())));
+            for Decoded { order, figures, .. } in decoded(&column, &runs, &orders, &asked, true) {
+                for (slot, _) in figures? {
+                    tests.entry(order[slot]).or_default();
                 }
             }
             if tests.is_empty() {
                 continue;
             }
-            for (run, roster, figures) in decoded(&column, &runs, &rosters) {
-                let figures = figures?;
-                for (test, commits) in &mut tests {
-                    let slot = roster.get(test).copied();
-                    if let Some(figure) = slot.and_then(|slot| figures.get(slot).copied().flatten()) {
+            let asked = slots(&orders, |test| tests.contains_key(test));
+            for Decoded { run, order, figures } in decoded(&column, &runs, &orders, &asked, false) {
+                for (slot, figure) in figures? {
+                    if let Some(commits) = tests.get_mut(&order[slot]) {
                         add(commits, run, figure);
                     }
                 }
@@ -186,17 +183,45 @@ impl Store {
     }
 }
 
-type Decoded<'r> = (&'r Run, &'r Roster, Result<Vec<Option<Figure>>, StoreError>);
+/// Tests by their slots.
+fn order(roster: &Roster) -> Vec<i64> {
+    let mut order = vec![0; roster.len()];
+    for (test, slot) in roster {
+        if let Some(place) = order.get_mut(*slot) {
+            *place = *test;
+        }
+    }
+    order
+}
 
-/// One metric of each run that has it, in the order of the line.
+/// Which slots of each roster are asked for.
+fn slots(orders: &BTreeMap<i64, Vec<i64>>, is_asked: impl Fn(&i64) -> bool) -> BTreeMap<i64, Vec<bool>> {
+    orders.iter().map(|(roster, order)| (*roster, order.iter().map(&is_asked).collect())).collect()
+}
+
+/// One metric of a run: the tests of its roster, and the figures that are asked for, by their slots.
+struct Decoded<'r> {
+    run: &'r Run,
+    order: &'r [i64],
+    figures: Result<Vec<(usize, Figure)>, StoreError>,
+}
+
+/// One metric of each run that has it, in the order of the line; only what is not zero, where that is wanted.
 fn decoded<'r>(
     column: &'r BTreeMap<i64, Vec<u8>>,
     runs: &'r [Run],
-    rosters: &'r Rosters,
+    orders: &'r BTreeMap<i64, Vec<i64>>,
+    asked: &'r BTreeMap<i64, Vec<bool>>,
+    only_more: bool,
 ) -> impl Iterator<Item = Decoded<'r>> {
-    runs.iter().filter_map(|run| {
-        let (roster, data) = (rosters.known(run.roster)?, column.get(&run.run)?);
-        Some((run, roster, super::read_runs::figures(data, roster.len())))
+    runs.iter().filter_map(move |run| {
+        let (order, asked) = (orders.get(&run.roster)?, asked.get(&run.roster)?);
+        if !asked.contains(&true) {
+            return None;
+        }
+        let wanted = |slot: usize, is_zero: bool| asked[slot] && !(only_more && is_zero);
+        let figures = column::decode_where(column.get(&run.run)?, order.len(), wanted);
+        Some(Decoded { run, order, figures: figures.map_err(|why| StoreError::Broken(why.to_string())) })
     })
 }
 
