@@ -134,7 +134,7 @@ impl SuiteHeap {
             reader
                 .error(&self.at_span, "the heap of an app is dumped while it waits for memgate")
                 .label("expected `suite_end` or `test_failed`")
-                .hint(Some("`heap_dump: leak` keeps a dump of each test that leaks"));
+                .hint(Some("`at: test_failed` dumps it after the first test that failed, also one that ran out of memory"));
         } else if process_per_test {
             reader
                 .error(&self.at_span, "there is no process in which all tests run")

@@ -158,6 +158,8 @@ pub(crate) struct Tracks {
     malloc_debug: Option<(PathBuf, &'static str)>,
     /// Classes that come before those of the app.
     renamed: Option<PathBuf>,
+    /// The app as dex: its process is genuine ART (tests/art).
+    dex: Option<PathBuf>,
 }
 
 /// A process of the app, and where it puts what it needs for a while: it is killed, so it does not
@@ -191,6 +193,11 @@ pub(crate) fn device_of(model: &str) -> Option<(StandIn, Tracks)> {
 pub(crate) fn device_with_renamed(api: u32) -> Option<(StandIn, Tracks)> {
     let tracks = Tracks { renamed: Some(renamed()?.classes.clone()), ..Tracks::default() };
     Some(installed(StandIn::builder().api(api), tracks))
+}
+
+/// A device whose runtime is genuine ART, with this app of dex.
+pub(crate) fn device_in_art(dex: PathBuf) -> (StandIn, Tracks) {
+    installed(StandIn::builder().api(30), Tracks { dex: Some(dex), ..Tracks::default() })
 }
 
 /// The same, with the agent's library in the test APK.
@@ -291,6 +298,9 @@ impl Tracks {
     }
 
     fn start(&self, device: &StandIn, arguments: &[(String, String)]) -> Process {
+        if let Some(dex) = &self.dex {
+            return Self::start_art(device, dex, arguments);
+        }
         let apks = apks().unwrap();
         let temporary = tempfile::tempdir_in(apks.project.join("target")).unwrap();
         let first = self.renamed.iter().map(|classes| format!("{}:", classes.display())).collect::<String>();
@@ -314,6 +324,22 @@ impl Tracks {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         Process { java: java.spawn().unwrap(), _temporary: temporary }
+    }
+
+    fn start_art(device: &StandIn, dex: &Path, arguments: &[(String, String)]) -> Process {
+        let options = Self::options(device);
+        if let Ok(told) = fs::read_to_string(&options)
+            && !told.contains("machine=art")
+        {
+            // Android's agent is made for nothing else.
+            fs::write(&options, format!("{};machine=art", told.trim_end())).unwrap();
+        }
+        let mut art = Command::new(repository().join("tests/art/start"));
+        let more = std::env::var("MEMGATE_ART_OPTIONS").unwrap_or_default();
+        art.arg(dex).args(Self::agents(device)).args(more.split_whitespace()).arg("standin.ArtProcess");
+        art.args(arguments.iter().flat_map(|(key, value)| [key, value]));
+        art.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process { java: art.spawn().unwrap(), _temporary: tempfile::tempdir().unwrap() }
     }
 
     /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options;

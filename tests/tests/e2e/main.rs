@@ -46,6 +46,7 @@ mod hunt;
 mod ids;
 mod instrumentation;
 mod instrumentation_app;
+mod instrumentation_art;
 mod instrumentation_devices;
 mod instrumentation_endings;
 mod instrumentation_faults;

@@ -1,0 +1,169 @@
+package standin;
+
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.regex.Pattern;
+import org.junit.runner.Description;
+import org.junit.runner.JUnitCore;
+import org.junit.runner.Request;
+import org.junit.runner.Runner;
+import org.junit.runner.manipulation.Filter;
+import org.junit.runner.notification.Failure;
+import org.junit.runner.notification.RunListener;
+import org.junit.runners.Suite;
+import org.junit.runners.model.RunnerBuilder;
+
+/**
+ * The process that {@code am instrument} starts, in ART without Android's framework: {@code ArtProcess KEY VALUE…} runs the tests with
+ * the arguments of AndroidJUnitRunner that memgate uses, and prints what {@code am -r} would print.
+ */
+public final class ArtProcess {
+    /** A phone's runner scans the APK for these. */
+    private static final String TESTS = "com.example.tracks.CleanTest,com.example.tracks.TileCacheTest";
+
+    private static final PrintStream AM = new PrintStream(new FileOutputStream(FileDescriptor.out), true);
+
+    private ArtProcess() {}
+
+    public static void main(String[] words) throws Exception {
+        System.setOut(System.err);
+        Map<String, String> arguments = new HashMap<>();
+        for (int i = 0; i + 1 < words.length; i += 2) {
+            arguments.put(words[i], words[i + 1]);
+        }
+        RunnerBuilder builder = builder(arguments.get("runnerBuilder"));
+        Map<Class<?>, String> chosen = new LinkedHashMap<>();
+        for (String name : arguments.getOrDefault("class", TESTS).split(",")) {
+            String[] parts = name.split("#");
+            chosen.merge(Class.forName(parts[0]), parts.length > 1 ? parts[1] : "", (one, other) -> one + "," + other);
+        }
+        Runner all = new Suite(builder, chosen.keySet().toArray(new Class<?>[0])) {};
+        Request request = Request.runner(all).filterWith(new Chosen(chosen, arguments.get("tests_regex")));
+        JUnitCore core = new JUnitCore();
+        boolean isListing = Boolean.parseBoolean(arguments.get("log"));
+        core.addListener(new Printer(request.getRunner().testCount()));
+        for (String listener : isListing ? new String[0] : arguments.getOrDefault("listener", "").split(",")) {
+            core.addListener((RunListener) Class.forName(listener).getConstructor().newInstance());
+        }
+        long began = System.nanoTime();
+        int run = isListing ? list(request.getRunner().getDescription(), request.getRunner().testCount()) : core.run(request).getRunCount();
+        AM.print("INSTRUMENTATION_RESULT: stream=\n\nTime: " + (System.nanoTime() - began) / 1000000 / 1000.0 + "\n\nOK (" + run + " tests)\n\n\n");
+        AM.print("INSTRUMENTATION_CODE: -1\n");
+        AM.flush();
+        // The system ends an instrumented app; it does not end by itself.
+        new CountDownLatch(1).await();
+    }
+
+    private static RunnerBuilder builder(String named) throws Exception {
+        if (named != null) {
+            return (RunnerBuilder) Class.forName(named).getConstructor().newInstance();
+        }
+        return new RunnerBuilder() {
+            @Override
+            public Runner runnerForClass(Class<?> suite) {
+                return Request.aClass(suite).getRunner();
+            }
+        };
+    }
+
+    private static int list(Description of, int count) {
+        int listed = 0;
+        if (of.isTest()) {
+            Printer printer = new Printer(count);
+            printer.testStarted(of);
+            printer.testFinished(of);
+            return 1;
+        }
+        for (Description child : of.getChildren()) {
+            listed += list(child, count);
+        }
+        return listed;
+    }
+
+    private static final class Chosen extends Filter {
+        private final Map<Class<?>, String> chosen;
+        private final Pattern regex;
+
+        Chosen(Map<Class<?>, String> chosen, String regex) {
+            this.chosen = chosen;
+            this.regex = regex == null ? null : Pattern.compile(regex);
+        }
+
+        @Override
+        public boolean shouldRun(Description test) {
+            if (!test.isTest()) {
+                for (Description child : test.getChildren()) {
+                    if (shouldRun(child)) {
+                        return true;
+                    }
+                }
+                return false;
+            }
+            String methods = chosen.getOrDefault(test.getTestClass(), "");
+            boolean isChosen = methods.isEmpty() || ("," + methods + ",").contains("," + test.getMethodName() + ",");
+            return isChosen && (regex == null || regex.matcher(test.getClassName() + "#" + test.getMethodName()).find());
+        }
+
+        @Override
+        public String describe() {
+            return "the tests that were asked for";
+        }
+    }
+
+    /** What InstrumentationResultPrinter sends of each test. */
+    private static final class Printer extends RunListener {
+        private final int count;
+        private int current;
+        private int code;
+        private String stack;
+
+        Printer(int count) {
+            this.count = count;
+        }
+
+        @Override
+        public void testStarted(Description test) {
+            current++;
+            code = 0;
+            stack = null;
+            print(test, 1);
+        }
+
+        @Override
+        public void testFailure(Failure failure) {
+            StringWriter trace = new StringWriter();
+            failure.getException().printStackTrace(new PrintWriter(trace));
+            code = -2;
+            stack = trace.toString();
+        }
+
+        @Override
+        public void testAssumptionFailure(Failure failure) {
+            code = -4;
+        }
+
+        @Override
+        public void testFinished(Description test) {
+            print(test, code);
+        }
+
+        private void print(Description test, int code) {
+            String status = "INSTRUMENTATION_STATUS: ";
+            AM.print(status + "class=" + test.getClassName() + "\n" + status + "current=" + current + "\n");
+            AM.print(status + "id=AndroidJUnitRunner\n" + status + "numtests=" + count + "\n");
+            if (stack != null) {
+                AM.print(status + "stack=" + stack + "\n");
+            }
+            AM.print(status + "stream=" + (code == 0 ? "." : "") + "\n" + status + "test=" + test.getMethodName() + "\n");
+            AM.print("INSTRUMENTATION_STATUS_CODE: " + code + "\n");
+            AM.flush();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The part of `tests/samples/android` that needs no framework, in genuine ART: `memgate run` over a real adb and the
+//! stand-in device, whose app is started by `tests/art/start`. `tests/art/run` makes the dex and runs these tests.
+
+use std::path::PathBuf;
+
+use memgate_e2e::Run;
+use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
+use memgate_model::{BoundaryQuality, Leak, Runner, Verdict};
+
+use crate::instrumentation_app::{TESTS, Tracks, device as device_in_hotspot, device_in_art, project};
+
+const TILE: &str = "com.example.tracks.TileCache$Tile";
+const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
+
+fn device() -> (StandIn, Tracks) {
+    let dex = std::env::var_os("MEMGATE_ART_APP").expect("tests/art/run names the app");
+    device_in_art(PathBuf::from(dex))
+}
+
+/// `memgate run` of these test classes on a device.
+fn run(name: &str, device: &StandIn, classes: &[&str], measure: &str) -> Run {
+    let adb = adbs().pop().expect("adb is there");
+    let server = AdbServer::start(&adb);
+    server.connect(device);
+    let (project, agents) = project(&format!("art-{name}"), "");
+    let classes: Vec<String> = classes.iter().map(|class| format!("com.example.tracks.{class}")).collect();
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\n{measure}suites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
+             arguments: {{ class: \"{}\" }}\n",
+            classes.join(",")
+        ),
+    );
+    let mut command = project.command(&["run", "--suite", "tracks"]);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    project.finish(&mut command)
+}
+
+fn verdicts(run: &Run) -> Vec<(String, Verdict)> {
+    let mut all: Vec<_> = run.suite().tests.into_iter().map(|test| (test.id, test.verdict)).collect();
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    let named = |(id, verdict): (String, Verdict)| (id.rsplit('.').next().unwrap().to_owned(), verdict);
+    all.into_iter().map(named).collect()
+}
+
+fn leak(run: &Run) -> Leak {
+    run.test(LEAKING).leaks.first().cloned().unwrap_or_else(|| panic!("no leak: {run}"))
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn a_planted_leak_has_the_id_it_has_in_hotspot_and_clean_tests_pass() {
+    let classes = ["CleanTest", "TileCacheTest"];
+    let (device, _app) = device();
+    let art = run("leak", &device, &classes, "");
+    art.ends_with(1);
+    let suite = art.suite();
+    assert_eq!((suite.runner, suite.boundary), (Runner::Instrumentation, BoundaryQuality::Exact));
+    assert_eq!(art.report().errors, [], "{art}");
+    let pass = |test: &str| (test.to_owned(), Verdict::Pass);
+    let leaks = ("keepsAllTiles".to_owned(), Verdict::Fail);
+    let right = [pass("adds"), pass("allocatesAndForgets"), leaks, pass("keepsRecentTiles")];
+    assert_eq!(verdicts(&art), right, "{art}");
+    let found = leak(&art);
+    assert_eq!((found.class.as_deref(), found.count_per_iteration), (Some(TILE), 5.0), "{art}");
+    let from = found.holder.first().map(|from| format!("{} {}.{}", from.kind, from.owner, from.name));
+    assert_eq!(from.as_deref(), Some("static com.example.tracks.TileCache.ALL"), "{art}");
+    device.assert_clean();
+
+    let (device, _app) = device_in_hotspot(30).expect("the app is built for HotSpot too");
+    let hotspot = run("leak-hotspot", &device, &classes, "");
+    assert_eq!(leak(&hotspot).id, found.id, "{art}{hotspot}");
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn followed_objects_are_counted_exactly_with_their_stacks() {
+    let (device, _app) = device();
+    let run = run(
+        "follow",
+        &device,
+        &["TileCacheTest"],
+        &format!("measure: {{ java: {{ follow: ['{TILE}'] }} }}\n"),
+    );
+    run.ends_with(1);
+    let followed = run.report().followed.unwrap_or_else(|| panic!("nothing was followed:\n{run}"));
+    let allocated: u64 = followed.sites.iter().map(|site| site.allocations).sum();
+    assert_eq!((allocated, followed.lost), (5 + 40, 0), "{followed:?}");
+    let all =
+        followed.sites.iter().find(|site| site.allocations == 5).unwrap_or_else(|| panic!("{followed:?}"));
+    assert_eq!((all.class.as_str(), all.live), (TILE, 5), "{followed:?}");
+    let frames: Vec<&str> = all.frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+    assert!(frames.contains(&"com.example.tracks.TileCache.load"), "{frames:?}");
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn a_test_that_fails_is_not_judged_and_one_that_takes_its_process_along_is_no_pass() {
+    let (device, _app) = device();
+    let failing = run("failing", &device, &["FailingTest"], "");
+    failing.ends_with(1).says("failed: com.example.tracks.FailingTest.fails");
+    assert_eq!(verdicts(&failing), [("fails".to_owned(), Verdict::NotJudged)], "{failing}");
+    let crashing = run("crashing", &device, &["CleanTest", "CrashingTest"], "");
+    crashing.ends_with(2);
+    let ends = verdicts(&crashing).into_iter().find(|(test, _)| test == "ends");
+    assert!(ends.is_none_or(|(_, verdict)| verdict != Verdict::Pass), "{crashing}");
+    device.assert_clean();
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn clean_tests_are_silent_in_twenty_of_twenty_runs() {
+    for number in 0..20 {
+        let (device, _app) = device();
+        let run = run(&format!("clean-{number}"), &device, &["CleanTest"], "");
+        run.ends_with(0);
+        assert!(
+            run.suite().tests.iter().all(|test| test.leaks.is_empty() && test.one_time.is_empty()),
+            "{run}"
+        );
+    }
+}
