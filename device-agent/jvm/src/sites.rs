@@ -48,6 +48,8 @@ const UNKNOWN: u64 = u64::MAX;
 /// Sampling as it was asked for.
 pub(crate) struct Sites {
     jvmti: Jvmti<'static>,
+    /// [`Event::VmObjectAlloc`]: comes with every allocation, whatever the interval.
+    event: Event,
     pub(crate) stacks: Stacks,
     pub(crate) classes: SampledClasses,
     /// Mean bytes between samples, now and as asked for.
@@ -127,6 +129,7 @@ impl Sites {
         Self {
             at_once,
             jvmti,
+            event,
             stacks: Stacks::new(),
             classes,
             interval: AtomicU32::new(interval),
@@ -198,13 +201,13 @@ impl Sites {
     pub(crate) fn look_closely(&self, env: &mut Env<'_>, classes: &[String]) {
         self.classes.choose_only(classes);
         let expected = self.window_bytes.load(Ordering::Relaxed);
-        let all = expected <= CLOSE_EVENTS * SMALL_OBJECT_BYTES;
+        let all = self.event == Event::VmObjectAlloc || expected <= CLOSE_EVENTS * SMALL_OBJECT_BYTES;
         let interval = if all { 0 } else { u32::try_from(expected / CLOSE_EVENTS).unwrap_or(u32::MAX) };
         let before = self.interval.load(Ordering::Relaxed);
         self.set(if self.at_once { interval.min(before) } else { interval });
         self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
-            let _no_sites = self.jvmti.enable(Event::SampledObjectAlloc, true);
+            let _no_sites = self.jvmti.enable(self.event, true);
             // A thread notices with its next piece of heap to allocate from, which a collection
             // makes it ask for.
             let _later = self.jvmti.collect();
@@ -233,7 +236,7 @@ impl Sites {
         self.set(if self.at_once { self.usual } else { 0 });
         if !self.at_once {
             // As before: nothing is sampled.
-            let _costs_more = self.jvmti.enable(Event::SampledObjectAlloc, false);
+            let _costs_more = self.jvmti.enable(self.event, false);
         }
     }
 

@@ -250,9 +250,11 @@ impl Agent {
     fn sample(&self) {
         let follow = &self.options.follow;
         let follows = !follow.classes.is_empty();
+        // A confirming run looks at one window, but there at everything.
+        let at_once = follows || self.options.detail == Detail::Survivors;
         // Android's runtime does not sample, and an event for every allocation slows each of them:
-        // only who follows pays that.
-        let sampling = self.options.sampling.interval().filter(|_| !self.is_art);
+        // only who follows pays that all the time.
+        let sampling = self.options.sampling.interval().filter(|_| !(self.is_art && at_once));
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
         let (event, allocations) = if self.is_art {
             (Event::VmObjectAlloc, raw::CAN_GENERATE_VM_OBJECT_ALLOC_EVENTS)
@@ -270,8 +272,6 @@ impl Agent {
         let choice = follow.clone();
         let classes = SampledClasses::new(move |class| choice.chooses(class));
         let interval = if follows { 0 } else { interval };
-        // A confirming run looks at one window, but there at everything.
-        let at_once = follows || self.options.detail == Detail::Survivors;
         self.sites.get_or_init(|| Sites::new(self.jvmti, event, interval, at_once, classes));
         if follows {
             self.follow.get_or_init(|| Follow::new(follow.clone()));

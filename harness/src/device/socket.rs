@@ -331,9 +331,10 @@ impl Stop {
         use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Io, Protocol};
         use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
         match error {
-            ConnectionClosed | AlreadyClosed | Io(_) | Protocol(ResetWithoutClosingHandshake) => {
-                Self::Ended(Some(chain(error)))
+            Protocol(ResetWithoutClosingHandshake) => {
+                Self::Ended(Some("it was closed without a goodbye".to_owned()))
             }
+            ConnectionClosed | AlreadyClosed | Io(_) => Self::Ended(Some(chain(error))),
             _ => Self::Garbage(chain(error)),
         }
     }

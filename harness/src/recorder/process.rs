@@ -118,7 +118,7 @@ impl<'a> Following<'a> {
             match self.step(next_tick) {
                 Ok(None) => {}
                 Ok(Some(how)) => break (how, None),
-                Err(e) => break (self.end_without_goodbye(), Some(chain(&e))),
+                Err(e) => break (self.end_without_goodbye(), Some(format!("failed to {}", chain(&e)))),
             }
             if Instant::now() >= next_tick {
                 self.sample(Occasion::Interval, 0);

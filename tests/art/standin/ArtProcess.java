@@ -1,7 +1,12 @@
 package standin;
 
+import dalvik.system.VMDebug;
+import java.io.BufferedReader;
+import java.io.File;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -34,6 +39,9 @@ public final class ArtProcess {
 
     public static void main(String[] words) throws Exception {
         System.setOut(System.err);
+        Thread binder = new Thread(ArtProcess::obey, "Binder");
+        binder.setDaemon(true);
+        binder.start();
         Map<String, String> arguments = new HashMap<>();
         for (int i = 0; i + 1 < words.length; i += 2) {
             arguments.put(words[i], words[i + 1]);
@@ -59,6 +67,27 @@ public final class ArtProcess {
         AM.flush();
         // The system ends an instrumented app; it does not end by itself.
         new CountDownLatch(1).await();
+    }
+
+    /** What the system asks of an app on its own: {@code attach LIBRARY=OPTIONS}, {@code dump FILE}. A dump has its name when it is whole. */
+    private static void obey() {
+        try (BufferedReader orders = new BufferedReader(new InputStreamReader(System.in))) {
+            for (String order = orders.readLine(); order != null; order = orders.readLine()) {
+                String[] words = order.split(" ", 2);
+                if (words[0].equals("attach")) {
+                    VMDebug.attachAgent(words[1], ArtProcess.class.getClassLoader());
+                } else {
+                    Runtime.getRuntime().gc();
+                    File part = new File(words[1] + ".part");
+                    VMDebug.dumpHprofData(part.getPath());
+                    if (!part.renameTo(new File(words[1]))) {
+                        throw new IOException("cannot rename " + part);
+                    }
+                }
+            }
+        } catch (IOException why) {
+            why.printStackTrace();
+        }
     }
 
     private static RunnerBuilder builder(String named) throws Exception {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -196,8 +196,8 @@ pub(crate) fn device_with_renamed(api: u32) -> Option<(StandIn, Tracks)> {
 }
 
 /// A device whose runtime is genuine ART, with this app of dex.
-pub(crate) fn device_in_art(dex: PathBuf) -> (StandIn, Tracks) {
-    installed(StandIn::builder().api(30), Tracks { dex: Some(dex), ..Tracks::default() })
+pub(crate) fn device_in_art(api: u32, dex: PathBuf) -> (StandIn, Tracks) {
+    installed(StandIn::builder().api(api), Tracks { dex: Some(dex), ..Tracks::default() })
 }
 
 /// The same, with the agent's library in the test APK.
@@ -327,6 +327,17 @@ impl Tracks {
     }
 
     fn start_art(device: &StandIn, dex: &Path, arguments: &[(String, String)]) -> Process {
+        Self::options_for_art(device);
+        let mut art = Command::new(repository().join("tests/art/start"));
+        let more = std::env::var("MEMGATE_ART_OPTIONS").unwrap_or_default();
+        art.arg(dex).args(Self::agents(device)).args(more.split_whitespace()).arg("standin.ArtProcess");
+        art.args(arguments.iter().flat_map(|(key, value)| [key, value]));
+        // What the system asks of it goes there.
+        art.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process { java: art.spawn().unwrap(), _temporary: tempfile::tempdir().unwrap() }
+    }
+
+    fn options_for_art(device: &StandIn) -> PathBuf {
         let options = Self::options(device);
         if let Ok(told) = fs::read_to_string(&options)
             && !told.contains("machine=art")
@@ -334,12 +345,14 @@ impl Tracks {
             // Android's agent is made for nothing else.
             fs::write(&options, format!("{};machine=art", told.trim_end())).unwrap();
         }
-        let mut art = Command::new(repository().join("tests/art/start"));
-        let more = std::env::var("MEMGATE_ART_OPTIONS").unwrap_or_default();
-        art.arg(dex).args(Self::agents(device)).args(more.split_whitespace()).arg("standin.ArtProcess");
-        art.args(arguments.iter().flat_map(|(key, value)| [key, value]));
-        art.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Process { java: art.spawn().unwrap(), _temporary: tempfile::tempdir().unwrap() }
+        options
+    }
+
+    /// Tells a process of ART what the system would ask of it.
+    fn order(&self, pid: u32, order: &str) {
+        let mut processes = self.processes.lock().unwrap();
+        let orders = processes.get_mut(&pid).and_then(|process| process.java.stdin.as_mut()).unwrap();
+        writeln!(orders, "{order}").unwrap();
     }
 
     /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options;
@@ -402,6 +415,11 @@ impl Instrument for Tracks {
         let pid: u32 = process.parse().map_err(|_not_a_number| {
             format!("java.lang.IllegalArgumentException: Unknown process: {process}")
         })?;
+        if self.dex.is_some() {
+            let options = Self::options_for_art(device);
+            self.order(pid, &format!("attach {}={}", device.host_path(path).display(), options.display()));
+            return Ok(());
+        }
         let options = device.host_path(options);
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));
@@ -413,12 +431,17 @@ impl Instrument for Tracks {
 
     fn dump_heap(
         &self,
-        _: &StandIn,
+        device: &StandIn,
         process: &str,
         _native: bool,
         collect: bool,
         path: &Path,
     ) -> Result<(), String> {
+        if self.dex.is_some() {
+            self.order(process.parse().unwrap(), &format!("dump {}", path.display()));
+            device.wait_until("the dump is whole", |_| path.exists());
+            return Ok(());
+        }
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([process, "GC.heap_dump"]).args((!collect).then_some("-all")).arg(path);
         let dumped = waiting::output(&mut jcmd);

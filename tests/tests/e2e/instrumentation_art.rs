@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use memgate_e2e::Run;
 use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
+use memgate_e2e::{Project, Run};
 use memgate_model::{BoundaryQuality, Leak, Runner, Verdict};
 
 use crate::instrumentation_app::{TESTS, Tracks, device as device_in_hotspot, device_in_art, project};
@@ -13,12 +13,26 @@ const TILE: &str = "com.example.tracks.TileCache$Tile";
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 
 fn device() -> (StandIn, Tracks) {
+    of_release(30)
+}
+
+fn of_release(api: u32) -> (StandIn, Tracks) {
     let dex = std::env::var_os("MEMGATE_ART_APP").expect("tests/art/run names the app");
-    device_in_art(PathBuf::from(dex))
+    device_in_art(api, PathBuf::from(dex))
 }
 
 /// `memgate run` of these test classes on a device.
 fn run(name: &str, device: &StandIn, classes: &[&str], measure: &str) -> Run {
+    run_with(name, device, classes, (measure, "")).1
+}
+
+/// With settings, and more of the suite.
+fn run_with(
+    name: &str,
+    device: &StandIn,
+    classes: &[&str],
+    (measure, suite): (&str, &str),
+) -> (Project, Run) {
     let adb = adbs().pop().expect("adb is there");
     let server = AdbServer::start(&adb);
     server.connect(device);
@@ -28,13 +42,14 @@ fn run(name: &str, device: &StandIn, classes: &[&str], measure: &str) -> Run {
         "memgate.yaml",
         format!(
             "version: 1\n{measure}suites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
-             arguments: {{ class: \"{}\" }}\n",
+             arguments: {{ class: \"{}\" }}\n{suite}",
             classes.join(",")
         ),
     );
     let mut command = project.command(&["run", "--suite", "tracks"]);
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    project.finish(&mut command)
+    let run = project.finish(&mut command);
+    (project, run)
 }
 
 fn verdicts(run: &Run) -> Vec<(String, Verdict)> {
@@ -66,11 +81,14 @@ fn a_planted_leak_has_the_id_it_has_in_hotspot_and_clean_tests_pass() {
     assert_eq!((found.class.as_deref(), found.count_per_iteration), (Some(TILE), 5.0), "{art}");
     let from = found.holder.first().map(|from| format!("{} {}.{}", from.kind, from.owner, from.name));
     assert_eq!(from.as_deref(), Some("static com.example.tracks.TileCache.ALL"), "{art}");
+    let site = |leak: &Leak| leak.frames.first().and_then(|frame| frame.function.clone());
+    assert_eq!(site(&found).as_deref(), Some("com.example.tracks.TileCache.lambda$load$0"), "{found:?}");
     device.assert_clean();
 
     let (device, _app) = device_in_hotspot(30).expect("the app is built for HotSpot too");
     let hotspot = run("leak-hotspot", &device, &classes, "");
-    assert_eq!(leak(&hotspot).id, found.id, "{art}{hotspot}");
+    let twin = leak(&hotspot);
+    assert_eq!((&twin.id, site(&twin)), (&found.id, site(&found)), "{art}{hotspot}");
 }
 
 #[test]
@@ -99,12 +117,62 @@ fn followed_objects_are_counted_exactly_with_their_stacks() {
 fn a_test_that_fails_is_not_judged_and_one_that_takes_its_process_along_is_no_pass() {
     let (device, _app) = device();
     let failing = run("failing", &device, &["FailingTest"], "");
-    failing.ends_with(1).says("failed: com.example.tracks.FailingTest.fails");
+    failing.ends_with(1);
+    assert!(failing.stdout.contains("failed: com.example.tracks.FailingTest.fails"), "{failing}");
     assert_eq!(verdicts(&failing), [("fails".to_owned(), Verdict::NotJudged)], "{failing}");
     let crashing = run("crashing", &device, &["CleanTest", "CrashingTest"], "");
-    crashing.ends_with(2);
+    crashing.ends_with(1);
     let ends = verdicts(&crashing).into_iter().find(|(test, _)| test == "ends");
     assert!(ends.is_none_or(|(_, verdict)| verdict != Verdict::Pass), "{crashing}");
+    let full = run("memory", &device, &["MemoryTest", "CleanTest"], "");
+    full.ends_with(1);
+    assert!(full.stdout.contains("java.lang.OutOfMemoryError"), "{full}");
+    let pass = |test: &str| (test.to_owned(), Verdict::Pass);
+    let right = [pass("adds"), pass("allocatesAndForgets"), ("fillsTheHeap".to_owned(), Verdict::NotJudged)];
+    assert_eq!(verdicts(&full), right, "{full}");
+    device.assert_clean();
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn an_agent_that_comes_late_finds_the_leak() {
+    let (device, _app) = of_release(28);
+    let run = run("late", &device, &["TileCacheTest"], "");
+    run.ends_with(1).says("the agent comes by am attach-agent");
+    assert_eq!((leak(&run).class.as_deref(), leak(&run).count_per_iteration), (Some(TILE), 5.0), "{run}");
+    device.assert_clean();
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn what_sixty_four_threads_keep_is_counted_and_threads_that_end_are_no_leak() {
+    let (device, _app) = device();
+    let run = run("threads", &device, &["ThreadsTest"], "");
+    run.ends_with(1);
+    let leaks = ("keepsOneOfEachThread".to_owned(), Verdict::Fail);
+    assert_eq!(verdicts(&run), [("allocatesAndForgets".to_owned(), Verdict::Pass), leaks], "{run}");
+    let leak = &run.test("com.example.tracks.ThreadsTest.keepsOneOfEachThread").leaks[0];
+    assert_eq!(leak.class.as_deref(), Some("com.example.tracks.ThreadsTest$Note"), "{run}");
+    assert_eq!(leak.count_per_iteration, 64.0, "{run}");
+    assert_eq!(leak.holder[0].name, "KEPT", "{run}");
+}
+
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn a_dump_that_art_wrote_is_judged_trimmed_and_analysed() {
+    let (device, _app) = device();
+    let heap = format!("    heap: {{ at: suite_end, keep: always, fail: {{ class: {{ '{TILE}': 3 }} }} }}\n");
+    let (project, run) = run_with("dump", &device, &["TileCacheTest"], ("", &heap));
+    run.ends_with(1);
+    // Five of one cache, sixteen of the other.
+    let found = run.test("heap dump at the end of the suite");
+    assert_eq!(found.verdict, Verdict::Fail, "{run}");
+    assert!(found.leaks[0].title.starts_with(&format!("21 × {TILE}")), "{}", found.leaks[0].title);
+    let dump = project.session().join("heap-dumps/0001-tracks.hprof.gz");
+    let path = project.memgate(&["heap", "paths", dump.to_str().unwrap(), TILE]);
+    assert!(path.stdout.contains("static TileCache.ALL"), "{path}");
+    let whole = project.memgate(&["heap", "check", dump.to_str().unwrap()]);
+    whole.ends_with(0);
     device.assert_clean();
 }
 

@@ -95,7 +95,7 @@ impl Follow for Follower {
     fn ended(&mut self, end: &ProcessEnd) {
         let reading = &mut self.reading;
         match (&end.damage, end.how) {
-            (Some(damage), _) => reading.damage(format!("failed to {damage}")),
+            (Some(damage), _) => reading.damage(damage),
             (None, End::Full) => reading.damage(NO_ROOM),
             (None, End::Stopped) if reading.record().errors.is_empty() => {
                 reading.damage("recording stopped early");
