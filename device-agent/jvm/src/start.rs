@@ -87,10 +87,12 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
         // What is loaded already is sent through the hook again.
         let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
     }
-    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath, agent.class_event()]);
+    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath]);
     agent.sample();
     agent.begin(env);
     session::event("attached", "");
+    // Not before the stream is open: tests that wait for the agent go on as soon as its natives are bound.
+    let _told_by_missing_tests = jvmti.enable(agent.class_event(), true);
     agent.look_at_loaded(env);
 }
 

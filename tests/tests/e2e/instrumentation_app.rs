@@ -342,8 +342,9 @@ impl Tracks {
         if let Ok(told) = fs::read_to_string(&options)
             && !told.contains("machine=art")
         {
-            // Android's agent is made for nothing else.
-            fs::write(&options, format!("{};machine=art", told.trim_end())).unwrap();
+            // Android's agent is made for nothing else; and the device's files are here.
+            let here = format!(";dex={}/", device.host_path("/").display());
+            fs::write(&options, format!("{};machine=art", told.trim_end().replace(";dex=/", &here))).unwrap();
         }
         options
     }

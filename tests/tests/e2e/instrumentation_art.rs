@@ -17,8 +17,12 @@ fn device() -> (StandIn, Tracks) {
 }
 
 fn of_release(api: u32) -> (StandIn, Tracks) {
-    let dex = std::env::var_os("MEMGATE_ART_APP").expect("tests/art/run names the app");
-    device_in_art(api, PathBuf::from(dex))
+    with_app("tracks.jar", api)
+}
+
+fn with_app(dex: &str, api: u32) -> (StandIn, Tracks) {
+    let apps = std::env::var_os("MEMGATE_ART_APPS").expect("tests/art/run names the folder of apps");
+    device_in_art(api, PathBuf::from(apps).join(dex))
 }
 
 /// `memgate run` of these test classes on a device.
@@ -130,6 +134,17 @@ fn a_test_that_fails_is_not_judged_and_one_that_takes_its_process_along_is_no_pa
     let pass = |test: &str| (test.to_owned(), Verdict::Pass);
     let right = [pass("adds"), pass("allocatesAndForgets"), ("fillsTheHeap".to_owned(), Verdict::NotJudged)];
     assert_eq!(verdicts(&full), right, "{full}");
+    device.assert_clean();
+}
+
+/// The app brings no listener: ART's class loader gets memgate's.
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn an_app_without_memgates_listener_gets_it_with_the_agent() {
+    let (device, _app) = with_app("tracks-bare.jar", 30);
+    let run = run("bare", &device, &["TileCacheTest"], "");
+    run.ends_with(1);
+    assert_eq!((leak(&run).class.as_deref(), leak(&run).count_per_iteration), (Some(TILE), 5.0), "{run}");
     device.assert_clean();
 }
 

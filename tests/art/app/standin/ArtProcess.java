@@ -46,6 +46,7 @@ public final class ArtProcess {
         for (int i = 0; i + 1 < words.length; i += 2) {
             arguments.put(words[i], words[i + 1]);
         }
+        Class.forName("androidx.test.runner.AndroidJUnitRunner");
         RunnerBuilder builder = builder(arguments.get("runnerBuilder"));
         Map<Class<?>, String> chosen = new LinkedHashMap<>();
         for (String name : arguments.getOrDefault("class", TESTS).split(",")) {
