@@ -1,6 +1,6 @@
 //! A listener for apps that are built without memgate's: D8 makes a dex file of it, which goes to
-//! the device with the agent and away again. That a class loader of Android takes it is told by a
-//! table of functions only (`device-agent/ffi/jvmti`): no device took part.
+//! the device with the agent and away again. That a class loader of Android takes it, `tests/art/run`
+//! shows.
 
 use std::fs;
 
