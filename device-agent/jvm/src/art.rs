@@ -14,7 +14,7 @@ use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Live, Machine};
 use super::names::class_of;
-use super::vm::{clearing, heap_used, run_finalizers, thread_names};
+use super::vm::{clearing, heap_max, heap_used, run_finalizers, thread_names};
 
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
@@ -23,12 +23,29 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 pub(crate) struct Art {
     jvmti: Jvmti<'static>,
     heap: ArtHeap,
+    /// Softly held objects go before each count: a cache of them is no leak.
+    drops_soft: bool,
 }
 
 impl Art {
     /// `None`: it gives no environment for it, or refuses tags.
-    pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti<'static>) -> Option<Self> {
-        Some(Self { jvmti, heap: ArtHeap::of(env)? })
+    pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti<'static>, drops_soft: bool) -> Option<Self> {
+        Some(Self { jvmti, heap: ArtHeap::of(env)?, drops_soft })
+    }
+
+    /// Clears what is held softly alone. The runtime does so for one thing: an allocation that finds no room. This one
+    /// is as large as the heap may be, so nothing is taken; its error stays here.
+    fn drop_soft(env: &mut Env<'_>) {
+        let Some(most) = heap_max(env).and_then(|most| i32::try_from(most).ok().or(Some(i32::MAX))) else {
+            return;
+        };
+        let refused = env.with_local_frame(2, |env| {
+            env.new_byte_array(usize::try_from(most).unwrap_or(0))?;
+            Ok::<(), jni::errors::Error>(())
+        });
+        if refused.is_err() {
+            env.exception_clear();
+        }
     }
 
     /// A counter of the runtime.
@@ -55,6 +72,9 @@ impl Art {
 
 impl Machine for Art {
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        if self.drops_soft {
+            Self::drop_soft(env);
+        }
         let _counted_anyway = self.jvmti.collect();
         run_finalizers(env)?;
         let _as_well = self.jvmti.collect();

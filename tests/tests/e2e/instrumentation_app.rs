@@ -283,12 +283,16 @@ pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
 
 impl Tracks {
     /// What a process of the app is started with: the agents that the device would load into it.
-    fn agents(device: &StandIn) -> Vec<String> {
-        let options = Self::options(device);
+    fn agents(device: &StandIn, options: &Path, library: fn(PathBuf) -> PathBuf) -> Vec<String> {
         let startup = device.startup_agents(APP).into_iter();
         let set = device.agent_app(APP).map(|agent| device.host_path(&agent));
         let loaded = |library: PathBuf| format!("-agentpath:{}={}", library.display(), options.display());
-        startup.chain(set).map(loaded).collect()
+        startup.chain(set).map(library).map(loaded).collect()
+    }
+
+    /// HotSpot cannot load an agent that was built for Android; ART can.
+    fn library_for_art(delivered: PathBuf) -> PathBuf {
+        std::env::var_os("MEMGATE_ART_AGENT").map_or(delivered, PathBuf::from)
     }
 
     /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file
@@ -312,7 +316,7 @@ impl Tracks {
         if let Some(library) = &self.native {
             java.arg(format!("-Dtracks.decoder={}", library.display()));
         }
-        java.args(Self::agents(device))
+        java.args(Self::agents(device, &Self::options(device), |delivered| delivered))
             .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drobolectric.offline=true"])
             .arg(format!("-Drobolectric.dependency.dir={}", apks.framework.display()))
             .arg(format!("-Djava.io.tmpdir={}", temporary.path().display()))
@@ -327,10 +331,10 @@ impl Tracks {
     }
 
     fn start_art(device: &StandIn, dex: &Path, arguments: &[(String, String)]) -> Process {
-        Self::options_for_art(device);
+        let agents = Self::agents(device, &Self::options_for_art(device), Self::library_for_art);
         let mut art = Command::new(repository().join("tests/art/start"));
         let more = std::env::var("MEMGATE_ART_OPTIONS").unwrap_or_default();
-        art.arg(dex).args(Self::agents(device)).args(more.split_whitespace()).arg("standin.ArtProcess");
+        art.arg(dex).args(agents).args(more.split_whitespace()).arg("standin.ArtProcess");
         art.args(arguments.iter().flat_map(|(key, value)| [key, value]));
         // What the system asks of it goes there.
         art.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -418,7 +422,8 @@ impl Instrument for Tracks {
         })?;
         if self.dex.is_some() {
             let options = Self::options_for_art(device);
-            self.order(pid, &format!("attach {}={}", device.host_path(path).display(), options.display()));
+            let library = Self::library_for_art(device.host_path(path));
+            self.order(pid, &format!("attach {}={}", library.display(), options.display()));
             return Ok(());
         }
         let options = device.host_path(options);

@@ -41,7 +41,10 @@ fn run_with(
     let server = AdbServer::start(&adb);
     server.connect(device);
     let (project, agents) = project(&format!("art-{name}"), "");
-    let classes: Vec<String> = classes.iter().map(|class| format!("com.example.tracks.{class}")).collect();
+    let named = |class: &&str| {
+        if class.contains('.') { (*class).to_owned() } else { format!("com.example.tracks.{class}") }
+    };
+    let classes: Vec<String> = classes.iter().map(named).collect();
     project.write(
         "memgate.yaml",
         format!(
@@ -93,6 +96,33 @@ fn a_planted_leak_has_the_id_it_has_in_hotspot_and_clean_tests_pass() {
     let hotspot = run("leak-hotspot", &device, &classes, "");
     let twin = leak(&hotspot);
     assert_eq!((&twin.id, site(&twin)), (&found.id, site(&found)), "{art}{hotspot}");
+}
+
+/// The suite of `memgate demo`, by `java` in HotSpot and by `am instrument` in ART.
+#[test]
+#[ignore = "needs ART: tests/art/run"]
+fn the_demos_leaks_have_the_ids_in_art_that_they_have_in_hotspot() {
+    let tests = ["Caches", "MapView", "Page", "Settings", "TileCache", "Titles"]
+        .map(|test| format!("com.example.{test}Test"));
+    let named: Vec<&str> = tests.iter().map(String::as_str).collect();
+    let (device, _app) = with_app("demo.jar", 30);
+    let art = run("demo", &device, &named, "");
+    art.ends_with(1);
+
+    let apps = PathBuf::from(std::env::var_os("MEMGATE_ART_APPS").expect("as above"));
+    let jars = std::env::var("MEMGATE_ART_JUNIT").expect("tests/art/run names JUnit's jars");
+    let path = format!("{}:{jars}", apps.join("classes/demo").display());
+    let java = ["run", "--", "java", "-cp", &path, "org.junit.runner.JUnitCore"];
+    let hotspot = Project::new("art-demo-hotspot").memgate(&[&java[..], &named].concat());
+    hotspot.ends_with(1);
+
+    let ids = |run: &Run| -> Vec<(String, Vec<String>)> {
+        let mut all: Vec<_> =
+            run.suite().tests.into_iter().filter(|test| test.verdict == Verdict::Fail).collect();
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all.into_iter().map(|test| (test.id, test.leaks.into_iter().map(|leak| leak.id).collect())).collect()
+    };
+    assert_eq!(ids(&art), ids(&hotspot), "{art}{hotspot}");
 }
 
 #[test]
