@@ -25,6 +25,17 @@ pub struct Keep {
     pub(crate) names: Option<HashSet<u64>>,
     /// Values of single fields; `None`: all.
     pub(crate) values: Option<Values>,
+    /// Equal contents stay equal: see [`Self::with_duplicates`].
+    pub(crate) duplicates: bool,
+}
+
+impl Keep {
+    /// Each array of bytes or characters, of 8 to 32,768 elements, begins with eight letters of a hash
+    /// of its contents. Its key is another one each time and is not kept: nobody can look contents up by it.
+    #[must_use]
+    pub fn with_duplicates(self, duplicates: bool) -> Self {
+        Self { duplicates, ..self }
+    }
 }
 
 /// Values of single primitive fields that stay, where the others go.
@@ -90,7 +101,7 @@ impl Heap {
                 keep(dump.object(found.value));
             }
         }
-        Keep { arrays, names: Some(dump.names()), values: None }
+        Keep { arrays, names: Some(dump.names()), values: None, duplicates: false }
     }
 
     /// The same of a private copy: values of single fields go too, but for those that these rules

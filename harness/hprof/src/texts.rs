@@ -101,8 +101,9 @@ impl Heap {
         let contents = Contents::read(file, dump, wanted, progress)?;
         let duplicates = all.into_iter().map(|(bytes, copies, array)| {
             let text = contents.text(dump, graph, text_of[&array]).unwrap_or_default();
-            let cut = text.chars().nth(SHOWN).map_or("", |_| "…");
-            let text = printable(&text.chars().take(SHOWN).collect::<String>()) + cut;
+            // Zeros are what trimming leaves behind eight letters of a hash.
+            let shown: String = text.trim_end_matches('\0').chars().take(SHOWN).collect();
+            let text = printable(&shown) + if shown.len() < text.len() { "…" } else { "" };
             Duplicate { text, copies, bytes, wasted: bytes.saturating_mul(copies - 1) }
         });
         let duplicates = duplicates.collect();

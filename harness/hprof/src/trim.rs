@@ -9,6 +9,7 @@
 //!
 //! A dump that is not whole, or that holds what nobody knows, is an error with its place.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visi
 
 /// Copied at a time.
 const PIECE: usize = 1 << 16;
+/// Kinds of elements, as the format numbers them.
+const CHARACTER: u8 = 5;
+const BYTE: u8 = 8;
 static ZEROS: [u8; PIECE] = [0; PIECE];
 
 /// Why a dump cannot be trimmed. The texts fit after "failed to trim FILE: ".
@@ -149,7 +153,8 @@ fn trimmed(
     progress: Progress<'_>,
 ) -> Result<u64, TrimError> {
     let told = Told { step: "trimming", all: source.bytes(), to: progress };
-    let mut trimming = Trimming { to, zeroed: 0, keep, told };
+    let marks = keep.duplicates.then(RandomState::new);
+    let mut trimming = Trimming { to, zeroed: 0, keep, told, marks, array: None, contents: Vec::new() };
     walk(source, PIECE, u64::MAX, &mut trimming)?;
     trimming.to.flush()?;
     Ok(trimming.zeroed)
@@ -160,6 +165,38 @@ struct Trimming<'a, W> {
     zeroed: u64,
     keep: &'a Keep,
     told: Told<'a>,
+    /// The key of what stands for contents, where equal ones stay equal.
+    marks: Option<RandomState>,
+    /// The array whose contents come: bytes of an element, all its bytes, and what came of them.
+    array: Option<(usize, usize)>,
+    contents: Vec<u8>,
+}
+
+/// Elements that stand for the contents of an array.
+const MARK: usize = 8;
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+impl<W: Write> Trimming<'_, W> {
+    fn zeros(&mut self, count: usize) -> io::Result<()> {
+        self.to.write_all(ZEROS.get(..count).unwrap_or_default())
+    }
+
+    /// A piece of an array; behind the last one, what it is replaced by.
+    fn mark(&mut self, key: &RandomState, (width, all): (usize, usize), bytes: &[u8]) -> io::Result<()> {
+        self.contents.extend_from_slice(bytes);
+        if self.contents.len() < all {
+            return Ok(());
+        }
+        let hash = key.hash_one(&self.contents);
+        self.contents.clear();
+        self.array = None;
+        for place in 0..MARK {
+            let letter = LETTERS.get((hash >> (6 * place)) as usize % LETTERS.len()).copied().unwrap_or(0);
+            // Characters have two bytes, the first of which is 0.
+            self.to.write_all([0, letter].get(2 - width..).unwrap_or_default())?;
+        }
+        self.zeros(all - MARK * width)
+    }
 }
 
 impl<W: Write> Visit for Trimming<'_, W> {
@@ -174,7 +211,10 @@ impl<W: Write> Visit for Trimming<'_, W> {
         self.keep.names.as_ref().is_none_or(|names| names.contains(&id))
     }
 
-    fn primitive_array(&mut self, id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
+    fn primitive_array(&mut self, id: u64, kind: u8, count: u32, _at: u64) -> bool {
+        let (width, count) = (if kind == CHARACTER { 2 } else { 1 }, count as usize);
+        let is_text = [BYTE, CHARACTER].contains(&kind) && (MARK..=PIECE / 2).contains(&count);
+        self.array = (is_text && self.marks.is_some()).then_some((width, width * count));
         self.keep.arrays.contains(&id)
     }
 
@@ -189,7 +229,10 @@ impl<W: Write> Visit for Trimming<'_, W> {
     fn copy(&mut self, bytes: &[u8], content: bool) -> Result<(), TrimError> {
         if content {
             self.zeroed = self.zeroed.saturating_add(bytes.len() as u64);
-            self.to.write_all(ZEROS.get(..bytes.len()).unwrap_or_default())?;
+            match (self.array, self.marks.clone()) {
+                (Some(array), Some(key)) => self.mark(&key, array, bytes)?,
+                _ => self.zeros(bytes.len())?,
+            }
         } else {
             self.to.write_all(bytes)?;
         }
@@ -295,6 +338,31 @@ mod tests {
         let mut trimmed = Vec::new();
         trim(dump(4, &secret).as_slice(), &mut trimmed).unwrap();
         assert_eq!(trimmed, dump(4, &vec![0; secret.len()]));
+    }
+
+    #[test]
+    fn equal_contents_stay_equal_and_cannot_be_read() {
+        let keep = Keep::default().with_duplicates(true);
+        let trimmed = |secret: &[u8]| {
+            let mut out = Vec::new();
+            trimmed(Stream(dump(4, secret).as_slice()), &keep, &mut out, &|_, _, _| ()).unwrap();
+            // Before the record that ends the dump.
+            let end = out.len() - 9;
+            out[end - secret.len()..end].to_vec()
+        };
+        for (secret, is_marked) in
+            [(&b"a password"[..], true), (b"eight by", true), (b"short", false), (&[7; PIECE], false)]
+        {
+            let mark = trimmed(secret);
+            assert_eq!(
+                mark[..8.min(mark.len())].iter().all(|byte| LETTERS.contains(byte)),
+                is_marked,
+                "{mark:?}"
+            );
+            assert!(mark.iter().skip(8).all(|byte| *byte == 0) && mark != secret);
+            // Each copy has a key of its own.
+            assert_eq!(trimmed(secret) != mark, is_marked);
+        }
     }
 
     #[test]

@@ -937,6 +937,10 @@ pub enum HeapCommand {
         /// rules read.
         #[arg(long, conflicts_with = "zero")]
         private: bool,
+        /// Keep equal strings equal, so that `heap strings` still counts duplicates: each begins with
+        /// eight letters of a hash that nobody can repeat.
+        #[arg(long, conflicts_with = "zero")]
+        keep_duplicates: bool,
         /// More rules whose fields stay (docs/heap.md); repeatable.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "zero")]
         rules: Vec<PathBuf>,

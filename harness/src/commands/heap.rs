@@ -188,13 +188,14 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             growth::ledger(path, to, watch)?;
             return Ok(None);
         }
-        HeapCommand::Trim { to, zero, private, rules, prove, .. } => {
+        HeapCommand::Trim { to, zero, private, keep_duplicates, rules, prove, .. } => {
             let kept = match (zero, private) {
                 (true, _) => copy::Kept::Nothing,
                 (false, true) => copy::Kept::InPrivate,
                 (false, false) => copy::Kept::Analysable,
             };
-            copy::trim(path, to, (kept, rules), *prove, watch)?;
+            let keeps = copy::Keeps { kept, duplicates: *keep_duplicates };
+            copy::trim(path, to, (keeps, rules), *prove, watch)?;
             return Ok(None);
         }
         HeapCommand::Restore { to, .. } => {

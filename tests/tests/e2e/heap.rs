@@ -264,6 +264,22 @@ fn a_trimmed_dump_is_smaller_and_tells_the_same() {
         run.ends_with(0).says("and the same leaks");
         assert!(fs::metadata(&private).unwrap().len() < after, "numbers are gone too");
         assert_eq!(retained, json(&project, "classes", &private, &["--top", "100000", "--retained"]));
+
+        let twins = project.folder().join("twins.hprof");
+        heap(&project, "trim", &path, &[twins.to_str().unwrap(), "--keep-duplicates"]).ends_with(0);
+        let bytes = fs::read(&twins).unwrap();
+        assert!(!bytes.windows(8).any(|at| at == b"user-991"), "its texts are gone all the same");
+        let copies = |dump: &Path| -> Vec<(u64, u64)> {
+            let told = json(&project, "strings", dump, &["--top", "100000"]);
+            let all = told["strings"]["duplicates"].as_array().unwrap();
+            let sizes =
+                all.iter().map(|text| (text["bytes"].as_u64().unwrap(), text["copies"].as_u64().unwrap()));
+            sizes.filter(|(bytes, _)| *bytes >= 8).collect()
+        };
+        // But for what the copy keeps as it is, which is equal to nothing that it cut out.
+        let (before, after) = (copies(&path), copies(&twins));
+        assert!(before.len() > 10 && after.len() * 10 >= before.len() * 9, "{before:?} {after:?}");
+        assert_eq!(after[0], before[0], "{before:?} {after:?}");
     }
 }
 

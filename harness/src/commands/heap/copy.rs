@@ -12,6 +12,13 @@ use super::target::{STREAM, is_file, same, write};
 use super::watch::Watch;
 use crate::exit::ExpectedError;
 
+/// What a trimmed dump keeps, and whether equal contents stay equal.
+#[derive(Clone, Copy)]
+pub(super) struct Keeps {
+    pub(super) kept: Kept,
+    pub(super) duplicates: bool,
+}
+
 /// What a trimmed dump keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
@@ -27,7 +34,7 @@ pub(super) enum Kept {
 pub(super) fn trim(
     from: &Path,
     to: &Path,
-    (kept, rules): (Kept, &[PathBuf]),
+    (Keeps { kept, duplicates }, rules): (Keeps, &[PathBuf]),
     prove: bool,
     watch: &Watch<'_>,
 ) -> Result<(), ExpectedError> {
@@ -61,7 +68,10 @@ pub(super) fn trim(
     } else {
         let heap = read_heap(from, &rules, watch)?;
         let keep = if kept == Kept::InPrivate { heap.kept_in_private(&rules) } else { heap.kept() };
-        (keep, prove.then(|| leaks(&heap, &rules, watch)).transpose().map_err(bad(from))?)
+        (
+            keep.with_duplicates(duplicates),
+            prove.then(|| leaks(&heap, &rules, watch)).transpose().map_err(bad(from))?,
+        )
     };
     write(to, |out| watch.passes(|told| memgate_hprof::trim_file(&file, &keep, out, told)).map_err(wrong))?;
     if let Some(before) = before {
