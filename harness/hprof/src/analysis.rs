@@ -21,7 +21,7 @@ use crate::index::Index;
 use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
-use crate::search::{Found, MOST_LABELS, Path, Searched, Step, search};
+use crate::search::{Cut, Found, MOST_LABELS, Path, Searched, Step, search, ways};
 use crate::text::{printable, shortened, simple_name};
 
 /// Paths are looked at for so many objects; the others are counted.
@@ -41,6 +41,8 @@ pub struct Question {
     pub wanted: Vec<String>,
     /// And nothing else is.
     pub only_wanted: bool,
+    /// So many ways to the first of them are told, each by itself, in place of the shortest to each; 0: they are not.
+    pub ways: usize,
 }
 
 /// What was found.
@@ -257,8 +259,18 @@ impl Heap {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let searched = search(&work.follow, rules, &work.device, &wanted, &native_bytes(self), progress);
-        work.tell(&searched, progress)
+        if question.ways > 0 {
+            wanted.truncate(1);
+        }
+        let native = native_bytes(self);
+        let searched = |cut: &Cut| search(&work.follow, rules, &work.device, &wanted, &native, cut, progress);
+        let all = searched(&Cut::new());
+        let (found, paths) = if question.ways > 0 {
+            ways(&work.follow, question.ways, MOST_STEPS, searched).into_iter().unzip()
+        } else {
+            (all.found.clone(), all.paths(&work.follow, MOST_PATHS, MOST_STEPS))
+        };
+        work.tell(&all, (&found, &paths), question.ways == 0, progress)
     }
 }
 
@@ -281,13 +293,18 @@ impl<'a> Work<'a> {
         Ok(Self { heap, rules, inspector, follow, device, process })
     }
 
-    /// What is shown of what was found.
-    fn tell(mut self, searched: &Searched, progress: Progress<'_>) -> Result<Analysis, ReadError> {
+    /// What is shown of these paths to what was found; `grouped`: one of those with the same fingerprint.
+    fn tell(
+        mut self,
+        searched: &Searched,
+        (found, paths): (&[Found], &[Path]),
+        grouped: bool,
+        progress: Progress<'_>,
+    ) -> Result<Analysis, ReadError> {
         let Heap { file, dump, graph } = self.heap;
-        let paths = searched.paths(&self.follow, MOST_PATHS, MOST_STEPS);
         let mut shown: Vec<u32> = Vec::new();
         let mut wanted = Wanted::default();
-        for (found, path) in searched.found.iter().zip(&paths) {
+        for (found, path) in found.iter().zip(paths) {
             for step in cut(&path.steps).into_iter().flatten() {
                 shown.push(step.object);
                 if let Via::Element | Via::ElementOf(_) = step.held.via {
@@ -315,9 +332,9 @@ impl<'a> Work<'a> {
         let mut groups: Vec<Leak> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         let (mut room, mut looked_at) = (MOST_TEXT, 0);
-        for (found, path) in searched.found.iter().zip(&paths) {
+        for (found, path) in found.iter().zip(paths) {
             let leak = told.leak(found, path);
-            match places.get(&leak.fingerprint) {
+            match places.get(&leak.fingerprint).filter(|_| grouped) {
                 Some(place) => {
                     let group = &mut groups[*place];
                     group.instances += 1;
@@ -362,7 +379,7 @@ impl<'a> Work<'a> {
             unreachable: gone,
             attributed_bytes: sum(|found| found.bytes),
             attributed_objects: sum(|found| found.objects),
-            not_looked_at: (searched.found.len() - looked_at) as u64,
+            not_looked_at: (found.len() - looked_at) as u64,
         })
     }
 

@@ -6,7 +6,7 @@
 //! for ends its branch → second search, below those objects, over what the first did not see: each
 //! object's bytes go to the first one that reaches it, so that they add up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::follow::{Follow, Held, Via, is_wrapper};
 use crate::graph::{Graph, Kind};
@@ -306,6 +306,47 @@ impl Queues {
     }
 }
 
+/// References that a search does not follow: the object, and the one that it holds.
+pub(crate) type Cut = HashSet<(u32, u32)>;
+
+/// Ways to an object, the shortest first: each lacks a reference of every one before, as near to the object as there is
+/// another way. `search` looks for the object without some references.
+pub(crate) fn ways(
+    follow: &Follow<'_>,
+    most: usize,
+    most_steps: usize,
+    search: impl Fn(&Cut) -> Searched,
+) -> Vec<(Found, Path)> {
+    let (mut cut, mut ways, mut searches) = (Cut::new(), Vec::new(), most.saturating_mul(SEARCHES_A_WAY));
+    let mut next = Some(search(&cut));
+    while let Some(searched) = next.take() {
+        let Some(found) = searched.found.first().cloned() else { break };
+        let Some(path) = searched.paths(follow, 1, most_steps).pop() else { break };
+        let objects: Vec<u32> = path.steps.iter().map(|step| step.object).chain([found.object]).collect();
+        ways.push((found, path));
+        if ways.len() >= most {
+            break;
+        }
+        for pair in objects.windows(2).rev() {
+            if searches == 0 {
+                break;
+            }
+            searches -= 1;
+            cut.insert((pair[0], pair[1]));
+            let other = search(&cut);
+            if !other.found.is_empty() {
+                next = Some(other);
+                break;
+            }
+            cut.remove(&(pair[0], pair[1]));
+        }
+    }
+    ways
+}
+
+/// A way that has no other one beside it ends after so many searches for each that was asked for.
+const SEARCHES_A_WAY: usize = 4;
+
 /// Looks for `wanted` objects.
 pub(crate) fn search(
     follow: &Follow<'_>,
@@ -313,6 +354,7 @@ pub(crate) fn search(
     device: &Device,
     wanted: &[u32],
     native: &HashMap<u32, u64>,
+    cut: &Cut,
     progress: Progress<'_>,
 ) -> Searched {
     let (dump, graph) = (follow.dump, follow.graph);
@@ -346,6 +388,9 @@ pub(crate) fn search(
             continue;
         }
         follow.each(object, |held| {
+            if !cut.is_empty() && cut.contains(&(object, held.object)) {
+                return;
+            }
             let leaf = held.via == Via::Inner || follow.is_leaf(held.object) && !asked.has(held.object);
             queues.put(held.object, object, held.low, leaf);
         });

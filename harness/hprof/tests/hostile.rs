@@ -261,7 +261,8 @@ fn an_object_has_so_many_labels_and_no_more() {
     let statics = [("a", Value::Ref(many)), ("b", Value::Ref(others))];
     let holder = dump.class("Holder", object, &statics, &[]);
     dump.sticky(holder);
-    let question = Question { wanted: vec!["Many".to_owned(), "Other".to_owned()], only_wanted: true };
+    let question =
+        Question { wanted: vec!["Many".to_owned(), "Other".to_owned()], only_wanted: true, ways: 0 };
     let rules = Rules::default();
     let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();
     let many = found.leaks.iter().find_map(|leak| leak.path.last().filter(|node| node.class == "Many"));
@@ -301,7 +302,7 @@ fn paths_are_shown_as_far_as_there_is_room() {
     }
     let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
     dump.sticky(holder);
-    let question = Question { wanted: rules, only_wanted: true };
+    let question = Question { wanted: rules, only_wanted: true, ways: 0 };
     let rules = Rules::default();
     let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();
     let told = found.leaks.len() as u64;

@@ -18,8 +18,11 @@ fn heap(bytes: Vec<u8>) -> Heap {
 
 fn analysis(bytes: Vec<u8>, wanted: &[&str]) -> Analysis {
     let rules = Rules::built_in().unwrap();
-    let question =
-        Question { wanted: wanted.iter().map(|class| (*class).to_owned()).collect(), only_wanted: false };
+    let question = Question {
+        wanted: wanted.iter().map(|class| (*class).to_owned()).collect(),
+        only_wanted: false,
+        ways: 0,
+    };
     heap(bytes).analyse(&rules, &question, &|_, _, _| ()).unwrap()
 }
 
@@ -90,7 +93,7 @@ fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
     dump.sticky(holder);
     let bytes = dump.finish();
     let paths = |rules: Rules| {
-        let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true };
+        let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true, ways: 0 };
         let file = DumpFile::of_bytes(bytes.clone()).unwrap();
         let heap = Heap::read(file, &rules, &|_, _, _| ()).unwrap();
         heap.analyse(&rules, &question, &|_, _, _| ()).unwrap()
@@ -247,6 +250,34 @@ fn an_element_of_a_list_has_the_place_it_has_there() {
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let text = tree(&found.leaks[0]);
     assert!(text.contains("↓ ArrayList[3]"), "{text}");
+}
+
+/// Held by a field of two holders, and by a list that two statics hold.
+#[test]
+fn every_way_to_an_object_is_told_the_shortest_first() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let held = dump.instance(session, &[]);
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let elements = dump.array(array, &[held]);
+    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
+    let list = dump.instance(list, &[Value::Ref(elements)]);
+    for (class, field, value) in
+        [("com.acme.A", "session", held), ("com.acme.B", "all", list), ("com.acme.C", "again", list)]
+    {
+        let holder = dump.class(class, object, &[(field, Value::Ref(value))], &[]);
+        dump.sticky(holder);
+    }
+    let heap = heap(dump.finish());
+    let ways = |most| {
+        let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true, ways: most };
+        let found = heap.analyse(&Rules::built_in().unwrap(), &question, &|_, _, _| ()).unwrap();
+        let root = |leak: &memgate_hprof::Leak| leak.path[0].class.clone();
+        found.leaks.iter().map(root).collect::<Vec<_>>()
+    };
+    assert_eq!(ways(9), ["com.acme.A", "com.acme.B", "com.acme.C"]);
+    assert_eq!(ways(2), ["com.acme.A", "com.acme.B"]);
 }
 
 #[test]

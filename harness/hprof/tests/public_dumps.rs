@@ -279,7 +279,7 @@ fn a_chain_of_twenty_thousand_is_shown_shortened() {
     let rules = Rules::built_in().unwrap();
     let all = heap.named("Main$StackSmasher").unwrap();
     assert_eq!(all.len(), 20_000);
-    let question = Question { wanted: vec!["Main$StackSmasher".to_owned()], only_wanted: true };
+    let question = Question { wanted: vec!["Main$StackSmasher".to_owned()], only_wanted: true, ways: 0 };
     let found = heap.analyse(&rules, &question, &|_, _, _| ()).unwrap();
     assert_eq!((found.attributed_bytes, found.attributed_objects), (80_000, 20_000));
 }

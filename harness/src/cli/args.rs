@@ -798,6 +798,10 @@ pub enum HeapCommand {
         /// Number of different paths to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         top: usize,
+        /// Show N ways by which the first of the objects is held, each without a reference of every way
+        /// before: what else has to let go of it.
+        #[arg(long, value_name = "N", conflicts_with = "top", value_parser = clap::value_parser!(u8).range(1..=100))]
+        all: Option<u8>,
         /// Also follow weak, soft and phantom references: what could reach an object that nothing holds.
         #[arg(long)]
         through_weak: bool,

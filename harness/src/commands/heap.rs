@@ -71,7 +71,7 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             for name in leaks {
                 known(&heap, name)?;
             }
-            let question = Question { wanted: leaks.clone(), only_wanted: false };
+            let question = Question { wanted: leaks.clone(), only_wanted: false, ways: 0 };
             let mut analysis =
                 watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
             let nothing_asked = analysis.about.rules == 0 && leaks.is_empty();
@@ -122,15 +122,16 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             }
             Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
         }
-        HeapCommand::Paths { of, mapping, top, through_weak, .. } => {
+        HeapCommand::Paths { of, mapping, top, all, through_weak, .. } => {
             let rules = read_rules(&[])?;
             let rules = if *through_weak { rules.through_weak() } else { rules };
             let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             known(&heap, of)?;
-            let question = Question { wanted: vec![of.clone()], only_wanted: true };
+            let ways = all.map_or(0, usize::from);
+            let question = Question { wanted: vec![of.clone()], only_wanted: true, ways };
             let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
-            Ok((Shown::paths(analysis, *top), exit::PASS, vec![(path.to_owned(), odd)]))
+            Ok((Shown::paths(analysis, ways.max(*top)), exit::PASS, vec![(path.to_owned(), odd)]))
         }
         HeapCommand::Classes { retained, mapping, sort, top, .. } => {
             let retained = *retained || *sort == Some(HeapOrder::Retained);

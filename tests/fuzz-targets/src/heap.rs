@@ -38,8 +38,11 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     assert!(dump.bytes <= bytes.len() as u64 || file.packing() != memgate_hprof::read::Packing::Plain);
     assert!(dump.objects() as u64 <= dump.bytes / LEAST as u64 + 1, "{} objects", dump.objects());
     assert_eq!(dump.counts, Index::read(&file, &quiet)?.counts, "read twice");
-    let question =
-        Question { wanted: vec!["byte[]".to_owned(), "java.lang.String".to_owned()], only_wanted: false };
+    let question = Question {
+        wanted: vec!["byte[]".to_owned(), "java.lang.String".to_owned()],
+        only_wanted: false,
+        ways: 0,
+    };
     let found = heap.analyse(rules, &question, &quiet)?;
     let objects: u64 = found.leaks.iter().chain(&found.library_leaks).map(|leak| leak.objects).sum();
     assert!(objects <= heap.graph.len() as u64 && objects <= found.attributed_objects);
@@ -48,6 +51,9 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
     found.unreachable.iter().for_each(|node| assert!(!lonely(node).is_empty()));
+    let question = Question { wanted: vec!["byte[]".to_owned()], only_wanted: true, ways: 2 };
+    let ways = heap.analyse(rules, &question, &quiet)?;
+    assert!(ways.leaks.len() + ways.library_leaks.len() <= 2);
     let ledger = heap.ledger(rules, &quiet)?;
     assert_eq!(ledger.check(), Ok(()), "its own ledger");
     assert!(changes(&ledger, &ledger).is_empty());
