@@ -187,11 +187,11 @@ impl<W: Write> Trimming<'_, W> {
         if self.contents.len() < all {
             return Ok(());
         }
-        let hash = key.hash_one(&self.contents);
+        let hash = key.hash_one(&self.contents).to_le_bytes();
         self.contents.clear();
         self.array = None;
-        for place in 0..MARK {
-            let letter = LETTERS.get((hash >> (6 * place)) as usize % LETTERS.len()).copied().unwrap_or(0);
+        for byte in hash {
+            let letter = LETTERS.get(usize::from(byte % 64)).copied().unwrap_or(0);
             // Characters have two bytes, the first of which is 0.
             self.to.write_all([0, letter].get(2 - width..).unwrap_or_default())?;
         }
