@@ -43,7 +43,11 @@ fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     let rules = &*RULES;
     let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
     let heap = Heap::read(DumpFile::of_bytes(bytes)?, rules, &quiet)?;
-    heap.analyse(rules, &Question { wanted: vec!["byte[]".to_owned()], only_wanted: false }, &quiet)?;
+    heap.analyse(
+        rules,
+        &Question { wanted: vec!["byte[]".to_owned()], only_wanted: false, ways: 0 },
+        &quiet,
+    )?;
     heap.ledger(rules, &quiet)?.check().unwrap();
     heap.threads(&quiet)?;
     heap.texts(3, &quiet)?;
