@@ -5,7 +5,8 @@
 //! 1. one bit a test, "has a value" (a test that was not judged has none, which is not zero),
 //! 2. the values of those that have one, by the encoding,
 //! 3. the values with an interval: slot (as the distance from the one before, doubled; odd: the interval is the value
-//!    alone, as that of nearly every test that leaks nothing), low, high. Version 1 has distances and bounds of all.
+//!    alone, as that of nearly every test that leaks nothing), low, high: floats, in encoding 2 steps. Version 1 has
+//!    distances and floats of all.
 //!
 //! | encoding | values | exact |
 //! |---|---|---|
@@ -88,14 +89,18 @@ pub fn encode(figures: &[Option<Figure>], rounded: bool) -> Vec<u8> {
         let Some((low, high)) = figure.and_then(|figure| figure.interval) else { continue };
         let distance = 2 * (slot - last) as u64;
         last = slot;
-        // What is rounded is not the value that comes back.
-        if !rounded && figure.is_some_and(|figure| figure.value == low && low == high) {
+        if figure.is_some_and(|figure| figure.value == low && low == high) {
             put(&mut plain, distance + 1);
             continue;
         }
         put(&mut plain, distance);
-        plain.extend(low.to_le_bytes());
-        plain.extend(high.to_le_bytes());
+        for bound in [low, high] {
+            if rounded {
+                put(&mut plain, zigzag(steps_of_bound(bound)));
+            } else {
+                plain.extend(bound.to_le_bytes());
+            }
+        }
     }
     let mut packed = ZlibEncoder::new(vec![VERSION, encoding], Compression::default());
     let written = packed.write_all(&plain);
@@ -157,7 +162,12 @@ pub fn decode_where(
         _ => return Err(broken()),
     }
     let mut at = 0;
-    intervals(version, rest, |slot, bounds| {
+    let bounds_in = match (version, encoding) {
+        (ALL_BOUNDS, _) => Bounds::OfAll,
+        (_, STEPS) => Bounds::Steps,
+        _ => Bounds::Floats,
+    };
+    intervals(bounds_in, rest, |slot, bounds| {
         while found.get(at).is_some_and(|(found, _)| *found < slot) {
             at += 1;
         }
@@ -200,10 +210,19 @@ fn has(bits: &[u8], slot: usize) -> bool {
     bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
 }
 
+/// How the bounds of intervals are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bounds {
+    /// As floats, none left out.
+    OfAll,
+    Floats,
+    Steps,
+}
+
 /// Hands every interval with its slot to `each`, without bounds where it is the value alone; `None`: the bytes are
 /// none, or `each` says so.
 fn intervals(
-    version: u8,
+    written: Bounds,
     mut rest: &[u8],
     mut each: impl FnMut(usize, Option<(f64, f64)>) -> Option<()>,
 ) -> Option<()> {
@@ -211,9 +230,13 @@ fn intervals(
     while !rest.is_empty() {
         let told = usize::try_from(take(&mut rest)?).ok()?;
         let (distance, is_value) =
-            if version == ALL_BOUNDS { (told, false) } else { (told / 2, told % 2 == 1) };
+            if written == Bounds::OfAll { (told, false) } else { (told / 2, told % 2 == 1) };
         slot = slot.checked_add(distance)?;
-        let bounds = if is_value { None } else { Some((float(&mut rest)?, float(&mut rest)?)) };
+        let mut bound = || match written {
+            Bounds::Steps => take(&mut rest).map(|steps| bound_of_steps(unzigzag(steps))),
+            _ => float(&mut rest),
+        };
+        let bounds = if is_value { None } else { Some((bound()?, bound()?)) };
         each(slot, bounds)?;
     }
     Some(())
@@ -253,6 +276,23 @@ fn steps(value: f64) -> i64 {
     }
     let size = whole((value.abs().clamp(1.0, f64::MAX).ln() / STEP.ln()).round()) + 1;
     if value < 0.0 { -size } else { size }
+}
+
+/// A bound may be none.
+fn steps_of_bound(bound: f64) -> i64 {
+    match bound {
+        f64::INFINITY => i64::MAX,
+        f64::NEG_INFINITY => -i64::MAX,
+        bound => steps(bound),
+    }
+}
+
+fn bound_of_steps(steps: i64) -> f64 {
+    match steps {
+        i64::MAX => f64::INFINITY,
+        steps if steps <= -i64::MAX => f64::NEG_INFINITY,
+        steps => from_steps(steps),
+    }
 }
 
 fn from_steps(steps: i64) -> f64 {
@@ -339,6 +379,17 @@ mod tests {
             drop(decode(&bytes, figures.len()));
             drop(decode(&bytes[..at], figures.len()));
         }
+    }
+
+    #[test]
+    fn bounds_of_rounded_values_are_rounded_and_open_ones_stay_open() {
+        let figure = |value, interval| Some(Figure { value, interval });
+        let figures =
+            [figure(1e6, Some((0.9e6, 1.1e6))), figure(5.0, Some((f64::NEG_INFINITY, f64::INFINITY)))];
+        let back = decode(&encode(&figures, true), 2).unwrap();
+        let (low, high) = back[0].unwrap().interval.unwrap();
+        assert!((low / 0.9e6 - 1.0).abs() < 0.0101 && (high / 1.1e6 - 1.0).abs() < 0.0101, "{low} {high}");
+        assert_eq!(back[1].unwrap().interval, Some((f64::NEG_INFINITY, f64::INFINITY)));
     }
 
     #[test]
