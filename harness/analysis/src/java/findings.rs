@@ -465,12 +465,13 @@ fn is_of_the_machine(path: &HolderPath) -> bool {
         matches!(link.kind, SystemClass | VirtualMachine | OtherRoot) && link.class == "java.lang.Object[]"
     });
     // The name of a method, in the description of a method handle that the JDK keeps.
+    let named = path.links.iter().rposition(|link| owner(link) == "java.lang.invoke.MemberName");
     let described = path.links.first().is_some_and(|link| owner(link).starts_with(LAMBDA_FORM))
         && path.links.last().is_some_and(|link| is_literal(&link.class))
-        && path.links.iter().all(|link| {
-            let owner = owner(link);
-            owner.starts_with(LAMBDA_FORM)
-                || matches!(owner, "java.lang.invoke.MemberName" | "java.lang.String")
+        && named.is_some_and(|named| {
+            let (handle, name) = path.links.split_at(named);
+            handle.iter().all(|link| owner(link).starts_with("java.lang.invoke."))
+                && name.iter().skip(1).all(|link| owner(link) == "java.lang.String")
         });
     let machine = |link: &HolderLink| {
         // A loader of the project's own is a leak when there are more and more of it.

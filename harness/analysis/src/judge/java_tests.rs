@@ -137,6 +137,16 @@ fn every_way_to_leak_and_not_to_leak() {
         "field java.lang.invoke.LambdaForm.vmentry -> java.lang.invoke.MemberName",
         "field java.lang.invoke.MemberName.name -> java.lang.String",
     ];
+    let bound: &[&str] = &[
+        "static java.lang.invoke.LambdaForm$MH._D_1 -> java.lang.invoke.BoundMethodHandle$Species_LL",
+        "field java.lang.invoke.BoundMethodHandle$Species_LL.argL0 -> java.lang.invoke.DirectMethodHandle",
+        "field java.lang.invoke.DirectMethodHandle.member -> java.lang.invoke.MemberName",
+        "field java.lang.invoke.MemberName.name -> java.lang.String",
+    ];
+    let argument: &[&str] = &[
+        "static java.lang.invoke.LambdaForm$MH._D_1 -> java.lang.invoke.BoundMethodHandle$Species_LL",
+        "field java.lang.invoke.BoundMethodHandle$Species_LL.argL0 -> java.lang.String",
+    ];
     let last_entry: &[&str] = &[
         "static java.lang.ClassLoader.scl -> java.util.jar.JarFile",
         "field java.util.jar.JarFile.lastEntryName -> java.lang.String",
@@ -204,6 +214,20 @@ fn every_way_to_leak_and_not_to_leak() {
             Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved), (1, described)])),
             Verdict::Pass,
             "java.lang.String grows by 24 B per iteration but is held by constant pools and system classes only",
+        ),
+        (
+            "names of methods in handles that were bound",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
+            Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved), (1, bound)])),
+            Verdict::Pass,
+            "java.lang.String grows by 24 B per iteration but is held by constant pools and system classes only",
+        ),
+        (
+            "texts that a program bound to method handles",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 2, 24)),
+            Box::new(move |jvm| jvm.held("java.lang.String", &[(20, argument)])),
+            Verdict::Fail,
+            "48 B of Java objects per iteration (allowed 0 B); 2 objects per iteration (allowed 0)",
         ),
         (
             "the same, where nobody could tell the holders",
