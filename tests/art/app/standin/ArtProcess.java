@@ -26,8 +26,8 @@ import org.junit.runners.Suite;
 import org.junit.runners.model.RunnerBuilder;
 
 /**
- * The process that {@code am instrument} starts, in ART without Android's framework: {@code ArtProcess KEY VALUE…} runs the tests with
- * the arguments of AndroidJUnitRunner that memgate uses, and prints what {@code am -r} would print.
+ * The process that {@code am instrument} starts, in ART without Android's framework: {@code ArtProcess KEY VALUE…}
+ * runs the tests with the arguments of AndroidJUnitRunner that memgate uses, and prints what {@code am -r} would.
  */
 public final class ArtProcess {
     /** A phone's runner scans the APK for these. */
@@ -70,7 +70,10 @@ public final class ArtProcess {
         new CountDownLatch(1).await();
     }
 
-    /** What the system asks of an app on its own: {@code attach LIBRARY=OPTIONS}, {@code dump FILE}. A dump has its name when it is whole. */
+    /**
+     * What the system asks of an app on its own: {@code attach LIBRARY=OPTIONS}, {@code dump FILE}. A dump has its
+     * name when it is whole.
+     */
     private static void obey() {
         try (BufferedReader orders = new BufferedReader(new InputStreamReader(System.in))) {
             for (String order = orders.readLine(); order != null; order = orders.readLine()) {
