@@ -34,11 +34,10 @@ impl Art {
     }
 
     /// Clears what is held softly alone. The runtime does so for one thing: an allocation that finds no room. This one
-    /// is as large as the heap may be, so nothing is taken; its error stays here.
+    /// is as large as the heap may be, so nothing is taken; its error stays here. No array is as large as a heap of
+    /// 2 GiB or more: such an allocation might find room, and is not tried.
     fn drop_soft(env: &mut Env<'_>) {
-        let Some(most) = heap_max(env).and_then(|most| i32::try_from(most).ok().or(Some(i32::MAX))) else {
-            return;
-        };
+        let Some(most) = heap_max(env).and_then(|most| i32::try_from(most).ok()) else { return };
         let refused = env.with_local_frame(2, |env| {
             env.new_byte_array(usize::try_from(most).unwrap_or(0))?;
             Ok::<(), jni::errors::Error>(())

@@ -266,7 +266,7 @@ impl Heap {
         let searched = |cut: &Cut| search(&work.follow, rules, &work.device, &wanted, &native, cut, progress);
         let all = searched(&Cut::new());
         let (found, paths) = if question.ways > 0 {
-            ways(&work.follow, question.ways, MOST_STEPS, searched).into_iter().unzip()
+            ways(&work.follow, question.ways, MOST_STEPS, &all, searched).into_iter().unzip()
         } else {
             (all.found.clone(), all.paths(&work.follow, MOST_PATHS, MOST_STEPS))
         };

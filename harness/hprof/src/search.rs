@@ -310,16 +310,18 @@ impl Queues {
 pub(crate) type Cut = HashSet<(u32, u32)>;
 
 /// Ways to an object, the shortest first: each lacks a reference of every one before, as near to the object as there is
-/// another way. `search` looks for the object without some references.
+/// another way. `first` was found with all references, `search` looks for the object without some.
 pub(crate) fn ways(
     follow: &Follow<'_>,
     most: usize,
     most_steps: usize,
+    first: &Searched,
     search: impl Fn(&Cut) -> Searched,
 ) -> Vec<(Found, Path)> {
     let (mut cut, mut ways, mut searches) = (Cut::new(), Vec::new(), most.saturating_mul(SEARCHES_A_WAY));
-    let mut next = Some(search(&cut));
-    while let Some(searched) = next.take() {
+    let mut other = None;
+    loop {
+        let searched = other.as_ref().unwrap_or(first);
         let Some(found) = searched.found.first().cloned() else { break };
         let Some(path) = searched.paths(follow, 1, most_steps).pop() else { break };
         let objects: Vec<u32> = path.steps.iter().map(|step| step.object).chain([found.object]).collect();
@@ -327,18 +329,17 @@ pub(crate) fn ways(
         if ways.len() >= most {
             break;
         }
-        for pair in objects.windows(2).rev() {
-            if searches == 0 {
-                break;
-            }
-            searches -= 1;
+        other = objects.windows(2).rev().find_map(|pair| {
+            searches = searches.checked_sub(1)?;
             cut.insert((pair[0], pair[1]));
-            let other = search(&cut);
-            if !other.found.is_empty() {
-                next = Some(other);
-                break;
+            let found = Some(search(&cut)).filter(|other| !other.found.is_empty());
+            if found.is_none() {
+                cut.remove(&(pair[0], pair[1]));
             }
-            cut.remove(&(pair[0], pair[1]));
+            found
+        });
+        if other.is_none() {
+            break;
         }
     }
     ways

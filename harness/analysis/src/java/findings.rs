@@ -468,10 +468,12 @@ fn is_of_the_machine(path: &HolderPath) -> bool {
     let named = path.links.iter().rposition(|link| owner(link) == "java.lang.invoke.MemberName");
     let described = path.links.first().is_some_and(|link| owner(link).starts_with(LAMBDA_FORM))
         && path.links.last().is_some_and(|link| is_literal(&link.class))
-        && named.is_some_and(|named| {
-            let (handle, name) = path.links.split_at(named);
-            handle.iter().all(|link| owner(link).starts_with("java.lang.invoke."))
-                && name.iter().skip(1).all(|link| owner(link) == "java.lang.String")
+        && path.links.iter().enumerate().all(|(at, link)| {
+            let owner = owner(link);
+            owner.starts_with(LAMBDA_FORM)
+                || matches!(owner, "java.lang.invoke.MemberName" | "java.lang.String")
+                // Handles lead to a method; a text that is bound to one is the program's.
+                || named.is_some_and(|named| at < named) && owner.starts_with("java.lang.invoke.")
         });
     let machine = |link: &HolderLink| {
         // A loader of the project's own is a leak when there are more and more of it.
