@@ -25,6 +25,7 @@ use crate::cfi::{Cfa, Room, Rule, SavedRbp};
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::rules::{Shape, Step};
+use crate::shortcuts::{Junction, Shortcuts};
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
 use crate::thread_counters::ThreadCounters;
@@ -51,11 +52,12 @@ struct Remembered {
     needs_rbp: bool,
 }
 
+/// A slot an unwinder reads, and what it held.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Check {
-    address: usize,
-    value: usize,
+pub(crate) struct Check {
+    pub(crate) address: usize,
+    pub(crate) value: usize,
 }
 
 /// A frame found by the walk that is going on.
@@ -85,6 +87,7 @@ pub struct Scratch {
     frames: [Remembered; MAX_FRAMES + 2],
     checks: [Check; CHECKS_PER_FRAME * (MAX_FRAMES + 2)],
     walked: [Walked; MAX_FRAMES + 2],
+    shortcuts: Shortcuts,
     room: Room,
 }
 
@@ -114,9 +117,15 @@ pub fn capture(
         scratch.generation = generation;
         scratch.remembered = 0;
     }
-    let forget = match scratch.meets(scratch.remembered, at, context) {
+    if let Some(id) = scratch.short_cut(at) {
+        if scratch.cut {
+            bump(&counters.truncated, 1);
+        }
+        return id;
+    }
+    let walked = match scratch.meets(scratch.remembered, at, context) {
         // Most captures: no frame is walked.
-        Ok(()) => false,
+        Ok(()) => None,
         Err(depth) => {
             scratch.remembered = depth;
             let found = scratch.walk(at, context);
@@ -125,20 +134,54 @@ pub fn capture(
                 return scratch.intern_cut(&found, context);
             }
             scratch.remember(&found);
-            found.forget
+            Some(found)
         }
     };
     let id = scratch.id_of_top(context);
     if scratch.cut {
         bump(&counters.truncated, 1);
     }
-    if forget {
-        scratch.remembered = 0;
+    if let Some(found) = walked {
+        if found.forget {
+            scratch.remembered = 0;
+        } else if id != 0 {
+            scratch.keep_shortcut(at, &found, id);
+        }
     }
     id
 }
 
 impl Scratch {
+    /// The stack from these registers, if the walk was taken before and leads to a remembered frame
+    /// that is proven to be what it was. Changes nothing.
+    #[inline(always)]
+    fn short_cut(&self, at: Registers) -> Option<u32> {
+        if self.remembered > 0 && self.frame(self.remembered - 1).sp == at.sp {
+            return None;
+        }
+        let (to, id) = self.shortcuts.find(at, self.generation)?;
+        if to.depth > self.remembered {
+            return None;
+        }
+        let met = self.frame(to.depth - 1);
+        let same = met.sp == to.sp && met.hash == to.hash && (!met.needs_rbp || met.rbp == to.rbp);
+        (same && self.first_changed(usize::from(met.checks)).is_none()).then_some(id)
+    }
+
+    /// Keeps a walk that met the remembered stack.
+    #[inline(always)]
+    fn keep_shortcut(&mut self, at: Registers, found: &Found, id: u32) {
+        // The frame where the two stacks part returns to another place in each: it is none that
+        // they share.
+        let Some(depth) = found.reused.checked_sub(1).filter(|depth| *depth > 0) else { return };
+        let (met, top) = (self.frame(depth - 1), self.frame(self.remembered - 1));
+        let (from, to, needs_rbp) = (usize::from(met.checks), usize::from(top.checks), top.needs_rbp);
+        let junction = Junction { depth, sp: met.sp, rbp: met.rbp, hash: met.hash };
+        // SAFETY: counts never exceed the checks written, and frames further in have more of them.
+        let checks = unsafe { self.checks.get_unchecked(from..to) };
+        self.shortcuts.keep(at, needs_rbp, self.generation, junction, checks, id);
+    }
+
     /// Takes the innermost of the first `depth` remembered frames, which has the sp and rbp of the
     /// walk, for the frame with this address, and proves those further out. Frames of the same
     /// shape get their present addresses, and all their hashes. `Err`: the number of remembered

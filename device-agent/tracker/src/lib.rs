@@ -55,6 +55,8 @@ mod counters;
 pub mod crosscheck;
 mod entry;
 pub mod rules;
+#[cfg(not(target_os = "android"))]
+mod shortcuts;
 mod spill;
 pub mod stacks;
 mod state;

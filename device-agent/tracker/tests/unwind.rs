@@ -88,6 +88,42 @@ fn down(depth: u32, breadth: u32) {
     black_box(room);
 }
 
+#[inline(never)]
+fn near() {
+    check();
+    black_box(());
+}
+
+#[inline(never)]
+fn far(levels: u32) {
+    match levels {
+        0 => near(),
+        _ => far(black_box(levels - 1)),
+    }
+    black_box(());
+}
+
+/// Allocates in three places in turn, so that each walk leaves and meets the stack of another.
+#[inline(never)]
+fn in_turn() {
+    for _ in 0..3 {
+        near();
+        far(1);
+        far(4);
+    }
+    black_box(());
+}
+
+#[test]
+fn places_that_allocate_in_turn_below_callers_that_change() {
+    for _ in 0..3 {
+        in_turn();
+        black_box(());
+        in_turn();
+    }
+    assert_eq!(CHECKED.get(), 54);
+}
+
 extern "C" fn compare(a: *const c_void, b: *const c_void) -> i32 {
     check();
     // SAFETY: qsort passes elements of the array.
