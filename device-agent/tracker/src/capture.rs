@@ -12,6 +12,8 @@
 //! same function, or its sibling with a frame of the same shape. Where the unwind rule of the new
 //! address is that of the old one, a fresh walk would go on exactly as the last one did, so the
 //! address is replaced in what is remembered and the comparison goes on.
+//!
+//! Before either, `shortcuts.rs` looks for an earlier walk from the same registers.
 #![cfg_attr(
     not(test),
     expect(
@@ -171,8 +173,8 @@ impl Scratch {
     /// Keeps a walk that met the remembered stack.
     #[inline(always)]
     fn keep_shortcut(&mut self, at: Registers, found: &Found, id: u32) {
-        // The frame where the two stacks part returns to another place in each: it is none that
-        // they share.
+        // One frame further out than where the walk met the remembered stack: the frame that was
+        // met may hold another return address in the next stack.
         let Some(depth) = found.reused.checked_sub(1).filter(|depth| *depth > 0) else { return };
         let (met, top) = (self.frame(depth - 1), self.frame(self.remembered - 1));
         let (from, to, needs_rbp) = (usize::from(met.checks), usize::from(top.checks), top.needs_rbp);
