@@ -25,7 +25,7 @@ use memgate_wire::{
 use crate::carrier::{Carrier, Meeting};
 use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
-use crate::stream::{Bypassing, Known, Offers, Session};
+use crate::stream::{Bypassing, Known, Looked, Offers, Session};
 use crate::{handles, leak_info};
 
 const SETTLE_STEPS: u32 = 50;
@@ -290,6 +290,8 @@ pub fn tear_down_ends(around: Around) {
 fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
+        // What they open is not the next test's.
+        session.looked = None;
         what(session);
     }
 }
@@ -466,7 +468,7 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
             wait_until_quiet();
             continue;
         }
-        if !copied && kind == BoundaryKind::TestEnd && has(order::COPY) {
+        if !copied && matches!(kind, BoundaryKind::TestEnd | BoundaryKind::Mark) && has(order::COPY) {
             copied = true;
             copy_process();
             continue;
@@ -534,6 +536,7 @@ pub fn is_repeating(options: &Options) -> bool {
 
 struct Waiting {
     meeting: Meeting,
+    kind: BoundaryKind,
     sequence: u32,
     limit: Duration,
     expected: bool,
@@ -544,6 +547,7 @@ impl Waiting {
         if session.role == ProcessRole::ForkChild
             || session.options.wait.is_zero()
             || kind == BoundaryKind::IterationStart
+            || kind == BoundaryKind::TestStart && session.begins_as_seen()
         {
             return None;
         }
@@ -551,7 +555,7 @@ impl Waiting {
         let limit = if session.harness_silent { Duration::ZERO } else { session.options.wait };
         let meeting = session.carrier.meeting();
         meeting.announce(session.sequence);
-        Some(Self { meeting, sequence: session.sequence, limit, expected: first })
+        Some(Self { meeting, kind, sequence: session.sequence, limit, expected: first })
     }
 
     /// The answer; `None`: nobody gave any.
@@ -565,6 +569,8 @@ impl Waiting {
                 Answer::Silence => session.harness_silent || !self.limit.is_zero(),
                 Answer::Nobody => session.harness_silent,
             };
+            let looked = matches!(answer, Answer::Orders(_)) && self.kind == BoundaryKind::TestEnd;
+            session.looked = looked.then(|| Looked { sequence: self.sequence, ns: process::monotonic_ns() });
         }
         match answer {
             Answer::Orders(reply) => Some(reply),

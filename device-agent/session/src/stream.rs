@@ -64,6 +64,8 @@ pub struct Session {
     /// Given up when memory runs out, so that there is some to say so.
     reserve: Vec<u8>,
     pub(crate) harness_silent: bool,
+    /// The last end of a test at which the harness looked at this process.
+    pub(crate) looked: Option<Looked>,
     /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
     /// first ends so.
     pub(crate) lists: OnceCell<Option<Source>>,
@@ -77,6 +79,16 @@ pub(crate) struct Known {
     generation: u32,
     modules: Vec<Module>,
 }
+
+/// A boundary at which the harness looked at descriptors and threads.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked {
+    pub(crate) sequence: u32,
+    pub(crate) ns: u64,
+}
+
+/// A test that begins so soon after the end of another one needs no look of its own.
+const LOOK_LASTS_NS: u64 = 1_000_000;
 
 /// A library that was about to be loaded past us.
 pub(crate) struct Bypassing {
@@ -171,6 +183,7 @@ impl Session {
             bypassing: None,
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
+            looked: None,
             lists: OnceCell::new(),
             options,
         };
@@ -269,6 +282,17 @@ impl Session {
         self.tell_bypassing();
         self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
         self.flush();
+    }
+
+    /// Is the test that has just begun one that the harness need not look at now, because it looked at the
+    /// end of the test before, and nothing is known to have happened since? What it saw then is what this
+    /// test began with.
+    pub(crate) fn begins_as_seen(&self) -> bool {
+        let is_spool = matches!(self.carrier, Carrier::Spool(_));
+        self.looked.filter(|_| is_spool && self.windows.len() == 1).is_some_and(|looked| {
+            looked.sequence.checked_add(1) == Some(self.sequence)
+                && process::monotonic_ns().saturating_sub(looked.ns) < LOOK_LASTS_NS
+        })
     }
 
     /// The survivors of a window, or in detail `growth` what changed, and both where that is a
@@ -389,6 +413,7 @@ impl Session {
         if stacks.is_empty() {
             return;
         }
+        self.looked = None;
         self.append_modules();
         self.append_stacks(stacks.into_iter());
         for chunk in descriptors.chunks(RECORDS_PER_PART) {

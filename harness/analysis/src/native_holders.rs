@@ -21,9 +21,16 @@ const MOST_SITES: usize = 4096;
 const WARM_UP: usize = 3;
 
 /// The stacks of which more is alive at the end of the record than after its first windows, those
-/// that grew most first.
+/// that grew most first. Where the process is the test: of all that is alive where `main` ends.
 #[must_use]
 pub fn stacks_that_grew(record: &ProcessRecord) -> Vec<u32> {
+    if let Some(end) = record.main_end.as_ref().filter(|_| record.windows.is_empty()) {
+        let mut alive: BTreeMap<u32, u64> = BTreeMap::new();
+        for left in &end.survivors {
+            *alive.entry(left.stack).or_default() += left.size.max(1).saturating_mul(left.count);
+        }
+        return largest_first(alive);
+    }
     let warm_up = WARM_UP.min(record.windows.len() / 3);
     let mut now: HashMap<(u32, u64), u64> = HashMap::new();
     let mut grown: BTreeMap<u32, i128> = BTreeMap::new();
@@ -36,10 +43,14 @@ pub fn stacks_that_grew(record: &ProcessRecord) -> Vec<u32> {
             }
         }
     }
-    let mut grown: Vec<(i128, u32)> =
-        grown.into_iter().filter(|(_, more)| *more > 0).map(|(stack, more)| (more, stack)).collect();
-    grown.sort_unstable_by(|a, b| b.cmp(a));
-    grown.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
+    grown.retain(|_, more| *more > 0);
+    largest_first(grown)
+}
+
+fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
+    let mut stacks: Vec<(N, u32)> = bytes.into_iter().map(|(stack, bytes)| (bytes, stack)).collect();
+    stacks.sort_unstable_by(|a, b| b.cmp(a));
+    stacks.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
 }
 
 /// What holds the groups of a record, by the ids of their places.

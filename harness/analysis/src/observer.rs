@@ -464,6 +464,14 @@ impl Observer {
         }
     }
 
+    /// What the harness saw at the boundary before this one, if a test ended there. It is what a test began
+    /// with that begins right after: such a guest does not stop for a second look.
+    fn seen_before(&self, sequence: u32) -> Option<OsState> {
+        let last = self.record.windows.last()?;
+        let is_next = last.end_sequence.checked_add(1) == Some(sequence);
+        last.os_end.clone().filter(|_| is_next && !last.is_setup())
+    }
+
     /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to
     /// them.
     fn close(
@@ -474,6 +482,9 @@ impl Observer {
         java: Option<JavaWindow>,
         t_ns: u64,
     ) {
+        if window.os_start.is_none() && window.start_sequence != 0 {
+            window.os_start = self.seen_before(window.start_sequence);
+        }
         // An agent may count the parts of a class histogram, or leave them out.
         let with_java = snapshot.parts.saturating_add(java.as_ref().map_or(0, |java| java.parts));
         let complete = [snapshot.parts, with_java].contains(&boundary.snapshot_parts);
@@ -583,7 +594,15 @@ impl Observer {
                 // Descriptors and threads are not told apart from those of tests.
                 _ if record.windows[at].is_setup() => {}
                 Side::Start => record.windows[at].os_start = Some(state),
-                Side::End => record.windows[at].os_end = Some(state),
+                Side::End => {
+                    if let Some(next) = record.windows.get_mut(at + 1)
+                        && next.os_start.is_none()
+                        && Some(next.start_sequence) == sequence.checked_add(1)
+                    {
+                        next.os_start = Some(state.clone());
+                    }
+                    record.windows[at].os_end = Some(state);
+                }
             }
         } else if self.end_sequence == Some(sequence)
             && let Some(end) = &mut record.end
@@ -747,6 +766,31 @@ mod tests {
             let window = &observer.record().windows[0];
             assert_eq!(window.os_start.as_ref().map(OsState::fd_count), Some(3), "os_first {os_first}");
             assert_eq!(window.os_end.as_ref().map(OsState::fd_count), Some(4), "os_first {os_first}");
+        }
+    }
+
+    #[test]
+    fn a_test_begins_with_what_was_seen_at_the_end_of_the_one_before_where_nobody_looked_again() {
+        let mut p = Process::screen();
+        p.run("Map.first", 0, |p| p.fds.push("/tmp/log"));
+        p.run("Map.second", 0, |p| p.fds.push("/tmp/other"));
+        let second = p.frames.iter().rev().find_map(|(frame, _)| match frame {
+            Frame::Boundary(b) if b.kind == BoundaryKind::TestStart => Some(b.sequence),
+            _ => None,
+        });
+        let unseen = |frame: &Frame| matches!(frame, Frame::OsSample(s) if Some(s.boundary) == second);
+        p.frames.retain(|(frame, _)| !unseen(frame));
+        let is_os = |f: &Frame| matches!(f, Frame::OsSample(_));
+        for order in [[true, false], [false, true]] {
+            let mut observer = Observer::new();
+            for os in order {
+                for (frame, t_ns) in p.frames.iter().filter(|(f, _)| is_os(f) == os).cloned() {
+                    if os { observer.push_os(frame, t_ns) } else { observer.push(frame, t_ns) }
+                }
+            }
+            let counts = |w: &Window| [&w.os_start, &w.os_end].map(|os| os.as_ref().map(OsState::fd_count));
+            let [first, second] = [0, 1].map(|i| counts(&observer.record().windows[i]));
+            assert_eq!((first, second), ([Some(3), Some(4)], [Some(4), Some(5)]), "{order:?}");
         }
     }
 

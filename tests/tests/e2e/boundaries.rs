@@ -277,6 +277,9 @@ fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
         leaking.leaks.iter().map(|leak| leak.frames[0].function.clone().unwrap_or_default()).collect();
     assert_eq!(functions.len(), 2, "{run}");
     assert_eq!(functions[0], "command::print_receipt()");
+    // Who holds what is known where `main` ends.
+    run.says("lost: no pointer to it is left");
+    run.says("held by  static command::orders (command_leaks.cc:");
 }
 
 #[test]
@@ -305,6 +308,7 @@ fn growth_that_only_static_destructors_free_is_a_leak_of_a_whole_program() {
             "333 B per repetition at the end of main, freed only by exit handlers (allowed 0 B)"
         );
         assert_eq!(kept.leaks[0].frames[0].function.as_deref(), Some("keep()"), "{run}");
+        run.says("held by  static kept (kept_");
     }
 }
 

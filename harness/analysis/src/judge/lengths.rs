@@ -13,6 +13,7 @@ use crate::groups::{Held, Places, Sizes, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
 use crate::measured::{self, When};
+use crate::native_holders::Holding;
 use crate::policy::thresholds;
 use crate::record::ProcessEnd;
 use crate::screen::too_much;
@@ -109,6 +110,8 @@ pub(super) fn judge(
 
     let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
     let mut kept = Vec::new();
+    // Of the longest run, whose blocks were looked for where `main` ended.
+    let held = runs.last().map(|run| Holding::new(&run.process.record, context.resolve));
     for group in groups(context, &runs, moment) {
         let growth = slope(&group.bytes, 0.0);
         if growth.finding != Finding::Grows {
@@ -116,6 +119,9 @@ pub(super) fn judge(
         }
         let per_n = slope(&group.counts, 0.0).slope.slope;
         let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
+        if let Some(held) = &held {
+            held.tell(&mut leak, context.resolve);
+        }
         leak.waiver = context.waivers.cover(&leak, &group.place.names);
         if leak.waiver.is_some() {
             waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::ids::Ids;
+use super::line::{LineRun, Seen};
 use super::retention::{Ends, month};
 use super::statements as sql;
 use super::transaction::{Adding, NewRun, number};
@@ -47,9 +48,8 @@ impl Store {
             self.pool.begin_with("BEGIN IMMEDIATE").await?
         };
         let mut adding = Adding { transaction, project: 0, ids: Ids::new(now_us) };
-        adding.project = adding.project(&manifest.project, now_us).await?;
         // Of two runs that are added at once, one waits here: each sees all that is there before it.
-        sqlx::query(sql::HOLD_PROJECT).bind(adding.project).execute(adding.connection()).await?;
+        adding.project = adding.project(&manifest.project, now_us).await?;
         let run_key = run_key(manifest);
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -61,7 +61,7 @@ impl Store {
         }
         let run = adding.run(manifest, report, &record, (&run_key, &body_digest), now_us).await?;
         let events = lives::fold(&mut adding, &run, now_us).await?;
-        let run = run.run;
+        let run = run.run.run;
         if !self.is_postgres {
             // Nobody has to look after a file: each run takes some of what has ended with it.
             adding.remove_expired(month(now_us)).await?;
@@ -121,9 +121,10 @@ impl Store {
 }
 
 impl Adding<'_> {
+    /// Holds the project, made where it is new.
     async fn project(&mut self, name: &str, now_us: i64) -> Result<i64, StoreError> {
-        let find = || sqlx::query(sql::PROJECT).bind(name.to_owned());
-        if let Some(row) = find().fetch_optional(self.connection()).await? {
+        let hold = || sqlx::query(sql::HOLD_PROJECT).bind(name.to_owned());
+        if let Some(row) = hold().fetch_optional(self.connection()).await? {
             return Ok(row.try_get(0)?);
         }
         let id = self.ids.next();
@@ -134,10 +135,11 @@ impl Adding<'_> {
             .execute(self.connection())
             .await?;
         // Somebody else may have been first.
-        Ok(find().fetch_one(self.connection()).await?.try_get(0)?)
+        Ok(hold().fetch_one(self.connection()).await?.try_get(0)?)
     }
 
-    /// The branch and the environment of a run, made where they are new.
+    /// The branch and the environment of a run, made where they are new: nobody else makes any meanwhile, because
+    /// the project is held.
     async fn line(&mut self, manifest: &Manifest) -> Result<(i64, i64), StoreError> {
         // A review of somebody's `main` is not on the project's: it has a branch of its own.
         let target = manifest.commit.as_ref().map_or("", |commit| &commit.target);
@@ -146,28 +148,37 @@ impl Adding<'_> {
             target => format!("{} → {target}", manifest.branch()),
         };
         let is_line = i64::from(manifest.is_on_a_line());
-        let id = self.ids.next();
-        sqlx::query(sql::ADD_BRANCH)
-            .bind(self.project)
-            .bind(id)
-            .bind(branch.clone())
-            .bind(is_line)
-            .execute(&mut *self.transaction)
-            .await?;
+        let known = self.find(sql::BRANCH, &branch).await?;
+        let (branch_id, is_known): (i64, bool) = match known {
+            Some(row) => (row.try_get(0)?, row.try_get::<i64, _>(1)? == is_line),
+            None => (self.ids.next(), false),
+        };
+        if !is_known {
+            sqlx::query(sql::ADD_BRANCH)
+                .bind(self.project)
+                .bind(branch_id)
+                .bind(branch)
+                .bind(is_line)
+                .execute(&mut *self.transaction)
+                .await?;
+        }
         let environment = serde_json::to_vec(&manifest.environment)?;
         let digest = hex(&Sha256::digest(&environment));
-        let id = self.ids.next();
-        sqlx::query(sql::ADD_ENVIRONMENT)
-            .bind(self.project)
-            .bind(id)
-            .bind(digest.clone())
-            .bind(manifest.environment.label())
-            .execute(&mut *self.transaction)
-            .await?;
-        let missing = || StoreError::Broken("a row that was written is not there".to_owned());
-        let branch = self.find(sql::BRANCH, &branch).await?.ok_or_else(missing)?.try_get(0)?;
-        let environment = self.find(sql::ENVIRONMENT, &digest).await?.ok_or_else(missing)?.try_get(0)?;
-        Ok((branch, environment))
+        let environment = match self.find(sql::ENVIRONMENT, &digest).await? {
+            Some(row) => row.try_get(0)?,
+            None => {
+                let id = self.ids.next();
+                sqlx::query(sql::ADD_ENVIRONMENT)
+                    .bind(self.project)
+                    .bind(id)
+                    .bind(digest)
+                    .bind(manifest.environment.label())
+                    .execute(&mut *self.transaction)
+                    .await?;
+                id
+            }
+        };
+        Ok((branch_id, environment))
     }
 
     async fn run(
@@ -186,6 +197,7 @@ impl Adding<'_> {
         let commit = manifest.commit.clone().unwrap_or_default();
         let commit_key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
         let on_line = manifest.is_on_a_line();
+        let is_partial = manifest.partial || !record.is_whole;
         let text = |value: serde_json::Result<serde_json::Value>| {
             value.map(|value| value.as_str().unwrap_or_default().to_owned())
         };
@@ -200,12 +212,12 @@ impl Adding<'_> {
             .bind(roster)
             .bind(commit.sha)
             .bind(commit.target)
-            .bind(commit_key)
+            .bind(commit_key.clone())
             .bind(manifest.pipeline_number().and_then(|number| i64::try_from(number).ok()))
             .bind(-1_i64)
             .bind(PlacedBy::Time.number())
             .bind(i64::from(on_line))
-            .bind(i64::from(manifest.partial || !record.is_whole))
+            .bind(i64::from(is_partial))
             .bind(manifest.session.clone())
             .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
             .bind(started_us)
@@ -234,7 +246,7 @@ impl Adding<'_> {
             ]);
         }
         rows::add(self.connection(), sql::ADD_EXCEPTION, exceptions).await?;
-        self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
+        let seen = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
             .bind(branch)
@@ -251,7 +263,8 @@ impl Adding<'_> {
             started_us,
         };
         let moved = self.places(manifest, branch, &at).await?;
-        Ok(NewRun { run, branch, environment, on_line, moved })
+        let of_line = LineRun { run, key: commit_key, started_us, roster, is_partial };
+        Ok(NewRun { run: of_line, seen, branch, environment, on_line, moved })
     }
 
     async fn columns(&mut self, run: i64, tests: &[TestRecord], expires: i64) -> Result<(), StoreError> {
@@ -286,7 +299,7 @@ impl Adding<'_> {
         record: &RunRecord,
         tests: &[i64],
         unproven: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<BTreeMap<i64, Seen>, StoreError> {
         // How a leak looks is what a line said of it.
         let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
         let mut leaks = Vec::new();
@@ -298,11 +311,12 @@ impl Adding<'_> {
         }
         rows::add(self.connection(), add_leak, leaks).await?;
         let ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;
-        let mut sightings = Vec::new();
+        let (mut sightings, mut seen) = (Vec::new(), BTreeMap::new());
         for sighting in &record.sightings {
             let (Some(leak), Some(test)) = (ids.get(&sighting.leak), tests.get(sighting.test)) else {
                 continue;
             };
+            Seen::add(&mut seen, *leak, (*test, sighting.how, sighting.bytes, sighting.count));
             sightings.push([
                 self.project.into(),
                 (*leak).into(),
@@ -314,7 +328,8 @@ impl Adding<'_> {
                 expires.into(),
             ]);
         }
-        Ok(rows::add(self.connection(), sql::ADD_SIGHTING, sightings).await?)
+        rows::add(self.connection(), sql::ADD_SIGHTING, sightings).await?;
+        Ok(seen)
     }
 
     async fn leak_ids(&mut self, fingerprints: &[&String]) -> Result<BTreeMap<String, i64>, StoreError> {

@@ -19,9 +19,9 @@ use super::{StoreError, statements as sql};
 pub(super) struct LineRun {
     pub(super) run: i64,
     pub(super) key: String,
-    started_us: i64,
-    roster: i64,
-    is_partial: bool,
+    pub(super) started_us: i64,
+    pub(super) roster: i64,
+    pub(super) is_partial: bool,
 }
 
 /// The sightings of a leak in one run.
@@ -65,28 +65,31 @@ impl LineRun {
 }
 
 impl Seen {
-    /// Adds a row of a test, how, bytes and objects, from column `at` on. What was there once only is not seen.
+    /// Adds a row of a run, a test, how, bytes and objects.
+    pub(super) fn read(into: &mut BTreeMap<i64, Self>, row: &AnyRow) -> Result<(), sqlx::Error> {
+        if let Some(how) = How::of_number(row.try_get(2)?) {
+            Self::add(into, row.try_get(0)?, (row.try_get(1)?, how, row.try_get(3)?, row.try_get(4)?));
+        }
+        Ok(())
+    }
+
+    /// Adds a test, how, bytes and objects. What was there once only is not seen.
     pub(super) fn add(
         into: &mut BTreeMap<i64, Self>,
         of: i64,
-        row: &AnyRow,
-        at: usize,
-    ) -> Result<(), sqlx::Error> {
-        let (test, how, bytes): (i64, i64, f64) =
-            (row.try_get(at)?, row.try_get(at + 1)?, row.try_get(at + 2)?);
-        let how = How::of_number(how);
-        if how.is_none_or(|how| how == How::OneTime) {
-            return Ok(());
+        (test, how, bytes, count): (i64, How, f64, f64),
+    ) {
+        if how == How::OneTime {
+            return;
         }
         let is_first = !into.contains_key(&of);
         let seen = into.entry(of).or_default();
         seen.tests.insert(test);
         // Waived is what a waiver covers in all its tests.
-        seen.waived = (is_first || seen.waived) && how == Some(How::Waived);
+        seen.waived = (is_first || seen.waived) && how == How::Waived;
         if is_first || bytes > seen.bytes {
-            (seen.bytes, seen.count) = (bytes, row.try_get(at + 3)?);
+            (seen.bytes, seen.count) = (bytes, count);
         }
-        Ok(())
     }
 }
 

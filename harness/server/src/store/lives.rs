@@ -92,15 +92,9 @@ pub(super) async fn fold(
 impl Folding<'_, '_> {
     /// The run is the last one: what is kept goes on with it.
     async fn push(&mut self, new: &NewRun) -> Result<(), StoreError> {
-        let row = sqlx::query(sql::LINE_RUN)
-            .bind(self.adding.project)
-            .bind(new.run)
-            .fetch_one(self.adding.connection())
-            .await?;
-        let run = LineRun::read(&row)?;
-        let mut seen = self.seen_in(new.run).await?;
+        let (run, mut seen) = (&new.run, new.seen.clone());
         let mut lookup = Lookup::default();
-        lookup.judged_by(self.adding, &run).await?;
+        lookup.judged_by(self.adding, run).await?;
         let rows = sqlx::query(sql::FOLLOWED)
             .bind(self.adding.project)
             .bind(self.branch)
@@ -119,7 +113,7 @@ impl Folding<'_, '_> {
                 continue;
             }
             let before = followed.fold.life().map_or_else(Vec::new, |life| life.events);
-            followed.fold.push(&lookup.observe(self.adding, &run, &followed.tests, seen.as_ref()).await?);
+            followed.fold.push(&lookup.observe(self.adding, run, &followed.tests, seen.as_ref()).await?);
             self.write(leak, &followed, before).await?;
         }
         // New ones, and those that come back.
@@ -160,7 +154,7 @@ impl Folding<'_, '_> {
         let is_its_line = (self.branch, self.environment) == (new.branch, new.environment);
         let mut leaks = BTreeSet::new();
         if is_its_line && new.on_line {
-            leaks.extend(self.seen_in(new.run).await?.into_keys());
+            leaks.extend(new.seen.keys());
         }
         let rows = sqlx::query(sql::LINE_STATES)
             .bind(self.adding.project)
@@ -222,7 +216,7 @@ impl Folding<'_, '_> {
             .fetch_all(self.adding.connection())
             .await?;
         for row in rows {
-            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
+            Seen::read(&mut seen, &row)?;
         }
         let tests: BTreeSet<i64> = seen.values().flat_map(|seen| seen.tests.iter().copied()).collect();
         let mut followed = Followed { tests, fold: Fold::default() };
@@ -232,20 +226,6 @@ impl Folding<'_, '_> {
             followed.fold.push(&observed);
         }
         Ok(followed)
-    }
-
-    /// What a run saw, by leak.
-    async fn seen_in(&mut self, run: i64) -> Result<BTreeMap<i64, Seen>, StoreError> {
-        let mut seen = BTreeMap::new();
-        let rows = sqlx::query(sql::SEEN_IN)
-            .bind(self.adding.project)
-            .bind(run)
-            .fetch_all(self.adding.connection())
-            .await?;
-        for row in rows {
-            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
-        }
-        Ok(seen)
     }
 
     async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {

@@ -8,9 +8,11 @@ pub(super) const PROJECT: &str = "SELECT project_id FROM project WHERE name = $1
 pub(super) const ADD_PROJECT: &str =
     "INSERT INTO project (project_id, name, created_us) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
 
-pub(super) const HOLD_PROJECT: &str = "UPDATE project SET created_us = created_us WHERE project_id = $1";
+/// Of two that add to a project, one waits here.
+pub(super) const HOLD_PROJECT: &str =
+    "UPDATE project SET created_us = created_us WHERE name = $1 RETURNING project_id";
 
-pub(super) const BRANCH: &str = "SELECT branch_id FROM branch WHERE project_id = $1 AND name = $2";
+pub(super) const BRANCH: &str = "SELECT branch_id, is_line FROM branch WHERE project_id = $1 AND name = $2";
 pub(super) const ADD_BRANCH: &str = "INSERT INTO branch (project_id, branch_id, name, is_line) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, name) DO UPDATE SET is_line = excluded.is_line";
 
@@ -80,8 +82,6 @@ pub(super) const SEEN_UP_TO: &str = "SELECT s.leak_id, s.test_id, s.bytes, s.obj
      AND r.place <= $4 AND r.place > $5 ORDER BY r.place";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
-pub(super) const LINE_RUN: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
-     WHERE project_id = $1 AND run_id = $2";
 pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
 pub(super) const NEWEST_LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
@@ -194,8 +194,6 @@ pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, finger
      ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body WHERE leak.body <> excluded.body";
 
 pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-pub(super) const SEEN_IN: &str =
-    "SELECT leak_id, test_id, how, bytes, objects FROM sighting WHERE project_id = $1 AND run_id = $2";
 pub(super) const SIGHTINGS_OF_LINE: &str = "SELECT s.run_id, s.test_id, s.how, s.bytes, s.objects FROM sighting s \
      JOIN run r ON r.project_id = s.project_id AND r.run_id = s.run_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 AND r.branch_id = $3 AND r.environment_id = $4 AND r.on_line = 1";

@@ -1,11 +1,12 @@
 //! The transaction in which a run is added, and what its parts share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, Transaction};
 
 use super::ids::Ids;
+use super::line::{LineRun, Seen};
 
 /// A run that is being added.
 pub(super) struct Adding<'t> {
@@ -16,7 +17,9 @@ pub(super) struct Adding<'t> {
 
 /// The run's own row, as far as lives need it.
 pub(super) struct NewRun {
-    pub(super) run: i64,
+    pub(super) run: LineRun,
+    /// What it saw, by leak.
+    pub(super) seen: BTreeMap<i64, Seen>,
     pub(super) branch: i64,
     pub(super) environment: i64,
     /// It counts for the lives of leaks.

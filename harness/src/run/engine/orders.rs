@@ -10,17 +10,22 @@ use std::sync::Arc;
 use memgate_analysis::{ProcessRecord, stacks_that_grew};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, BoundaryKind, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
+use memgate_wire::{Boundary, BoundaryKind, END_OF_MAIN, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
 
 use super::news::{News, Seen};
 use crate::names::Mappings;
 use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
 
-/// Decides what a process is told at the end of a test.
+/// Decides what a process is told at the end of a test, or of `main`.
 pub(in crate::run) trait Orders: Send {
     /// The answer. `record` holds the window that ends here.
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply;
+
+    /// The answer where `main` has ended and the process is the test.
+    fn at_main_end(&mut self) -> Reply {
+        Reply::default()
+    }
 }
 
 /// Makes the orders for a process that begins to record.
@@ -82,6 +87,9 @@ impl Follow for Follower {
     fn orders(&mut self, boundary: &Boundary) -> Reply {
         let reply = match boundary.kind {
             BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
+            BoundaryKind::Mark if (boundary.suite.as_str(), boundary.test.as_str()) == END_OF_MAIN => {
+                self.orders.at_main_end()
+            }
             _ => Reply::default(),
         };
         Reply { classes: reply.classes.filter(|_| self.takes_classes), ..reply }
@@ -172,6 +180,24 @@ impl Last {
         let first = !std::mem::replace(&mut self.ends, true);
         let copies = first && self.copies && !stacks_that_grew(record).is_empty();
         Reply::of(if copies { order::STOP | order::COPY } else { order::STOP })
+    }
+}
+
+/// What is told to the longest run of a program that grows with its repetitions: to make a copy of
+/// itself where `main` ends, once.
+#[derive(Debug, Default)]
+pub(in crate::run) struct CopyAtMainEnd {
+    ordered: bool,
+}
+
+impl Orders for CopyAtMainEnd {
+    fn at_test_end(&mut self, _: &Boundary, _: &ProcessRecord) -> Reply {
+        Reply::default()
+    }
+
+    fn at_main_end(&mut self) -> Reply {
+        let first = !std::mem::replace(&mut self.ordered, true);
+        Reply::of(if first { order::COPY } else { 0 })
     }
 }
 

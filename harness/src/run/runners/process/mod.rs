@@ -14,7 +14,8 @@ use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Finished, Job, Limit, Stopped, cannot_run_again, launch, options_of, silent, supervise,
+    Clocked, Context, CopyAtMainEnd, Finished, Job, Limit, Stopped, cannot_run_again, launch, of_programs,
+    options_of, silent, supervise,
 };
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
@@ -110,7 +111,12 @@ pub(super) async fn lengths(
     let mut runs: Vec<(u64, Finished)> = Vec::new();
     for (done, n) in COUNTS.into_iter().enumerate() {
         show(done as u64);
-        let ended = match supervise(context, job(context, work, n), &mut |_| show(done as u64)).await {
+        let may_be_last = [ALIKE, COUNTS.len()].contains(&(done + 1));
+        let job = match may_be_last && context.plan.holders && grow(&runs) {
+            true => job(context, work, n).with(of_programs(|_| CopyAtMainEnd::default())),
+            false => job(context, work, n),
+        };
+        let ended = match supervise(context, job, &mut |_| show(done as u64)).await {
             Ok(ended) => ended,
             Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
                 return Ok(Runs { runs, broken: Some(cannot_run_again(&gone)) });
@@ -140,6 +146,13 @@ fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
     let mut options = options_of(context, work.executable, &label);
     options.end_of_main = work.end_of_main;
     Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
+}
+
+/// More was alive where `main` ended in the latest run than in the first one.
+fn grow(runs: &[(u64, Finished)]) -> bool {
+    let alive = |run: &(u64, Finished)| Some(run.1.record.main_end.as_ref()?.counters.live_bytes());
+    let [first, .., last] = runs else { return false };
+    alive(first) < alive(last)
 }
 
 /// The first runs ended with the same blocks, bytes, descriptors and threads.
