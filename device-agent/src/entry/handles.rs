@@ -146,7 +146,7 @@ global_asm!(
         "cmp edi, {most}",
         "jae 1f",
         "mov eax, edi",
-        "lea rdx, [rip + {descriptors}]",
+        "lea rdx, [ra + {descriptors}]",
         "cmp dword ptr [rdx + rax * 4], 0",
         "jne memgate_forgets",
         "1:",
@@ -168,7 +168,7 @@ global_asm!(
         "1:",
         "push rax",
         ".cfi_adjust_cfa_offset 8",
-        "lea rdx, [rip + memgate_thread]",
+        "lea rdx, [ra + memgate_thread]",
         "mov rcx, rax",
         "call r11",
         "pop rdi",
@@ -203,25 +203,25 @@ global_asm!(
     most = const MOST_DESCRIPTORS,
 );
 
-extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, rbp: usize) {
-    handles::opened(descriptor, Registers { pc, sp, rbp });
+extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
+    handles::opened(descriptor, Registers { pc, sp, fp });
 }
 
-unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, fp: usize) {
     // SAFETY: after success both descriptors are there.
     for descriptor in unsafe { *place } {
-        handles::opened(descriptor, Registers { pc, sp, rbp });
+        handles::opened(descriptor, Registers { pc, sp, fp });
     }
 }
 
-unsafe extern "C" fn stream_opened(stream: *mut libc::FILE, pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn stream_opened(stream: *mut libc::FILE, pc: usize, sp: usize, fp: usize) {
     // SAFETY: a stream that was just opened.
-    handles::opened(unsafe { libc::fileno(stream) }, Registers { pc, sp, rbp });
+    handles::opened(unsafe { libc::fileno(stream) }, Registers { pc, sp, fp });
 }
 
-unsafe extern "C" fn folder_opened(folder: *mut libc::DIR, pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn folder_opened(folder: *mut libc::DIR, pc: usize, sp: usize, fp: usize) {
     // SAFETY: a directory that was just opened.
-    handles::opened(unsafe { libc::dirfd(folder) }, Registers { pc, sp, rbp });
+    handles::opened(unsafe { libc::dirfd(folder) }, Registers { pc, sp, fp });
 }
 
 extern "C" fn closes(descriptor: c_int) {
@@ -250,9 +250,9 @@ extern "C" fn starts(
     argument: usize,
     pc: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
 ) -> Option<&'static Start> {
-    handles::starts(routine, argument, Registers { pc, sp, rbp })
+    handles::starts(routine, argument, Registers { pc, sp, fp })
 }
 
 extern "C" fn start_failed(start: &Start) {

@@ -17,9 +17,9 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr;
 
-const RBP: u64 = 6;
-const RSP: u64 = 7;
-const RIP: u64 = 16;
+const FP: u64 = 6;
+const SP: u64 = 7;
+const RA: u64 = 16;
 
 /// How to get from a frame to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +29,19 @@ pub enum Rule {
     Frame {
         /// Where the CFA comes from.
         cfa: Cfa,
-        /// Where the caller's rbp was saved.
-        rbp: SavedRbp,
+        /// Where the caller's fp was saved.
+        fp: SavedFp,
     },
-    /// A frame the kernel built for a signal handler: the registers lie at these offsets from rsp.
+    /// A frame the kernel built for a signal handler: the registers lie at these offsets from sp.
     Signal {
-        /// Offset of the interrupted rsp.
-        rsp: i64,
-        /// Offset of the interrupted rbp.
-        rbp: i64,
+        /// Offset of the interrupted sp.
+        sp: i64,
+        /// Offset of the interrupted fp.
+        fp: i64,
         /// Offset of the interrupted instruction pointer.
-        rip: i64,
+        ra: i64,
     },
-    /// The PLT's rule: rsp + 8, and 8 more from the given byte of its 16-byte entry on.
+    /// The PLT's rule: sp + 8, and 8 more from the given byte of its 16-byte entry on.
     Plt {
         /// First byte within the entry at which one more word is on the stack.
         from: u8,
@@ -55,23 +55,23 @@ pub enum Rule {
 /// Where the CFA comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
-    /// rsp + offset
-    Rsp(i64),
-    /// rbp + offset
-    Rbp(i64),
-    /// The word at rbp + offset (functions that realign their stack).
-    AtRbp(i64),
+    /// sp + offset
+    Sp(i64),
+    /// fp + offset
+    Fp(i64),
+    /// The word at fp + offset (functions that realign their stack).
+    AtFp(i64),
 }
 
-/// Where the caller's rbp is.
+/// Where the caller's fp is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SavedRbp {
-    /// Still in rbp.
+pub enum SavedFp {
+    /// Still in fp.
     Same,
     /// At CFA + offset.
     AtCfa(i64),
-    /// At rbp + offset.
-    AtRbp(i64),
+    /// At fp + offset.
+    AtFp(i64),
 }
 
 /// A loaded object with unwind tables.
@@ -261,7 +261,7 @@ fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
         fde.skip(n)?;
     }
     let [initial, state, after_cie, saved @ ..] = rows;
-    let initial = initial.write(State { cfa: CfaState::None, rbp: RbpState::Same, rip: RipState::AtCfa(-8) });
+    let initial = initial.write(State { cfa: CfaState::None, fp: FpState::Same, ra: RaState::AtCfa(-8) });
     let state = state.write(*initial);
     let mut machine = Machine { cie, location: start, pc: pc as u64 };
     machine.run(cie.instructions, state, initial, saved, true)?;
@@ -393,7 +393,7 @@ enum CfaState {
 }
 
 #[derive(Clone, Copy)]
-enum RbpState {
+enum FpState {
     Same,
     AtCfa(i64),
     Expression(Reader),
@@ -401,7 +401,7 @@ enum RbpState {
 }
 
 #[derive(Clone, Copy)]
-enum RipState {
+enum RaState {
     AtCfa(i64),
     Expression(Reader),
     Undefined,
@@ -411,54 +411,50 @@ enum RipState {
 #[derive(Clone, Copy)]
 struct State {
     cfa: CfaState,
-    rbp: RbpState,
-    rip: RipState,
+    fp: FpState,
+    ra: RaState,
 }
 
 impl State {
     fn rule(&self, signal: bool) -> Rule {
-        match self.rip {
-            RipState::Undefined => return Rule::End,
-            RipState::Expression(rip) => return self.signal_rule(signal, rip).unwrap_or(Rule::Unknown),
-            RipState::AtCfa(-8) if !signal => {}
+        match self.ra {
+            RaState::Undefined => return Rule::End,
+            RaState::Expression(ra) => return self.signal_rule(signal, ra).unwrap_or(Rule::Unknown),
+            RaState::AtCfa(-8) if !signal => {}
             _ => return Rule::Unknown,
         }
         let cfa = match self.cfa {
-            CfaState::Register(RSP, offset) => Cfa::Rsp(offset),
-            CfaState::Register(RBP, offset) => Cfa::Rbp(offset),
-            CfaState::Expression(e) => match (deref_of(e, RBP), plt(e)) {
-                (Some(offset), _) => Cfa::AtRbp(offset),
+            CfaState::Register(SP, offset) => Cfa::Sp(offset),
+            CfaState::Register(FP, offset) => Cfa::Fp(offset),
+            CfaState::Expression(e) => match (deref_of(e, FP), plt(e)) {
+                (Some(offset), _) => Cfa::AtFp(offset),
                 (_, Some(from)) => return Rule::Plt { from },
                 _ => return Rule::Unknown,
             },
             _ => return Rule::Unknown,
         };
-        let rbp = match self.rbp {
-            RbpState::Same => SavedRbp::Same,
-            RbpState::AtCfa(offset) => SavedRbp::AtCfa(offset),
-            RbpState::Expression(e) => match offset_from(e, RBP) {
-                Some(offset) => SavedRbp::AtRbp(offset),
+        let fp = match self.fp {
+            FpState::Same => SavedFp::Same,
+            FpState::AtCfa(offset) => SavedFp::AtCfa(offset),
+            FpState::Expression(e) => match offset_from(e, FP) {
+                Some(offset) => SavedFp::AtFp(offset),
                 None => return Rule::Unknown,
             },
-            RbpState::Lost => return Rule::Unknown,
+            FpState::Lost => return Rule::Unknown,
         };
-        Rule::Frame { cfa, rbp }
+        Rule::Frame { cfa, fp }
     }
 
-    /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's
+    /// glibc's `__restore_rt`: every register lies at a fixed offset from sp, in the kernel's
     /// `sigcontext`.
-    fn signal_rule(&self, signal: bool, rip: Reader) -> Option<Rule> {
-        let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else {
+    fn signal_rule(&self, signal: bool, ra: Reader) -> Option<Rule> {
+        let (CfaState::Expression(cfa), FpState::Expression(fp)) = (self.cfa, self.fp) else {
             return None;
         };
         if !signal {
             return None;
         }
-        Some(Rule::Signal {
-            rsp: deref_of(cfa, RSP)?,
-            rbp: offset_from(rbp, RSP)?,
-            rip: offset_from(rip, RSP)?,
-        })
+        Some(Rule::Signal { sp: deref_of(cfa, SP)?, fp: offset_from(fp, SP)?, ra: offset_from(ra, SP)? })
     }
 }
 
@@ -479,9 +475,9 @@ fn breg(e: &mut Reader, register: u64) -> Option<i64> {
     e.sleb()
 }
 
-/// The linker's rule for PLT entries: rsp+8 + ((rip & 15) >= n) * 8.
+/// The linker's rule for PLT entries: sp+8 + ((ra & 15) >= n) * 8.
 fn plt(mut e: Reader) -> Option<u8> {
-    if breg(&mut e, RSP)? != 8 || breg(&mut e, RIP)? != 0 {
+    if breg(&mut e, SP)? != 8 || breg(&mut e, RA)? != 0 {
         return None;
     }
     // lit15 and litN ge lit3 shl plus
@@ -557,13 +553,13 @@ impl Machine<'_> {
                 }
                 0x06 => Self::restore(s, initial, r.uleb()?),
                 0x07 => match r.uleb()? {
-                    RIP => s.rip = RipState::Undefined,
-                    RBP => s.rbp = RbpState::Same,
+                    RA => s.ra = RaState::Undefined,
+                    FP => s.fp = FpState::Same,
                     _ => {}
                 },
                 0x08 => {
-                    if r.uleb()? == RBP {
-                        s.rbp = RbpState::Same;
+                    if r.uleb()? == FP {
+                        s.fp = FpState::Same;
                     }
                 }
                 0x09 => {
@@ -597,8 +593,8 @@ impl Machine<'_> {
                     let n = r.uleb()?;
                     let e = r.skip(n)?;
                     match register {
-                        RBP => s.rbp = RbpState::Expression(e),
-                        RIP => s.rip = RipState::Expression(e),
+                        FP => s.fp = FpState::Expression(e),
+                        RA => s.ra = RaState::Expression(e),
                         _ => {}
                     }
                 }
@@ -646,24 +642,24 @@ impl Machine<'_> {
 
     fn save(s: &mut State, register: u64, offset: i64) {
         match register {
-            RBP => s.rbp = RbpState::AtCfa(offset),
-            RIP => s.rip = RipState::AtCfa(offset),
+            FP => s.fp = FpState::AtCfa(offset),
+            RA => s.ra = RaState::AtCfa(offset),
             _ => {}
         }
     }
 
     fn restore(s: &mut State, initial: &State, register: u64) {
         match register {
-            RBP => s.rbp = initial.rbp,
-            RIP => s.rip = initial.rip,
+            FP => s.fp = initial.fp,
+            RA => s.ra = initial.ra,
             _ => {}
         }
     }
 
     fn lose(s: &mut State, register: u64) {
         match register {
-            RBP => s.rbp = RbpState::Lost,
-            RIP => s.rip = RipState::Lost,
+            FP => s.fp = FpState::Lost,
+            RA => s.ra = RaState::Lost,
             _ => {}
         }
     }
@@ -681,7 +677,7 @@ mod tests {
     fn compiled_functions_have_a_rule_and_data_has_none() {
         let pc = compiled_functions_have_a_rule_and_data_has_none as fn() as usize + 1;
         let object = find_object(_dl_find_object, pc, &mut Room::new()).unwrap();
-        assert!(matches!(rule(&object, pc, &mut Room::new()), Rule::Frame { cfa: Cfa::Rsp(_), .. }));
+        assert!(matches!(rule(&object, pc, &mut Room::new()), Rule::Frame { cfa: Cfa::Sp(_), .. }));
         assert_eq!(rule(&object, object.start, &mut Room::new()), Rule::Unknown);
         assert!(find_object(_dl_find_object, 16, &mut Room::new()).is_none());
     }
@@ -702,7 +698,7 @@ mod tests {
     fn damaged_records_end_in_some_rule() {
         let mut image = [0_u8; 128];
         // CIE at 0: length 16, id 0, version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding
-        // 0x1b, def_cfa rsp 8
+        // 0x1b, def_cfa sp 8
         let cie = [16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
         image[..20].copy_from_slice(&cie);
         let base = image.as_ptr() as usize;
@@ -718,7 +714,7 @@ mod tests {
         image[112..116].copy_from_slice(&(64_i32 - 100).to_le_bytes());
         image[116..120].copy_from_slice(&(20_i32 - 100).to_le_bytes());
         let object = Object { start: base, end: base + 128, eh_frame_hdr: base + 100 };
-        let frame = |n| Rule::Frame { cfa: Cfa::Rsp(n), rbp: SavedRbp::Same };
+        let frame = |n| Rule::Frame { cfa: Cfa::Sp(n), fp: SavedFp::Same };
         assert_eq!(rule(&object, base + 65, &mut Room::new()), frame(8));
         assert_eq!(rule(&object, base + 70, &mut Room::new()), frame(16));
         assert_eq!(rule(&object, base + 96, &mut Room::new()), Rule::Unknown);

@@ -37,12 +37,12 @@ struct Frame {
 pub fn capture(
     pc: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
     scratch: &mut Scratch,
     context: &Context,
     counters: &ThreadCounters,
 ) -> u32 {
-    let at = Registers { pc, sp, rbp };
+    let at = Registers { pc, sp, fp };
     let mut bounds = Bounds::of(sp, &context.layout());
     let (depth, whole) = walk(at, &mut scratch.frames, &mut |address, from| bounds.read(address, from));
     if !whole {
@@ -59,7 +59,7 @@ fn walk(
     frames: &mut [Frame; MAX_FRAMES + 1],
     read: &mut dyn FnMut(usize, usize) -> Option<usize>,
 ) -> (usize, bool) {
-    let mut next = Some((without_signature(at.pc), at.rbp));
+    let mut next = Some((without_signature(at.pc), at.fp));
     let mut from = at.sp;
     let whole = frames.len();
     for (place, depth) in frames.iter_mut().zip(1..) {
@@ -144,7 +144,7 @@ mod tests {
                 _ => None,
             })
         };
-        let (depth, whole) = walk(Registers { pc: 0x4000, sp: 0x1000, rbp: first }, &mut frames, &mut read);
+        let (depth, whole) = walk(Registers { pc: 0x4000, sp: 0x1000, fp: first }, &mut frames, &mut read);
         (frames.iter().take(depth).map(|f| f.pc).collect(), whole)
     }
 

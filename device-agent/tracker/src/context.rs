@@ -16,7 +16,7 @@ pub struct Registers {
     /// the caller's frame.
     pub sp: usize,
     /// Frame pointer register.
-    pub rbp: usize,
+    pub fp: usize,
 }
 
 /// What the captures of all threads share. All-zero knows no rule and no stack.

@@ -306,18 +306,18 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
 
 /// Can the word be read that this frame's rule takes for the return address?
 fn caller_is_readable(context: *mut c_void, rule: Option<Rule>) -> bool {
-    const RBP: c_int = 6;
+    const FP: c_int = 6;
     let Some(Rule::Frame { cfa: rule, .. }) = rule else { return true };
-    let rbp = || {
+    let fp = || {
         // SAFETY: `start` stored libgcc's function of this name.
         let call = unsafe { core::mem::transmute::<usize, Register>(GET_REGISTER.load(Ordering::Relaxed)) };
         // SAFETY: the unwinder's own context.
-        unsafe { call(context, RBP) }
+        unsafe { call(context, FP) }
     };
     let frame = match rule {
-        crate::cfi::Cfa::Rsp(offset) => cfa(context).wrapping_add_signed(offset as isize),
-        crate::cfi::Cfa::Rbp(offset) => rbp().wrapping_add_signed(offset as isize),
-        crate::cfi::Cfa::AtRbp(_) => return sys::readable(rbp()),
+        crate::cfi::Cfa::Sp(offset) => cfa(context).wrapping_add_signed(offset as isize),
+        crate::cfi::Cfa::Fp(offset) => fp().wrapping_add_signed(offset as isize),
+        crate::cfi::Cfa::AtFp(_) => return sys::readable(fp()),
     };
     sys::readable(frame.wrapping_sub(8))
 }

@@ -1,6 +1,6 @@
 //! The cache of unwind rules: one word per return address, shared by all threads, without a lock.
 //!
-//! A word is `pc 47 | kind 2 | cfa/8 11 | rbp 4`. A lost race costs a second computation, never a
+//! A word is `pc 47 | kind 2 | cfa/8 11 | fp 4`. A lost race costs a second computation, never a
 //! wrong rule: an entry is written whole and carries its key. Addresses outside every loaded object
 //! are not remembered, because a library may be loaded there later; everything is forgotten when a
 //! library is unloaded.
@@ -17,7 +17,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::cfi::{self, Cfa, FindObject, Object, Room, Rule, SavedRbp};
+use crate::cfi::{self, Cfa, FindObject, Object, Room, Rule, SavedFp};
 use crate::sync::sized;
 use crate::sys;
 
@@ -26,9 +26,9 @@ const ENTRIES: usize = (1 << BITS) + 1;
 const PAYLOAD_BITS: u32 = 17;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
 
-const KIND_AT_RBP: u64 = 0;
-const KIND_RSP: u64 = 1;
-const KIND_RBP: u64 = 2;
+const KIND_AT_FP: u64 = 0;
+const KIND_SP: u64 = 1;
+const KIND_FP: u64 = 2;
 const KIND_OTHER: u64 = 3;
 const OTHER_END: u64 = 0;
 const OTHER_UNKNOWN: u64 = 1;
@@ -59,12 +59,12 @@ pub struct Packed(u64);
 /// The common rules: the CFA is a register plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plain {
-    /// Is the register rbp (else rsp)?
-    pub from_rbp: bool,
+    /// Is the register fp (else sp)?
+    pub from_fp: bool,
     /// Bytes from the register to the CFA.
     pub cfa: usize,
-    /// The caller's rbp lies this many bytes below the CFA; 0: unchanged.
-    pub rbp: usize,
+    /// The caller's fp lies this many bytes below the CFA; 0: unchanged.
+    pub fp: usize,
 }
 
 /// A common rule as a number, to tell whether two are the same.
@@ -79,9 +79,9 @@ impl Shape {
 /// The other rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// CFA = word at rbp - `below`; the caller's rbp is the word at rbp.
-    AtRbp {
-        /// Bytes below rbp.
+    /// CFA = word at fp - `below`; the caller's fp is the word at fp.
+    AtFp {
+        /// Bytes below fp.
         below: usize,
     },
     /// Outermost frame.
@@ -264,7 +264,7 @@ impl Packed {
     #[inline(always)]
     const fn is_plain(self) -> bool {
         let kind = self.kind();
-        kind == KIND_RSP || kind == KIND_RBP
+        kind == KIND_SP || kind == KIND_FP
     }
 
     /// The rule, if it is a common one.
@@ -274,18 +274,18 @@ impl Packed {
         if !self.is_plain() {
             return None;
         }
-        let rbp = match self.0 & 15 {
+        let fp = match self.0 & 15 {
             0 => 0,
             n => (n as usize + 1) * 8,
         };
-        Some(Plain { from_rbp: self.kind() == KIND_RBP, cfa: self.far(), rbp })
+        Some(Plain { from_fp: self.kind() == KIND_FP, cfa: self.far(), fp })
     }
 
     /// The rule, if it is none of the common ones.
     #[must_use]
     pub const fn step(self) -> Step {
         match (self.kind(), self.0 & 15) {
-            (KIND_AT_RBP, _) => Step::AtRbp { below: self.far() },
+            (KIND_AT_FP, _) => Step::AtFp { below: self.far() },
             (_, OTHER_END) => Step::End,
             (_, OTHER_UNKNOWN) => Step::Unknown,
             (_, OTHER_LOADER) => Step::Loader,
@@ -313,26 +313,26 @@ fn pack(rule: Rule) -> u64 {
         Rule::End => pack_other(OTHER_END),
         Rule::Unknown => pack_other(OTHER_UNKNOWN),
         Rule::Signal { .. } | Rule::Plt { .. } => pack_other(OTHER_SLOW),
-        Rule::Frame { cfa, rbp } => pack_frame(cfa, rbp).unwrap_or(pack_other(OTHER_SLOW)),
+        Rule::Frame { cfa, fp } => pack_frame(cfa, fp).unwrap_or(pack_other(OTHER_SLOW)),
     }
 }
 
-fn pack_frame(cfa: Cfa, rbp: SavedRbp) -> Option<u64> {
+fn pack_frame(cfa: Cfa, fp: SavedFp) -> Option<u64> {
     let far = |bytes: i64| {
         u64::try_from(bytes).ok().filter(|b| b % 8 == 0 && b / 8 < 1 << 11).map(|b| (b / 8) << 4)
     };
-    let saved = match rbp {
-        SavedRbp::Same => Some(0),
+    let saved = match fp {
+        SavedFp::Same => Some(0),
         // 1 to 15 words below the return address, which itself lies one word below the CFA.
-        SavedRbp::AtCfa(offset) => {
+        SavedFp::AtCfa(offset) => {
             u64::try_from(-offset).ok().filter(|b| b % 8 == 0 && (16..=128).contains(b)).map(|b| b / 8 - 1)
         }
-        SavedRbp::AtRbp(_) => None,
+        SavedFp::AtFp(_) => None,
     };
-    match (cfa, rbp) {
-        (Cfa::AtRbp(offset), SavedRbp::AtRbp(0)) => Some((KIND_AT_RBP << 15) | far(-offset)?),
-        (Cfa::Rsp(offset), _) => Some((KIND_RSP << 15) | far(offset)? | saved?),
-        (Cfa::Rbp(offset), _) => Some((KIND_RBP << 15) | far(offset)? | saved?),
+    match (cfa, fp) {
+        (Cfa::AtFp(offset), SavedFp::AtFp(0)) => Some((KIND_AT_FP << 15) | far(-offset)?),
+        (Cfa::Sp(offset), _) => Some((KIND_SP << 15) | far(offset)? | saved?),
+        (Cfa::Fp(offset), _) => Some((KIND_FP << 15) | far(offset)? | saved?),
         _ => None,
     }
 }
@@ -383,20 +383,20 @@ mod tests {
 
     #[test]
     fn rules_survive_packing() {
-        let plain = |from_rbp, cfa, rbp| Ok(Plain { from_rbp, cfa, rbp });
+        let plain = |from_fp, cfa, fp| Ok(Plain { from_fp, cfa, fp });
         let cases = [
-            (Rule::Frame { cfa: Cfa::Rsp(8), rbp: SavedRbp::Same }, plain(false, 8, 0)),
-            (Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) }, plain(false, 16376, 16)),
-            (Rule::Frame { cfa: Cfa::Rbp(16), rbp: SavedRbp::AtCfa(-128) }, plain(true, 16, 128)),
-            (Rule::Frame { cfa: Cfa::AtRbp(-8), rbp: SavedRbp::AtRbp(0) }, Err(Step::AtRbp { below: 8 })),
+            (Rule::Frame { cfa: Cfa::Sp(8), fp: SavedFp::Same }, plain(false, 8, 0)),
+            (Rule::Frame { cfa: Cfa::Sp(16376), fp: SavedFp::AtCfa(-16) }, plain(false, 16376, 16)),
+            (Rule::Frame { cfa: Cfa::Fp(16), fp: SavedFp::AtCfa(-128) }, plain(true, 16, 128)),
+            (Rule::Frame { cfa: Cfa::AtFp(-8), fp: SavedFp::AtFp(0) }, Err(Step::AtFp { below: 8 })),
             (Rule::End, Err(Step::End)),
             (Rule::Unknown, Err(Step::Unknown)),
-            (Rule::Frame { cfa: Cfa::Rsp(16384), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(12), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(-8), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-136) }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-8) }, Err(Step::Slow)),
-            (Rule::Signal { rsp: 160, rbp: 120, rip: 168 }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(16384), fp: SavedFp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(12), fp: SavedFp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(-8), fp: SavedFp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(64), fp: SavedFp::AtCfa(-136) }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(64), fp: SavedFp::AtCfa(-8) }, Err(Step::Slow)),
+            (Rule::Signal { sp: 160, fp: 120, ra: 168 }, Err(Step::Slow)),
         ];
         for (rule, want) in cases {
             let packed = Packed(pack(rule));

@@ -103,8 +103,8 @@ impl Tracker {
         }
         let address = without_mark(address);
         let done = self.threads.with(self.first(), |state, scratch| {
-            let Registers { pc, sp, rbp } = at;
-            let stack = capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters);
+            let Registers { pc, sp, fp } = at;
+            let stack = capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters);
             if stack == 0 {
                 self.stop(StopReason::Stacks);
                 return;
@@ -245,8 +245,8 @@ impl Tracker {
     pub fn stack_of(&self, at: Registers) -> u32 {
         self.threads
             .with(self.first(), |state, scratch| {
-                let Registers { pc, sp, rbp } = at;
-                capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters)
+                let Registers { pc, sp, fp } = at;
+                capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters)
             })
             .unwrap_or(0)
     }
@@ -443,12 +443,12 @@ mod tests {
     /// Registers as a call of `malloc` from the caller of this function would show them.
     #[inline(always)]
     fn here() -> Registers {
-        let (pc, sp, rbp): (usize, usize, usize);
+        let (pc, sp, fp): (usize, usize, usize);
         // SAFETY: reads registers only; the address is that of the instruction after it.
         unsafe {
-            core::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
+            core::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) fp);
         }
-        Registers { pc: pc + 1, sp, rbp }
+        Registers { pc: pc + 1, sp, fp }
     }
 
     fn tracker() -> &'static Tracker {
