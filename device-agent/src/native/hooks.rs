@@ -15,19 +15,16 @@ use super::next;
 
 type Pointer = *mut c_void;
 
-/// `place`: on x86-64 the stack pointer at the call's first instruction, where the return address
-/// lies; on arm64 the return address. `record`: the frame pointer. One copy for all hooks, whose
-/// own frames on the guest's stack stay small.
+/// `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
+/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all
+/// hooks, whose own frames on the guest's stack stay small.
 #[inline(never)]
-unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
-    #[cfg(target_arch = "x86_64")]
-    let at = {
-        // SAFETY: the trampoline was entered by a call: its return address lies there.
-        let pc = unsafe { (place as *const usize).read() };
-        Registers { pc, sp: place.wrapping_add(8), fp: record }
-    };
-    #[cfg(target_arch = "aarch64")]
-    let at = Registers { pc: place, sp: (&raw const block).addr(), fp: record };
+unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    const RETURN_AT: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
+    let at = place.wrapping_add(RETURN_AT);
+    // SAFETY: the return address lies there.
+    let pc = unsafe { (at as *const usize).read() };
+    let at = Registers { pc, sp: at.wrapping_add(8), fp };
     TRACKER.record_alloc(block as usize, bytes as u64, at);
 }
 

@@ -22,14 +22,16 @@
     )
 )]
 
+use crate::arch::{Arch, Below, Native};
 use crate::bounds::Bounds;
-use crate::cfi::{Cfa, Room, Rule, SavedFp};
+use crate::cfi::{Cfa, Return, Room, Rule, SavedFp};
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::rules::{Shape, Step};
 use crate::shortcuts::{Junction, Shortcuts};
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
+use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
@@ -37,6 +39,8 @@ pub const MAX_FRAMES: usize = sized(512, 4);
 
 /// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
 pub const TRUNCATED_PC: usize = 1;
+
+type ReturnBelow = <Native as Arch>::Below;
 
 const CHECKS_PER_FRAME: usize = 3;
 /// A remembered frame.
@@ -52,6 +56,8 @@ struct Remembered {
     /// Checks that belong to this frame and those further out.
     checks: u16,
     needs_fp: bool,
+    /// Where it keeps the address that it returns to, below the next frame's stack pointer.
+    ra: ReturnBelow,
 }
 
 /// A slot an unwinder reads, and what it held.
@@ -72,6 +78,8 @@ struct Walked {
     shape: Shape,
     /// 0: no caller.
     cfa: usize,
+    /// Where the return address lies below it.
+    ra: ReturnBelow,
     /// Address of the saved fp; 0: unchanged.
     fp_at: usize,
     /// Address the CFA was read from; 0: it was computed.
@@ -210,10 +218,10 @@ impl Scratch {
             // SAFETY: the slots further in hold what a fresh walk would find, so it would read this
             // one too.
             slot.value = unsafe { (slot.address as *const usize).read() };
-            let (address, pc) = (slot.address, slot.value);
+            let (address, pc) = (slot.address, without_signature(slot.value));
             // A slot that is no return address holds a register.
             if callee == 0
-                || address != self.frame(callee - 1).sp.wrapping_sub(8)
+                || address != self.frame(callee - 1).sp.wrapping_sub(self.frame(callee).ra.bytes())
                 || !self.replace(callee - 1, pc, context)
             {
                 return Err(callee);
@@ -302,6 +310,7 @@ impl Scratch {
                 Some(plain) => {
                     frame.uses_fp = plain.from_fp;
                     frame.cfa = if plain.from_fp { fp } else { sp }.wrapping_add(plain.cfa);
+                    frame.ra = ReturnBelow::new(plain.ra);
                     frame.fp_at = if plain.fp == 0 { 0 } else { frame.cfa.wrapping_sub(plain.fp) };
                     frame.caller(&mut bounds)
                 }
@@ -331,6 +340,7 @@ impl Scratch {
                         pc: TRUNCATED_PC,
                         shape: Shape::OTHER,
                         cfa: 0,
+                        ra: ReturnBelow::new(0),
                         fp_at: 0,
                         cfa_at: 0,
                         uses_fp: false,
@@ -370,7 +380,7 @@ impl Scratch {
             // SAFETY: `fresh` frames were walked.
             let w = unsafe { self.walked.get_unchecked(i) };
             let (sp, fp, pc, shape) = (w.sp, w.fp, w.pc, w.shape);
-            let (cfa, fp_at, cfa_at, uses_fp) = (w.cfa, w.fp_at, w.cfa_at, w.uses_fp);
+            let (cfa, ra, fp_at, cfa_at, uses_fp) = (w.cfa, w.ra, w.fp_at, w.cfa_at, w.uses_fp);
             hash = extend_hash(hash, pc as u64);
             let mut outer_needs_fp = false;
             if depth > 0 {
@@ -382,14 +392,14 @@ impl Scratch {
                     if fp_at != 0 && outer_needs_fp {
                         self.push_check(&mut checks, fp_at, outer_fp);
                     }
-                    self.push_check(&mut checks, cfa - 8, outer_pc);
+                    self.push_return(&mut checks, cfa - ra.bytes(), outer_pc);
                     if cfa_at != 0 {
                         self.push_check(&mut checks, cfa_at, cfa);
                     }
                 }
             } else if cfa != 0 {
                 // A root by a zero return address: another stack may have a caller in this place.
-                self.push_check(&mut checks, cfa - 8, 0);
+                self.push_return(&mut checks, cfa - ra.bytes(), 0);
                 if cfa_at != 0 {
                     self.push_check(&mut checks, cfa_at, cfa);
                 }
@@ -398,7 +408,7 @@ impl Scratch {
             let frame = unsafe { self.frames.get_unchecked_mut(depth) };
             (frame.sp, frame.fp, frame.pc, frame.shape) = (sp, fp, pc, shape);
             (frame.hash, frame.node) = (hash, 0);
-            frame.checks = checks as u16;
+            (frame.checks, frame.ra) = (checks as u16, ra);
             frame.needs_fp = uses_fp || (fp_at == 0 && outer_needs_fp);
             depth += 1;
         }
@@ -414,6 +424,18 @@ impl Scratch {
         // SAFETY: three per frame, as dimensioned.
         unsafe { *self.checks.get_unchecked_mut(*count) = Check { address, value } };
         *count += 1;
+    }
+
+    /// The slot of a return address: it may hold a signature as well.
+    #[inline(always)]
+    fn push_return(&mut self, count: &mut usize, address: usize, pc: usize) {
+        let value = if cfg!(target_arch = "aarch64") {
+            // SAFETY: the walk has just read this slot.
+            unsafe { (address as *const usize).read() }
+        } else {
+            pc
+        };
+        self.push_check(count, address, value);
     }
 
     #[inline(always)]
@@ -517,13 +539,15 @@ impl Walked {
     #[inline(always)]
     fn caller(&self, bounds: &mut Bounds) -> Caller {
         // Nearly every frame: one question for both words.
+        let ra_at = self.cfa.wrapping_sub(self.ra.bytes());
         if bounds.hold(self.sp, self.cfa)
+            && (!Native::RA_ANYWHERE || ra_at >= self.sp)
             && (self.fp_at == 0 || self.fp_at >= self.sp)
             && self.fp_at < self.cfa
         {
             // SAFETY: the words from `sp` to `cfa` are mapped, and both addresses lie there.
             let word = |address: usize| unsafe { (address as *const usize).read() };
-            let pc = word(self.cfa - 8);
+            let pc = without_signature(word(ra_at));
             let fp = if self.fp_at == 0 { self.fp } else { word(self.fp_at) };
             return if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, fp }) };
         }
@@ -536,7 +560,10 @@ impl Walked {
         if self.cfa <= self.sp {
             return Caller::Unknown;
         }
-        let Some(pc) = bounds.read(self.cfa - 8, self.sp) else { return Caller::Unknown };
+        let Some(pc) = bounds.read(self.cfa.wrapping_sub(self.ra.bytes()), self.sp) else {
+            return Caller::Unknown;
+        };
+        let pc = without_signature(pc);
         let fp = if self.fp_at == 0 {
             self.fp
         } else {
@@ -563,12 +590,13 @@ impl Walked {
             Step::AtFp { below } => {
                 self.uses_fp = true;
                 self.cfa_at = self.fp.wrapping_sub(below);
+                self.ra = ReturnBelow::new(8);
                 self.fp_at = self.fp;
                 self.cfa = bounds.read(self.cfa_at, self.sp).unwrap_or(0);
                 self.caller(bounds)
             }
             Step::End => Caller::None,
-            Step::Unknown => Caller::Unknown,
+            Step::Unknown => self.unknown_caller(bounds, context, forget),
             Step::Slow => self.slow_caller(bounds, context, forget, room),
             Step::Loader => {
                 if innermost {
@@ -595,7 +623,7 @@ impl Walked {
         room: &mut Room,
     ) -> Caller {
         match context.rules.exact(self.pc, room) {
-            Some(Rule::Frame { cfa, fp }) => {
+            Some(Rule::Frame { cfa, fp, ra }) => {
                 self.cfa = match cfa {
                     Cfa::Sp(offset) => self.sp.wrapping_add_signed(offset as isize),
                     Cfa::Fp(offset) => {
@@ -616,10 +644,14 @@ impl Walked {
                         self.fp.wrapping_add_signed(offset as isize)
                     }
                 };
-                self.caller(bounds)
+                match ra {
+                    Return::AtCfa(offset) => self.caller_at(offset, bounds),
+                    Return::InLink => self.leaf_caller(bounds),
+                }
             }
             Some(Rule::Plt { from }) => {
                 *forget = true;
+                self.ra = ReturnBelow::new(8);
                 self.cfa = self.sp + 8 + if (self.pc - 1) & 15 >= usize::from(from) { 8 } else { 0 };
                 self.caller(bounds)
             }
@@ -629,16 +661,66 @@ impl Walked {
                 let (Some(sp), Some(fp), Some(pc)) = (at(sp), at(fp), at(ra)) else {
                     return Caller::Unknown;
                 };
-                *bounds = Bounds::of(sp, &context.layout());
-                bounds.interrupted = true;
-                // The interrupted instruction itself, told as a return address would be: one
-                // behind.
-                Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, fp })
+                interrupted(Registers { pc, sp, fp }, 0, bounds, context)
             }
             Some(Rule::End) => Caller::None,
-            Some(Rule::Unknown) | None => Caller::Unknown,
+            Some(Rule::Unknown) | None => self.unknown_caller(bounds, context, forget),
         }
     }
+
+    /// The caller by a return address at CFA + offset.
+    fn caller_at(&mut self, offset: i64, bounds: &mut Bounds) -> Caller {
+        match offset.checked_neg().map(u32::try_from) {
+            Some(Ok(below)) if below >= 8 && below % 8 == 0 => {
+                self.ra = ReturnBelow::new(below as usize);
+                self.caller(bounds)
+            }
+            _ => Caller::Unknown,
+        }
+    }
+
+    /// The caller of a function that has not saved its return address. Only one that a signal
+    /// interrupted is on a stack. (Its slots are not remembered, as those of no such stack.)
+    fn leaf_caller(&mut self, bounds: &mut Bounds) -> Caller {
+        let Some(pc) = bounds.take_link(self.sp).filter(|_| self.cfa >= self.sp) else {
+            return Caller::Unknown;
+        };
+        let saved = if self.fp_at == 0 { Some(self.fp) } else { bounds.read(self.fp_at, self.sp) };
+        let Some(fp) = saved else { return Caller::Unknown };
+        let sp = core::mem::take(&mut self.cfa);
+        Caller::Frame(Registers { pc, sp, fp })
+    }
+
+    /// On arm64 an address without a rule may be where a signal handler returns to.
+    #[cfg(target_arch = "aarch64")]
+    fn unknown_caller(&self, bounds: &mut Bounds, context: &Context, forget: &mut bool) -> Caller {
+        use crate::arch::aarch64::{SIGNAL_FRAME, is_signal_return};
+
+        if !is_signal_return(self.pc) {
+            return Caller::Unknown;
+        }
+        *forget = true;
+        let [Some(fp), Some(link), Some(sp), Some(pc)] =
+            SIGNAL_FRAME.map(|offset| bounds.read(self.sp.wrapping_add(offset), self.sp))
+        else {
+            return Caller::Unknown;
+        };
+        interrupted(Registers { pc, sp, fp }, link, bounds, context)
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    const fn unknown_caller(&self, _: &mut Bounds, _: &Context, _: &mut bool) -> Caller {
+        Caller::Unknown
+    }
+}
+
+/// The frame that a signal interrupted.
+fn interrupted(at: Registers, link: usize, bounds: &mut Bounds, context: &Context) -> Caller {
+    *bounds = Bounds::of(at.sp, &context.layout());
+    bounds.interrupted = true;
+    bounds.link = [at.sp, link];
+    // The interrupted instruction itself, told as a return address would be: one behind.
+    Caller::Frame(Registers { pc: at.pc.wrapping_add(1), ..at })
 }
 
 const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 48);

@@ -11,6 +11,7 @@ use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::stacks::{Node, extend_hash, root_hash};
+use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
@@ -107,23 +108,6 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
         }
     }
     parent
-}
-
-/// A return address without the signature that code for arm64 may put into its upper bits.
-#[cfg(target_arch = "aarch64")]
-fn without_signature(pc: usize) -> usize {
-    let mut plain = pc;
-    // SAFETY: `xpaclri`, which does nothing on processors that do not sign, changes the one
-    // register that is named.
-    unsafe {
-        core::arch::asm!("hint #7", inout("x30") plain, options(pure, nomem, nostack, preserves_flags))
-    };
-    plain
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-const fn without_signature(pc: usize) -> usize {
-    pc
 }
 
 #[cfg(test)]

@@ -29,14 +29,15 @@
     clippy::cast_possible_truncation,
     reason = "this crate is for 64-bit targets; packed fields are masked to their widths"
 )]
-#![cfg(any(
-    all(target_arch = "x86_64", target_os = "linux"),
-    all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "android")
+#![cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    any(target_os = "android", target_os = "linux"),
 ))]
 
 #[cfg(all(test, not(loom)))]
 extern crate std;
 
+pub mod arch;
 #[cfg_attr(
     target_os = "android",
     expect(dead_code, reason = "frame records need less of it than unwind rules")

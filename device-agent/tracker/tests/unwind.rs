@@ -1,6 +1,6 @@
 //! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does
 //! the same inside other programs.
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls the system unwinder and reads registers")]
 #![allow(missing_docs, reason = "a test")]
 
@@ -59,12 +59,7 @@ fn system() -> Vec<u64> {
 /// be the same twice.
 #[inline(always)]
 fn check() {
-    let (pc, sp, fp): (usize, usize, usize);
-    // SAFETY: reads registers only.
-    unsafe {
-        std::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) fp);
-    }
-    let mut id = TRACKER.stack_of(Registers { pc: pc + 1, sp, fp });
+    let mut id = TRACKER.stack_of(Registers::here());
     let mut ours = Vec::<u64>::new();
     while let Some(node) = TRACKER.stack_node(id) {
         ours.push(node.pc);
@@ -222,12 +217,7 @@ thread_local! {
 }
 
 extern "C" fn note_root() {
-    let (pc, sp, fp): (usize, usize, usize);
-    // SAFETY: reads registers only.
-    unsafe {
-        std::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) fp);
-    }
-    let mut id = TRACKER.stack_of(Registers { pc: pc + 1, sp, fp });
+    let mut id = TRACKER.stack_of(Registers::here());
     let mut root = [0; 3];
     while let Some(node) = TRACKER.stack_node(id) {
         root = [root[1], node.pc, root[2] + 1];
