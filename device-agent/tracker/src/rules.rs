@@ -423,6 +423,8 @@ mod tests {
         for (rule, want) in cases {
             assert_eq!(unpacked::<Aarch64>(rule), want, "{rule:?}");
         }
+        // A place of the cache that nothing was written to, where a root's zero is looked for.
+        assert!(X86_64::plain(0).is_none() && Aarch64::plain(0).is_none());
         // An address behind an interrupted instruction has no room in a word.
         let fits =
             |pc| Aarch64::key(pc) << Aarch64::PAYLOAD_BITS >> Aarch64::PAYLOAD_BITS == Aarch64::key(pc);

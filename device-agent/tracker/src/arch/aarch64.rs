@@ -2,7 +2,7 @@
 //! it where it wants to, mostly in a pair with x29. It may sign it (pointer authentication): what a
 //! slot holds is then no address until the signature is taken away.
 //!
-//! A payload is `other 1 | from fp 1 | fp saved 1 | from base 1 | place 4 | cfa/16 10`. `place` is
+//! A payload is `common 1 | from fp 1 | fp saved 1 | from base 1 | place 4 | cfa/16 10`. `place` is
 //! that of the return address in words: down from the CFA, or up from the register (from base). A
 //! saved frame pointer lies right below it.
 #![cfg_attr(
@@ -23,7 +23,7 @@ use crate::sys;
 #[derive(Debug, Clone, Copy)]
 pub struct Aarch64;
 
-const OTHER: u64 = 1 << 17;
+const COMMON: u64 = 1 << 17;
 const FROM_FP: u64 = 1 << 16;
 const SAVED: u64 = 1 << 15;
 const FROM_BASE: u64 = 1 << 14;
@@ -70,16 +70,16 @@ impl Arch for Aarch64 {
         let below = u64::try_from(-ra).ok().filter(|b| b % 8 == 0 && (8..=size).contains(b))?;
         let place = [(0, below / 8), (FROM_BASE, (size - below) / 8)];
         let (base, place) = place.into_iter().find(|(_, words)| *words < 1 << PLACE_BITS)?;
-        Some(from_fp | saved | base | (place << CFA_BITS) | (size / 16))
+        Some(COMMON | from_fp | saved | base | (place << CFA_BITS) | (size / 16))
     }
 
     fn pack_other(other: Other) -> u64 {
-        OTHER | other as u64
+        other as u64
     }
 
     #[inline(always)]
     fn plain(word: u64) -> Option<Plain> {
-        if word & OTHER != 0 {
+        if word & COMMON == 0 {
             return None;
         }
         let (cfa, place) = (bits(word, 0, CFA_BITS) * 16, bits(word, CFA_BITS, PLACE_BITS) * 8);
