@@ -181,6 +181,7 @@ fn boxed_closures_of_many_depths() {
 
 // memgate_enter(function, top): calls the function on another stack, whose rules take the word
 // below `top` for the return address.
+#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     "memgate_enter:",
     "push rbp",
@@ -203,6 +204,7 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
+    #[cfg(target_arch = "x86_64")]
     fn memgate_enter(function: extern "C" fn(), top: *mut usize);
     fn getcontext(context: *mut libc::ucontext_t) -> i32;
     fn makecontext(context: *mut libc::ucontext_t, function: extern "C" fn(), count: i32, ...);
@@ -228,6 +230,7 @@ extern "C" fn note_root() {
 
 /// The cause was a root that was remembered without the word that made it one.
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn a_stack_that_takes_the_place_of_a_whole_one_is_not_taken_for_it() {
     static DATA: [u64; 4] = [0; 4];
     // Made on a stack with room for it.
