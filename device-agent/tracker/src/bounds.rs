@@ -39,6 +39,7 @@ pub(crate) struct Bounds {
     pub(crate) interrupted: bool,
     /// Stack pointer and link register of the function that a signal interrupted: it may not have
     /// saved its return address. 0: none, or found.
+    #[cfg(target_arch = "aarch64")]
     pub(crate) link: [usize; 2],
 }
 
@@ -51,9 +52,21 @@ impl Bounds {
             (thread, layout.thread_bytes)
         };
         if sp < top && top - sp < bytes {
-            Self { end: top, known: true, interrupted: false, link: [0; 2] }
+            Self {
+                end: top,
+                known: true,
+                interrupted: false,
+                #[cfg(target_arch = "aarch64")]
+                link: [0; 2],
+            }
         } else {
-            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false, interrupted: false, link: [0; 2] }
+            Self {
+                end: (sp & !(PAGE - 1)) + PAGE,
+                known: false,
+                interrupted: false,
+                #[cfg(target_arch = "aarch64")]
+                link: [0; 2],
+            }
         }
     }
 
@@ -88,6 +101,7 @@ impl Bounds {
     }
 
     /// The return address that the frame with this stack pointer has left in the link register.
+    #[cfg(target_arch = "aarch64")]
     #[cold]
     #[inline(never)]
     pub(crate) fn take_link(&mut self, sp: usize) -> Option<usize> {

@@ -661,7 +661,7 @@ impl Walked {
                 let (Some(sp), Some(fp), Some(pc)) = (at(sp), at(fp), at(ra)) else {
                     return Caller::Unknown;
                 };
-                interrupted(Registers { pc, sp, fp }, 0, bounds, context)
+                interrupted(Registers { pc, sp, fp }, bounds, context)
             }
             Some(Rule::End) => Caller::None,
             Some(Rule::Unknown) | None => self.unknown_caller(bounds, context, forget),
@@ -681,6 +681,7 @@ impl Walked {
 
     /// The caller of a function that has not saved its return address. Only one that a signal
     /// interrupted is on a stack. (Its slots are not remembered, as those of no such stack.)
+    #[cfg(target_arch = "aarch64")]
     fn leaf_caller(&mut self, bounds: &mut Bounds) -> Caller {
         let Some(pc) = bounds.take_link(self.sp).filter(|_| self.cfa >= self.sp) else {
             return Caller::Unknown;
@@ -689,6 +690,11 @@ impl Walked {
         let Some(fp) = saved else { return Caller::Unknown };
         let sp = core::mem::take(&mut self.cfa);
         Caller::Frame(Registers { pc, sp, fp })
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    const fn leaf_caller(&self, _: &mut Bounds) -> Caller {
+        Caller::Unknown
     }
 
     /// On arm64 an address without a rule may be where a signal handler returns to.
@@ -705,7 +711,9 @@ impl Walked {
         else {
             return Caller::Unknown;
         };
-        interrupted(Registers { pc, sp, fp }, link, bounds, context)
+        let caller = interrupted(Registers { pc, sp, fp }, bounds, context);
+        bounds.link = [sp, link];
+        caller
     }
 
     #[cfg(not(target_arch = "aarch64"))]
@@ -715,10 +723,9 @@ impl Walked {
 }
 
 /// The frame that a signal interrupted.
-fn interrupted(at: Registers, link: usize, bounds: &mut Bounds, context: &Context) -> Caller {
+fn interrupted(at: Registers, bounds: &mut Bounds, context: &Context) -> Caller {
     *bounds = Bounds::of(at.sp, &context.layout());
     bounds.interrupted = true;
-    bounds.link = [at.sp, link];
     // The interrupted instruction itself, told as a return address would be: one behind.
     Caller::Frame(Registers { pc: at.pc.wrapping_add(1), ..at })
 }
