@@ -3,12 +3,12 @@
 //!
 //! The allocation functions are naked trampolines: in a process that is not tracked they are one
 //! comparison and one jump to the next allocator; in a tracked one they pass the caller's stack and
-//! frame pointer on to the hook of the same name.
+//! frame pointer on to the hook of the same name. All assembler stands in a folder per machine.
 #![expect(unsafe_code, reason = "exports and trampolines: the border to C")]
 #![expect(unreachable_pub, reason = "exported to C, not to Rust")]
 
-#[cfg_attr(target_arch = "x86_64", path = "entry/x86_64.rs")]
-#[cfg_attr(target_arch = "aarch64", path = "entry/aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "entry/x86_64/allocation.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "entry/aarch64/allocation.rs")]
 mod allocation;
 #[cfg(target_os = "android")]
 mod bionic;

@@ -23,16 +23,16 @@
 //! and the stream says what was lost.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing)]
-#![cfg(any(
-    all(target_os = "linux", target_arch = "x86_64"),
-    all(target_os = "android", any(target_arch = "aarch64", target_arch = "x86_64"))
+#![cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    any(target_os = "android", target_os = "linux"),
 ))]
 
 mod entry;
 mod exports;
 mod life;
 mod native;
-#[cfg(not(target_os = "android"))]
+#[cfg(all(target_arch = "x86_64", not(target_os = "android")))]
 mod tls;
 mod unwind_stubs;
 

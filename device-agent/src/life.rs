@@ -148,7 +148,9 @@ pub(crate) fn start() {
     }
     if seeing {
         #[cfg(not(target_os = "android"))]
-        find_thread_id(process::symbol(c"gnu_get_libc_version", false) != 0, process::thread_id_by_futex());
+        if let Some(at) = process::thread_id_place() {
+            find_thread_id(at, process::thread_id_by_futex());
+        }
         #[cfg(not(target_os = "android"))]
         entry::bind_all();
         recording::start();

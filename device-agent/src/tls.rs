@@ -6,6 +6,9 @@
 //! words are initial-exec, so this library's TLS block lies at a fixed distance from the thread
 //! pointer; this stand-in, which is not exported, computes the address from that. All callers are
 //! in this library, hence the module number they pass is always ours.
+//!
+//! On arm64 there is nothing to replace: its compilers use descriptors, which the loader resolves to
+//! a fixed distance when it loads this library with the program.
 #![expect(unsafe_code, reason = "defines a symbol by name")]
 
 core::arch::global_asm!(

@@ -106,6 +106,29 @@ pub fn thread_id_by_futex() -> Option<u32> {
     (status == 0).then(|| word.load(Ordering::Relaxed) & FUTEX_TID_MASK)
 }
 
+/// Where a thread's control block may hold its id, seen from the thread pointer: in glibc, or musl.
+#[must_use]
+#[cfg(target_arch = "x86_64")]
+pub fn thread_id_place() -> Option<usize> {
+    Some(if symbol(c"gnu_get_libc_version", false) != 0 { 0x2d0 } else { 0x30 })
+}
+
+/// Where a thread's control block may hold its id, seen from the thread pointer: on arm64 it lies before
+/// that. How large it is, and where in it the id, glibc tells debuggers.
+#[must_use]
+#[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
+pub fn thread_id_place() -> Option<usize> {
+    let told = |name, index| {
+        let at = symbol(name, false) as *const u32;
+        // SAFETY: constants of the C library, the second of three words.
+        (!at.is_null()).then(|| unsafe { at.wrapping_add(index).read() } as usize)
+    };
+    if symbol(c"gnu_get_libc_version", false) == 0 {
+        return None;
+    }
+    Some(told(c"_thread_db_pthread_tid", 2)?.wrapping_sub(told(c"_thread_db_sizeof_pthread", 0)?))
+}
+
 /// Bits of a futex word that hold a thread id (`linux/futex.h`).
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 

@@ -16,9 +16,9 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing)]
-#![cfg(any(
-    all(target_os = "linux", target_arch = "x86_64"),
-    all(target_os = "android", any(target_arch = "aarch64", target_arch = "x86_64"))
+#![cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    any(target_os = "android", target_os = "linux"),
 ))]
 
 mod agent;

@@ -4,14 +4,17 @@
 //! All others pass with their registers as they came and no frame of ours on the stack, so that
 //! `clone` and `vfork` by `syscall` work as before.
 
-use core::arch::global_asm;
 use core::ffi::{c_int, c_long};
 
 use memgate_session as session;
 use memgate_tracker::sys::Errno;
 
 use super::Pointer;
-use super::function::{Function, exported, functions, keeping, no_descriptor as no_call, routine};
+use super::function::{Function, exported, finding, functions, no_descriptor as no_call};
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/controls.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/controls.rs")]
+mod machine;
 
 functions! { prctl no_call syscall no_call }
 
@@ -25,34 +28,6 @@ pub(crate) fn bind_controls() {
         function.bind();
     }
 }
-
-/// Where the first argument is one of two numbers, tells `$note` of the call before it is made.
-macro_rules! telling {
-    ($name:literal, $one:literal, $other:literal, $note:literal) => {
-        routine!($name:
-            concat!("cmp edi, {", $one, "}"),
-            "je 1f",
-            concat!("cmp edi, {", $other, "}"),
-            "je 1f",
-            "jmp r11",
-            "1:",
-            keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "r11"] concat!("call {", $note, "}")),
-            "jmp r11",
-        )
-    };
-}
-
-global_asm!(
-    ".text",
-    telling!("memgate_controls", "set_counter", "set_seccomp", "controls"),
-    telling!("memgate_calls", "call_prctl", "call_seccomp", "calls"),
-    set_counter = const libc::PR_SET_TSC,
-    set_seccomp = const libc::PR_SET_SECCOMP,
-    call_prctl = const libc::SYS_prctl,
-    call_seccomp = const libc::SYS_seccomp,
-    controls = sym controls,
-    calls = sym calls,
-);
 
 extern "C" fn controls(option: c_int, argument: usize) {
     const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;

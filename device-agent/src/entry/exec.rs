@@ -2,7 +2,6 @@
 //! see `native::starts`. Each notes the program and calls the C library's own function. On Linux
 //! only.
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicPtr;
@@ -12,6 +11,11 @@ use memgate_ffi::exec::Strings;
 use super::Pointer;
 use super::libc::next_of;
 use crate::native::starts::{self, Named, Noted};
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/exec.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/exec.rs")]
+mod machine;
+use machine::{REGISTERS, spreading};
 
 type Array = *const *const c_char;
 type WithEnvironment = unsafe extern "C" fn(*const c_char, Array, Array) -> c_int;
@@ -145,9 +149,6 @@ struct Spread<'a> {
     borrowed: PhantomData<&'a CStr>,
 }
 
-/// Registers that hold arguments.
-const REGISTERS: usize = 6;
-
 impl Spread<'_> {
     /// # Safety
     /// There is another word.
@@ -208,29 +209,7 @@ macro_rules! spread {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                "push rax",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "push rdi",
-                "mov rdi, rsp",
-                "lea rsi, [rsp + 64]",
-                concat!("mov edx, ", $kind),
-                "call {note}",
-                "mov r11, rax",
-                "pop rdi",
-                "pop rsi",
-                "pop rdx",
-                "pop rcx",
-                "pop r8",
-                "pop r9",
-                "pop rax",
-                "jmp r11",
-                note = sym note_spread,
-            )
+            spreading!($kind, note_spread)
         }
     )* };
 }

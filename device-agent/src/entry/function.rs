@@ -1,7 +1,6 @@
 //! Functions of the C library that are stood in for by a comparison and a jump: the jump's target
 //! is looked for at the first call, or before. On Linux only.
 
-use core::arch::global_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -9,6 +8,10 @@ use memgate_ffi::process;
 use memgate_tracker::sys::Errno;
 
 use super::Pointer;
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/function.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/function.rs")]
+mod machine;
 
 /// A function of the C library.
 #[repr(C)]
@@ -46,7 +49,6 @@ macro_rules! functions {
     ($($name:ident $missing:ident)*) => {
         $(
             mod $name {
-                use core::arch::naked_asm;
                 use core::ffi::CStr;
                 use core::sync::atomic::AtomicPtr;
 
@@ -66,11 +68,7 @@ macro_rules! functions {
 
                 #[unsafe(naked)]
                 unsafe extern "C" fn find() {
-                    naked_asm!(
-                        "lea r11, [rip + {function}]",
-                        "jmp memgate_finds",
-                        function = sym FUNCTION,
-                    )
+                    finding!(FUNCTION)
                 }
             }
         )*
@@ -78,62 +76,5 @@ macro_rules! functions {
     };
 }
 
-/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process
-/// is tracked.
-macro_rules! exported {
-    ($tracked:literal: $($name:ident)*) => { $(
-        #[doc = concat!("C's `", stringify!($name), "`.")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                "cmp dword ptr [rip + {mode}], 0",
-                "jne 2f",
-                "jmp qword ptr [rip + {function}]",
-                "2:",
-                "mov r11, qword ptr [rip + {function}]",
-                concat!("jmp ", $tracked),
-                mode = sym memgate_session::recording::MODE,
-                function = sym $name::FUNCTION,
-            )
-        }
-    )* };
-}
-
-/// A routine of the assembler's: global, as it is jumped to from other objects of this crate, and
-/// hidden from other libraries. Its frames can be unwound.
-macro_rules! routine {
-    ($name:literal: $($line:expr),* $(,)?) => {
-        concat!(
-            ".globl ", $name, "\n.hidden ", $name, "\n", $name, ":\n.cfi_startproc\n",
-            $($line, "\n",)*
-            ".cfi_endproc\n",
-        )
-    };
-}
-
-/// What runs while these registers are kept on the stack.
-macro_rules! keeping {
-    ([] $($line:expr),* $(,)?) => {
-        concat!($($line, "\n"),*)
-    };
-    ([$first:literal $($rest:literal)*] $($line:expr),* $(,)?) => {
-        concat!(
-            "push ", $first, "\n.cfi_adjust_cfa_offset 8\n",
-            keeping!([$($rest)*] $($line),*),
-            "pop ", $first, "\n.cfi_adjust_cfa_offset -8\n",
-        )
-    };
-}
-
-pub(super) use {exported, functions, keeping, routine};
-
-global_asm!(
-    ".text",
-    // The first call of a function: `r11` is its `Function`.
-    routine!("memgate_finds":
-        keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "rax"] "mov rdi, r11", "call {bind}", "mov r11, rax"),
-        "jmp r11",
-    ),
-    bind = sym bind,
-);
+pub(super) use functions;
+pub(super) use machine::{exported, finding, keeping, routine};

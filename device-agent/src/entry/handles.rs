@@ -5,15 +5,18 @@
 //! cancellation work as before, and notes the result. While it waits there is no frame of Rust's on
 //! the stack; the frames of these routines can be unwound.
 
-use core::arch::global_asm;
 use core::ffi::c_int;
 
-use memgate_session::handles::{self, DESCRIPTORS, MOST_DESCRIPTORS, Routine, Start};
+use memgate_session::handles::{self, Routine, Start};
 use memgate_tracker::capture::Registers;
 use memgate_tracker::sys::Errno;
 
 use super::Pointer;
-use super::function::{Function, exported, functions, keeping, no_descriptor, routine};
+use super::function::{Function, exported, finding, functions, no_descriptor};
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/handles.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/handles.rs")]
+mod machine;
 
 /// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that
 /// comes first to one.
@@ -66,162 +69,25 @@ exported! { "memgate_closes_stream": fclose pclose }
 exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
 
-/// Behind a call: hands result and registers of the caller to `$note`, returns the result.
-macro_rules! noting {
-    ($name:literal, $unless:literal, $note:literal) => {
-        routine!($name:
-            "sub rsp, 8",
-            ".cfi_adjust_cfa_offset 8",
-            "call r11",
-            $unless,
-            "mov qword ptr [rsp], rax",
-            "mov rdi, rax",
-            "mov rsi, qword ptr [rsp + 8]",
-            "lea rdx, [rsp + 16]",
-            "mov rcx, rbp",
-            concat!("call {", $note, "}"),
-            "mov rax, qword ptr [rsp]",
-            "1:",
-            "add rsp, 8",
-            ".cfi_adjust_cfa_offset -8",
-            "ret",
-        )
-    };
+extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
+    handles::opened(descriptor, Registers { pc, sp, fp });
 }
 
-/// The same for two descriptors, whose place was passed in `$place`.
-macro_rules! noting_two {
-    ($name:literal, $place:literal) => {
-        routine!($name:
-            concat!("push ", $place),
-            ".cfi_adjust_cfa_offset 8",
-            "call r11",
-            "mov rdi, qword ptr [rsp]",
-            "mov qword ptr [rsp], rax",
-            "test eax, eax",
-            "jne 1f",
-            "mov rsi, qword ptr [rsp + 8]",
-            "lea rdx, [rsp + 16]",
-            "mov rcx, rbp",
-            "call {opened_two}",
-            "1:",
-            "pop rax",
-            ".cfi_adjust_cfa_offset -8",
-            "ret",
-        )
-    };
-}
-
-/// Before a call: hands its argument to `$note`, then goes on.
-macro_rules! noting_before {
-    ($name:literal, $note:literal) => {
-        routine!($name:
-            // The third keeps the stack aligned.
-            keeping!(["rdi" "r11" "rax"] concat!("call {", $note, "}")),
-            "jmp r11",
-        )
-    };
-}
-
-global_asm!(
-    ".text",
-    noting!("memgate_opens", "test eax, eax\njs 1f", "opened"),
-    noting!("memgate_opens_stream", "test rax, rax\nje 1f", "stream_opened"),
-    noting!("memgate_opens_folder", "test rax, rax\nje 1f", "folder_opened"),
-    noting_two!("memgate_opens_two_at_first", "rdi"),
-    noting_two!("memgate_opens_two_at_fourth", "rcx"),
-    noting_before!("memgate_forgets", "closes"),
-    noting_before!("memgate_closes_stream", "stream_closes"),
-    noting_before!("memgate_closes_folder", "folder_closes"),
-    // F_DUPFD, F_DUPFD_CLOEXEC
-    routine!("memgate_duplicates":
-        "test esi, esi",
-        "je memgate_opens",
-        "cmp esi, 1030",
-        "je memgate_opens",
-        "jmp r11",
-    ),
-    // What was not noted need not be forgotten.
-    routine!("memgate_closes":
-        "cmp edi, {most}",
-        "jae 1f",
-        "mov eax, edi",
-        "lea rdx, [rip + {descriptors}]",
-        "cmp dword ptr [rdx + rax * 4], 0",
-        "jne memgate_forgets",
-        "1:",
-        "jmp r11",
-    ),
-    // pthread_create: the thread begins below, where `starts` could note it.
-    routine!("memgate_starts":
-        keeping!(["rdi" "rsi" "rdx" "rcx" "r11"]
-            "mov rdi, rdx",
-            "mov rsi, rcx",
-            "mov rdx, qword ptr [rsp + 40]",
-            "lea rcx, [rsp + 48]",
-            "mov r8, rbp",
-            "call {starts}",
-        ),
-        "test rax, rax",
-        "jne 1f",
-        "jmp r11",
-        "1:",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
-        "lea rdx, [rip + memgate_thread]",
-        "mov rcx, rax",
-        "call r11",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test eax, eax",
-        "je 2f",
-        keeping!(["rax"] "call {start_failed}"),
-        "2:",
-        "ret",
-    ),
-    // Where such a thread begins: its own routine follows with nothing of ours on the stack.
-    routine!("memgate_thread":
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {begun}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "mov rdi, rdx",
-        "jmp rax",
-    ),
-    opened = sym opened,
-    opened_two = sym opened_two,
-    stream_opened = sym stream_opened,
-    folder_opened = sym folder_opened,
-    closes = sym closes,
-    stream_closes = sym stream_closes,
-    folder_closes = sym folder_closes,
-    starts = sym starts,
-    start_failed = sym start_failed,
-    begun = sym begun,
-    descriptors = sym DESCRIPTORS,
-    most = const MOST_DESCRIPTORS,
-);
-
-extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, rbp: usize) {
-    handles::opened(descriptor, Registers { pc, sp, rbp });
-}
-
-unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, fp: usize) {
     // SAFETY: after success both descriptors are there.
     for descriptor in unsafe { *place } {
-        handles::opened(descriptor, Registers { pc, sp, rbp });
+        handles::opened(descriptor, Registers { pc, sp, fp });
     }
 }
 
-unsafe extern "C" fn stream_opened(stream: *mut libc::FILE, pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn stream_opened(stream: *mut libc::FILE, pc: usize, sp: usize, fp: usize) {
     // SAFETY: a stream that was just opened.
-    handles::opened(unsafe { libc::fileno(stream) }, Registers { pc, sp, rbp });
+    handles::opened(unsafe { libc::fileno(stream) }, Registers { pc, sp, fp });
 }
 
-unsafe extern "C" fn folder_opened(folder: *mut libc::DIR, pc: usize, sp: usize, rbp: usize) {
+unsafe extern "C" fn folder_opened(folder: *mut libc::DIR, pc: usize, sp: usize, fp: usize) {
     // SAFETY: a directory that was just opened.
-    handles::opened(unsafe { libc::dirfd(folder) }, Registers { pc, sp, rbp });
+    handles::opened(unsafe { libc::dirfd(folder) }, Registers { pc, sp, fp });
 }
 
 extern "C" fn closes(descriptor: c_int) {
@@ -250,9 +116,9 @@ extern "C" fn starts(
     argument: usize,
     pc: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
 ) -> Option<&'static Start> {
-    handles::starts(routine, argument, Registers { pc, sp, rbp })
+    handles::starts(routine, argument, Registers { pc, sp, fp })
 }
 
 extern "C" fn start_failed(start: &Start) {

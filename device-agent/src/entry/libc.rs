@@ -1,7 +1,6 @@
 //! What of the C library is stood in for beside the allocation functions: the ways out of the
 //! process, and what loads and unloads libraries; and what the loader knows. On Linux only.
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -12,6 +11,11 @@ use memgate_tracker::thread::Inside;
 use memgate_wire::GoodbyeReason;
 
 use super::{Pointer, text};
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/libc.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/libc.rs")]
+mod machine;
+use machine::loading;
 
 /// `main` has returned or the program calls `exit`.
 pub(crate) fn main_ends() {
@@ -57,44 +61,14 @@ static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
 const DEEPBIND: c_int = 8;
 
-/// A function that loads a library: `$decides` says by its arguments whether `bypassing_library` is told, with
-/// `$order` in front of that call.
+/// A function that loads a library: by its arguments it is decided whether `bypassing_library` is told.
 macro_rules! loads {
-    ($(#[$about:meta])* $name:ident $slot:ident $find:ident $text:literal $decides:expr, $order:literal) => {
+    ($(#[$about:meta])* $name:ident $slot:ident $find:ident $text:literal) => {
         $(#[$about])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                $decides,
-                "je 2f",
-                "1:",
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                $order,
-                "call {note}",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "2:",
-                "mov rax, qword ptr [rip + {slot}]",
-                "test rax, rax",
-                "jne 3f",
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "call {find}",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "3:",
-                "jmp rax",
-                deepbind = const DEEPBIND,
-                note = sym bypassing_library,
-                slot = sym $slot,
-                find = sym $find,
-            )
+            loading!($name, bypassing_library, $slot, $find)
         }
 
         extern "C" fn $find() -> Pointer {
@@ -107,12 +81,11 @@ loads!(
     /// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it
     /// searches the caller's run path and name space. With RTLD_DEEPBIND a library looks for `malloc`
     /// in the C library before it looks here.
-    dlopen DLOPEN find_dlopen c"dlopen" "test esi, {deepbind}", "xor esi, esi"
+    dlopen DLOPEN find_dlopen c"dlopen"
 );
 loads!(
     /// C's `dlmopen`: a library of another name space brings a C library of its own.
     dlmopen DLMOPEN find_dlmopen c"dlmopen"
-    concat!("test rdi, rdi\n", "jne 1f\n", "test edx, {deepbind}"), "xchg rdi, rsi"
 );
 
 /// Where the C library has no such function, the call gives nothing.

@@ -15,39 +15,36 @@ use super::next;
 
 type Pointer = *mut c_void;
 
-/// `place`: on x86-64 the stack pointer at the call's first instruction, where the return address
-/// lies; on arm64 the return address. `record`: the frame pointer. One copy for all hooks, whose
-/// own frames on the guest's stack stay small.
+/// `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
+/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all
+/// hooks, whose own frames on the guest's stack stay small.
 #[inline(never)]
-unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
-    #[cfg(target_arch = "x86_64")]
-    let at = {
-        // SAFETY: the trampoline was entered by a call: its return address lies there.
-        let pc = unsafe { (place as *const usize).read() };
-        Registers { pc, sp: place.wrapping_add(8), rbp: record }
-    };
-    #[cfg(target_arch = "aarch64")]
-    let at = Registers { pc: place, sp: (&raw const block).addr(), rbp: record };
+unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    const RETURN_AT: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
+    let at = place.wrapping_add(RETURN_AT);
+    // SAFETY: the return address lies there.
+    let pc = unsafe { (at as *const usize).read() };
+    let at = Registers { pc, sp: at.wrapping_add(8), fp };
     TRACKER.record_alloc(block as usize, bytes as u64, at);
 }
 
-pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::malloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, rbp) };
+        unsafe { note(block, bytes, sp, fp) };
     }
     block
 }
 
-pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::calloc(count, bytes) };
     if !block.is_null() {
         // The allocator has checked that the product fits.
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, count.wrapping_mul(bytes), sp, rbp) };
+        unsafe { note(block, count.wrapping_mul(bytes), sp, fp) };
     }
     block
 }
@@ -58,13 +55,13 @@ fn forget(block: Pointer) -> Removed {
     TRACKER.record_free(block as usize)
 }
 
-pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize, fp: usize) -> Pointer {
     let removed = if block.is_null() { None } else { forget(block) };
     // SAFETY: the caller's request.
     let new = unsafe { next::realloc(block, bytes) };
     if !new.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(new, bytes, sp, rbp) };
+        unsafe { note(new, bytes, sp, fp) };
     } else if bytes != 0 {
         TRACKER.restore(block as usize, removed);
     }
@@ -76,11 +73,11 @@ pub(crate) unsafe extern "C" fn reallocarray(
     count: usize,
     bytes: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
 ) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: as realloc.
-        Some(total) => refusing(unsafe { realloc(block, total, sp, rbp) }, total),
+        Some(total) => refusing(unsafe { realloc(block, total, sp, fp) }, total),
         None => out_of_memory(),
     }
 }
@@ -110,22 +107,22 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
     unsafe { next::free(block) };
 }
 
-pub(crate) unsafe extern "C" fn memalign(align: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn memalign(align: usize, bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::memalign(align, bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, rbp) };
+        unsafe { note(block, bytes, sp, fp) };
     }
     block
 }
 
-pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::aligned_alloc(align, bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, rbp) };
+        unsafe { note(block, bytes, sp, fp) };
     }
     block
 }
@@ -135,7 +132,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
     align: usize,
     bytes: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
 ) -> c_int {
     // SAFETY: the caller's request.
     let status = unsafe { next::posix_memalign(out, align, bytes) };
@@ -144,28 +141,28 @@ pub(crate) unsafe extern "C" fn posix_memalign(
         let block = unsafe { *out };
         if !block.is_null() {
             // SAFETY: registers of the trampoline.
-            unsafe { note(block, bytes, sp, rbp) };
+            unsafe { note(block, bytes, sp, fp) };
         }
     }
     status
 }
 
-pub(crate) unsafe extern "C" fn valloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn valloc(bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::valloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, rbp) };
+        unsafe { note(block, bytes, sp, fp) };
     }
     block
 }
 
-pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, fp: usize) -> Pointer {
     // SAFETY: the caller's request.
     let block = unsafe { next::pvalloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, rbp) };
+        unsafe { note(block, bytes, sp, fp) };
     }
     block
 }

@@ -8,12 +8,10 @@
     )
 )]
 
+use crate::arch::{Arch, Native};
 use crate::sys;
 
 const PAGE: usize = 4096;
-/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI
-/// §3.2.2).
-const RED_ZONE: usize = 128;
 /// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal
 /// mmap gap).
 const MAIN_STACK_BYTES: usize = 128 << 20;
@@ -39,6 +37,10 @@ pub(crate) struct Bounds {
     /// A signal came in: the frame it interrupted may have left words in the red zone below its
     /// stack pointer.
     pub(crate) interrupted: bool,
+    /// Stack pointer and link register of the function that a signal interrupted: it may not have
+    /// saved its return address. 0: none, or found.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) link: [usize; 2],
 }
 
 impl Bounds {
@@ -50,9 +52,21 @@ impl Bounds {
             (thread, layout.thread_bytes)
         };
         if sp < top && top - sp < bytes {
-            Self { end: top, known: true, interrupted: false }
+            Self {
+                end: top,
+                known: true,
+                interrupted: false,
+                #[cfg(target_arch = "aarch64")]
+                link: [0; 2],
+            }
         } else {
-            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false, interrupted: false }
+            Self {
+                end: (sp & !(PAGE - 1)) + PAGE,
+                known: false,
+                interrupted: false,
+                #[cfg(target_arch = "aarch64")]
+                link: [0; 2],
+            }
         }
     }
 
@@ -82,8 +96,17 @@ impl Bounds {
     #[cold]
     #[inline(never)]
     pub(crate) fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {
-        let in_red_zone = self.interrupted && address < sp && sp - address <= RED_ZONE;
+        let in_red_zone = self.interrupted && address < sp && sp - address <= Native::RED_ZONE;
         if in_red_zone { self.read(address, address) } else { None }
+    }
+
+    /// The return address that the frame with this stack pointer has left in the link register.
+    #[cfg(target_arch = "aarch64")]
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_link(&mut self, sp: usize) -> Option<usize> {
+        let [of, pc] = core::mem::take(&mut self.link);
+        (of == sp && pc != 0).then(|| sys::without_signature(pc))
     }
 
     #[cold]

@@ -2,8 +2,8 @@
 //! unchanged, reuse its id.
 //!
 //! A thread remembers its last stack, root first, and beside it every memory slot an unwinder would
-//! read on the way to the root (return addresses; saved rbp and CFA words where a frame further out
-//! depends on them). If a new walk arrives at a remembered (sp, pc[, rbp]) and all slots from there
+//! read on the way to the root (return addresses; saved fp and CFA words where a frame further out
+//! depends on them). If a new walk arrives at a remembered (sp, pc[, fp]) and all slots from there
 //! on still hold their values, a fresh walk would find exactly the same frames. The slots are
 //! compared from the inside out and only while they agree, so memory is read only where a fresh
 //! walk would read it: stacks that were switched away or unmapped are not touched.
@@ -22,14 +22,16 @@
     )
 )]
 
+use crate::arch::{Arch, Below, Native};
 use crate::bounds::Bounds;
-use crate::cfi::{Cfa, Room, Rule, SavedRbp};
+use crate::cfi::{Cfa, Return, Room, Rule, SavedFp};
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::rules::{Shape, Step};
 use crate::shortcuts::{Junction, Shortcuts};
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
+use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
@@ -38,6 +40,8 @@ pub const MAX_FRAMES: usize = sized(512, 4);
 /// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
 pub const TRUNCATED_PC: usize = 1;
 
+type ReturnBelow = <Native as Arch>::Below;
+
 const CHECKS_PER_FRAME: usize = 3;
 /// A remembered frame.
 #[derive(Clone, Copy)]
@@ -45,13 +49,15 @@ const CHECKS_PER_FRAME: usize = 3;
 struct Remembered {
     sp: usize,
     hash: u64,
-    rbp: usize,
+    fp: usize,
     pc: usize,
     shape: Shape,
     node: u32,
     /// Checks that belong to this frame and those further out.
     checks: u16,
-    needs_rbp: bool,
+    needs_fp: bool,
+    /// Where it keeps the address that it returns to, below the next frame's stack pointer.
+    ra: ReturnBelow,
 }
 
 /// A slot an unwinder reads, and what it held.
@@ -68,15 +74,17 @@ pub(crate) struct Check {
 struct Walked {
     sp: usize,
     pc: usize,
-    rbp: usize,
+    fp: usize,
     shape: Shape,
     /// 0: no caller.
     cfa: usize,
-    /// Address of the saved rbp; 0: unchanged.
-    rbp_at: usize,
+    /// Where the return address lies below it.
+    ra: ReturnBelow,
+    /// Address of the saved fp; 0: unchanged.
+    fp_at: usize,
     /// Address the CFA was read from; 0: it was computed.
     cfa_at: usize,
-    uses_rbp: bool,
+    uses_fp: bool,
 }
 
 /// Room for stacks, in the thread's state. All-zero is "nothing remembered".
@@ -108,12 +116,12 @@ struct Found {
 pub fn capture(
     pc: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
     scratch: &mut Scratch,
     context: &Context,
     counters: &ThreadCounters,
 ) -> u32 {
-    let at = Registers { pc, sp, rbp };
+    let at = Registers { pc, sp, fp };
     let generation = context.rules.generation();
     if scratch.generation != generation {
         scratch.generation = generation;
@@ -166,7 +174,7 @@ impl Scratch {
             return None;
         }
         let met = self.frame(to.depth - 1);
-        let same = met.sp == to.sp && met.hash == to.hash && (!met.needs_rbp || met.rbp == to.rbp);
+        let same = met.sp == to.sp && met.hash == to.hash && (!met.needs_fp || met.fp == to.fp);
         (same && self.first_changed(usize::from(met.checks)).is_none()).then_some(id)
     }
 
@@ -177,14 +185,14 @@ impl Scratch {
         // met may hold another return address in the next stack.
         let Some(depth) = found.reused.checked_sub(1).filter(|depth| *depth > 0) else { return };
         let (met, top) = (self.frame(depth - 1), self.frame(self.remembered - 1));
-        let (from, to, needs_rbp) = (usize::from(met.checks), usize::from(top.checks), top.needs_rbp);
-        let junction = Junction { depth, sp: met.sp, rbp: met.rbp, hash: met.hash };
+        let (from, to, needs_fp) = (usize::from(met.checks), usize::from(top.checks), top.needs_fp);
+        let junction = Junction { depth, sp: met.sp, fp: met.fp, hash: met.hash };
         // SAFETY: counts never exceed the checks written, and frames further in have more of them.
         let checks = unsafe { self.checks.get_unchecked(from..to) };
-        self.shortcuts.keep(at, needs_rbp, self.generation, junction, checks, id);
+        self.shortcuts.keep(at, needs_fp, self.generation, junction, checks, id);
     }
 
-    /// Takes the innermost of the first `depth` remembered frames, which has the sp and rbp of the
+    /// Takes the innermost of the first `depth` remembered frames, which has the sp and fp of the
     /// walk, for the frame with this address, and proves those further out. Frames of the same
     /// shape get their present addresses, and all their hashes. `Err`: the number of remembered
     /// frames that lie further out than where the walk must go on by rules.
@@ -210,10 +218,10 @@ impl Scratch {
             // SAFETY: the slots further in hold what a fresh walk would find, so it would read this
             // one too.
             slot.value = unsafe { (slot.address as *const usize).read() };
-            let (address, pc) = (slot.address, slot.value);
+            let (address, pc) = (slot.address, without_signature(slot.value));
             // A slot that is no return address holds a register.
             if callee == 0
-                || address != self.frame(callee - 1).sp.wrapping_sub(8)
+                || address != self.frame(callee - 1).sp.wrapping_sub(self.frame(callee).ra.bytes())
                 || !self.replace(callee - 1, pc, context)
             {
                 return Err(callee);
@@ -264,7 +272,7 @@ impl Scratch {
             return Err(0);
         }
         let frame = self.frame(depth - 1);
-        if frame.sp != at.sp || frame.needs_rbp && frame.rbp != at.rbp {
+        if frame.sp != at.sp || frame.needs_fp && frame.fp != at.fp {
             return Err(depth);
         }
         let met = self.amend(depth, at.pc, context);
@@ -275,14 +283,14 @@ impl Scratch {
 
     #[inline(always)]
     fn walk(&mut self, at: Registers, context: &Context) -> Found {
-        let Registers { mut pc, mut sp, mut rbp } = at;
+        let Registers { mut pc, mut sp, mut fp } = at;
         let mut bounds = Bounds::of(sp, &context.layout());
         let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
         // `candidate` counts the remembered frames that may still be met; the innermost of them is
         // candidate - 1.
         loop {
             if fresh > 0 {
-                match self.meets(candidate, Registers { pc, sp, rbp }, context) {
+                match self.meets(candidate, Registers { pc, sp, fp }, context) {
                     Ok(()) => return Found { fresh, reused: self.remembered, forget },
                     Err(depth) => candidate = depth,
                 }
@@ -295,18 +303,19 @@ impl Scratch {
             // two words, and stall.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
-            (frame.sp, frame.rbp, frame.pc, frame.shape, frame.cfa_at) = (sp, rbp, pc, rule.shape(), 0);
+            (frame.sp, frame.fp, frame.pc, frame.shape, frame.cfa_at) = (sp, fp, pc, rule.shape(), 0);
             let next = match rule.plain() {
                 // Nearly every frame: no jump table, whose target the processor would have to
                 // guess.
                 Some(plain) => {
-                    frame.uses_rbp = plain.from_rbp;
-                    frame.cfa = if plain.from_rbp { rbp } else { sp }.wrapping_add(plain.cfa);
-                    frame.rbp_at = if plain.rbp == 0 { 0 } else { frame.cfa.wrapping_sub(plain.rbp) };
+                    frame.uses_fp = plain.from_fp;
+                    frame.cfa = if plain.from_fp { fp } else { sp }.wrapping_add(plain.cfa);
+                    frame.ra = ReturnBelow::new(plain.ra);
+                    frame.fp_at = if plain.fp == 0 { 0 } else { frame.cfa.wrapping_sub(plain.fp) };
                     frame.caller(&mut bounds)
                 }
                 None => {
-                    (frame.cfa, frame.rbp_at, frame.uses_rbp) = (0, 0, false);
+                    (frame.cfa, frame.fp_at, frame.uses_fp) = (0, 0, false);
                     let innermost = fresh == 0;
                     frame.other_caller(
                         rule.step(),
@@ -320,20 +329,21 @@ impl Scratch {
             };
             fresh += 1;
             match next {
-                Caller::Frame(registers) => Registers { pc, sp, rbp } = registers,
+                Caller::Frame(registers) => Registers { pc, sp, fp } = registers,
                 Caller::None => return Found { fresh, reused: 0, forget },
                 Caller::Unknown => {
                     self.walked_mut(fresh - 1).cfa = 0;
                     // A pseudo-frame no walk can meet, because no stack pointer has this value.
                     *self.walked_mut(fresh) = Walked {
                         sp: usize::MAX,
-                        rbp: 0,
+                        fp: 0,
                         pc: TRUNCATED_PC,
                         shape: Shape::OTHER,
                         cfa: 0,
-                        rbp_at: 0,
+                        ra: ReturnBelow::new(0),
+                        fp_at: 0,
                         cfa_at: 0,
-                        uses_rbp: false,
+                        uses_fp: false,
                     };
                     return Found { fresh: fresh + 1, reused: 0, forget };
                 }
@@ -369,37 +379,37 @@ impl Scratch {
         for i in (0..found.fresh).rev() {
             // SAFETY: `fresh` frames were walked.
             let w = unsafe { self.walked.get_unchecked(i) };
-            let (sp, rbp, pc, shape) = (w.sp, w.rbp, w.pc, w.shape);
-            let (cfa, rbp_at, cfa_at, uses_rbp) = (w.cfa, w.rbp_at, w.cfa_at, w.uses_rbp);
+            let (sp, fp, pc, shape) = (w.sp, w.fp, w.pc, w.shape);
+            let (cfa, ra, fp_at, cfa_at, uses_fp) = (w.cfa, w.ra, w.fp_at, w.cfa_at, w.uses_fp);
             hash = extend_hash(hash, pc as u64);
-            let mut outer_needs_rbp = false;
+            let mut outer_needs_fp = false;
             if depth > 0 {
                 let outer = self.frame(depth - 1);
-                let (outer_pc, outer_rbp) = (outer.pc, outer.rbp);
-                outer_needs_rbp = outer.needs_rbp;
+                let (outer_pc, outer_fp) = (outer.pc, outer.fp);
+                outer_needs_fp = outer.needs_fp;
                 if cfa != 0 {
                     // Pushed outermost read first, because checks are compared from the end.
-                    if rbp_at != 0 && outer_needs_rbp {
-                        self.push_check(&mut checks, rbp_at, outer_rbp);
+                    if fp_at != 0 && outer_needs_fp {
+                        self.push_check(&mut checks, fp_at, outer_fp);
                     }
-                    self.push_check(&mut checks, cfa - 8, outer_pc);
+                    self.push_return(&mut checks, cfa - ra.bytes(), outer_pc);
                     if cfa_at != 0 {
                         self.push_check(&mut checks, cfa_at, cfa);
                     }
                 }
             } else if cfa != 0 {
                 // A root by a zero return address: another stack may have a caller in this place.
-                self.push_check(&mut checks, cfa - 8, 0);
+                self.push_return(&mut checks, cfa - ra.bytes(), 0);
                 if cfa_at != 0 {
                     self.push_check(&mut checks, cfa_at, cfa);
                 }
             }
             // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
             let frame = unsafe { self.frames.get_unchecked_mut(depth) };
-            (frame.sp, frame.rbp, frame.pc, frame.shape) = (sp, rbp, pc, shape);
+            (frame.sp, frame.fp, frame.pc, frame.shape) = (sp, fp, pc, shape);
             (frame.hash, frame.node) = (hash, 0);
-            frame.checks = checks as u16;
-            frame.needs_rbp = uses_rbp || (rbp_at == 0 && outer_needs_rbp);
+            (frame.checks, frame.ra) = (checks as u16, ra);
+            frame.needs_fp = uses_fp || (fp_at == 0 && outer_needs_fp);
             depth += 1;
         }
         if found.reused == 0 {
@@ -414,6 +424,18 @@ impl Scratch {
         // SAFETY: three per frame, as dimensioned.
         unsafe { *self.checks.get_unchecked_mut(*count) = Check { address, value } };
         *count += 1;
+    }
+
+    /// The slot of a return address: it may hold a signature as well.
+    #[inline(always)]
+    fn push_return(&mut self, count: &mut usize, address: usize, pc: usize) {
+        let value = if cfg!(target_arch = "aarch64") {
+            // SAFETY: the walk has just read this slot.
+            unsafe { (address as *const usize).read() }
+        } else {
+            pc
+        };
+        self.push_check(count, address, value);
     }
 
     #[inline(always)]
@@ -517,15 +539,17 @@ impl Walked {
     #[inline(always)]
     fn caller(&self, bounds: &mut Bounds) -> Caller {
         // Nearly every frame: one question for both words.
+        let ra_at = self.cfa.wrapping_sub(self.ra.bytes());
         if bounds.hold(self.sp, self.cfa)
-            && (self.rbp_at == 0 || self.rbp_at >= self.sp)
-            && self.rbp_at < self.cfa
+            && (!Native::RA_ANYWHERE || ra_at >= self.sp)
+            && (self.fp_at == 0 || self.fp_at >= self.sp)
+            && self.fp_at < self.cfa
         {
             // SAFETY: the words from `sp` to `cfa` are mapped, and both addresses lie there.
             let word = |address: usize| unsafe { (address as *const usize).read() };
-            let pc = word(self.cfa - 8);
-            let rbp = if self.rbp_at == 0 { self.rbp } else { word(self.rbp_at) };
-            return if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, rbp }) };
+            let pc = without_signature(word(ra_at));
+            let fp = if self.fp_at == 0 { self.fp } else { word(self.fp_at) };
+            return if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, fp }) };
         }
         self.far_caller(bounds)
     }
@@ -536,16 +560,19 @@ impl Walked {
         if self.cfa <= self.sp {
             return Caller::Unknown;
         }
-        let Some(pc) = bounds.read(self.cfa - 8, self.sp) else { return Caller::Unknown };
-        let rbp = if self.rbp_at == 0 {
-            self.rbp
+        let Some(pc) = bounds.read(self.cfa.wrapping_sub(self.ra.bytes()), self.sp) else {
+            return Caller::Unknown;
+        };
+        let pc = without_signature(pc);
+        let fp = if self.fp_at == 0 {
+            self.fp
         } else {
-            match bounds.read(self.rbp_at, self.sp).or_else(|| bounds.read_below(self.rbp_at, self.sp)) {
+            match bounds.read(self.fp_at, self.sp).or_else(|| bounds.read_below(self.fp_at, self.sp)) {
                 Some(saved) => saved,
                 None => return Caller::Unknown,
             }
         };
-        if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, rbp }) }
+        if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, fp }) }
     }
 
     #[cold]
@@ -560,15 +587,16 @@ impl Walked {
         room: &mut Room,
     ) -> Caller {
         match step {
-            Step::AtRbp { below } => {
-                self.uses_rbp = true;
-                self.cfa_at = self.rbp.wrapping_sub(below);
-                self.rbp_at = self.rbp;
+            Step::AtFp { below } => {
+                self.uses_fp = true;
+                self.cfa_at = self.fp.wrapping_sub(below);
+                self.ra = ReturnBelow::new(8);
+                self.fp_at = self.fp;
                 self.cfa = bounds.read(self.cfa_at, self.sp).unwrap_or(0);
                 self.caller(bounds)
             }
             Step::End => Caller::None,
-            Step::Unknown => Caller::Unknown,
+            Step::Unknown => self.unknown_caller(bounds, context, forget),
             Step::Slow => self.slow_caller(bounds, context, forget, room),
             Step::Loader => {
                 if innermost {
@@ -595,50 +623,111 @@ impl Walked {
         room: &mut Room,
     ) -> Caller {
         match context.rules.exact(self.pc, room) {
-            Some(Rule::Frame { cfa, rbp }) => {
+            Some(Rule::Frame { cfa, fp, ra }) => {
                 self.cfa = match cfa {
-                    Cfa::Rsp(offset) => self.sp.wrapping_add_signed(offset as isize),
-                    Cfa::Rbp(offset) => {
-                        self.uses_rbp = true;
-                        self.rbp.wrapping_add_signed(offset as isize)
+                    Cfa::Sp(offset) => self.sp.wrapping_add_signed(offset as isize),
+                    Cfa::Fp(offset) => {
+                        self.uses_fp = true;
+                        self.fp.wrapping_add_signed(offset as isize)
                     }
-                    Cfa::AtRbp(offset) => {
-                        self.uses_rbp = true;
-                        self.cfa_at = self.rbp.wrapping_add_signed(offset as isize);
+                    Cfa::AtFp(offset) => {
+                        self.uses_fp = true;
+                        self.cfa_at = self.fp.wrapping_add_signed(offset as isize);
                         bounds.read(self.cfa_at, self.sp).unwrap_or(0)
                     }
                 };
-                self.rbp_at = match rbp {
-                    SavedRbp::Same => 0,
-                    SavedRbp::AtCfa(offset) => self.cfa.wrapping_add_signed(offset as isize),
-                    SavedRbp::AtRbp(offset) => {
-                        self.uses_rbp = true;
-                        self.rbp.wrapping_add_signed(offset as isize)
+                self.fp_at = match fp {
+                    SavedFp::Same => 0,
+                    SavedFp::AtCfa(offset) => self.cfa.wrapping_add_signed(offset as isize),
+                    SavedFp::AtFp(offset) => {
+                        self.uses_fp = true;
+                        self.fp.wrapping_add_signed(offset as isize)
                     }
                 };
-                self.caller(bounds)
+                match ra {
+                    Return::AtCfa(offset) => self.caller_at(offset, bounds),
+                    Return::InLink => self.leaf_caller(bounds),
+                }
             }
             Some(Rule::Plt { from }) => {
                 *forget = true;
+                self.ra = ReturnBelow::new(8);
                 self.cfa = self.sp + 8 + if (self.pc - 1) & 15 >= usize::from(from) { 8 } else { 0 };
                 self.caller(bounds)
             }
-            Some(Rule::Signal { rsp, rbp, rip }) => {
+            Some(Rule::Signal { sp, fp, ra }) => {
                 *forget = true;
                 let mut at = |offset: i64| bounds.read(self.sp.wrapping_add_signed(offset as isize), self.sp);
-                let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else {
+                let (Some(sp), Some(fp), Some(pc)) = (at(sp), at(fp), at(ra)) else {
                     return Caller::Unknown;
                 };
-                *bounds = Bounds::of(sp, &context.layout());
-                bounds.interrupted = true;
-                // The interrupted instruction itself, told as a return address would be: one
-                // behind.
-                Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })
+                interrupted(Registers { pc, sp, fp }, bounds, context)
             }
             Some(Rule::End) => Caller::None,
-            Some(Rule::Unknown) | None => Caller::Unknown,
+            Some(Rule::Unknown) | None => self.unknown_caller(bounds, context, forget),
         }
     }
+
+    /// The caller by a return address at CFA + offset.
+    fn caller_at(&mut self, offset: i64, bounds: &mut Bounds) -> Caller {
+        match offset.checked_neg().map(u32::try_from) {
+            Some(Ok(below)) if below >= 8 && below % 8 == 0 => {
+                self.ra = ReturnBelow::new(below as usize);
+                self.caller(bounds)
+            }
+            _ => Caller::Unknown,
+        }
+    }
+
+    /// The caller of a function that has not saved its return address. Only one that a signal
+    /// interrupted is on a stack. (Its slots are not remembered, as those of no such stack.)
+    #[cfg(target_arch = "aarch64")]
+    fn leaf_caller(&mut self, bounds: &mut Bounds) -> Caller {
+        let Some(pc) = bounds.take_link(self.sp).filter(|_| self.cfa >= self.sp) else {
+            return Caller::Unknown;
+        };
+        let saved = if self.fp_at == 0 { Some(self.fp) } else { bounds.read(self.fp_at, self.sp) };
+        let Some(fp) = saved else { return Caller::Unknown };
+        let sp = core::mem::take(&mut self.cfa);
+        Caller::Frame(Registers { pc, sp, fp })
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    const fn leaf_caller(&self, _: &mut Bounds) -> Caller {
+        Caller::Unknown
+    }
+
+    /// On arm64 an address without a rule may be where a signal handler returns to.
+    #[cfg(target_arch = "aarch64")]
+    fn unknown_caller(&self, bounds: &mut Bounds, context: &Context, forget: &mut bool) -> Caller {
+        use crate::arch::aarch64::{SIGNAL_FRAME, is_signal_return};
+
+        if !is_signal_return(self.pc) {
+            return Caller::Unknown;
+        }
+        *forget = true;
+        let [Some(fp), Some(link), Some(sp), Some(pc)] =
+            SIGNAL_FRAME.map(|offset| bounds.read(self.sp.wrapping_add(offset), self.sp))
+        else {
+            return Caller::Unknown;
+        };
+        let caller = interrupted(Registers { pc, sp, fp }, bounds, context);
+        bounds.link = [sp, link];
+        caller
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    const fn unknown_caller(&self, _: &mut Bounds, _: &Context, _: &mut bool) -> Caller {
+        Caller::Unknown
+    }
+}
+
+/// The frame that a signal interrupted.
+fn interrupted(at: Registers, bounds: &mut Bounds, context: &Context) -> Caller {
+    *bounds = Bounds::of(at.sp, &context.layout());
+    bounds.interrupted = true;
+    // The interrupted instruction itself, told as a return address would be: one behind.
+    Caller::Frame(Registers { pc: at.pc.wrapping_add(1), ..at })
 }
 
 const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 48);

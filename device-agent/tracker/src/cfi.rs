@@ -1,5 +1,5 @@
-//! Unwind rules from `.eh_frame`, for one address at a time. x86-64 System V; DWARF 5 §6.4 and the
-//! LSB's `.eh_frame_hdr`.
+//! Unwind rules from `.eh_frame`, for one address at a time: DWARF 5 §6.4 and the LSB's
+//! `.eh_frame_hdr`, for the machines of [`crate::arch`].
 //!
 //! Nothing here trusts its input: every read is bounded by the record or module it belongs to,
 //! every loop by the bytes it consumes. What is not understood is [`Rule::Unknown`], and the stack
@@ -13,35 +13,35 @@
 )]
 
 use core::ffi::c_void;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr;
 
-const RBP: u64 = 6;
-const RSP: u64 = 7;
-const RIP: u64 = 16;
+use crate::arch::{Arch, Native};
 
 /// How to get from a frame to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at;
-    /// the return address lies below it.
+    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at.
     Frame {
         /// Where the CFA comes from.
         cfa: Cfa,
-        /// Where the caller's rbp was saved.
-        rbp: SavedRbp,
+        /// Where the caller's fp was saved.
+        fp: SavedFp,
+        /// Where the return address is.
+        ra: Return,
     },
-    /// A frame the kernel built for a signal handler: the registers lie at these offsets from rsp.
+    /// A frame the kernel built for a signal handler: the registers lie at these offsets from sp.
     Signal {
-        /// Offset of the interrupted rsp.
-        rsp: i64,
-        /// Offset of the interrupted rbp.
-        rbp: i64,
+        /// Offset of the interrupted sp.
+        sp: i64,
+        /// Offset of the interrupted fp.
+        fp: i64,
         /// Offset of the interrupted instruction pointer.
-        rip: i64,
+        ra: i64,
     },
-    /// The PLT's rule: rsp + 8, and 8 more from the given byte of its 16-byte entry on.
+    /// The PLT's rule: sp + 8, and 8 more from the given byte of its 16-byte entry on.
     Plt {
         /// First byte within the entry at which one more word is on the stack.
         from: u8,
@@ -55,23 +55,32 @@ pub enum Rule {
 /// Where the CFA comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
-    /// rsp + offset
-    Rsp(i64),
-    /// rbp + offset
-    Rbp(i64),
-    /// The word at rbp + offset (functions that realign their stack).
-    AtRbp(i64),
+    /// sp + offset
+    Sp(i64),
+    /// fp + offset
+    Fp(i64),
+    /// The word at fp + offset (functions that realign their stack).
+    AtFp(i64),
 }
 
-/// Where the caller's rbp is.
+/// Where the caller's fp is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SavedRbp {
-    /// Still in rbp.
+pub enum SavedFp {
+    /// Still in fp.
     Same,
     /// At CFA + offset.
     AtCfa(i64),
-    /// At rbp + offset.
-    AtRbp(i64),
+    /// At fp + offset.
+    AtFp(i64),
+}
+
+/// Where the return address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// At CFA + offset.
+    AtCfa(i64),
+    /// Still in the link register: the function has not called any, or not yet.
+    InLink,
 }
 
 /// A loaded object with unwind tables.
@@ -85,7 +94,7 @@ pub struct Object {
     pub eh_frame_hdr: usize,
 }
 
-/// glibc's `struct dl_find_object` on x86-64 (since 2.35), with room to spare.
+/// glibc's `struct dl_find_object` (since 2.35), with room to spare.
 #[repr(C)]
 struct DlFindObject {
     flags: u64,
@@ -243,10 +252,15 @@ impl Reader {
 /// The rule at `pc` (an address inside the instruction, that is: return address - 1).
 #[must_use]
 pub fn rule(object: &Object, pc: usize, room: &mut Room) -> Rule {
-    lookup(object, pc, room).unwrap_or(Rule::Unknown)
+    rule_on::<Native>(object, pc, room)
 }
 
-fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
+/// The same, of code for any machine.
+fn rule_on<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Rule {
+    lookup::<M>(object, pc, room).unwrap_or(Rule::Unknown)
+}
+
+fn lookup<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
     let Room { cie, rows, .. } = room;
     let found = description(object, pc, cie).filter(|(_, _, range)| range.contains(&(pc as u64)));
     let Some((mut fde, cie, Range { start, .. })) = found else {
@@ -261,14 +275,14 @@ fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
         fde.skip(n)?;
     }
     let [initial, state, after_cie, saved @ ..] = rows;
-    let initial = initial.write(State { cfa: CfaState::None, rbp: RbpState::Same, rip: RipState::AtCfa(-8) });
+    let initial = initial.write(State { cfa: CfaState::None, fp: FpState::Same, ra: RaState::At(M::CALLED) });
     let state = state.write(*initial);
-    let mut machine = Machine { cie, location: start, pc: pc as u64 };
+    let mut machine = Machine::<M> { cie, location: start, pc: pc as u64, kind: PhantomData };
     machine.run(cie.instructions, state, initial, saved, true)?;
     let after_cie = after_cie.write(*state);
     machine.location = start;
     machine.run(fde, state, after_cie, saved, false)?;
-    Some(state.rule(cie.signal))
+    Some(state.rule::<M>(cie.signal))
 }
 
 /// The last FDE that begins at `pc` or before (what stands after its range), its CIE, and the
@@ -376,7 +390,7 @@ fn parse_cie(mut r: Reader, into: &mut MaybeUninit<Cie>) -> Option<&Cie> {
                     data.pointer(encoding, 0)?;
                 }
                 b'S' => cie.signal = true,
-                b'B' => {}
+                b'B' | b'G' => {}
                 _ => return None,
             }
         }
@@ -393,7 +407,7 @@ enum CfaState {
 }
 
 #[derive(Clone, Copy)]
-enum RbpState {
+enum FpState {
     Same,
     AtCfa(i64),
     Expression(Reader),
@@ -401,8 +415,8 @@ enum RbpState {
 }
 
 #[derive(Clone, Copy)]
-enum RipState {
-    AtCfa(i64),
+enum RaState {
+    At(Return),
     Expression(Reader),
     Undefined,
     Lost,
@@ -411,53 +425,53 @@ enum RipState {
 #[derive(Clone, Copy)]
 struct State {
     cfa: CfaState,
-    rbp: RbpState,
-    rip: RipState,
+    fp: FpState,
+    ra: RaState,
 }
 
 impl State {
-    fn rule(&self, signal: bool) -> Rule {
-        match self.rip {
-            RipState::Undefined => return Rule::End,
-            RipState::Expression(rip) => return self.signal_rule(signal, rip).unwrap_or(Rule::Unknown),
-            RipState::AtCfa(-8) if !signal => {}
+    fn rule<M: Arch>(&self, signal: bool) -> Rule {
+        let ra = match self.ra {
+            RaState::Undefined => return Rule::End,
+            RaState::Expression(ra) => return self.signal_rule::<M>(signal, ra).unwrap_or(Rule::Unknown),
+            RaState::At(ra) if !signal && (M::RA_ANYWHERE || ra == M::CALLED) => ra,
             _ => return Rule::Unknown,
-        }
+        };
         let cfa = match self.cfa {
-            CfaState::Register(RSP, offset) => Cfa::Rsp(offset),
-            CfaState::Register(RBP, offset) => Cfa::Rbp(offset),
-            CfaState::Expression(e) => match (deref_of(e, RBP), plt(e)) {
-                (Some(offset), _) => Cfa::AtRbp(offset),
+            CfaState::Register(register, offset) if register == M::SP => Cfa::Sp(offset),
+            CfaState::Register(register, offset) if register == M::FP => Cfa::Fp(offset),
+            CfaState::Expression(e) => match (deref_of(e, M::FP), plt::<M>(e)) {
+                (Some(offset), _) => Cfa::AtFp(offset),
                 (_, Some(from)) => return Rule::Plt { from },
                 _ => return Rule::Unknown,
             },
             _ => return Rule::Unknown,
         };
-        let rbp = match self.rbp {
-            RbpState::Same => SavedRbp::Same,
-            RbpState::AtCfa(offset) => SavedRbp::AtCfa(offset),
-            RbpState::Expression(e) => match offset_from(e, RBP) {
-                Some(offset) => SavedRbp::AtRbp(offset),
+        let fp = match self.fp {
+            FpState::Same => SavedFp::Same,
+            FpState::AtCfa(offset) => SavedFp::AtCfa(offset),
+            FpState::Expression(e) => match offset_from(e, M::FP) {
+                Some(offset) => SavedFp::AtFp(offset),
                 None => return Rule::Unknown,
             },
-            RbpState::Lost => return Rule::Unknown,
+            FpState::Lost => return Rule::Unknown,
         };
-        Rule::Frame { cfa, rbp }
+        Rule::Frame { cfa, fp, ra }
     }
 
-    /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's
+    /// glibc's `__restore_rt`: every register lies at a fixed offset from sp, in the kernel's
     /// `sigcontext`.
-    fn signal_rule(&self, signal: bool, rip: Reader) -> Option<Rule> {
-        let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else {
+    fn signal_rule<M: Arch>(&self, signal: bool, ra: Reader) -> Option<Rule> {
+        let (CfaState::Expression(cfa), FpState::Expression(fp)) = (self.cfa, self.fp) else {
             return None;
         };
         if !signal {
             return None;
         }
         Some(Rule::Signal {
-            rsp: deref_of(cfa, RSP)?,
-            rbp: offset_from(rbp, RSP)?,
-            rip: offset_from(rip, RSP)?,
+            sp: deref_of(cfa, M::SP)?,
+            fp: offset_from(fp, M::SP)?,
+            ra: offset_from(ra, M::SP)?,
         })
     }
 }
@@ -479,9 +493,9 @@ fn breg(e: &mut Reader, register: u64) -> Option<i64> {
     e.sleb()
 }
 
-/// The linker's rule for PLT entries: rsp+8 + ((rip & 15) >= n) * 8.
-fn plt(mut e: Reader) -> Option<u8> {
-    if breg(&mut e, RSP)? != 8 || breg(&mut e, RIP)? != 0 {
+/// The linker's rule for PLT entries: sp+8 + ((ra & 15) >= n) * 8.
+fn plt<M: Arch>(mut e: Reader) -> Option<u8> {
+    if breg(&mut e, M::SP)? != 8 || breg(&mut e, M::RA)? != 0 {
         return None;
     }
     // lit15 and litN ge lit3 shl plus
@@ -493,13 +507,14 @@ fn plt(mut e: Reader) -> Option<u8> {
 /// Rows that call frame instructions may have put aside at a time.
 const NESTED: usize = 3;
 
-struct Machine<'a> {
+struct Machine<'a, M> {
     cie: &'a Cie,
     location: u64,
     pc: u64,
+    kind: PhantomData<M>,
 }
 
-impl Machine<'_> {
+impl<M: Arch> Machine<'_, M> {
     /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all
     /// rows.
     fn run(
@@ -557,15 +572,15 @@ impl Machine<'_> {
                 }
                 0x06 => Self::restore(s, initial, r.uleb()?),
                 0x07 => match r.uleb()? {
-                    RIP => s.rip = RipState::Undefined,
-                    RBP => s.rbp = RbpState::Same,
+                    n if n == M::RA => s.ra = RaState::Undefined,
+                    n if n == M::FP => s.fp = FpState::Same,
                     _ => {}
                 },
-                0x08 => {
-                    if r.uleb()? == RBP {
-                        s.rbp = RbpState::Same;
-                    }
-                }
+                0x08 => match r.uleb()? {
+                    n if n == M::RA && M::RA_ANYWHERE => s.ra = RaState::At(Return::InLink),
+                    n if n == M::FP => s.fp = FpState::Same,
+                    _ => {}
+                },
                 0x09 => {
                     let (register, _) = (r.uleb()?, r.uleb()?);
                     Self::lose(s, register);
@@ -597,8 +612,8 @@ impl Machine<'_> {
                     let n = r.uleb()?;
                     let e = r.skip(n)?;
                     match register {
-                        RBP => s.rbp = RbpState::Expression(e),
-                        RIP => s.rip = RipState::Expression(e),
+                        n if n == M::FP => s.fp = FpState::Expression(e),
+                        n if n == M::RA => s.ra = RaState::Expression(e),
                         _ => {}
                     }
                 }
@@ -628,6 +643,7 @@ impl Machine<'_> {
                     Self::lose(s, register);
                 }
                 0x2e => drop(r.uleb()?),
+                _ if M::IGNORED.contains(&op) => {}
                 _ => return None,
             }
         }
@@ -646,24 +662,24 @@ impl Machine<'_> {
 
     fn save(s: &mut State, register: u64, offset: i64) {
         match register {
-            RBP => s.rbp = RbpState::AtCfa(offset),
-            RIP => s.rip = RipState::AtCfa(offset),
+            n if n == M::FP => s.fp = FpState::AtCfa(offset),
+            n if n == M::RA => s.ra = RaState::At(Return::AtCfa(offset)),
             _ => {}
         }
     }
 
     fn restore(s: &mut State, initial: &State, register: u64) {
         match register {
-            RBP => s.rbp = initial.rbp,
-            RIP => s.rip = initial.rip,
+            n if n == M::FP => s.fp = initial.fp,
+            n if n == M::RA => s.ra = initial.ra,
             _ => {}
         }
     }
 
     fn lose(s: &mut State, register: u64) {
         match register {
-            RBP => s.rbp = RbpState::Lost,
-            RIP => s.rip = RipState::Lost,
+            n if n == M::FP => s.fp = FpState::Lost,
+            n if n == M::RA => s.ra = RaState::Lost,
             _ => {}
         }
     }
@@ -671,7 +687,11 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
+    use crate::arch::aarch64::Aarch64;
+    use crate::arch::x86_64::X86_64;
 
     unsafe extern "C" {
         fn _dl_find_object(pc: *mut c_void, out: *mut c_void) -> i32;
@@ -681,7 +701,7 @@ mod tests {
     fn compiled_functions_have_a_rule_and_data_has_none() {
         let pc = compiled_functions_have_a_rule_and_data_has_none as fn() as usize + 1;
         let object = find_object(_dl_find_object, pc, &mut Room::new()).unwrap();
-        assert!(matches!(rule(&object, pc, &mut Room::new()), Rule::Frame { cfa: Cfa::Rsp(_), .. }));
+        assert!(matches!(rule(&object, pc, &mut Room::new()), Rule::Frame { .. }));
         assert_eq!(rule(&object, object.start, &mut Room::new()), Rule::Unknown);
         assert!(find_object(_dl_find_object, 16, &mut Room::new()).is_none());
     }
@@ -696,42 +716,101 @@ mod tests {
         }
     }
 
+    /// The tables of an object with one function: its CIE from the version on, its instructions.
+    fn tables(cie: &[u8], instructions: &[u8]) -> Vec<u8> {
+        let word = |from: usize, to: usize| (to as u32).wrapping_sub(from as u32).to_le_bytes();
+        let record = |image: &mut Vec<u8>, id: [u8; 4], body: &[u8]| {
+            image.extend((body.len() as u32 + 4).to_le_bytes());
+            image.extend([&id, body].concat());
+        };
+        let mut image = Vec::new();
+        record(&mut image, [0; 4], cie);
+        let fde = image.len();
+        // Covers [FUNCTION, FUNCTION + 32).
+        let body = [&word(fde + 8, FUNCTION)[..], &32_u32.to_le_bytes(), &[0], instructions].concat();
+        record(&mut image, word(0, fde + 4), &body);
+        assert!(image.len() <= HEADER);
+        image.resize(HEADER, 0);
+        image.extend([1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0]);
+        image.extend([1_u32.to_le_bytes(), word(HEADER, FUNCTION), word(HEADER, fde)].concat());
+        image
+    }
+    const FUNCTION: usize = 64;
+    const HEADER: usize = 100;
+
+    /// The rule at a place of such an object.
+    fn rule_in<M: Arch>(image: &[u8], at: usize) -> Rule {
+        let start = image.as_ptr() as usize;
+        let object = Object { start, end: start + image.len(), eh_frame_hdr: start + HEADER };
+        rule_on::<M>(&object, start + at, &mut Room::new())
+    }
+
     /// Tables with every byte of their first record flipped in turn: an answer or none, but no
     /// fault and no hang.
     #[test]
     fn damaged_records_end_in_some_rule() {
-        let mut image = [0_u8; 128];
-        // CIE at 0: length 16, id 0, version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding
-        // 0x1b, def_cfa rsp 8
-        let cie = [16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
-        image[..20].copy_from_slice(&cie);
-        let base = image.as_ptr() as usize;
-        // FDE at 20: covers [base+64, base+96), advance 4, def_cfa_offset 16
-        image[20..24].copy_from_slice(&16_u32.to_le_bytes());
-        image[24..28].copy_from_slice(&24_u32.to_le_bytes());
-        image[28..32].copy_from_slice(&(64_i32 - 28).to_le_bytes());
-        image[32..36].copy_from_slice(&32_u32.to_le_bytes());
-        image[36..40].copy_from_slice(&[0, 0x44, 0x0e, 16]);
-        // header at 100 with one entry
-        image[100..104].copy_from_slice(&[1, 0x1b, 0x03, 0x3b]);
-        image[108..112].copy_from_slice(&1_u32.to_le_bytes());
-        image[112..116].copy_from_slice(&(64_i32 - 100).to_le_bytes());
-        image[116..120].copy_from_slice(&(20_i32 - 100).to_le_bytes());
-        let object = Object { start: base, end: base + 128, eh_frame_hdr: base + 100 };
-        let frame = |n| Rule::Frame { cfa: Cfa::Rsp(n), rbp: SavedRbp::Same };
-        assert_eq!(rule(&object, base + 65, &mut Room::new()), frame(8));
-        assert_eq!(rule(&object, base + 70, &mut Room::new()), frame(16));
-        assert_eq!(rule(&object, base + 96, &mut Room::new()), Rule::Unknown);
+        // version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding 0x1b, def_cfa rsp 8; advance 4,
+        // def_cfa_offset 16
+        let cie = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
+        let mut image = tables(&cie, &[0x44, 0x0e, 16]);
+        let rule = rule_in::<X86_64>;
+        let frame = |n| Rule::Frame { cfa: Cfa::Sp(n), fp: SavedFp::Same, ra: Return::AtCfa(-8) };
+        assert_eq!(rule(&image, FUNCTION + 1), frame(8));
+        assert_eq!(rule(&image, FUNCTION + 6), frame(16));
+        assert_eq!(rule(&image, FUNCTION + 32), Rule::Unknown);
         // A return address that is a function's entry, with nothing described before it: a stack
         // made by hand begins there.
-        assert_eq!(rule(&object, base + 63, &mut Room::new()), Rule::End);
-        assert_eq!(rule(&object, base + 62, &mut Room::new()), Rule::Unknown);
+        assert_eq!(rule(&image, FUNCTION - 1), Rule::End);
+        assert_eq!(rule(&image, FUNCTION - 2), Rule::Unknown);
         let mut changed = 0;
         for bit in 0..40 * 8 {
             image[bit / 8] ^= 1 << (bit % 8);
-            changed += u32::from(rule(&object, base + 70, &mut Room::new()) != frame(16));
+            changed += u32::from(rule(&image, FUNCTION + 6) != frame(16));
             image[bit / 8] ^= 1 << (bit % 8);
         }
         assert!(changed > 50, "{changed}");
+    }
+
+    #[test]
+    fn functions_of_aarch64_say_where_they_saved_the_return_address() {
+        // version 1, "zR", code 4, data -8, ra x30, 1 byte: encoding 0x1b, def_cfa sp 0
+        let cie = [1, b'z', b'R', 0, 4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0];
+        let at =
+            |instructions: &[u8], place| rule_in::<Aarch64>(&tables(&cie, instructions), FUNCTION + place);
+        let frame = |cfa, fp, ra| Rule::Frame { cfa, fp: SavedFp::AtCfa(fp), ra: Return::AtCfa(ra) };
+        let entry = Rule::Frame { cfa: Cfa::Sp(0), fp: SavedFp::Same, ra: Return::InLink };
+        // paciasp: negate_ra_state; stp x29, x30, [sp, -32]!: def_cfa_offset 32, x29 at -32, x30 at
+        // -24; mov x29, sp: def_cfa_register x29; ldp x29, x30, [sp], 32: restored, def_cfa sp 0;
+        // autiasp: negate_ra_state
+        let signs =
+            [0x41, 0x2d, 0x41, 0x0e, 32, 0x9d, 4, 0x9e, 3, 0x41, 0x0d, 29, 0x42, 0xde, 0xdd, 0x0c, 31]
+                .into_iter()
+                .chain([0, 0x41, 0x2d])
+                .collect::<Vec<u8>>();
+        for (place, want) in [
+            (0, entry),
+            (4, entry),
+            (8, frame(Cfa::Sp(32), -32, -24)),
+            (12, frame(Cfa::Fp(32), -32, -24)),
+            (19, frame(Cfa::Fp(32), -32, -24)),
+            (20, entry),
+            (24, entry),
+        ] {
+            assert_eq!(at(&signs, place), want, "{place}");
+        }
+        // str x30, [sp, -16]!
+        let alone = Rule::Frame { cfa: Cfa::Sp(16), fp: SavedFp::Same, ra: Return::AtCfa(-16) };
+        assert_eq!(at(&[0x41, 0x0e, 16, 0x9e, 2], 4), alone);
+        // A thread's first function has no caller; one that moved x30 to x15 is not followed; nor
+        // is a CFA from another register.
+        assert_eq!(at(&[0x07, 30], 0), Rule::End);
+        assert_eq!(at(&[0x09, 30, 15], 0), Rule::Unknown);
+        assert_eq!(at(&[0x0c, 12, 16], 0), Rule::Unknown);
+        // The signal trampoline of old kernels leaves the interrupted instruction out.
+        let signal = [1, b'z', b'R', b'S', 0, 4, 0x78, 30, 1, 0x1b, 0x0c, 29, 0];
+        assert_eq!(rule_in::<Aarch64>(&tables(&signal, &[0x9d, 0, 0x9e, 1]), FUNCTION), Rule::Unknown);
+        // What does not exist on the other machine is not understood there.
+        let cie = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
+        assert_eq!(rule_in::<X86_64>(&tables(&cie, &[0x2d]), FUNCTION), Rule::Unknown);
     }
 }

@@ -11,6 +11,7 @@ use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::stacks::{Node, extend_hash, root_hash};
+use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
@@ -37,12 +38,12 @@ struct Frame {
 pub fn capture(
     pc: usize,
     sp: usize,
-    rbp: usize,
+    fp: usize,
     scratch: &mut Scratch,
     context: &Context,
     counters: &ThreadCounters,
 ) -> u32 {
-    let at = Registers { pc, sp, rbp };
+    let at = Registers { pc, sp, fp };
     let mut bounds = Bounds::of(sp, &context.layout());
     let (depth, whole) = walk(at, &mut scratch.frames, &mut |address, from| bounds.read(address, from));
     if !whole {
@@ -59,7 +60,7 @@ fn walk(
     frames: &mut [Frame; MAX_FRAMES + 1],
     read: &mut dyn FnMut(usize, usize) -> Option<usize>,
 ) -> (usize, bool) {
-    let mut next = Some((without_signature(at.pc), at.rbp));
+    let mut next = Some((without_signature(at.pc), at.fp));
     let mut from = at.sp;
     let whole = frames.len();
     for (place, depth) in frames.iter_mut().zip(1..) {
@@ -109,23 +110,6 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
     parent
 }
 
-/// A return address without the signature that code for arm64 may put into its upper bits.
-#[cfg(target_arch = "aarch64")]
-fn without_signature(pc: usize) -> usize {
-    let mut plain = pc;
-    // SAFETY: `xpaclri`, which does nothing on processors that do not sign, changes the one
-    // register that is named.
-    unsafe {
-        core::arch::asm!("hint #7", inout("x30") plain, options(pure, nomem, nostack, preserves_flags))
-    };
-    plain
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-const fn without_signature(pc: usize) -> usize {
-    pc
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +128,7 @@ mod tests {
                 _ => None,
             })
         };
-        let (depth, whole) = walk(Registers { pc: 0x4000, sp: 0x1000, rbp: first }, &mut frames, &mut read);
+        let (depth, whole) = walk(Registers { pc: 0x4000, sp: 0x1000, fp: first }, &mut frames, &mut read);
         (frames.iter().take(depth).map(|f| f.pc).collect(), whole)
     }
 

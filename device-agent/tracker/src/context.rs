@@ -12,11 +12,36 @@ use crate::sync::{Ordering, Zeroed};
 pub struct Registers {
     /// Return address of the call.
     pub pc: usize,
-    /// Stack pointer after it; on Android any address in the stack that is not further out than
-    /// the caller's frame.
+    /// Stack pointer after it.
     pub sp: usize,
     /// Frame pointer register.
-    pub rbp: usize,
+    pub fp: usize,
+}
+
+impl Registers {
+    /// Those of the function that this is inlined into, as a call from it would show them.
+    #[inline(always)]
+    #[must_use]
+    pub fn here() -> Self {
+        let (pc, sp, fp): (usize, usize, usize);
+        // SAFETY: reads registers only.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            core::arch::asm!(
+                "adr {0}, 2f", "mov {1}, sp", "mov {2}, x29", "nop", "2:",
+                out(reg) pc, out(reg) sp, out(reg) fp, options(nomem, nostack, preserves_flags)
+            );
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::asm!(
+                "lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "nop", "2:",
+                out(reg) pc, out(reg) sp, out(reg) fp, options(nomem, nostack, preserves_flags)
+            );
+        }
+        Self { pc, sp, fp }
+    }
 }
 
 /// What the captures of all threads share. All-zero knows no rule and no stack.

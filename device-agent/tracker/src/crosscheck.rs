@@ -21,8 +21,9 @@ use core::fmt::{self, Write};
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::arch::{Arch, Native};
 use crate::capture::{Context, MAX_FRAMES, Registers, TRUNCATED_PC};
-use crate::cfi::{FindObject, Room, Rule};
+use crate::cfi::{FindObject, Return, Room, Rule};
 use crate::sys::{self, Errno};
 use crate::thread::Inside;
 
@@ -180,6 +181,7 @@ fn take_stack() -> Option<u32> {
 
 // memgate_call_on_stack(data, function, top): calls function(data) with the stack pointer at `top`.
 // Its unwind rules lead back to the caller's stack.
+#[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".text",
     ".hidden memgate_call_on_stack",
@@ -197,6 +199,33 @@ core::arch::global_asm!(
     "mov rsp, rbp",
     "pop rbp",
     ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size memgate_call_on_stack, . - memgate_call_on_stack",
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".text",
+    ".hidden memgate_call_on_stack",
+    ".globl memgate_call_on_stack",
+    ".type memgate_call_on_stack,@function",
+    "memgate_call_on_stack:",
+    ".cfi_startproc",
+    "stp x29, x30, [sp, #-16]!",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset x29, -16",
+    ".cfi_offset x30, -8",
+    "mov x29, sp",
+    ".cfi_def_cfa_register x29",
+    "mov sp, x2",
+    "blr x1",
+    "mov sp, x29",
+    ".cfi_def_cfa_register sp",
+    "ldp x29, x30, [sp], #16",
+    ".cfi_restore x29",
+    ".cfi_restore x30",
+    ".cfi_def_cfa_offset 0",
     "ret",
     ".cfi_endproc",
     ".size memgate_call_on_stack, . - memgate_call_on_stack",
@@ -306,20 +335,19 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
 
 /// Can the word be read that this frame's rule takes for the return address?
 fn caller_is_readable(context: *mut c_void, rule: Option<Rule>) -> bool {
-    const RBP: c_int = 6;
-    let Some(Rule::Frame { cfa: rule, .. }) = rule else { return true };
-    let rbp = || {
+    let Some(Rule::Frame { cfa: rule, ra: Return::AtCfa(ra), .. }) = rule else { return true };
+    let fp = || {
         // SAFETY: `start` stored libgcc's function of this name.
         let call = unsafe { core::mem::transmute::<usize, Register>(GET_REGISTER.load(Ordering::Relaxed)) };
         // SAFETY: the unwinder's own context.
-        unsafe { call(context, RBP) }
+        unsafe { call(context, Native::FP as c_int) }
     };
     let frame = match rule {
-        crate::cfi::Cfa::Rsp(offset) => cfa(context).wrapping_add_signed(offset as isize),
-        crate::cfi::Cfa::Rbp(offset) => rbp().wrapping_add_signed(offset as isize),
-        crate::cfi::Cfa::AtRbp(_) => return sys::readable(rbp()),
+        crate::cfi::Cfa::Sp(offset) => cfa(context).wrapping_add_signed(offset as isize),
+        crate::cfi::Cfa::Fp(offset) => fp().wrapping_add_signed(offset as isize),
+        crate::cfi::Cfa::AtFp(_) => return sys::readable(fp()),
     };
-    sys::readable(frame.wrapping_sub(8))
+    sys::readable(frame.wrapping_add_signed(ra as isize))
 }
 
 fn reason(known: &Context, along: &Along<'_>) -> &'static AtomicU64 {
@@ -329,6 +357,7 @@ fn reason(known: &Context, along: &Along<'_>) -> &'static AtomicU64 {
     match rule_of(known, along.last_pc) {
         None => &FIGURES.no_object,
         Some(Rule::Unknown) if along.further => &FIGURES.exotic,
+        Some(Rule::Frame { ra: Return::InLink, .. }) => &FIGURES.exotic,
         Some(Rule::Unknown) => &FIGURES.no_rule,
         Some(_) => &FIGURES.bounds,
     }

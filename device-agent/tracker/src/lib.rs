@@ -14,7 +14,8 @@
 //! it takes no lock, calls no function that allocates, logs nothing, cannot panic, uses less than 1
 //! KiB of stack (large scratch lives in the mapped thread state) and makes no system call but
 //! `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex` to ask whether a page can be
-//! read. `errno` is kept. When memory or table space ends, recording stops and says so; the guest
+//! read (on arm64 also for an address without unwind rules, which may be a signal handler's way
+//! back). `errno` is kept. When memory or table space ends, recording stops and says so; the guest
 //! goes on.
 //!
 //! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is
@@ -29,14 +30,15 @@
     clippy::cast_possible_truncation,
     reason = "this crate is for 64-bit targets; packed fields are masked to their widths"
 )]
-#![cfg(any(
-    all(target_arch = "x86_64", target_os = "linux"),
-    all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "android")
+#![cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    any(target_os = "android", target_os = "linux"),
 ))]
 
 #[cfg(all(test, not(loom)))]
 extern crate std;
 
+pub mod arch;
 #[cfg_attr(
     target_os = "android",
     expect(dead_code, reason = "frame records need less of it than unwind rules")

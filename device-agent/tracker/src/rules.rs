@@ -1,6 +1,6 @@
 //! The cache of unwind rules: one word per return address, shared by all threads, without a lock.
 //!
-//! A word is `pc 47 | kind 2 | cfa/8 11 | rbp 4`. A lost race costs a second computation, never a
+//! A word is `key of the pc | payload`, both as the machine has them ([`crate::arch`]). A lost race costs a second computation, never a
 //! wrong rule: an entry is written whole and carries its key. Addresses outside every loaded object
 //! are not remembered, because a library may be loaded there later; everything is forgotten when a
 //! library is unloaded.
@@ -17,23 +17,28 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::cfi::{self, Cfa, FindObject, Object, Room, Rule, SavedRbp};
+use crate::arch::{Arch, Native};
+use crate::cfi::{self, FindObject, Object, Room, Rule};
 use crate::sync::sized;
 use crate::sys;
 
 const BITS: u32 = sized(14, 2);
 const ENTRIES: usize = (1 << BITS) + 1;
-const PAYLOAD_BITS: u32 = 17;
+const PAYLOAD_BITS: u32 = Native::PAYLOAD_BITS;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
 
-const KIND_AT_RBP: u64 = 0;
-const KIND_RSP: u64 = 1;
-const KIND_RBP: u64 = 2;
-const KIND_OTHER: u64 = 3;
-const OTHER_END: u64 = 0;
-const OTHER_UNKNOWN: u64 = 1;
-const OTHER_SLOW: u64 = 2;
-const OTHER_LOADER: u64 = 3;
+/// The rules that are none of the common ones, as payloads tell them.
+#[derive(Debug, Clone, Copy)]
+pub enum Other {
+    /// [`Step::End`]
+    End = 0,
+    /// [`Step::Unknown`]
+    Unknown = 1,
+    /// [`Step::Slow`]
+    Slow = 2,
+    /// [`Step::Loader`]
+    Loader = 3,
+}
 
 /// Objects that can be watched.
 const OBJECTS: usize = 1024;
@@ -59,12 +64,14 @@ pub struct Packed(u64);
 /// The common rules: the CFA is a register plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plain {
-    /// Is the register rbp (else rsp)?
-    pub from_rbp: bool,
+    /// Is the register fp (else sp)?
+    pub from_fp: bool,
     /// Bytes from the register to the CFA.
     pub cfa: usize,
-    /// The caller's rbp lies this many bytes below the CFA; 0: unchanged.
-    pub rbp: usize,
+    /// The caller's fp lies this many bytes below the CFA; 0: unchanged.
+    pub fp: usize,
+    /// The return address lies this many bytes below the CFA.
+    pub ra: usize,
 }
 
 /// A common rule as a number, to tell whether two are the same.
@@ -79,9 +86,9 @@ impl Shape {
 /// The other rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// CFA = word at rbp - `below`; the caller's rbp is the word at rbp.
-    AtRbp {
-        /// Bytes below rbp.
+    /// CFA = word at fp - `below`; the caller's fp is the word at fp.
+    AtFp {
+        /// Bytes below fp.
         below: usize,
     },
     /// Outermost frame.
@@ -93,6 +100,28 @@ pub enum Step {
     /// An address in the loader: as `Slow`, but ask [`RuleCache::objects_gone`] first if the loader
     /// is what allocates.
     Loader,
+}
+
+impl Other {
+    pub(crate) const fn of(number: u64) -> Self {
+        match number {
+            0 => Self::End,
+            1 => Self::Unknown,
+            3 => Self::Loader,
+            _ => Self::Slow,
+        }
+    }
+}
+
+impl From<Other> for Step {
+    fn from(other: Other) -> Self {
+        match other {
+            Other::End => Self::End,
+            Other::Unknown => Self::Unknown,
+            Other::Slow => Self::Slow,
+            Other::Loader => Self::Loader,
+        }
+    }
 }
 
 impl RuleCache {
@@ -137,11 +166,11 @@ impl RuleCache {
     pub fn step(&self, pc: usize, room: &mut Room) -> Packed {
         let [first, second] = self.places(pc);
         let bits = first.load(Ordering::Relaxed);
-        if bits >> PAYLOAD_BITS == pc as u64 {
+        if bits >> PAYLOAD_BITS == Native::key(pc) {
             return Packed(bits);
         }
         let bits = second.load(Ordering::Relaxed);
-        if bits >> PAYLOAD_BITS == pc as u64 {
+        if bits >> PAYLOAD_BITS == Native::key(pc) {
             return Packed(bits);
         }
         self.miss(pc, room)
@@ -182,7 +211,7 @@ impl RuleCache {
     #[cold]
     #[inline(never)]
     pub fn loader_calls(&self, pc: usize, rule: Rule) {
-        self.store(pc, pack(rule));
+        self.store(pc, pack::<Native>(rule));
     }
 
     /// Is an object gone whose rules were taken? It is not watched any more.
@@ -218,18 +247,18 @@ impl RuleCache {
     #[inline(never)]
     fn miss(&self, pc: usize, room: &mut Room) -> Packed {
         let object = pc.checked_sub(1).and_then(|address| self.object(address, room));
-        let Some(object) = object else { return Packed(pack_other(OTHER_UNKNOWN)) };
+        let Some(object) = object else { return Packed(Native::pack_other(Other::Unknown)) };
         if object.start == self.loader.load(Ordering::Relaxed) {
-            return self.store(pc, pack_other(OTHER_LOADER));
+            return self.store(pc, Native::pack_other(Other::Loader));
         }
         self.watch(object.start);
-        self.store(pc, pack(cfi::rule(&object, pc - 1, room)))
+        self.store(pc, pack::<Native>(cfi::rule(&object, pc - 1, room)))
     }
 
     fn store(&self, pc: usize, payload: u64) -> Packed {
         let [first, second] = self.places(pc);
-        let bits = ((pc as u64) << PAYLOAD_BITS) | payload;
-        if bits >> PAYLOAD_BITS == pc as u64 {
+        let bits = (Native::key(pc) << PAYLOAD_BITS) | payload;
+        if bits >> PAYLOAD_BITS == Native::key(pc) {
             let evicted = first.load(Ordering::Relaxed);
             if evicted != 0 {
                 second.store(evicted, Ordering::Relaxed);
@@ -250,91 +279,42 @@ impl Packed {
     /// The rule as a number.
     #[inline(always)]
     #[must_use]
-    pub const fn shape(self) -> Shape {
-        Shape(if self.is_plain() { self.0 as u32 & PAYLOAD_MASK } else { 0 })
+    pub fn shape(self) -> Shape {
+        if self.plain().is_some() { Shape(self.0 as u32 & PAYLOAD_MASK) } else { Shape::OTHER }
     }
 
     /// Is it a common rule, and this one?
     #[inline(always)]
     #[must_use]
-    pub const fn has(self, shape: Shape) -> bool {
-        self.is_plain() && self.0 as u32 & PAYLOAD_MASK == shape.0
-    }
-
-    #[inline(always)]
-    const fn is_plain(self) -> bool {
-        let kind = self.kind();
-        kind == KIND_RSP || kind == KIND_RBP
+    pub fn has(self, shape: Shape) -> bool {
+        self.plain().is_some() && self.0 as u32 & PAYLOAD_MASK == shape.0
     }
 
     /// The rule, if it is a common one.
     #[inline(always)]
     #[must_use]
-    pub const fn plain(self) -> Option<Plain> {
-        if !self.is_plain() {
-            return None;
-        }
-        let rbp = match self.0 & 15 {
-            0 => 0,
-            n => (n as usize + 1) * 8,
-        };
-        Some(Plain { from_rbp: self.kind() == KIND_RBP, cfa: self.far(), rbp })
+    pub fn plain(self) -> Option<Plain> {
+        Native::plain(self.0)
     }
 
     /// The rule, if it is none of the common ones.
     #[must_use]
-    pub const fn step(self) -> Step {
-        match (self.kind(), self.0 & 15) {
-            (KIND_AT_RBP, _) => Step::AtRbp { below: self.far() },
-            (_, OTHER_END) => Step::End,
-            (_, OTHER_UNKNOWN) => Step::Unknown,
-            (_, OTHER_LOADER) => Step::Loader,
-            _ => Step::Slow,
-        }
-    }
-
-    #[inline(always)]
-    const fn kind(self) -> u64 {
-        self.0 >> 15 & 3
-    }
-
-    #[inline(always)]
-    const fn far(self) -> usize {
-        (self.0 >> 4 & 0x7ff) as usize * 8
+    pub fn step(self) -> Step {
+        Native::step(self.0)
     }
 }
 
-const fn pack_other(what: u64) -> u64 {
-    (KIND_OTHER << 15) | what
-}
-
-fn pack(rule: Rule) -> u64 {
-    match rule {
-        Rule::End => pack_other(OTHER_END),
-        Rule::Unknown => pack_other(OTHER_UNKNOWN),
-        Rule::Signal { .. } | Rule::Plt { .. } => pack_other(OTHER_SLOW),
-        Rule::Frame { cfa, rbp } => pack_frame(cfa, rbp).unwrap_or(pack_other(OTHER_SLOW)),
-    }
-}
-
-fn pack_frame(cfa: Cfa, rbp: SavedRbp) -> Option<u64> {
-    let far = |bytes: i64| {
-        u64::try_from(bytes).ok().filter(|b| b % 8 == 0 && b / 8 < 1 << 11).map(|b| (b / 8) << 4)
+fn pack<M: Arch>(rule: Rule) -> u64 {
+    let other = match rule {
+        Rule::End => Other::End,
+        Rule::Unknown => Other::Unknown,
+        Rule::Signal { .. } | Rule::Plt { .. } => Other::Slow,
+        Rule::Frame { cfa, fp, ra } => match M::pack(cfa, fp, ra) {
+            Some(common) => return common,
+            None => Other::Slow,
+        },
     };
-    let saved = match rbp {
-        SavedRbp::Same => Some(0),
-        // 1 to 15 words below the return address, which itself lies one word below the CFA.
-        SavedRbp::AtCfa(offset) => {
-            u64::try_from(-offset).ok().filter(|b| b % 8 == 0 && (16..=128).contains(b)).map(|b| b / 8 - 1)
-        }
-        SavedRbp::AtRbp(_) => None,
-    };
-    match (cfa, rbp) {
-        (Cfa::AtRbp(offset), SavedRbp::AtRbp(0)) => Some((KIND_AT_RBP << 15) | far(-offset)?),
-        (Cfa::Rsp(offset), _) => Some((KIND_RSP << 15) | far(offset)? | saved?),
-        (Cfa::Rbp(offset), _) => Some((KIND_RBP << 15) | far(offset)? | saved?),
-        _ => None,
-    }
+    M::pack_other(other)
 }
 
 #[cfg(test)]
@@ -343,6 +323,9 @@ mod tests {
     use core::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::arch::aarch64::Aarch64;
+    use crate::arch::x86_64::X86_64;
+    use crate::cfi::{Cfa, Return, SavedFp};
 
     static LOADED: AtomicBool = AtomicBool::new(true);
     static IMAGE: [u8; 4096] = [0; 4096];
@@ -381,26 +364,70 @@ mod tests {
         assert!(cache.objects_gone(&mut Room::new()));
     }
 
+    /// The rule of the words that a rule is packed into, whatever address it is of.
+    #[expect(clippy::panic_in_result_fn, reason = "an error is another kind of rule")]
+    fn unpacked<M: Arch>(rule: Rule) -> Result<Plain, Step> {
+        let payload = pack::<M>(rule);
+        assert_eq!(payload >> M::PAYLOAD_BITS, 0, "{rule:?}");
+        let word = payload | u64::MAX << M::PAYLOAD_BITS;
+        assert_eq!(M::plain(word), M::plain(payload));
+        M::plain(word).ok_or_else(|| M::step(word))
+    }
+
     #[test]
     fn rules_survive_packing() {
-        let plain = |from_rbp, cfa, rbp| Ok(Plain { from_rbp, cfa, rbp });
+        let plain = |from_fp, cfa, fp| Ok(Plain { from_fp, cfa, fp, ra: 8 });
+        let frame = |cfa, fp| Rule::Frame { cfa, fp, ra: Return::AtCfa(-8) };
         let cases = [
-            (Rule::Frame { cfa: Cfa::Rsp(8), rbp: SavedRbp::Same }, plain(false, 8, 0)),
-            (Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) }, plain(false, 16376, 16)),
-            (Rule::Frame { cfa: Cfa::Rbp(16), rbp: SavedRbp::AtCfa(-128) }, plain(true, 16, 128)),
-            (Rule::Frame { cfa: Cfa::AtRbp(-8), rbp: SavedRbp::AtRbp(0) }, Err(Step::AtRbp { below: 8 })),
+            (frame(Cfa::Sp(8), SavedFp::Same), plain(false, 8, 0)),
+            (frame(Cfa::Sp(16376), SavedFp::AtCfa(-16)), plain(false, 16376, 16)),
+            (frame(Cfa::Fp(16), SavedFp::AtCfa(-128)), plain(true, 16, 128)),
+            (frame(Cfa::AtFp(-8), SavedFp::AtFp(0)), Err(Step::AtFp { below: 8 })),
             (Rule::End, Err(Step::End)),
             (Rule::Unknown, Err(Step::Unknown)),
-            (Rule::Frame { cfa: Cfa::Rsp(16384), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(12), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(-8), rbp: SavedRbp::Same }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-136) }, Err(Step::Slow)),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-8) }, Err(Step::Slow)),
-            (Rule::Signal { rsp: 160, rbp: 120, rip: 168 }, Err(Step::Slow)),
+            (frame(Cfa::Sp(16384), SavedFp::Same), Err(Step::Slow)),
+            (frame(Cfa::Sp(12), SavedFp::Same), Err(Step::Slow)),
+            (frame(Cfa::Sp(-8), SavedFp::Same), Err(Step::Slow)),
+            (frame(Cfa::Sp(64), SavedFp::AtCfa(-136)), Err(Step::Slow)),
+            (frame(Cfa::Sp(64), SavedFp::AtCfa(-8)), Err(Step::Slow)),
+            (Rule::Signal { sp: 160, fp: 120, ra: 168 }, Err(Step::Slow)),
         ];
         for (rule, want) in cases {
-            let packed = Packed(pack(rule));
-            assert_eq!(packed.plain().ok_or_else(|| packed.step()), want, "{rule:?}");
+            assert_eq!(unpacked::<X86_64>(rule), want, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn rules_of_aarch64_survive_packing() {
+        let plain = |from_fp, cfa, fp, ra| Ok(Plain { from_fp, cfa, fp, ra });
+        let frame = |cfa, fp, ra| Rule::Frame { cfa, fp, ra: Return::AtCfa(ra) };
+        let cases = [
+            // GCC: the pair at the bottom of the frame, and above outgoing arguments.
+            (frame(Cfa::Sp(4096), SavedFp::AtCfa(-4096), -4088), plain(false, 4096, 4096, 4088)),
+            (frame(Cfa::Sp(16368), SavedFp::AtCfa(-16256), -16248), plain(false, 16368, 16256, 16248)),
+            (frame(Cfa::Fp(96), SavedFp::AtCfa(-96), -88), plain(true, 96, 96, 88)),
+            // LLVM: the pair at its top, or x30 alone.
+            (frame(Cfa::Fp(16), SavedFp::AtCfa(-16), -8), plain(true, 16, 16, 8)),
+            (frame(Cfa::Sp(16368), SavedFp::AtCfa(-128), -120), plain(false, 16368, 128, 120)),
+            (frame(Cfa::Sp(32), SavedFp::Same, -32), plain(false, 32, 0, 32)),
+            // Too large, in the middle, not side by side, outside of the frame.
+            (frame(Cfa::Sp(16384), SavedFp::Same, -8), Err(Step::Slow)),
+            (frame(Cfa::Sp(8192), SavedFp::Same, -4096), Err(Step::Slow)),
+            (frame(Cfa::Sp(64), SavedFp::AtCfa(-32), -8), Err(Step::Slow)),
+            (frame(Cfa::Sp(16), SavedFp::Same, -24), Err(Step::Slow)),
+            (frame(Cfa::Sp(16), SavedFp::Same, 8), Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Sp(0), fp: SavedFp::Same, ra: Return::InLink }, Err(Step::Slow)),
+            (Rule::End, Err(Step::End)),
+            (Rule::Unknown, Err(Step::Unknown)),
+        ];
+        for (rule, want) in cases {
+            assert_eq!(unpacked::<Aarch64>(rule), want, "{rule:?}");
+        }
+        // A place of the cache that nothing was written to, where a root's zero is looked for.
+        assert!(X86_64::plain(0).is_none() && Aarch64::plain(0).is_none());
+        // An address behind an interrupted instruction has no room in a word.
+        let fits =
+            |pc| Aarch64::key(pc) << Aarch64::PAYLOAD_BITS >> Aarch64::PAYLOAD_BITS == Aarch64::key(pc);
+        assert!(fits(0xffff_ffff_fffc) && !fits(0xffff_ffff_fffd) && !fits(1 << 48));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Junction {
     pub(crate) depth: usize,
     /// Its stack pointer and frame pointer there.
     pub(crate) sp: usize,
-    pub(crate) rbp: usize,
+    pub(crate) fp: usize,
     /// All frames from the root to it.
     pub(crate) hash: u64,
 }
@@ -39,11 +39,11 @@ pub(crate) struct Junction {
 pub(crate) struct Shortcut {
     sp: usize,
     pc: usize,
-    rbp: usize,
+    fp: usize,
     generation: u32,
     /// Id of the whole stack.
     id: u32,
-    needs_rbp: bool,
+    needs_fp: bool,
     length: u8,
     junction: Junction,
     checks: [Check; MOST_CHECKS],
@@ -69,7 +69,7 @@ impl Shortcuts {
         let same = known.sp == at.sp
             && known.pc == at.pc
             && known.generation == generation
-            && (!known.needs_rbp || known.rbp == at.rbp);
+            && (!known.needs_fp || known.fp == at.fp);
         (same && known.holds()).then_some((known.junction, known.id))
     }
 
@@ -78,7 +78,7 @@ impl Shortcuts {
     pub(crate) fn keep(
         &mut self,
         at: Registers,
-        needs_rbp: bool,
+        needs_fp: bool,
         generation: u32,
         junction: Junction,
         checks: &[Check],
@@ -89,8 +89,8 @@ impl Shortcuts {
         }
         // SAFETY: as many bits as there are shortcuts.
         let new = unsafe { self.0.get_unchecked_mut(Self::place(at)) };
-        (new.sp, new.pc, new.rbp) = (at.sp, at.pc, at.rbp);
-        (new.generation, new.id, new.needs_rbp) = (generation, id, needs_rbp);
+        (new.sp, new.pc, new.fp) = (at.sp, at.pc, at.fp);
+        (new.generation, new.id, new.needs_fp) = (generation, id, needs_fp);
         (new.length, new.junction) = (checks.len() as u8, junction);
         for (to, from) in new.checks.iter_mut().zip(checks) {
             *to = *from;

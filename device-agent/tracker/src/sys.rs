@@ -129,8 +129,31 @@ pub const fn without_mark(pointer: usize) -> usize {
     if cfg!(target_arch = "aarch64") { pointer & (usize::MAX >> 8) } else { pointer }
 }
 
-/// Address of the calling thread's control block: the C library puts it at the top of every
-/// thread's stack but the main one's.
+/// A return address without the signature that code for arm64 may put into its upper bits (pointer
+/// authentication).
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+#[must_use]
+pub fn without_signature(pc: usize) -> usize {
+    let mut plain = pc;
+    // SAFETY: `xpaclri`, which does nothing on processors that do not sign, changes the one
+    // register that is named.
+    unsafe {
+        core::arch::asm!("hint #7", inout("x30") plain, options(pure, nomem, nostack, preserves_flags))
+    };
+    plain
+}
+
+/// Return addresses are signed on arm64 only.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+#[must_use]
+pub const fn without_signature(pc: usize) -> usize {
+    pc
+}
+
+/// The thread pointer: it points into what the C library puts at the top of every thread's stack but
+/// the main one's, on x86-64 to the control block, on arm64 right behind it.
 #[inline(always)]
 #[must_use]
 pub fn thread_pointer() -> usize {
@@ -149,16 +172,11 @@ pub fn thread_pointer() -> usize {
     base
 }
 
-/// Where a thread's control block holds its id: in glibc, in musl.
-const PLACES: [usize; 2] = [0x2d0, 0x30];
-/// Which of them holds here; 0: neither.
+/// Where a thread's control block holds its id, seen from the thread pointer; 0: unknown.
 static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks where the C library notes a thread's id: glibc, or musl. In the main thread, whose id is
-/// `own`, the process's.
-pub fn find_thread_id(is_glibc: bool, own: Option<u32>) {
-    let [of_glibc, of_musl] = PLACES;
-    let at = if is_glibc { of_glibc } else { of_musl };
+/// Threads' ids are noted there, if that of the main thread, which calls and whose id is `own`, is.
+pub fn find_thread_id(at: usize, own: Option<u32>) {
     if Some(id_at(at)) == own {
         THREAD_ID_AT.store(at, Ordering::Relaxed);
     }

@@ -103,8 +103,8 @@ impl Tracker {
         }
         let address = without_mark(address);
         let done = self.threads.with(self.first(), |state, scratch| {
-            let Registers { pc, sp, rbp } = at;
-            let stack = capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters);
+            let Registers { pc, sp, fp } = at;
+            let stack = capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters);
             if stack == 0 {
                 self.stop(StopReason::Stacks);
                 return;
@@ -245,8 +245,8 @@ impl Tracker {
     pub fn stack_of(&self, at: Registers) -> u32 {
         self.threads
             .with(self.first(), |state, scratch| {
-                let Registers { pc, sp, rbp } = at;
-                capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters)
+                let Registers { pc, sp, fp } = at;
+                capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters)
             })
             .unwrap_or(0)
     }
@@ -440,17 +440,6 @@ mod tests {
         static __libc_stack_end: *mut core::ffi::c_void;
     }
 
-    /// Registers as a call of `malloc` from the caller of this function would show them.
-    #[inline(always)]
-    fn here() -> Registers {
-        let (pc, sp, rbp): (usize, usize, usize);
-        // SAFETY: reads registers only; the address is that of the instruction after it.
-        unsafe {
-            core::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
-        }
-        Registers { pc: pc + 1, sp, rbp }
-    }
-
     fn tracker() -> &'static Tracker {
         let t: &Tracker = Box::leak(Box::new(Tracker::new()));
         let layout = StackLayout {
@@ -466,12 +455,12 @@ mod tests {
     #[test]
     fn when_the_numbers_for_stacks_run_out_recording_stops_and_what_was_recorded_stays_exact() {
         let t = tracker();
-        t.record_alloc(0x10_0000, 11, here());
+        t.record_alloc(0x10_0000, 11, Registers::here());
         t.captures.store.leave(0);
         // From another line, and thus with another stack.
-        t.record_alloc(0x20_0000, 13, here());
+        t.record_alloc(0x20_0000, 13, Registers::here());
         assert_eq!(t.stopped(), Some(StopReason::Stacks));
-        t.record_alloc(0x30_0000, 17, here());
+        t.record_alloc(0x30_0000, 17, Registers::here());
         assert_eq!(t.record_free(0x10_0000).map(|entry| entry.size), Some(11));
         assert_eq!(t.record_free(0x30_0000), None);
         let totals = t.totals();
@@ -489,11 +478,11 @@ mod tests {
 
     #[inline(never)]
     fn down(t: &Tracker, depth: usize, out: &mut Vec<u32>) {
-        out.push(std::hint::black_box(t.stack_of(here())));
+        out.push(std::hint::black_box(t.stack_of(Registers::here())));
         if depth > 0 {
             down(t, depth - 1, out);
         }
-        out.push(std::hint::black_box(t.stack_of(here())));
+        out.push(std::hint::black_box(t.stack_of(Registers::here())));
     }
 
     #[test]
@@ -528,11 +517,11 @@ mod tests {
         let t = tracker();
         let before = t.begin_epoch();
         for i in 0..10 {
-            t.record_alloc(0x10_0000 + 64 * i, 37, here());
+            t.record_alloc(0x10_0000 + 64 * i, 37, Registers::here());
         }
         let window = t.begin_epoch();
         for i in 0..10 {
-            t.record_alloc(0x20_0000 + 64 * i, 148, here());
+            t.record_alloc(0x20_0000 + 64 * i, 148, Registers::here());
         }
         for i in 0..10 {
             t.record_free(0x10_0000 + 64 * i);
@@ -553,7 +542,7 @@ mod tests {
     fn a_failed_realloc_leaves_no_trace() {
         let t = tracker();
         let window = t.begin_epoch();
-        t.record_alloc(0x30_0000, 1003, here());
+        t.record_alloc(0x30_0000, 1003, Registers::here());
         let totals = t.totals();
         let removed = t.record_free(0x30_0000);
         assert_eq!(t.alive_since(window), Some(0));
@@ -565,13 +554,13 @@ mod tests {
     #[test]
     fn epochs_may_wrap_without_mixing_windows() {
         let t = tracker();
-        t.record_alloc(0x40_0000, 1, here());
+        t.record_alloc(0x40_0000, 1, Registers::here());
         for _ in 0..40_000 {
             let window = t.begin_epoch();
             assert_eq!(t.alive_since(window), Some(0));
         }
         let window = t.begin_epoch();
-        t.record_alloc(0x40_0040, 2, here());
+        t.record_alloc(0x40_0040, 2, Registers::here());
         let mut sizes = Vec::new();
         t.scan(window, &mut |e| sizes.push(e.size));
         assert_eq!((t.alive_since(window), sizes), (Some(1), std::vec![2]));

@@ -48,6 +48,18 @@ mod here {
         let at: *mut ThreadWords;
         // SAFETY: initial-exec access as the psABI writes it; the symbol is 16 zeroed bytes in this
         // module's TLS block.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            core::arch::asm!(
+                "adrp {0}, :gottprel:memgate_thread_words",
+                "ldr {0}, [{0}, :gottprel_lo12:memgate_thread_words]",
+                "mrs {1}, tpidr_el0",
+                "add {0}, {0}, {1}",
+                out(reg) at, out(reg) _, options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::asm!(
                 "mov {0}, qword ptr [rip + memgate_thread_words@GOTTPOFF]",

@@ -1,6 +1,6 @@
 //! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does
 //! the same inside other programs.
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls the system unwinder and reads registers")]
 #![allow(missing_docs, reason = "a test")]
 
@@ -59,12 +59,7 @@ fn system() -> Vec<u64> {
 /// be the same twice.
 #[inline(always)]
 fn check() {
-    let (pc, sp, rbp): (usize, usize, usize);
-    // SAFETY: reads registers only.
-    unsafe {
-        std::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
-    }
-    let mut id = TRACKER.stack_of(Registers { pc: pc + 1, sp, rbp });
+    let mut id = TRACKER.stack_of(Registers::here());
     let mut ours = Vec::<u64>::new();
     while let Some(node) = TRACKER.stack_node(id) {
         ours.push(node.pc);
@@ -186,6 +181,7 @@ fn boxed_closures_of_many_depths() {
 
 // memgate_enter(function, top): calls the function on another stack, whose rules take the word
 // below `top` for the return address.
+#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     "memgate_enter:",
     "push rbp",
@@ -208,6 +204,7 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
+    #[cfg(target_arch = "x86_64")]
     fn memgate_enter(function: extern "C" fn(), top: *mut usize);
     fn getcontext(context: *mut libc::ucontext_t) -> i32;
     fn makecontext(context: *mut libc::ucontext_t, function: extern "C" fn(), count: i32, ...);
@@ -222,12 +219,7 @@ thread_local! {
 }
 
 extern "C" fn note_root() {
-    let (pc, sp, rbp): (usize, usize, usize);
-    // SAFETY: reads registers only.
-    unsafe {
-        std::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
-    }
-    let mut id = TRACKER.stack_of(Registers { pc: pc + 1, sp, rbp });
+    let mut id = TRACKER.stack_of(Registers::here());
     let mut root = [0; 3];
     while let Some(node) = TRACKER.stack_node(id) {
         root = [root[1], node.pc, root[2] + 1];
@@ -238,6 +230,7 @@ extern "C" fn note_root() {
 
 /// The cause was a root that was remembered without the word that made it one.
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn a_stack_that_takes_the_place_of_a_whole_one_is_not_taken_for_it() {
     static DATA: [u64; 4] = [0; 4];
     // Made on a stack with room for it.

@@ -17,6 +17,7 @@ pub fn function_at(memory: &dyn Memory, mappings: &[Mapping], stack_pointer: u64
     let mut reader = Reader::new(memory);
     let is_code = |value: u64| mappings.iter().any(|m| m.executable && m.range.contains(&value));
     reader.words(from..at, &mut || true, |_, value| {
+        let value = without_signature(value);
         if is_code(value) && follows_a_call(memory, value) {
             found = Some(value);
         }
@@ -24,11 +25,16 @@ pub fn function_at(memory: &dyn Memory, mappings: &[Mapping], stack_pointer: u64
     found
 }
 
-/// Is there a call instruction right before this address?
+/// Is there a call instruction of this machine right before this address?
 fn follows_a_call(memory: &dyn Memory, address: u64) -> bool {
-    if cfg!(not(target_arch = "x86_64")) {
-        return address.is_multiple_of(4);
+    if cfg!(target_arch = "aarch64") {
+        follows_a_call_on_aarch64(memory, address)
+    } else {
+        follows_a_call_on_x86_64(memory, address)
     }
+}
+
+fn follows_a_call_on_x86_64(memory: &dyn Memory, address: u64) -> bool {
     const LONGEST: usize = 7;
     let mut code = [0; LONGEST];
     let start = address.saturating_sub(LONGEST as u64);
@@ -38,6 +44,23 @@ fn follows_a_call(memory: &dyn Memory, address: u64) -> bool {
     let before = |bytes: usize| LONGEST.checked_sub(bytes).and_then(|at| code.get(at)).copied().unwrap_or(0);
     // call rel32; call r/m64, in its lengths.
     before(5) == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(|n| before(n) == 0xff && before(n - 1) >> 3 & 7 == 2)
+}
+
+fn follows_a_call_on_aarch64(memory: &dyn Memory, address: u64) -> bool {
+    let mut code = [0; 4];
+    if !address.is_multiple_of(4) || memory.read(address.saturating_sub(4), &mut code) < code.len() {
+        return false;
+    }
+    let instruction = u32::from_le_bytes(code);
+    // bl; blr, and with authentication of its target.
+    [(0xfc00_0000, 0x9400_0000), (0xffff_fc1f, 0xd63f_0000), (0xfeff_f800, 0xd63f_0800)]
+        .into_iter()
+        .any(|(mask, call)| instruction & mask == call)
+}
+
+/// A return address without its signature: addresses of arm64's processes have 48 bits.
+const fn without_signature(value: u64) -> u64 {
+    if cfg!(target_arch = "aarch64") { value & ((1 << 48) - 1) } else { value }
 }
 
 /// The thread's control block of glibc between two addresses: its first and third word are its own
@@ -87,6 +110,19 @@ mod tests {
         assert_eq!(at(0x7000, 0x7008), Some(0x40_0018));
         assert_eq!(at(0x7000, 0x7028), Some(0x40_0030));
         assert_eq!(at(0x7018, 0x7028), None);
+    }
+
+    #[test]
+    fn calls_of_aarch64_are_told_from_other_instructions() {
+        let mut image = Image::default();
+        // bl, blr x8, blraa x8, x9, b, br x8, ret
+        let code = [0x9400_0010_u32, 0xd63f_0100, 0xd73f_0909, 0x1400_0010, 0xd61f_0100, 0xd65f_03c0];
+        let words: Vec<u64> =
+            code.chunks(2).map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32).collect();
+        image.put(0x40_0000, &words);
+        let calls = (1..=6).map(|n| follows_a_call_on_aarch64(&image, 0x40_0000 + 4 * n));
+        assert_eq!(calls.collect::<Vec<_>>(), [true, true, true, false, false, false]);
+        assert!(!follows_a_call_on_aarch64(&image, 0x40_0006));
     }
 
     #[test]

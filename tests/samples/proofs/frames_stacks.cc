@@ -1,4 +1,6 @@
 // Other stacks: signal handlers, single steps, coroutines, threads, stacks made by hand.
+#include <algorithm>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -60,9 +62,14 @@ void signals(int rounds) {
   other.ss_size = 256 << 10;
   other.ss_sp = map(other.ss_size);
   require(sigaltstack(&other, nullptr) == 0, "sigaltstack");
+#ifdef __x86_64__
   const unsigned long sa_restorer = 0x04000000;
   KernelAction bare = {on_bare_signal, sa_restorer, bare_restorer, 0};
   require(syscall(SYS_rt_sigaction, SIGWINCH, &bare, nullptr, 8) == 0, "rt_sigaction");
+#else
+  // The kernel's own way back, without unwind rules, is the only one.
+  handle(SIGWINCH, [](int) { probe(); }, 0);
+#endif
   for (int i = 0; i < rounds; i++) {
     handle(SIGUSR1, on_signal, SA_NODEFER | (i % 2 ? SA_ONSTACK : 0));
     handle(SIGUSR2, on_signal, SA_NODEFER | (i % 4 > 1 ? SA_ONSTACK : 0));
@@ -76,7 +83,12 @@ void signals(int rounds) {
 static long steps;
 
 static void on_step(int, siginfo_t*, void* context) {
-  auto* at = reinterpret_cast<const char*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+  const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+#ifdef __x86_64__
+  auto* at = reinterpret_cast<const char*>(registers.gregs[REG_RIP]);
+#else
+  auto* at = reinterpret_cast<const char*>(registers.pc);
+#endif
   bool in_r10 = (at >= drap_begin && at < drap_end) || (at >= drap_leaves && at < drap_left);
   if (in_r10) probe_cut(exotic); else probe();
   steps++;
@@ -241,14 +253,21 @@ static void deep_work() {
 
 // Further below the top than stacks of the default size (8 MiB) reach: a frame this large is not followed there.
 static void very_deep_work() {
+#ifdef __x86_64__
   far_down([] { far_down([] { far_down([] { probe(), far_down(cut_bounds); }); }); });
+#else
+  // Where the compiler saves x30 at the bottom of the last frame, it may be followed.
+  far_down([] { far_down([] { far_down(probe); }); });
+#endif
 }
 
 void threads(int rounds) {
   rlimit limit;
   require(getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 8 << 20, "needs ulimit -s 8192");
   for (int i = 0; i < rounds; i++) {
-    const Plan plans[] = {{probe, 16384, false},        {small_work, 65536, false},   {small_work, 65536, true},
+    // arm64 asks for 128 KiB.
+    const size_t least = std::max<size_t>(16384, PTHREAD_STACK_MIN), small = std::max<size_t>(65536, least);
+    const Plan plans[] = {{probe, least, false},        {small_work, small, false},   {small_work, small, true},
                           {deep_work, 6 << 20, false}, {deep_work, 6 << 20, true}, {very_deep_work, 24 << 20, false}};
     for (Plan plan : plans) {
       pthread_attr_t attributes;

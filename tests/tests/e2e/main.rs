@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
+mod aarch64;
 mod accounts;
 mod adb;
 mod adb_devices;

@@ -14,6 +14,9 @@ use super::parse;
 const OPTIONS: &CStr = c"MEMGATE_AGENT_OPTIONS";
 
 /// What runs here, for the hello.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const ABI: &str = "aarch64-linux-gnu";
+#[cfg(target_arch = "x86_64")]
 pub(crate) const ABI: &str = "x86_64-linux-gnu";
 pub(crate) const RUNTIME_OF_JAVA: Runtime = Runtime::HotSpot;
 

@@ -13,7 +13,7 @@ use memgate_tracker::thread::{ThreadState, ThreadStates, bump};
 use crate::check;
 
 /// A call from code without unwind rules: a stack of one frame, cut.
-pub(crate) const CALL: Registers = Registers { pc: 0x1000, sp: 0x10_0000, rbp: 0 };
+pub(crate) const CALL: Registers = Registers { pc: 0x1000, sp: 0x10_0000, fp: 0 };
 
 /// A tracker whose stack store knows the one stack of the model and which has two states to give
 /// away.

@@ -1,5 +1,5 @@
-//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the return address
-//! and the frame pointer.
+//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the stack pointer,
+//! where the trampoline has put its caller's frame pointer and return address.
 
 use core::arch::naked_asm;
 
@@ -7,24 +7,45 @@ use memgate_session::recording;
 
 use crate::native::{hooks, next};
 
-/// `$pc` and `$fp`: the argument registers after the function's own arguments.
+/// The call of a hook: `$sp` and `$fp` are the argument registers after the function's own
+/// arguments. Its frame can be unwound.
+macro_rules! call {
+    ($sp:literal, $fp:literal) => {
+        concat!(
+            "stp x29, x30, [sp, #-16]!\n",
+            ".cfi_def_cfa_offset 16\n",
+            ".cfi_offset x29, -16\n",
+            ".cfi_offset x30, -8\n",
+            concat!("mov ", $sp, ", sp\n"),
+            concat!("mov ", $fp, ", x29\n"),
+            "mov x29, sp\n",
+            "bl {hook}\n",
+            "ldp x29, x30, [sp], #16\n",
+            ".cfi_restore x29\n",
+            ".cfi_restore x30\n",
+            ".cfi_def_cfa_offset 0\n",
+            "ret",
+        )
+    };
+}
+
 macro_rules! trampoline {
-    ($name:ident, $slot:ident, $pc:literal, $fp:literal) => {
+    ($name:ident, $slot:ident, $sp:literal, $fp:literal) => {
         #[doc = concat!("C's `", stringify!($name), "`.")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
+                ".cfi_startproc",
                 "adrp x16, {mode}",
                 "ldr w16, [x16, :lo12:{mode}]",
                 "cbz w16, 2f",
-                concat!("mov ", $pc, ", x30"),
-                concat!("mov ", $fp, ", x29"),
-                "b {hook}",
+                call!($sp, $fp),
                 "2:",
                 "adrp x16, {next}",
                 "ldr x16, [x16, :lo12:{next}]",
                 "br x16",
+                ".cfi_endproc",
                 mode = sym recording::MODE,
                 hook = sym hooks::$name,
                 next = sym next::$slot,
@@ -47,14 +68,14 @@ trampoline!(pvalloc, PVALLOC, "x1", "x2");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray() {
     naked_asm!(
+        ".cfi_startproc",
         "adrp x16, {mode}",
         "ldr w16, [x16, :lo12:{mode}]",
         "cbz w16, 2f",
-        "mov x3, x30",
-        "mov x4, x29",
-        "b {hook}",
+        call!("x3", "x4"),
         "2:",
         "b {plain}",
+        ".cfi_endproc",
         mode = sym recording::MODE,
         hook = sym hooks::reallocarray,
         plain = sym hooks::plain_reallocarray,

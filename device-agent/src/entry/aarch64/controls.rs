@@ -1,0 +1,34 @@
+//! The routines around `prctl` and `syscall`: see [`super`].
+
+use core::arch::global_asm;
+
+use super::super::function::{keeping, routine};
+use super::{calls, controls};
+
+/// Where the first argument is one of two numbers, tells `$note` of the call before it is made.
+macro_rules! telling {
+    ($name:literal, $one:literal, $other:literal, $note:literal) => {
+        routine!($name:
+            concat!("cmp w0, #{", $one, "}"),
+            "b.eq 1f",
+            concat!("cmp w0, #{", $other, "}"),
+            "b.eq 1f",
+            "br x17",
+            "1:",
+            keeping!(concat!("bl {", $note, "}")),
+            "br x17",
+        )
+    };
+}
+
+global_asm!(
+    ".text",
+    telling!("memgate_controls", "set_counter", "set_seccomp", "controls"),
+    telling!("memgate_calls", "call_prctl", "call_seccomp", "calls"),
+    set_counter = const libc::PR_SET_TSC,
+    set_seccomp = const libc::PR_SET_SECCOMP,
+    call_prctl = const libc::SYS_prctl,
+    call_seccomp = const libc::SYS_seccomp,
+    controls = sym controls,
+    calls = sym calls,
+);

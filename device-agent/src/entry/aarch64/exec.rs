@@ -1,0 +1,32 @@
+//! `execl` and its like, in assembler: see [`super`].
+
+/// Registers that hold arguments.
+pub(super) const REGISTERS: usize = 8;
+
+/// The whole of one: hands the registers and the stack behind them to `$note`, then goes on where that says.
+macro_rules! spreading {
+    ($kind:literal, $note:ident) => {
+        core::arch::naked_asm!(
+            "stp x29, x30, [sp, #-80]!",
+            "mov x29, sp",
+            "stp x0, x1, [sp, #16]",
+            "stp x2, x3, [sp, #32]",
+            "stp x4, x5, [sp, #48]",
+            "stp x6, x7, [sp, #64]",
+            "add x0, sp, #16",
+            "add x1, sp, #80",
+            concat!("mov x2, #", $kind),
+            "bl {note}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x2, x3, [sp, #32]",
+            "ldp x4, x5, [sp, #48]",
+            "ldp x6, x7, [sp, #64]",
+            "ldp x29, x30, [sp], #80",
+            "br x16",
+            note = sym $note,
+        )
+    };
+}
+
+pub(super) use spreading;

@@ -1,0 +1,148 @@
+//! The routines around what opens, closes and starts: see [`super`].
+
+use core::arch::global_asm;
+
+use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
+
+use super::super::function::{keeping, routine};
+use super::{
+    begun, closes, folder_closes, folder_opened, opened, opened_two, start_failed, starts, stream_closes,
+    stream_opened,
+};
+
+/// Behind a call: hands result and registers of the caller to `$note`, returns the result.
+macro_rules! noting {
+    ($name:literal, $unless:literal, $note:literal) => {
+        routine!($name:
+            "sub rsp, 8",
+            ".cfi_adjust_cfa_offset 8",
+            "call r11",
+            $unless,
+            "mov qword ptr [rsp], rax",
+            "mov rdi, rax",
+            "mov rsi, qword ptr [rsp + 8]",
+            "lea rdx, [rsp + 16]",
+            "mov rcx, rbp",
+            concat!("call {", $note, "}"),
+            "mov rax, qword ptr [rsp]",
+            "1:",
+            "add rsp, 8",
+            ".cfi_adjust_cfa_offset -8",
+            "ret",
+        )
+    };
+}
+
+/// The same for two descriptors, whose place was passed in `$place`.
+macro_rules! noting_two {
+    ($name:literal, $place:literal) => {
+        routine!($name:
+            concat!("push ", $place),
+            ".cfi_adjust_cfa_offset 8",
+            "call r11",
+            "mov rdi, qword ptr [rsp]",
+            "mov qword ptr [rsp], rax",
+            "test eax, eax",
+            "jne 1f",
+            "mov rsi, qword ptr [rsp + 8]",
+            "lea rdx, [rsp + 16]",
+            "mov rcx, rbp",
+            "call {opened_two}",
+            "1:",
+            "pop rax",
+            ".cfi_adjust_cfa_offset -8",
+            "ret",
+        )
+    };
+}
+
+/// Before a call: hands its argument to `$note`, then goes on.
+macro_rules! noting_before {
+    ($name:literal, $note:literal) => {
+        routine!($name:
+            // The third keeps the stack aligned.
+            keeping!(["rdi" "r11" "rax"] concat!("call {", $note, "}")),
+            "jmp r11",
+        )
+    };
+}
+
+global_asm!(
+    ".text",
+    noting!("memgate_opens", "test eax, eax\njs 1f", "opened"),
+    noting!("memgate_opens_stream", "test rax, rax\nje 1f", "stream_opened"),
+    noting!("memgate_opens_folder", "test rax, rax\nje 1f", "folder_opened"),
+    noting_two!("memgate_opens_two_at_first", "rdi"),
+    noting_two!("memgate_opens_two_at_fourth", "rcx"),
+    noting_before!("memgate_forgets", "closes"),
+    noting_before!("memgate_closes_stream", "stream_closes"),
+    noting_before!("memgate_closes_folder", "folder_closes"),
+    // F_DUPFD, F_DUPFD_CLOEXEC
+    routine!("memgate_duplicates":
+        "test esi, esi",
+        "je memgate_opens",
+        "cmp esi, 1030",
+        "je memgate_opens",
+        "jmp r11",
+    ),
+    // What was not noted need not be forgotten.
+    routine!("memgate_closes":
+        "cmp edi, {most}",
+        "jae 1f",
+        "mov eax, edi",
+        "lea rdx, [rip + {descriptors}]",
+        "cmp dword ptr [rdx + rax * 4], 0",
+        "jne memgate_forgets",
+        "1:",
+        "jmp r11",
+    ),
+    // pthread_create: the thread begins below, where `starts` could note it.
+    routine!("memgate_starts":
+        keeping!(["rdi" "rsi" "rdx" "rcx" "r11"]
+            "mov rdi, rdx",
+            "mov rsi, rcx",
+            "mov rdx, qword ptr [rsp + 40]",
+            "lea rcx, [rsp + 48]",
+            "mov r8, rbp",
+            "call {starts}",
+        ),
+        "test rax, rax",
+        "jne 1f",
+        "jmp r11",
+        "1:",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "lea rdx, [rip + memgate_thread]",
+        "mov rcx, rax",
+        "call r11",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test eax, eax",
+        "je 2f",
+        keeping!(["rax"] "call {start_failed}"),
+        "2:",
+        "ret",
+    ),
+    // Where such a thread begins: its own routine follows with nothing of ours on the stack.
+    routine!("memgate_thread":
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {begun}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rdi, rdx",
+        "jmp rax",
+    ),
+    opened = sym opened,
+    opened_two = sym opened_two,
+    stream_opened = sym stream_opened,
+    folder_opened = sym folder_opened,
+    closes = sym closes,
+    stream_closes = sym stream_closes,
+    folder_closes = sym folder_closes,
+    starts = sym starts,
+    start_failed = sym start_failed,
+    begun = sym begun,
+    descriptors = sym DESCRIPTORS,
+    most = const MOST_DESCRIPTORS,
+);

@@ -1,0 +1,45 @@
+//! What loads libraries, in assembler: see [`super`].
+
+/// The whole of one: where its flags ask for it, tells `$note` of the library; then goes on in the C library.
+macro_rules! loading {
+    (dlopen, $note:ident, $slot:ident, $find:ident) => {
+        loading!("test esi, {deepbind}", "xor esi, esi", $note, $slot, $find)
+    };
+    (dlmopen, $note:ident, $slot:ident, $find:ident) => {
+        loading!("test rdi, rdi\njne 1f\ntest edx, {deepbind}", "xchg rdi, rsi", $note, $slot, $find)
+    };
+    ($decides:literal, $order:literal, $note:ident, $slot:ident, $find:ident) => {
+        core::arch::naked_asm!(
+            $decides,
+            "je 2f",
+            "1:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            $order,
+            "call {note}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "2:",
+            "mov rax, qword ptr [rip + {slot}]",
+            "test rax, rax",
+            "jne 3f",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {find}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "3:",
+            "jmp rax",
+            deepbind = const DEEPBIND,
+            note = sym $note,
+            slot = sym $slot,
+            find = sym $find,
+        )
+    };
+}
+
+pub(super) use loading;

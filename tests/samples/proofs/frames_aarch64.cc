@@ -1,0 +1,15 @@
+// What the sections of tests/proofs/stacks need that are not there for arm64: machine code of their own, single steps.
+#include "frames.h"
+
+static void missing() { require(false, "this section is for x86-64"); }
+void jit(int) { missing(); }
+void plant(int) { missing(); }
+void reload(int) { missing(); }
+void converters(int) { missing(); }
+void binding(int) { missing(); }
+extern "C" {
+void steps_on() { missing(); }
+void steps_off() {}
+void bare_restorer() {}
+const char drap_begin[] = "", drap_end[] = "", drap_leaves[] = "", drap_left[] = "";
+}
