@@ -109,8 +109,8 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
             allocations
         });
     }
-    let of_system = OsKind::ALL.map(OsKind::metric).into_iter();
-    of_system
+    let held = OsKind::ALL.map(OsKind::metric).into_iter();
+    held
         .chain(Metric::of(Area::Os, &[Kind::Resident]))
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
@@ -133,11 +133,30 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     match metric {
         Metric::NativeLiveBytes => Some(float(window.left_bytes())),
         Metric::NativeLiveAllocations => Some(float(window.left_allocations())),
+        Metric::NativeMappedBytes => {
+            let (start, end) = window.mapped_start.as_ref().zip(window.mapped_end.as_ref())?;
+            Some(float(end.total().saturating_sub(start.total())))
+        }
         _ => {
             let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
             Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
         }
     }
+}
+
+/// The limit of what is mapped, where `window` cannot be held against it.
+pub(crate) fn unmeasured_mappings(
+    window: &Window,
+    suite: &str,
+    test: &str,
+    policy: &GatePolicy,
+) -> Option<String> {
+    let metric = Metric::NativeMappedBytes;
+    let has_limit = [Per::Iteration, Per::Test]
+        .iter()
+        .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some());
+    (window.mappings_lost && has_limit)
+        .then(|| format!("not measured: there are more mappings than can be noted ({metric})"))
 }
 
 /// The value of a metric of the operating system.
