@@ -1,7 +1,9 @@
 //! Who leaks before how much, in one line: `MapCache::insert leaks 48.0 KiB per run ·
 //! src/map_cache.cpp:88`. Every place with room for one line says this one.
 
-use memgate_model::{Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes};
+use memgate_model::{
+    Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
+};
 
 use crate::figures::leading_metric;
 use crate::holder::short_holder;

@@ -53,6 +53,14 @@ static OWN: Library = Library::new();
 /// Where the `malloc` behind the agent's comes from.
 static ALLOCATOR: Library = Library::new();
 
+/// What `main`, which the agent wraps, returns to.
+static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
+
+/// `main` was called from this address.
+pub fn main_begins(caller: usize) {
+    MAIN_CALLER.store(caller, Ordering::Relaxed);
+}
+
 /// Mappings are noted from now on. `own`, `malloc`: addresses in the agent and of the next `malloc`.
 /// Asks the loader: not in a hook.
 pub fn starts(own: usize, malloc: usize) {
@@ -99,7 +107,8 @@ pub fn maps(new: Mapping, at: Registers) {
 /// A range is about to be unmapped. Before it is: after that, it may be another thread's new one.
 /// Was anything of it noted?
 pub fn unmaps(address: usize, bytes: usize) -> bool {
-    takes(address, bytes).is_some()
+    // The kernel refuses what begins within a page.
+    address.is_multiple_of(Span::PAGE) && takes(address, bytes).is_some()
 }
 
 /// It was not unmapped after all, and what it was is forgotten.
@@ -210,14 +219,14 @@ impl Told {
 
     fn is_inner(&mut self, stack: u32) -> bool {
         *self.is_inner.entry(stack).or_insert_with(|| {
-            let mut id = stack;
-            while let Some(node) = (id != 0).then(|| TRACKER.stack_node(id)).flatten() {
-                if usize::try_from(node.pc).is_ok_and(|pc| OWN.has(pc)) {
-                    return true;
-                }
-                id = node.parent;
-            }
-            false
+            let main_caller = MAIN_CALLER.load(Ordering::Relaxed) as u64;
+            let node = |id: u32| (id != 0).then(|| TRACKER.stack_node(id)).flatten();
+            let outwards = core::iter::successors(node(stack), |inner| node(inner.parent));
+            // What wraps `main` is no allocation, nor is what it was started by.
+            outwards
+                .take_while(|inner| inner.pc != main_caller)
+                .filter(|inner| usize::try_from(inner.pc).is_ok_and(|pc| OWN.has(pc)))
+                .any(|own| node(own.parent).is_none_or(|caller| caller.pc != main_caller))
         })
     }
 }

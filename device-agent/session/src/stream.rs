@@ -13,9 +13,9 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::native_holders;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello, Mappings,
-    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
-    Stacks, WIRE_VERSION, encode,
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
+    Mappings, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
+    StackNode, Stacks, WIRE_VERSION, encode,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};

@@ -88,7 +88,13 @@ unsafe extern "C" fn kernel_mprotect(address: usize, bytes: usize, protection: c
 }
 
 /// The last argument is only there with MREMAP_FIXED.
-unsafe extern "C" fn kernel_mremap(old: usize, bytes: usize, new_bytes: usize, flags: c_int, new: usize) -> usize {
+unsafe extern "C" fn kernel_mremap(
+    old: usize,
+    bytes: usize,
+    new_bytes: usize,
+    flags: c_int,
+    new: usize,
+) -> usize {
     // SAFETY: the caller's request.
     let result = unsafe { libc::syscall(libc::SYS_mremap, old, bytes, new_bytes, flags, new) };
     result.cast_unsigned() as usize
@@ -109,11 +115,17 @@ macro_rules! noted {
             "push rax\n.cfi_adjust_cfa_offset 8\n",
             "mov rdi, rax\n",
             "lea rsi, [rsp + 8]\n",
-            "mov rdx, qword ptr [rsp + ", $to_pc, "]\n",
-            "lea rcx, [rsp + ", $to_sp, "]\n",
+            "mov rdx, qword ptr [rsp + ",
+            $to_pc,
+            "]\n",
+            "lea rcx, [rsp + ",
+            $to_sp,
+            "]\n",
             "mov r8, rbp\n",
             "sub rsp, 8\n.cfi_adjust_cfa_offset 8\n",
-            "call {", $note, "}\n",
+            "call {",
+            $note,
+            "}\n",
             "add rsp, 8\n.cfi_adjust_cfa_offset -8\n",
             "pop rax\n.cfi_adjust_cfa_offset -8",
         )

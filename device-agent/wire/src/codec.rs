@@ -354,7 +354,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::frame::{Handle, Handles, Mapped, MappedKind, Mappings, LeakInfo, Log, LogLevel, SnapshotRecord};
+    use crate::frame::{
+        Handle, Handles, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings, SnapshotRecord,
+    };
     use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
     fn log(text: &str) -> Frame {
@@ -433,10 +435,14 @@ mod tests {
 
     #[test]
     fn mappings_come_back_as_they_went() {
-        for (number, kind) in
-            [MappedKind::Anonymous, MappedKind::Shared, MappedKind::File, MappedKind::Break].iter().enumerate()
+        for (number, kind) in [MappedKind::Anonymous, MappedKind::Shared, MappedKind::File, MappedKind::Break]
+            .iter()
+            .enumerate()
         {
-            assert_eq!((usize::from(kind.number()), MappedKind::from_number(kind.number())), (number, Some(*kind)));
+            assert_eq!(
+                (usize::from(kind.number()), MappedKind::from_number(kind.number())),
+                (number, Some(*kind))
+            );
         }
         let mapped = vec![
             Mapped { stack: 7, kind: MappedKind::File.number(), count: 2, bytes: 1 << 40 },

@@ -58,9 +58,9 @@ pub use codec::{
 };
 pub use frame::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType,
-    Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings, Module, Modules, NativeSnapshot,
-    Order, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks,
-    ThreadEntry,
+    Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings,
+    Module, Modules, NativeSnapshot, Order, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord,
+    SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
 /// Version of the stream as a whole, told in the hello.

@@ -201,7 +201,8 @@ fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
         });
         let mapped = [&before.mapped_end, &window.mapped_start, &window.mapped_end];
         let mapped = mapped.map(|mapped| mapped.as_ref().map(Mapped::total));
-        let unmapped = mapped.windows(2).any(|pair| matches!(*pair, [Some(before), Some(after)] if after < before));
+        let unmapped =
+            mapped.windows(2).any(|pair| matches!(*pair, [Some(before), Some(after)] if after < before));
         closed || unmapped || freed || window.start.live_allocations() < before.end.live_allocations()
     };
     (at + 1..windows.len()).rev().find(old)

@@ -10,16 +10,15 @@ use std::sync::Arc;
 
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, Mappings,
-    MappedKind, Modules,
-    NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
+    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, MappedKind,
+    Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
 };
 
 use crate::java::{JavaReader, JavaWindow};
 use crate::os_names;
 use crate::record::{
-    CurveSample, Mapped, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, Window,
-    test_id,
+    CurveSample, Mapped, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
+    Window, test_id,
 };
 
 /// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.

@@ -110,8 +110,7 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
         });
     }
     let held = OsKind::ALL.map(OsKind::metric).into_iter();
-    held
-        .chain(Metric::of(Area::Os, &[Kind::Resident]))
+    held.chain(Metric::of(Area::Os, &[Kind::Resident]))
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
 
@@ -144,7 +143,11 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     }
 }
 
-/// The limit of what is mapped, where `window` cannot be held against it.
+/// Why nothing is known of mappings that were noted at first.
+pub(crate) const MAPPINGS_LOST: &str =
+    "not measured: not all mappings could be noted; `native.mapped_bytes: off` does without them";
+
+/// Why `window` cannot be held against the limit of what is mapped; `None`: it can, or has none.
 pub(crate) fn unmeasured_mappings(
     window: &Window,
     suite: &str,
@@ -155,8 +158,7 @@ pub(crate) fn unmeasured_mappings(
     let has_limit = [Per::Iteration, Per::Test]
         .iter()
         .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some());
-    (window.mappings_lost && has_limit)
-        .then(|| format!("not measured: there are more mappings than can be noted ({metric})"))
+    (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
 }
 
 /// The value of a metric of the operating system.

@@ -70,9 +70,8 @@ pub(super) fn handed(
 /// opened, one after the other.
 fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
     let count = |names: &Names| {
-        let of_name = |wanted: &str| {
-            names.iter().filter(|(name, _)| name.name == wanted).map(|(_, n)| *n).sum()
-        };
+        let of_name =
+            |wanted: &str| names.iter().filter(|(name, _)| name.name == wanted).map(|(_, n)| *n).sum();
         float(name.map_or_else(|| sum(names), of_name))
     };
     let mut opened = 0.0;

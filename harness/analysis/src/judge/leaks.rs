@@ -8,8 +8,8 @@ use super::context::JudgeContext;
 use crate::groups::{Held, OsKind, Places, Sizes};
 use crate::java::JavaLeak;
 use crate::record::{Names, OsName, ProcessRecord, Window, by_name};
-use crate::stats::float;
 use crate::signature::{Place, mapped_id, os_id, os_id_of_place};
+use crate::stats::float;
 use std::collections::BTreeMap;
 
 /// Groups that a report lists for one test: the largest.

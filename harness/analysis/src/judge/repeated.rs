@@ -383,8 +383,7 @@ pub(super) fn judge_os(
     j: &mut Judgement,
 ) {
     if kind == OsKind::Mapping
-        && let Some(why) =
-            windows.iter().find_map(|w| unmeasured_mappings(w, suite, test, context.policy))
+        && let Some(why) = windows.iter().find_map(|w| unmeasured_mappings(w, suite, test, context.policy))
     {
         return j.raise(Verdict::Error, format!("when it was repeated: {why}"));
     }
@@ -418,7 +417,8 @@ pub(super) fn judge_os(
     }
     // A virtual machine opens and starts what it needs when it likes.
     let exact = windows.iter().all(|w| w.java.is_none());
-    let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }.shared_by(j.executions());
+    let measured =
+        Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }.shared_by(j.executions());
     hold(context, suite, test, &measured, allowed, false, j);
 }
 
@@ -469,9 +469,8 @@ fn growing_parts(
             own.push(OsPart { place: None, names: vec![name], counts });
         }
         for part in own {
-            let same = |other: &&mut OsPart| {
-                part.place.is_some() && other.is_of(part.place.as_deref(), &part.names)
-            };
+            let same =
+                |other: &&mut OsPart| part.place.is_some() && other.is_of(part.place.as_deref(), &part.names);
             match parts.iter_mut().find(same) {
                 Some(known) => {
                     add(&mut known.counts, &part.counts);
