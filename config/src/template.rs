@@ -65,6 +65,7 @@ suites:
 # How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
 thresholds:
   native.live_bytes: 0
+  native.mapped_bytes: 0
   os.fds: 0
   os.threads: 0
   # os.rss: {{ per: suite, warn: +10%, against: baseline }}   # accepted by `memgate baseline accept`

@@ -22,6 +22,8 @@ mod function;
 mod handles;
 #[cfg(not(target_os = "android"))]
 mod libc;
+#[cfg(not(target_os = "android"))]
+mod mappings;
 
 use core::ffi::{CStr, c_char, c_void};
 
@@ -38,6 +40,8 @@ pub(crate) use self::exec::bind as bind_starts;
 pub(crate) use self::handles::bind_all;
 #[cfg(not(target_os = "android"))]
 pub(crate) use self::libc::{find_object, main_ends, next_of, stack_end, weak};
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::mappings::bind_mappings;
 
 pub(crate) type Pointer = *mut c_void;
 

@@ -38,6 +38,8 @@ pub(crate) fn load() {
     next::bind();
     #[cfg(not(target_os = "android"))]
     entry::bind_controls();
+    #[cfg(not(target_os = "android"))]
+    entry::bind_mappings();
     let Some(text) = platform::options_at_load(|| heap::HEAP.has_room(LOAD_ROOM)) else { return };
     let (_work, _held) = (Work::new(), SignalsHeld::new());
     let began_ns = process::thread_cpu_ns();
@@ -153,6 +155,11 @@ pub(crate) fn start() {
         }
         #[cfg(not(target_os = "android"))]
         entry::bind_all();
+        // A virtual machine maps for itself all the time, by the same calls.
+        #[cfg(not(target_os = "android"))]
+        if !java {
+            session::mappings::starts(start as fn() as usize, next::allocator());
+        }
         recording::start();
     }
     TRACKER.begin_epoch();

@@ -300,6 +300,7 @@ fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after
     let metric = match new.kind {
         LeakKind::Native => Metric::NativeLiveBytes,
         LeakKind::Java => Metric::JavaLiveBytes,
+        LeakKind::Mapped => Metric::NativeMappedBytes,
         LeakKind::Os | LeakKind::Heap => return Change::Same,
     };
     let moved = tests.iter().any(|test| {

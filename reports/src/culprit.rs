@@ -1,7 +1,9 @@
 //! Who leaks before how much, in one line: `MapCache::insert leaks 48.0 KiB per run ·
 //! src/map_cache.cpp:88`. Every place with room for one line says this one.
 
-use memgate_model::{Area, Frame, Leak, LeakKind, RunReport, TestReport, Verdict, format_bytes};
+use memgate_model::{
+    Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
+};
 
 use crate::figures::leading_metric;
 use crate::holder::short_holder;
@@ -53,6 +55,7 @@ pub fn source_line(leak: &Leak) -> String {
 fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
     let amount = match leak.kind {
         LeakKind::Os => visible(&leak.title).into_owned(),
+        LeakKind::Mapped => format_amount(Metric::NativeMappedBytes, leak.bytes_per_iteration),
         _ => format_bytes(leak.bytes_per_iteration),
     };
     // What was not repeated is told for its one execution.
@@ -100,6 +103,7 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
     let kind = leading_metric(test).map(|metric| match metric.area() {
+        _ if metric == Metric::NativeMappedBytes => LeakKind::Mapped,
         Area::Os => LeakKind::Os,
         Area::Java => LeakKind::Java,
         Area::Native => LeakKind::Native,

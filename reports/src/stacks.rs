@@ -84,7 +84,7 @@ pub(crate) fn own(leak: &Leak) -> &[Frame] {
         LeakKind::Java => {
             leak.frames.iter().rposition(|frame| !foreign(frame)).map_or(leak.frames.len(), |at| at + 1)
         }
-        LeakKind::Native | LeakKind::Os | LeakKind::Heap => leak.frames.len(),
+        LeakKind::Native | LeakKind::Os | LeakKind::Mapped | LeakKind::Heap => leak.frames.len(),
     };
     leak.frames.get(..end).unwrap_or_default()
 }

@@ -69,7 +69,7 @@ pub struct Routine {
 
 /// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
 /// runs with its parent's control block.
-fn is_ours() -> bool {
+pub(crate) fn is_ours() -> bool {
     let errno = Errno::save();
     let known = noted_thread_id();
     let ours = known.is_some() && known == process::thread_id_by_futex();

@@ -17,6 +17,8 @@ mod given_up;
 pub mod handles;
 pub mod leak_info;
 mod listed;
+#[cfg(not(target_os = "android"))]
+pub mod mappings;
 pub mod platform;
 pub mod recording;
 mod session;

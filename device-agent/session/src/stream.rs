@@ -14,12 +14,14 @@ use memgate_wire::native_holders;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
-    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
-    Stacks, WIRE_VERSION, encode,
+    Mappings, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
+    StackNode, Stacks, WIRE_VERSION, encode,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::handles::Told;
+#[cfg(not(target_os = "android"))]
+use crate::mappings;
 use crate::recording::{TRACKER, counters};
 use crate::setups::SetUps;
 use crate::snapshot::{self, Born, Counts};
@@ -36,6 +38,9 @@ const RECORD_ROOM: usize = 128;
 /// Room for one descriptor or thread: what was reported, what is reported now, its stack, and its bytes
 /// while the buffer grows.
 const HANDLE_ROOM: usize = 64;
+/// The same for one group of mappings, with its places in three maps.
+#[cfg(not(target_os = "android"))]
+const MAPPED_ROOM: usize = 256;
 
 /// Everything that is written goes through one of these.
 pub struct Session {
@@ -55,6 +60,8 @@ pub struct Session {
     pub(crate) known: Known,
     pub(crate) sent_nodes: Vec<u64>,
     sent_handles: Told,
+    #[cfg(not(target_os = "android"))]
+    sent_mappings: mappings::Told,
     pub(crate) last_counts: Counts,
     /// What boundaries took.
     pub(crate) boundary_ns: u64,
@@ -176,6 +183,8 @@ impl Session {
             known,
             sent_nodes: Vec::new(),
             sent_handles: Told::new(),
+            #[cfg(not(target_os = "android"))]
+            sent_mappings: mappings::Told::default(),
             last_counts: Counts::default(),
             boundary_ns: 0,
             clock: Clock::start(),
@@ -273,6 +282,8 @@ impl Session {
             self.append_listed(sequence);
         }
         self.append_handles(sequence);
+        #[cfg(not(target_os = "android"))]
+        self.append_mappings(sequence);
         if self.options.os {
             let closely = matches!(kind, BoundaryKind::TestEnd | BoundaryKind::ProcessEnd);
             self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
@@ -429,6 +440,30 @@ impl Session {
                 descriptors: Vec::new(),
                 threads: chunk.to_vec(),
             }));
+        }
+    }
+
+    /// The groups of stack and kind that are mapped now and were not, or otherwise, when they were
+    /// told last.
+    #[cfg(not(target_os = "android"))]
+    fn append_mappings(&mut self, boundary: u32) {
+        let Some(most) = self.sent_mappings.most() else { return };
+        if !self.make_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(MAPPED_ROOM))) {
+            return;
+        }
+        let mappings::Changes { mapped, lost } = self.sent_mappings.changes();
+        if !mapped.is_empty() {
+            self.append_modules();
+            self.append_stacks(mapped.iter().map(|group| group.stack));
+        }
+        let mut rest = mapped.as_slice();
+        loop {
+            let (part, after) = rest.split_at(rest.len().min(RECORDS_PER_PART));
+            self.append(&Frame::Mappings(Mappings { boundary, lost, mapped: part.to_vec() }));
+            rest = after;
+            if rest.is_empty() {
+                break;
+            }
         }
     }
 

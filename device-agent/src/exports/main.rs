@@ -32,11 +32,23 @@ pub unsafe extern "C" fn __libc_start_main(
     unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
 }
 
+/// Adds the address it was called from.
+#[unsafe(naked)]
 unsafe extern "C" fn wrapped_main(
     count: c_int,
     arguments: *mut *mut c_char,
     environment: *mut *mut c_char,
 ) -> c_int {
+    core::arch::naked_asm!("mov rcx, qword ptr [rsp]", "jmp {measured}", measured = sym measured_main)
+}
+
+unsafe extern "C" fn measured_main(
+    count: c_int,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+    caller: usize,
+) -> c_int {
+    memgate_session::mappings::main_begins(caller);
     life::start();
     // SAFETY: stored by `__libc_start_main` from an argument of this type.
     let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };

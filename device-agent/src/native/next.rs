@@ -84,6 +84,12 @@ pub(crate) fn is_glibc() -> bool {
     glibc != 0 && process::object_of(glibc) == OBJECT.load(Ordering::Relaxed)
 }
 
+/// The next `malloc`.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn allocator() -> usize {
+    MALLOC.load(Ordering::Relaxed).addr()
+}
+
 /// The next definition. Behind a library that was not preloaded but loaded later there is none:
 /// then it is the first one.
 fn following(name: &CStr) -> usize {

@@ -56,6 +56,8 @@ mod counters;
 #[cfg(feature = "crosscheck")]
 pub mod crosscheck;
 mod entry;
+#[cfg(not(loom))]
+pub mod mappings;
 pub mod rules;
 #[cfg(not(target_os = "android"))]
 mod shortcuts;

@@ -201,6 +201,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         }
         Frame::LeakInfo(f) => bytes(f),
         Frame::Handles(f) => bytes(f),
+        Frame::Mappings(f) => bytes(f),
         Frame::NativeCopy(f) => bytes(f),
         Frame::NativeHolders(f) => bytes(f),
         Frame::JvmInfo(f) => bytes(f),
@@ -255,6 +256,7 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::Order => Frame::Order(order(version, body)?),
         FrameType::LeakInfo => Frame::LeakInfo(all(body)?),
         FrameType::Handles => Frame::Handles(all(body)?),
+        FrameType::Mappings => Frame::Mappings(all(body)?),
         FrameType::NativeCopy => Frame::NativeCopy(all(body)?),
         FrameType::NativeHolders => Frame::NativeHolders(all(body)?),
         FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
@@ -288,6 +290,7 @@ impl Frame {
             Self::Order(_) => FrameType::Order,
             Self::LeakInfo(_) => FrameType::LeakInfo,
             Self::Handles(_) => FrameType::Handles,
+            Self::Mappings(_) => FrameType::Mappings,
             Self::NativeCopy(_) => FrameType::NativeCopy,
             Self::NativeHolders(_) => FrameType::NativeHolders,
             Self::JvmInfo(_) => FrameType::JvmInfo,
@@ -324,6 +327,7 @@ impl FrameType {
             14 => Self::Handles,
             15 => Self::NativeCopy,
             16 => Self::NativeHolders,
+            17 => Self::Mappings,
             32 => Self::JvmInfo,
             33 => Self::Classes,
             34 => Self::HeapHistogram,
@@ -350,7 +354,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::frame::{Handle, Handles, LeakInfo, Log, LogLevel, SnapshotRecord};
+    use crate::frame::{
+        Handle, Handles, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings, SnapshotRecord,
+    };
     use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
     fn log(text: &str) -> Frame {
@@ -422,6 +428,27 @@ mod tests {
     fn handles_come_back_as_they_went() {
         let handles = |first| vec![Handle { id: first, stack: 7 }, Handle { id: u32::MAX, stack: 0 }];
         let frame = Frame::Handles(Handles { boundary: 3, descriptors: handles(4), threads: handles(4711) });
+        let mut bytes = Vec::new();
+        let written = encode(&frame, 5, &mut bytes);
+        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));
+    }
+
+    #[test]
+    fn mappings_come_back_as_they_went() {
+        for (number, kind) in [MappedKind::Anonymous, MappedKind::Shared, MappedKind::File, MappedKind::Break]
+            .iter()
+            .enumerate()
+        {
+            assert_eq!(
+                (usize::from(kind.number()), MappedKind::from_number(kind.number())),
+                (number, Some(*kind))
+            );
+        }
+        let mapped = vec![
+            Mapped { stack: 7, kind: MappedKind::File.number(), count: 2, bytes: 1 << 40 },
+            Mapped { stack: 8, kind: u8::MAX, count: 0, bytes: 0 },
+        ];
+        let frame = Frame::Mappings(Mappings { boundary: 3, lost: true, mapped });
         let mut bytes = Vec::new();
         let written = encode(&frame, 5, &mut bytes);
         assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));

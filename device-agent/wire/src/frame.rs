@@ -42,6 +42,8 @@ pub enum Frame {
     LeakInfo(LeakInfo),
     /// Where descriptors were opened and threads started.
     Handles(Handles),
+    /// What the program itself has mapped.
+    Mappings(Mappings),
     /// A copy of the process stands still and can be read.
     NativeCopy(NativeCopy),
     /// Who holds native blocks: written by the harness, beside the stream.
@@ -102,6 +104,8 @@ pub enum FrameType {
     NativeCopy = 15,
     /// [`Frame::NativeHolders`]
     NativeHolders = 16,
+    /// [`Frame::Mappings`]
+    Mappings = 17,
     /// [`Frame::JvmInfo`]
     JvmInfo = 32,
     /// [`Frame::Classes`]
@@ -365,6 +369,69 @@ pub struct Handles {
     pub descriptors: Vec<Handle>,
     /// Threads.
     pub threads: Vec<Handle>,
+}
+
+/// What was mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MappedKind {
+    /// Private memory without a file.
+    Anonymous,
+    /// Memory without a file that children share.
+    Shared,
+    /// A file.
+    File,
+    /// The program break, moved by `sbrk` or `brk`.
+    Break,
+}
+
+impl MappedKind {
+    /// On the wire.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Anonymous => 0,
+            Self::Shared => 1,
+            Self::File => 2,
+            Self::Break => 3,
+        }
+    }
+
+    /// `None`: a kind of a newer agent.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Anonymous,
+            1 => Self::Shared,
+            2 => Self::File,
+            3 => Self::Break,
+            _ => return None,
+        })
+    }
+}
+
+/// What one stack has mapped and not unmapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// The stack that mapped it, see [`StackNode`]; 0: not known.
+    pub stack: u32,
+    /// [`MappedKind::number`].
+    pub kind: u8,
+    /// Ranges; 0: there is none any more.
+    pub count: u64,
+    /// Their bytes, in whole pages.
+    pub bytes: u64,
+}
+
+/// What the program itself has mapped, by stack and kind, as far as that has changed since the last
+/// such frame. The first one says that mappings are noted, and may be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mappings {
+    /// The [`Boundary::sequence`] of the boundary that follows.
+    pub boundary: u32,
+    /// Something could not be noted: from here on nobody knows what is mapped.
+    pub lost: bool,
+    /// What changed.
+    pub mapped: Vec<Mapped>,
 }
 
 /// A mapped ELF file.

@@ -17,7 +17,7 @@ use crate::groups::{Held, OsKind, Places, Series, held, held_at_ends, series, sm
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::GatePolicy;
 use crate::rare;
-use crate::record::{OsState, ProcessRecord, StackStep, Window};
+use crate::record::{Mapped, OsState, ProcessRecord, StackStep, Window, sum};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
 use crate::stats::float;
@@ -169,7 +169,7 @@ pub(crate) fn seen_again(
     seen
 }
 
-/// What of descriptors and threads `window` left more than `test` ever opened alone, and how many.
+/// What of descriptors, threads and mappings `window` left more than `test` ever opened alone, and how many.
 pub(crate) fn missing_os<'a>(
     window: &'a Window,
     alone: &'a ProcessRecord,
@@ -177,8 +177,8 @@ pub(crate) fn missing_os<'a>(
 ) -> impl Iterator<Item = (OsKind, f64)> + 'a {
     OsKind::ALL.into_iter().filter_map(move |kind| {
         let opened = |w: &Window| {
-            let (start, end) = w.os_start.as_ref().zip(w.os_end.as_ref())?;
-            Some(float(kind.count(end)) - float(kind.count(start)))
+            let (start, end) = kind.at_start(w).zip(kind.at_end(w))?;
+            Some(float(sum(end)) - float(sum(start)))
         };
         let most = alone.windows_of(test).filter_map(opened).max_by(f64::total_cmp)?;
         let left = opened(window)?;
@@ -186,7 +186,7 @@ pub(crate) fn missing_os<'a>(
     })
 }
 
-/// The last window after `at` in which, or before which, something was freed or closed that is
+/// The last window after `at` in which, or before which, something was freed, unmapped or closed that is
 /// older than it.
 fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {
@@ -199,7 +199,11 @@ fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
             let [Some(before), Some(after)] = *pair else { return false };
             after.0 < before.0 || after.1 < before.1
         });
-        closed || freed || window.start.live_allocations() < before.end.live_allocations()
+        let mapped = [&before.mapped_end, &window.mapped_start, &window.mapped_end];
+        let mapped = mapped.map(|mapped| mapped.as_ref().map(Mapped::total));
+        let unmapped =
+            mapped.windows(2).any(|pair| matches!(*pair, [Some(before), Some(after)] if after < before));
+        closed || unmapped || freed || window.start.live_allocations() < before.end.live_allocations()
     };
     (at + 1..windows.len()).rev().find(old)
 }

@@ -12,17 +12,21 @@ use std::time::Duration;
 use memgate_model::{Frame, Kind, Metric};
 use memgate_wire::{Counters, Outcome};
 
-use crate::groups::{self, Places};
+use crate::groups::{self, OsKind, Places};
 use crate::growth::{Finding, Growth, is_over_exactly, judge_exact, judge_series};
 use crate::policy::GatePolicy;
-use crate::record::{OsState, ProcessRecord, Window};
+use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
 use crate::repetition::{Repetition, limited, next_look};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
+use crate::stats::float;
 
 /// A test that has grown by this much is not repeated until the memory of the machine, or of its
 /// container, ends: from then on allocations fail, and growth would seem to come to rest.
 const ENOUGH_BYTES: u64 = 256 << 20;
+
+/// The same for the number of its mappings, of which a process may have some 65,000.
+const ENOUGH_MAPPINGS: u64 = 1 << 14;
 
 /// A hunt ends here, so that the stream of a very fast test stays small.
 pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
@@ -51,6 +55,9 @@ pub struct Confirmation {
     first: Option<Counters>,
     last: Option<Counters>,
     last_os: Option<OsState>,
+    /// What was mapped at the first end and at the last one.
+    first_mapped: Option<Mapped>,
+    last_mapped: Option<Mapped>,
     failed: bool,
     /// Iteration that last changed anything.
     changed: usize,
@@ -84,6 +91,8 @@ impl Confirmation {
             first: None,
             last: None,
             last_os: None,
+            first_mapped: None,
+            last_mapped: None,
             failed: false,
             changed: 0,
             next_check: 0,
@@ -116,12 +125,17 @@ impl Confirmation {
         let live = |c: &Counters| (c.live_bytes(), c.live_allocations());
         let same = self.last.as_ref().is_some_and(|last| live(last) == live(&window.end))
             && window.changes.is_empty()
-            && self.same_os(window.os_end.as_ref());
+            && self.same_os(window.os_end.as_ref())
+            && self.last_mapped == window.mapped_end;
         if !same {
             self.changed = self.ends;
         }
         self.first.get_or_insert(window.end);
         self.last = Some(window.end);
+        if self.first_mapped.is_none() {
+            self.first_mapped.clone_from(&window.mapped_end);
+        }
+        self.last_mapped.clone_from(&window.mapped_end);
         self.last_os = window.os_end.clone().or(self.last_os.take());
     }
 
@@ -143,7 +157,7 @@ impl Confirmation {
         if self.ends < self.run.fewest {
             return false;
         }
-        if self.grown_bytes() > ENOUGH_BYTES {
+        if self.grown_bytes() > ENOUGH_BYTES || self.grown_mappings() > ENOUGH_MAPPINGS {
             return true;
         }
         if let Some(hunt) = self.hunt {
@@ -203,7 +217,14 @@ impl Confirmation {
 
     fn grown_bytes(&self) -> u64 {
         let live = |counters: &Option<Counters>| counters.as_ref().map_or(0, Counters::live_bytes);
-        live(&self.last).saturating_sub(live(&self.first))
+        let mapped = |mapped: &Option<Mapped>| mapped.as_ref().map_or(0, Mapped::total);
+        let mapped = mapped(&self.last_mapped).saturating_sub(mapped(&self.first_mapped));
+        live(&self.last).saturating_sub(live(&self.first)).max(mapped)
+    }
+
+    fn grown_mappings(&self) -> u64 {
+        let count = |mapped: &Option<Mapped>| mapped.as_ref().map_or(0, |mapped| sum(&mapped.counts));
+        count(&self.last_mapped).saturating_sub(count(&self.first_mapped))
     }
 
     /// Every series the verdict will rest on, with single stacks in place of the groups they will
@@ -231,6 +252,13 @@ impl Confirmation {
                 }
                 Metric::NativeLiveAllocations => {
                     judge(&groups::totals(&windows, Counters::live_allocations), 1.0);
+                }
+                Metric::NativeMappedBytes => {
+                    let values: Vec<_> =
+                        windows.iter().filter_map(|w| Some(float(w.mapped_end.as_ref()?.total()))).collect();
+                    if !values.is_empty() {
+                        judge(&values, OsKind::Mapping.block());
+                    }
                 }
                 _ => {
                     let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();

@@ -4,7 +4,7 @@
 use memgate_model as model;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, FdEntry, Frame, Goodbye, GoodbyeReason, Handle, Handles,
-    Hello, NativeSnapshot, OsSample, Outcome, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
+    Hello, Mapped, MappedKind, Mappings, NativeSnapshot, OsSample, Outcome, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
 use crate::observer::Observer;
@@ -60,6 +60,8 @@ impl Process {
         let nodes = (1..=40).map(|id| StackNode { id, parent: 0, pc: 0x1000 + u64::from(id) }).collect();
         process.frame(Frame::Hello(hello()));
         process.frame(Frame::Stacks(Stacks { generation: 0, nodes }));
+        let mappings = Mappings { boundary: 1, lost: false, mapped: Vec::new() };
+        process.frames.push((Frame::Mappings(mappings), process.t_ns));
         process.boundary(BoundaryKind::ProcessStart, "", 0, Vec::new(), 0, SnapshotScope::All);
         process
     }
@@ -111,6 +113,12 @@ impl Process {
         let id = u32::try_from(self.threads.len()).expect("few threads");
         let threads = vec![Handle { id, stack }];
         self.frame(Frame::Handles(Handles { boundary: self.sequence + 1, descriptors: Vec::new(), threads }));
+    }
+
+    /// Has so many ranges and bytes mapped from this stack now.
+    pub(crate) fn mapped(&mut self, stack: u32, kind: MappedKind, count: u64, bytes: u64) {
+        let mapped = vec![Mapped { stack, kind: kind.number(), count, bytes }];
+        self.frame(Frame::Mappings(Mappings { boundary: self.sequence + 1, lost: false, mapped }));
     }
 
     pub(crate) fn start(&mut self, test: &str, iteration: u32) {

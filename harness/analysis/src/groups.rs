@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::Metric;
 use memgate_wire::SnapshotRecord;
 
-use crate::record::{OsName, OsState, ProcessRecord, Window, total_bytes};
+use crate::record::{Names, OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::signature::{Place, place};
 use crate::stats::float;
@@ -204,7 +204,7 @@ fn remember(sizes: &mut Sizes, size: u64) {
     }
 }
 
-/// Descriptors or threads of one name over the iterations of a test.
+/// Descriptors, threads or mapped bytes of one name over the iterations of a test.
 #[derive(Debug, Clone)]
 pub(crate) struct OsSeries {
     pub(crate) name: String,
@@ -213,21 +213,23 @@ pub(crate) struct OsSeries {
     pub(crate) by_stack: BTreeMap<u32, Vec<f64>>,
 }
 
-/// What a process holds open, of one kind.
+/// What a process holds past its allocator, of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OsKind {
     Descriptor,
     Thread,
+    Mapping,
 }
 
 impl OsKind {
-    /// Both, what tells most first.
-    pub(crate) const ALL: [Self; 2] = [Self::Descriptor, Self::Thread];
+    /// All, what tells most first.
+    pub(crate) const ALL: [Self; 3] = [Self::Mapping, Self::Descriptor, Self::Thread];
 
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Descriptor => "descriptor",
             Self::Thread => "thread",
+            Self::Mapping => "mapping",
         }
     }
 
@@ -235,37 +237,56 @@ impl OsKind {
         match self {
             Self::Descriptor => Metric::OsFds,
             Self::Thread => Metric::OsThreads,
+            Self::Mapping => Metric::NativeMappedBytes,
         }
     }
 
-    pub(crate) fn names(self, os: &OsState) -> &[(OsName, u32)] {
+    /// The least that it may grow by.
+    pub(crate) fn block(self) -> f64 {
         match self {
-            Self::Descriptor => &os.fds,
-            Self::Thread => &os.threads,
+            Self::Descriptor | Self::Thread => 1.0,
+            Self::Mapping => 4096.0,
         }
     }
 
-    pub(crate) fn count(self, os: &OsState) -> u64 {
+    /// What there was as a window began.
+    pub(crate) fn at_start(self, window: &Window) -> Option<&Names> {
         match self {
-            Self::Descriptor => os.fd_count(),
-            Self::Thread => os.thread_count(),
+            Self::Mapping => window.mapped_start.as_ref().map(|mapped| &mapped.bytes),
+            _ => self.of_system(window.os_start.as_ref()?),
+        }
+    }
+
+    /// What there was as it ended.
+    pub(crate) fn at_end(self, window: &Window) -> Option<&Names> {
+        match self {
+            Self::Mapping => window.mapped_end.as_ref().map(|mapped| &mapped.bytes),
+            _ => self.of_system(window.os_end.as_ref()?),
+        }
+    }
+
+    fn of_system(self, os: &OsState) -> Option<&Names> {
+        match self {
+            Self::Descriptor => Some(&os.fds),
+            Self::Thread => Some(&os.threads),
+            Self::Mapping => None,
         }
     }
 }
 
-/// Counts by name at each of these moments, for names whose count is not always the same.
-pub(crate) fn os_series(states: &[&OsState], kind: OsKind) -> Vec<OsSeries> {
+/// Counts (or bytes) by name at each of these moments, for names whose count is not always the same.
+pub(crate) fn os_series(states: &[&Names]) -> Vec<OsSeries> {
     let mut all = BTreeMap::<&str, OsSeries>::new();
     let none = || vec![0.0; states.len()];
     for (i, state) in states.iter().enumerate() {
-        for (OsName { name, stack }, count) in kind.names(state) {
+        for (OsName { name, stack }, count) in state.iter() {
             let series = all.entry(name).or_insert_with(|| OsSeries {
                 name: name.clone(),
                 counts: none(),
                 by_stack: BTreeMap::new(),
             });
-            series.counts[i] += f64::from(*count);
-            series.by_stack.entry(*stack).or_insert_with(none)[i] += f64::from(*count);
+            series.counts[i] += float(*count);
+            series.by_stack.entry(*stack).or_insert_with(none)[i] += float(*count);
         }
     }
     all.retain(|_, series| series.counts.windows(2).any(|pair| pair[0] != pair[1]));

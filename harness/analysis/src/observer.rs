@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, Modules,
-    NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
+    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, MappedKind,
+    Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
 };
 
 use crate::java::{JavaReader, JavaWindow};
 use crate::os_names;
 use crate::record::{
-    CurveSample, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, Window,
-    test_id,
+    CurveSample, Mapped, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
+    Window, test_id,
 };
 
 /// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.
@@ -71,6 +71,7 @@ pub struct Observer {
     end_sequence: Option<u32>,
     last_os: OsState,
     origins: Origins,
+    mapped: MappedNow,
     setup: Watched,
     java: JavaReader,
     curve_stride: usize,
@@ -113,6 +114,41 @@ impl Origins {
             let alive: HashSet<u32> = sample.threads.iter().map(|thread| thread.id).collect();
             self.threads.retain(|id, _| alive.contains(id));
         }
+    }
+}
+
+/// What the program itself has mapped.
+#[derive(Debug, Default)]
+struct MappedNow {
+    /// Ranges and bytes by kind and stack.
+    groups: BTreeMap<(u8, u32), (u64, u64)>,
+    /// The same as windows keep it; `None`: nobody notes mappings, or there was no room for all.
+    state: Option<Mapped>,
+    lost: bool,
+}
+
+impl MappedNow {
+    fn learn(&mut self, told: Mappings) {
+        self.lost |= told.lost;
+        for memgate_wire::Mapped { stack, kind, count, bytes } in told.mapped {
+            let key = (kind, stack);
+            if count == 0 {
+                self.groups.remove(&key);
+            } else if self.groups.len() < MAX_ORIGINS || self.groups.contains_key(&key) {
+                self.groups.insert(key, (count, bytes));
+            }
+        }
+        let named = |of: fn((u64, u64)) -> u64| -> Names {
+            let named = |(&(kind, stack), &group): (&(u8, u32), &(u64, u64))| {
+                let kind = MappedKind::from_number(kind);
+                (OsName { name: os_names::mapped(kind).to_owned(), stack }, of(group))
+            };
+            let mut names: Vec<_> = self.groups.iter().map(named).collect();
+            names.sort_unstable();
+            Arc::new(names)
+        };
+        let mapped = Mapped { bytes: named(|(_, bytes)| bytes), counts: named(|(count, _)| count) };
+        self.state = Some(mapped).filter(|_| !self.lost);
     }
 }
 
@@ -212,6 +248,7 @@ impl Observer {
             Frame::Modules(modules) => self.modules(modules),
             Frame::Stacks(stacks) => self.stacks(&stacks),
             Frame::Handles(handles) => self.origins.learn(handles),
+            Frame::Mappings(mappings) => self.mappings(mappings, t_ns),
             Frame::Log(log) if log.level != LogLevel::Debug && self.record.warnings.len() < MAX_LINES => {
                 self.record.warnings.push(log.text);
             }
@@ -244,6 +281,18 @@ impl Observer {
                     self.damage(damage);
                 }
             }
+        }
+    }
+
+    fn mappings(&mut self, told: Mappings, t_ns: u64) {
+        self.mapped.learn(told);
+        let Some(state) = &self.mapped.state else { return };
+        let (mapped_bytes, kept) = (Some(state.total()), state.bytes.len());
+        self.curve(CurveSample { t_ns, mapped_bytes, ..CurveSample::default() });
+        self.used.names = self.used.names.saturating_add(kept);
+        if self.used.names > self.limits.names {
+            (self.mapped.state, self.mapped.lost) = (None, true);
+            self.damage(format!("more than {} names of mappings", self.limits.names));
         }
     }
 
@@ -421,6 +470,7 @@ impl Observer {
             start: boundary.counters,
             open_tests: boundary.open_tests,
             os_start: self.samples.remove(&boundary.sequence),
+            mapped_start: self.mapped.state.clone(),
             suite: boundary.suite,
             test: boundary.test,
             ..Window::default()
@@ -514,8 +564,11 @@ impl Observer {
         window.survivors = snapshot.survivors;
         window.changes.extend(changes);
         let os_end = self.samples.remove(&boundary.sequence);
+        // Of set-ups they are not told apart from those of tests.
         if !window.is_setup() {
             window.os_end = os_end.or(window.os_end.take());
+            window.mapped_end = self.mapped.state.clone();
+            window.mappings_lost = self.mapped.lost;
         }
     }
 
@@ -527,6 +580,8 @@ impl Observer {
             survivors: snapshot.survivors,
             survivor_count: boundary.survivors,
             os: self.samples.remove(&boundary.sequence),
+            mapped: self.mapped.state.clone(),
+            mappings_lost: self.mapped.lost,
         }
     }
 
@@ -558,9 +613,10 @@ impl Observer {
         };
         let Origins { descriptors, threads, .. } = &self.origins;
         let fds = sample.fds.iter().map(|f| named(os_names::descriptor(&f.target), descriptors, f.fd));
-        let fds = os_names::count(fds);
+        let wide = |(name, count)| (name, u64::from(count));
+        let fds = os_names::count(fds).into_iter().map(wide).collect();
         let threads = sample.threads.iter().map(|t| named(os_names::thread(&t.name), threads, t.id));
-        let threads = os_names::count(threads);
+        let threads = os_names::count(threads).into_iter().map(wide).collect();
         if fit && sample.boundary != 0 {
             self.origins.forget_the_dead(sample);
         }
@@ -571,7 +627,7 @@ impl Observer {
         state
     }
 
-    fn share(&mut self, names: Vec<(OsName, u32)>, of: fn(&OsState) -> &Names) -> Names {
+    fn share(&mut self, names: Vec<(OsName, u64)>, of: fn(&OsState) -> &Names) -> Names {
         let last = of(&self.last_os);
         if **last == names {
             return Arc::clone(last);
@@ -649,6 +705,7 @@ fn highest(a: CurveSample, b: CurveSample) -> CurveSample {
         pss_bytes: a.pss_bytes.max(b.pss_bytes),
         threads: a.threads.max(b.threads),
         fds: a.fds.max(b.fds),
+        mapped_bytes: a.mapped_bytes.max(b.mapped_bytes),
         heap_used: a.heap_used.max(b.heap_used),
     }
 }

@@ -1,7 +1,9 @@
-//! Names of descriptors and threads with what differs from run to run taken out, so that two
+//! Names of descriptors, threads and mappings with what differs from run to run taken out, so that two
 //! descriptors of the same kind count as one leak and its id survives the next run.
 
 use std::collections::BTreeMap;
+
+use memgate_wire::MappedKind;
 
 /// Stands for what was taken out.
 const GAP: char = '…';
@@ -30,6 +32,17 @@ pub(crate) fn descriptor(target: &str) -> String {
 /// A thread's name: `worker-…`.
 pub(crate) fn thread(name: &str) -> String {
     without_numbers(name)
+}
+
+/// What was mapped.
+pub(crate) fn mapped(kind: Option<MappedKind>) -> &'static str {
+    match kind {
+        Some(MappedKind::Anonymous) => "anonymous memory",
+        Some(MappedKind::Shared) => "shared memory",
+        Some(MappedKind::File) => "a file",
+        Some(MappedKind::Break) => "the program break",
+        None => "memory",
+    }
 }
 
 /// Each name once, with how often it came, sorted.

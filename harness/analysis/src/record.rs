@@ -176,6 +176,12 @@ pub struct Window {
     pub os_start: Option<OsState>,
     /// The process as it ended.
     pub os_end: Option<OsState>,
+    /// What the program itself had mapped as it began; `None`: not known.
+    pub mapped_start: Option<Mapped>,
+    /// The same as it ended.
+    pub mapped_end: Option<Mapped>,
+    /// Mappings were noted, and then there was no room for all of them.
+    pub mappings_lost: bool,
     /// The Java virtual machine as it ended.
     pub java: Option<Box<JavaWindow>>,
 }
@@ -269,19 +275,45 @@ pub struct ProcessEnd {
     pub incomplete: bool,
     /// The process as it ended.
     pub os: Option<OsState>,
+    /// What the program itself had mapped; `None`: not known.
+    pub mapped: Option<Mapped>,
+    /// As in a window.
+    pub mappings_lost: bool,
 }
 
-/// What descriptors or threads have in common.
+/// What descriptors, threads or mappings have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OsName {
-    /// Normalised target or name.
+    /// Normalised target or name; of a mapping, what was mapped.
     pub name: String,
-    /// Stack that opened or started them; 0: not known.
+    /// Stack that opened, started or mapped them; 0: not known.
     pub stack: u32,
 }
 
-/// Names, each with how many of it there are, sorted.
-pub type Names = Arc<Vec<(OsName, u32)>>;
+/// Names, each with how many (or bytes) of it there are, sorted.
+pub type Names = Arc<Vec<(OsName, u64)>>;
+
+/// What the program itself has mapped. Equal lists are shared between windows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Mapped {
+    /// Bytes.
+    pub bytes: Names,
+    /// Ranges.
+    pub counts: Names,
+}
+
+impl Mapped {
+    /// All bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        sum(&self.bytes)
+    }
+}
+
+/// All of them.
+pub(crate) fn sum(names: &[(OsName, u64)]) -> u64 {
+    names.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
+}
 
 /// What the operating system said of a process at a boundary. Equal lists are shared between
 /// windows.
@@ -308,21 +340,21 @@ impl OsState {
     /// Open descriptors.
     #[must_use]
     pub fn fd_count(&self) -> u64 {
-        self.fds.iter().map(|(_, n)| u64::from(*n)).sum()
+        sum(&self.fds)
     }
 
     /// Threads.
     #[must_use]
     pub fn thread_count(&self) -> u64 {
-        self.threads.iter().map(|(_, n)| u64::from(*n)).sum()
+        sum(&self.threads)
     }
 }
 
 /// How many there are of each name, wherever they come from.
-pub(crate) fn by_name(names: &[(OsName, u32)]) -> BTreeMap<&str, u32> {
+pub(crate) fn by_name(names: &[(OsName, u64)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     for (OsName { name, .. }, count) in names {
-        let sum: &mut u32 = counts.entry(name.as_str()).or_default();
+        let sum: &mut u64 = counts.entry(name.as_str()).or_default();
         *sum = sum.saturating_add(*count);
     }
     counts
@@ -345,6 +377,8 @@ pub struct CurveSample {
     pub threads: Option<u64>,
     /// Open descriptors.
     pub fds: Option<u64>,
+    /// Bytes that the program itself has mapped.
+    pub mapped_bytes: Option<u64>,
     /// Used bytes of the Java heap, garbage included.
     pub heap_used: Option<u64>,
 }

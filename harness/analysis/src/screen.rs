@@ -109,9 +109,8 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
             allocations
         });
     }
-    let of_system = OsKind::ALL.map(OsKind::metric).into_iter();
-    of_system
-        .chain(Metric::of(Area::Os, &[Kind::Resident]))
+    let held = OsKind::ALL.map(OsKind::metric).into_iter();
+    held.chain(Metric::of(Area::Os, &[Kind::Resident]))
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
 
@@ -133,11 +132,33 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     match metric {
         Metric::NativeLiveBytes => Some(float(window.left_bytes())),
         Metric::NativeLiveAllocations => Some(float(window.left_allocations())),
+        Metric::NativeMappedBytes => {
+            let (start, end) = window.mapped_start.as_ref().zip(window.mapped_end.as_ref())?;
+            Some(float(end.total().saturating_sub(start.total())))
+        }
         _ => {
             let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
             Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
         }
     }
+}
+
+/// Why nothing is known of mappings that were noted at first.
+pub(crate) const MAPPINGS_LOST: &str =
+    "not measured: not all mappings could be noted; `native.mapped_bytes: off` does without them";
+
+/// Why `window` cannot be held against the limit of what is mapped; `None`: it can, or has none.
+pub(crate) fn unmeasured_mappings(
+    window: &Window,
+    suite: &str,
+    test: &str,
+    policy: &GatePolicy,
+) -> Option<String> {
+    let metric = Metric::NativeMappedBytes;
+    let has_limit = [Per::Iteration, Per::Test]
+        .iter()
+        .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some());
+    (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
 }
 
 /// The value of a metric of the operating system.

@@ -64,6 +64,14 @@ pub(crate) fn os_id_of_place(kind: &str, place: &Place) -> String {
     id("o1-", [kind, &place.id].into_iter())
 }
 
+/// Id of mapped memory: by the place that mapped it, else by what was mapped.
+pub(crate) fn mapped_id(place: Option<&Place>, of: &[String]) -> String {
+    match place {
+        Some(place) => id("m1-", [place.id.as_str()].into_iter()),
+        None => id("m1-", of.first().map(String::as_str).into_iter()),
+    }
+}
+
 /// Id of a leak of Java objects: class and steps of the holder path (or frames), normalised.
 pub(crate) fn java_id<'a>(class: &'a str, place: impl Iterator<Item = &'a str>) -> String {
     id("j1-", std::iter::once(class).chain(place))

@@ -14,6 +14,8 @@ pub enum LeakKind {
     Java,
     /// Descriptors or threads.
     Os,
+    /// Memory that the program itself mapped.
+    Mapped,
     /// Java objects in a heap dump: what is over and still there, or too many of a class.
     Heap,
 }
@@ -30,7 +32,7 @@ impl LeakKind {
     pub const fn per(self) -> &'static str {
         match self {
             Self::Heap => " in the heap dump",
-            Self::Native | Self::Java | Self::Os => " per iteration",
+            Self::Native | Self::Java | Self::Os | Self::Mapped => " per iteration",
         }
     }
 }
@@ -38,7 +40,7 @@ impl LeakKind {
 /// Survivors with one signature.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
-    /// `n1-…`, `j1-…`, `o1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
+    /// `n1-…`, `j1-…`, `o1-…`, `m1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
     /// digits of LeakCanary's fingerprint.
     pub id: String,
     /// What leaks.

@@ -90,7 +90,7 @@ pub(crate) enum Noun {
 /// Where a metric comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Area {
-    /// The allocator of a process.
+    /// The allocator of a process, and what it maps past that.
     Native,
     /// A Java virtual machine.
     Java,
@@ -124,6 +124,9 @@ metrics! {
         Row::new(Native, Live, Bytes, Bare).zero().curve_of_test().curve_of_suite();
     /// Live native allocations.
     NativeLiveAllocations = "native.live_allocations", Row::new(Native, Live, Count, Things("allocation"));
+    /// Bytes that the program itself has mapped (`mmap`, `mremap`, `sbrk`), past its allocator.
+    NativeMappedBytes = "native.mapped_bytes",
+        Row::new(Native, Held, Bytes, Words("of mapped memory")).zero().curve_of_test();
     /// Bytes of live Java objects.
     JavaLiveBytes = "java.live_bytes",
         Row::new(Java, Live, Bytes, Words("of Java objects")).zero().curve_of_suite();

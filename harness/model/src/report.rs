@@ -538,9 +538,10 @@ mod tests {
         assert_eq!(
             json,
             concat!(
-                r#"{"native.live_bytes":0,"native.live_allocations":1,"java.live_bytes":2,"java.live_objects":3,"#,
-                r#""java.direct_bytes":4,"java.threads":5,"java.jni_globals":6,"java.classes_loaded":7,"#,
-                r#""java.metaspace":8,"java.allocated_bytes":9,"os.rss":10,"os.pss":11,"os.threads":12,"os.fds":13}"#
+                r#"{"native.live_bytes":0,"native.live_allocations":1,"native.mapped_bytes":2,"java.live_bytes":3,"#,
+                r#""java.live_objects":4,"java.direct_bytes":5,"java.threads":6,"java.jni_globals":7,"#,
+                r#""java.classes_loaded":8,"java.metaspace":9,"java.allocated_bytes":10,"os.rss":11,"#,
+                r#""os.pss":12,"os.threads":13,"os.fds":14}"#
             )
         );
         assert_eq!(serde_json::from_str::<BTreeMap<Metric, u32>>(&json).unwrap(), metrics);

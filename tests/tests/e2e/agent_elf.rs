@@ -93,6 +93,9 @@ const HANDLES: &[&str] = &[
     "pthread_create",
 ];
 
+/// What maps and unmaps memory, exported as well.
+const MAPPINGS: &[&str] = &["mmap", "mmap64", "munmap", "mremap", "mprotect", "sbrk", "brk"];
+
 /// The allocation functions, exported as well.
 const ALLOCATION: &[&str] = &[
     "malloc",
@@ -122,7 +125,7 @@ fn it_exports_what_it_stands_in_for_and_nothing_else() {
     }
     let listed = successful(Command::new("nm").args(["-D", "--defined-only"]).arg(agent()));
     let exported: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
-    let lists = [EXPORTED, ALLOCATION, HANDLES];
+    let lists = [EXPORTED, ALLOCATION, HANDLES, MAPPINGS];
     let others: Vec<&&str> =
         exported.iter().filter(|name| !lists.iter().any(|list| list.contains(name))).collect();
     assert!(others.is_empty(), "{others:?}");

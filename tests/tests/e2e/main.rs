@@ -90,6 +90,7 @@ mod malloc_debug;
 mod malloc_debug_lists;
 mod malloc_debug_symbols;
 mod mapping;
+mod mappings;
 mod notify;
 mod oidc;
 mod report_formats;

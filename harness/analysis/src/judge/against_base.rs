@@ -87,6 +87,7 @@ fn together(metric: Metric, leaks: &[&Leak], there: &[&BaseLeak]) -> Option<f64>
     let (kind, amount): (LeakKind, Amount) = match metric {
         Metric::NativeLiveBytes => (LeakKind::Native, |leak| leak.bytes),
         Metric::NativeLiveAllocations => (LeakKind::Native, |leak| leak.count),
+        Metric::NativeMappedBytes => (LeakKind::Mapped, |leak| leak.bytes),
         Metric::JavaLiveBytes => (LeakKind::Java, |leak| leak.bytes),
         Metric::JavaLiveObjects => (LeakKind::Java, |leak| leak.count),
         Metric::OsFds | Metric::OsThreads => (LeakKind::Os, |leak| leak.count),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per, format_bytes, format_counted};
+use memgate_model::{Metric, Per, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
 use super::context::JudgeContext;
@@ -17,7 +17,7 @@ use crate::input::ProcessInput;
 use crate::measured::unusable;
 use crate::native_holders::Holding;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{OsState, ProcessRecord, Window};
+use crate::record::{Names, ProcessRecord, Window, sum};
 use crate::stats::float;
 
 /// What became of running the test with others.
@@ -53,12 +53,12 @@ pub(super) fn handed(
         }
     }
     for kind in OsKind::ALL {
-        let states: Vec<_> = alone.windows_of(test).filter_map(|w| w.os_end.as_ref()).collect();
-        for OsSeries { name, counts, .. } in os_series(&states, kind) {
+        let states: Vec<_> = alone.windows_of(test).filter_map(|w| kind.at_end(w)).collect();
+        for OsSeries { name, counts, .. } in os_series(&states) {
             let (among, opened) = os_values(together, test, kind, Some(&name));
             let each_time = opened.len() > 1 && opened.windows(2).all(|pair| pair[1] > pair[0]);
-            let grows = finding(&counts, 1.0) == Finding::Grows;
-            if grows && each_time && finding(&among, 1.0) == Finding::Still {
+            let grows = finding(&counts, kind.block()) == Finding::Grows;
+            if grows && each_time && finding(&among, kind.block()) == Finding::Still {
                 handed.insert(leaks::of_os(kind, &name, 0.0).id);
             }
         }
@@ -69,14 +69,13 @@ pub(super) fn handed(
 /// How many, of this name or of any, are open at the ends of the test, and how many its windows
 /// opened, one after the other.
 fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
-    let count = |os: &OsState| {
-        let of_name = |wanted: &str| {
-            kind.names(os).iter().filter(|(name, _)| name.name == wanted).map(|(_, n)| u64::from(*n)).sum()
-        };
-        float(name.map_or_else(|| kind.count(os), of_name))
+    let count = |names: &Names| {
+        let of_name =
+            |wanted: &str| names.iter().filter(|(name, _)| name.name == wanted).map(|(_, n)| *n).sum();
+        float(name.map_or_else(|| sum(names), of_name))
     };
     let mut opened = 0.0;
-    let states = record.windows_of(test).filter_map(|w| w.os_start.as_ref().zip(w.os_end.as_ref()));
+    let states = record.windows_of(test).filter_map(|w| kind.at_start(w).zip(kind.at_end(w)));
     let values = states.map(|(start, end)| {
         opened += count(end) - count(start);
         (count(end), opened)
@@ -206,7 +205,7 @@ impl<'a> Missing<'a> {
         for (kind, count) in &self.os {
             let (total, opened) = os_values(together, test, *kind, None);
             if opened.windows(2).any(|pair| pair[1] > pair[0]) {
-                let measured = Measured::exactly(kind.metric(), total, 1.0).beside_others(opened);
+                let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
                 hold(context, suite, test, &measured, allowed, false, j);
             } else {
                 closed.push((*kind, *count));
@@ -238,7 +237,7 @@ impl<'a> Missing<'a> {
         if count > 0.0 {
             left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
-        left.extend(self.os.iter().map(|(kind, count)| format_counted(*count, kind.noun())));
+        left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
         j.leaks.extend(groups.iter().map(leaks::in_all));
         for group in leaks::os_left(&self.screened.record, self.window, context) {
             if self.os.iter().any(|(missing, _)| *missing == group.kind) {

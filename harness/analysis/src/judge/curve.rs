@@ -19,6 +19,7 @@ const MAX_TEST_ENDS: usize = 500;
 pub(super) fn of_iterations(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurvePoint> {
     let value = |w: &Window, metric| match metric {
         Metric::NativeLiveBytes => Some(float(w.end.live_bytes())),
+        Metric::NativeMappedBytes => w.mapped_end.as_ref().map(|mapped| float(mapped.total())),
         _ => w.os_end.as_ref().and_then(|os| os_value(os, metric)),
     };
     let series = Metric::in_curves_of_tests().map(|metric| {
@@ -81,6 +82,7 @@ fn of_samples(
 fn of_sample(sample: &CurveSample, metric: Metric) -> Option<u64> {
     match metric {
         Metric::NativeLiveBytes => sample.live_bytes,
+        Metric::NativeMappedBytes => sample.mapped_bytes,
         Metric::JavaHeapUsed => sample.heap_used,
         Metric::OsRss => sample.rss_bytes,
         Metric::OsThreads => sample.threads,

@@ -7,8 +7,9 @@ use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
 use super::context::JudgeContext;
 use crate::groups::{Held, OsKind, Places, Sizes};
 use crate::java::JavaLeak;
-use crate::record::{OsName, ProcessRecord, Window, by_name};
-use crate::signature::{Place, os_id, os_id_of_place};
+use crate::record::{Names, OsName, ProcessRecord, Window, by_name};
+use crate::signature::{Place, mapped_id, os_id, os_id_of_place};
+use crate::stats::float;
 use std::collections::BTreeMap;
 
 /// Groups that a report lists for one test: the largest.
@@ -65,13 +66,16 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
     }
 }
 
-/// Descriptors or threads from one place of the code; of one name, where the place is not known.
+/// Descriptors, threads or mapped bytes from one place of the code; of one name, where the place is not known.
 #[derive(Debug, Clone)]
 pub(super) struct OsGroup {
     pub(super) kind: OsKind,
     pub(super) place: Option<Rc<Place>>,
     pub(super) names: Vec<String>,
+    /// How many, or bytes.
     pub(super) count: f64,
+    /// Ranges of mapped bytes.
+    pub(super) ranges: f64,
 }
 
 /// Names that the title of a leak lists.
@@ -80,6 +84,7 @@ const MAX_NAMES: usize = 3;
 impl OsGroup {
     pub(super) fn id(&self) -> String {
         match &self.place {
+            _ if self.kind == OsKind::Mapping => mapped_id(self.place.as_deref(), &self.names),
             Some(place) => os_id_of_place(self.kind.noun(), place),
             None => os_id(self.kind.noun(), self.names.first().map_or("", String::as_str)),
         }
@@ -93,21 +98,38 @@ impl OsGroup {
     pub(super) fn leak(&self) -> Leak {
         let more = if self.names.len() > MAX_NAMES { ", …" } else { "" };
         let names = self.names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let (kind, title, bytes, count) = match self.kind {
+            OsKind::Mapping => (LeakKind::Mapped, self.title_of_mappings(&names), self.count, self.ranges),
+            OsKind::Descriptor | OsKind::Thread => {
+                let title = format!("{} × {} {names}{more}", format_count(self.count), self.kind.noun());
+                (LeakKind::Os, title, 0.0, self.count)
+            }
+        };
         Leak {
             id: self.id(),
-            kind: LeakKind::Os,
-            title: format!("{} × {} {names}{more}", format_count(self.count), self.kind.noun()),
-            count_per_iteration: self.count,
+            kind,
+            title,
+            bytes_per_iteration: bytes,
+            count_per_iteration: count,
             frames: self.place.as_ref().map(|place| place.frames.clone()).unwrap_or_default(),
             truncated: self.place.as_ref().is_some_and(|place| place.truncated),
             ..Leak::default()
         }
     }
+
+    /// `2 mappings of anonymous memory, 128.0 KiB`; of one that is enlarged, what is added.
+    fn title_of_mappings(&self, of: &str) -> String {
+        let (ranges, bytes) = (round_near(self.ranges), format_bytes(self.count));
+        match ranges < 0.05 {
+            true => format!("growing mapping of {of}, {bytes} more per iteration"),
+            false => format!("{} of {of}, {bytes}", format_counted(ranges, self.kind.noun())),
+        }
+    }
 }
 
-/// Descriptors or threads of one name, wherever they come from.
+/// Descriptors, threads or mappings of one name, wherever they come from.
 pub(super) fn of_os(kind: OsKind, name: &str, count: f64) -> Leak {
-    OsGroup { kind, place: None, names: vec![name.to_owned()], count }.leak()
+    OsGroup { kind, place: None, names: vec![name.to_owned()], count, ranges: 0.0 }.leak()
 }
 
 /// Largest first, and no more than a page.
@@ -122,38 +144,40 @@ pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     leaks
 }
 
-/// Descriptors and threads that one execution left, by the place they come from.
+/// Descriptors, threads and mappings that one execution left, by the place they come from.
 pub(super) fn os_left(
     record: &ProcessRecord,
     window: &Window,
     context: &mut JudgeContext<'_>,
 ) -> Vec<OsGroup> {
-    let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
     let mut places = Places::new(record, context.resolve);
     let mut left: Vec<OsGroup> = Vec::new();
     for kind in OsKind::ALL {
-        let (before, after) = (kind.names(start), kind.names(end));
+        let Some((before, after)) = kind.at_start(window).zip(kind.at_end(window)) else { continue };
         let names = by_name(before);
         let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
-        let of_stack: BTreeMap<&OsName, u32> = before.iter().map(|(name, count)| (name, *count)).collect();
+        let of_stack: BTreeMap<&OsName, u64> = before.iter().map(|(name, count)| (name, *count)).collect();
         for (name, count) in by_name(after) {
             let more = count.saturating_sub(of_name(name));
-            let of_place = |(known, count): &(OsName, u32)| {
+            let of_place = |(known, count): &(OsName, u64)| {
                 let more = count.saturating_sub(of_stack.get(known).copied().unwrap_or(0));
                 (known.name == name && more > 0).then_some((known.stack, more))
             };
-            let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
+            let mut by_stack: Vec<(u32, u64)> = after.iter().filter_map(of_place).collect();
             // One that was opened for another that was closed is not left: which of them is not
             // known.
-            if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
+            if by_stack.iter().map(|(_, more)| more).sum::<u64>() != more {
                 by_stack = vec![(0, more)];
             }
             for (stack, more) in by_stack.into_iter().filter(|(_, more)| *more > 0) {
                 let place = places.of_handle(stack);
-                let group = OsGroup { kind, place, names: vec![name.to_owned()], count: f64::from(more) };
+                let (names, count) = (vec![name.to_owned()], float(more));
+                let ranges = if kind == OsKind::Mapping { more_ranges(window, name, stack) } else { 0.0 };
+                let group = OsGroup { kind, place, names, count, ranges };
                 match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
                     Some(known) => {
                         known.count += group.count;
+                        known.ranges += group.ranges;
                         if !known.names.contains(&group.names[0]) {
                             known.names.extend(group.names);
                         }
@@ -164,6 +188,16 @@ pub(super) fn os_left(
         }
     }
     left
+}
+
+/// Ranges of this kind that one execution left of a stack, or where that is 0 of all.
+fn more_ranges(window: &Window, kind: &str, stack: u32) -> f64 {
+    let of = |names: &Names| -> f64 {
+        let is_it = |name: &OsName| name.name == kind && (stack == 0 || name.stack == stack);
+        names.iter().filter(|(name, _)| is_it(name)).map(|(_, count)| float(*count)).sum()
+    };
+    let ends = window.mapped_start.as_ref().zip(window.mapped_end.as_ref());
+    ends.map_or(0.0, |(start, end)| (of(&end.counts) - of(&start.counts)).max(0.0))
 }
 
 pub(super) fn shown(leak: &JavaLeak) -> Leak {

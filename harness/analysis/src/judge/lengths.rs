@@ -8,15 +8,16 @@ use memgate_model::{Metric, Per, Verdict, format_value};
 use super::context::JudgeContext;
 use super::judgement::{Judgement, exceeded};
 use super::wording::interval;
+use super::leaks::OsGroup;
 use super::{curve, java_lengths, leaks};
-use crate::groups::{Held, Places, Sizes, held};
+use crate::groups::{Held, OsKind, Places, Sizes, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
 use crate::measured::{self, When};
 use crate::native_holders::Holding;
 use crate::policy::thresholds;
 use crate::record::ProcessEnd;
-use crate::screen::too_much;
+use crate::screen::{MAPPINGS_LOST, too_much};
 use crate::signature::Place;
 use crate::stats::float;
 
@@ -134,10 +135,31 @@ pub(super) fn judge(
 
     let without =
         |values: &[f64], waived: &[f64]| values.iter().zip(waived).map(|(v, w)| v - w).collect::<Vec<_>>();
-    let native = [
+    let mut native = vec![
         (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
         (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
     ];
+    if ends.iter().any(|end| end.mappings_lost) {
+        let limits = thresholds(context.policy, suite, test, Metric::NativeMappedBytes, Per::Iteration);
+        if !limits.is_empty() {
+            j.raise(Verdict::Error, MAPPINGS_LOST.to_owned());
+        }
+    } else if let Some(mut totals) = mapped_totals(&ends) {
+        for MappedGroup { mut group, bytes, counts } in mapped_groups(context, &runs, moment) {
+            let growth = slope(&bytes, 0.0);
+            if growth.finding == Finding::Grows {
+                group.count = growth.slope.slope;
+                group.ranges = slope(&counts, 0.0).slope.slope;
+                let mut leak = group.leak();
+                leak.waiver = context.waivers.cover(&leak, group.frame_names());
+                if leak.waiver.is_some() {
+                    totals = without(&totals, &bytes);
+                }
+                j.leaks.push(leak);
+            }
+        }
+        native.push((Metric::NativeMappedBytes, totals));
+    }
     for (metric, values) in native {
         let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
         for threshold in &limits {
@@ -159,6 +181,42 @@ pub(super) fn judge(
             j.growth.extend(curve::of_growth(metric, &points));
         }
     }
+}
+
+/// What is mapped at each length; `None`: nobody noted it.
+fn mapped_totals(ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
+    ends.iter().map(|end| Some(float(end.mapped.as_ref()?.total()))).collect()
+}
+
+/// What one place has mapped, at every length.
+struct MappedGroup {
+    group: OsGroup,
+    bytes: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+fn mapped_groups(
+    context: &mut JudgeContext<'_>,
+    runs: &[&Repetition],
+    moment: Moment,
+) -> Vec<MappedGroup> {
+    let mut groups = BTreeMap::<String, MappedGroup>::new();
+    for (i, run) in runs.iter().enumerate() {
+        let Some(mapped) = moment.of(run).and_then(|end| end.mapped.as_ref()) else { continue };
+        let mut places = Places::new(&run.process.record, context.resolve);
+        for ((name, bytes), (_, count)) in mapped.bytes.iter().zip(mapped.counts.iter()) {
+            let place = places.of_handle(name.stack);
+            let names = vec![name.name.clone()];
+            let group = OsGroup { kind: OsKind::Mapping, place, names, count: 0.0, ranges: 0.0 };
+            let none = vec![0.0; runs.len()];
+            let known = groups
+                .entry(group.id())
+                .or_insert_with(|| MappedGroup { group, bytes: none.clone(), counts: none });
+            known.bytes[i] += float(*bytes);
+            known.counts[i] += float(*count);
+        }
+    }
+    groups.into_values().collect()
 }
 
 fn broken(run: &Repetition) -> Option<String> {

@@ -21,8 +21,8 @@ use crate::growth::{
 use crate::native_holders::Holding;
 use crate::policy::thresholds;
 use crate::rare;
-use crate::record::{ProcessRecord, Window};
-use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much};
+use crate::record::{ProcessRecord, Window, sum};
+use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much, unmeasured_mappings};
 use crate::signature::Place;
 use crate::stats::{as_f64, float};
 
@@ -382,20 +382,29 @@ pub(super) fn judge_os(
     allowed: Allowed,
     j: &mut Judgement,
 ) {
-    let states = groups::os_states(windows);
+    if kind == OsKind::Mapping
+        && let Some(why) = windows.iter().find_map(|w| unmeasured_mappings(w, suite, test, context.policy))
+    {
+        return j.raise(Verdict::Error, format!("when it was repeated: {why}"));
+    }
+    let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
     if states.is_empty() {
         return;
     }
-    let allowed = Allowed { block: 1.0, ..allowed };
-    let mut total: Vec<f64> = states.iter().map(|os| float(kind.count(os))).collect();
+    let allowed = Allowed { block: kind.block(), ..allowed };
+    let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
     let grows = judge_series(&total, allowed).finding == Finding::Grows;
     let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
-    let mut growing = groups::os_series(&states, kind);
+    let mut growing = groups::os_series(&states);
     growing.retain(|series| grows && grow(&series.counts));
-    let parts = growing_parts(growing, grow, &mut Places::new(record, context.resolve));
+    let mut places = Places::new(record, context.resolve);
+    let parts = growing_parts(growing, grow, &mut places);
+    let ranges = ranges(windows, &mut places);
+    let slope = |counts: &[f64]| judge_series(counts, allowed).slope.slope;
     for OsPart { place, names, counts } in parts {
-        let count = judge_series(&counts, allowed).slope.slope;
-        let group = leaks::OsGroup { kind, place, names, count };
+        let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
+        let ranges = own.map_or(0.0, |part| slope(&part.counts));
+        let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
         let mut leak = group.leak();
         leak.waiver = context.waivers.cover(&leak, group.frame_names());
         let is_handed = group.names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
@@ -408,15 +417,29 @@ pub(super) fn judge_os(
     }
     // A virtual machine opens and starts what it needs when it likes.
     let exact = windows.iter().all(|w| w.java.is_none());
-    let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, 1.0) }.shared_by(j.executions());
+    let measured =
+        Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }.shared_by(j.executions());
     hold(context, suite, test, &measured, allowed, false, j);
 }
 
-/// Descriptors or threads from one place, or of one name, over the iterations.
+/// Descriptors, threads or mapped bytes from one place, or of one name, over the iterations.
 struct OsPart {
     place: Option<Rc<Place>>,
     names: Vec<String>,
     counts: Vec<f64>,
+}
+
+impl OsPart {
+    fn is_of(&self, place: Option<&Place>, names: &[String]) -> bool {
+        self.place.as_ref().map(|own| &own.id) == place.map(|place| &place.id)
+            && (place.is_some() || self.names == names)
+    }
+}
+
+/// How many ranges each place had mapped over the iterations.
+fn ranges(windows: &[&Window], places: &mut Places<'_>) -> Vec<OsPart> {
+    let counts: Vec<_> = windows.iter().filter_map(|w| Some(&w.mapped_end.as_ref()?.counts)).collect();
+    growing_parts(groups::os_series(&counts), |_| true, places)
 }
 
 /// What grows, by the place it comes from. Where no place grows by itself (each iteration opens
@@ -446,10 +469,8 @@ fn growing_parts(
             own.push(OsPart { place: None, names: vec![name], counts });
         }
         for part in own {
-            let same = |other: &&mut OsPart| {
-                part.place.is_some()
-                    && other.place.as_ref().map(|p| &p.id) == part.place.as_ref().map(|p| &p.id)
-            };
+            let same =
+                |other: &&mut OsPart| part.place.is_some() && other.is_of(part.place.as_deref(), &part.names);
             match parts.iter_mut().find(same) {
                 Some(known) => {
                     add(&mut known.counts, &part.counts);

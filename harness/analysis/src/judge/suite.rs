@@ -245,6 +245,7 @@ fn peak(record: &ProcessRecord, metric: Metric) -> Option<u64> {
         Metric::NativeLiveBytes | Metric::NativeLiveAllocations if record.is_java_only() => None,
         Metric::NativeLiveBytes => peak.live_bytes,
         Metric::NativeLiveAllocations => peak.live_allocations,
+        Metric::NativeMappedBytes => peak.mapped_bytes,
         Metric::OsRss => peak.rss_bytes,
         Metric::OsPss => peak.pss_bytes,
         Metric::OsThreads => peak.threads,

@@ -12,14 +12,14 @@ use super::context::JudgeContext;
 use super::judgement::{Executions, Judgement, applied, exceeded};
 use super::leaks::os_left;
 use super::{company, curve, leaks, lengths, repeated};
-use crate::groups::{Held, Places, held};
+use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
 use crate::measured::{self, When, unusable};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::Window;
-use crate::screen::{ENOUGH_REPETITIONS, left, left_too_much, too_much};
+use crate::screen::{ENOUGH_REPETITIONS, left, left_too_much, too_much, unmeasured_mappings};
 use crate::stats::float;
 
 /// Judges one test of a suite.
@@ -143,6 +143,9 @@ fn measure(
     if !process.record.is_java_only() {
         screened_figures(context.policy, &suite.name, id, runs, j);
     }
+    let unmeasured =
+        runs.ended.iter().find_map(|(_, w)| unmeasured_mappings(w, &suite.name, id, context.policy));
+    unmeasured.into_iter().for_each(|why| j.raise(Verdict::Error, why));
     per_test(context, suite, id, runs, j);
 
     let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
@@ -287,11 +290,12 @@ fn judge_repeated(
         let mut leak = group.leak();
         let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
         if group.names.iter().all(|name| j.handed.contains(&of_name(name))) {
-            let handed = format_counted(group.count, group.kind.noun());
-            j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
+            let handed = format_amount(group.kind.metric(), group.count);
+            let gives_back = if group.kind == OsKind::Mapping { "unmaps" } else { "closes" };
+            j.raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
         } else if !leaking.contains(&leak.id) {
             leak.waiver = context.waivers.cover(&leak, group.frame_names());
-            notes.push(format_counted(group.count, group.kind.noun()));
+            notes.push(format_amount(group.kind.metric(), group.count));
             j.one_time.push(leak);
         }
     }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
 use memgate_model::{
-    BoundaryQuality, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict, WaiverState,
+    BoundaryQuality, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict, WaiverState,
 };
-use memgate_wire::{ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, Outcome, ProcessRole};
+use memgate_wire::{
+    ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome, ProcessRole,
+};
 
 use super::judge;
 use crate::dsl::{ByNumber, Process, hello};
@@ -648,6 +650,48 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
         "2 descriptors per iteration (allowed 0); 2 threads per iteration (allowed 0)",
         1,
     );
+}
+
+#[test]
+fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
+    let input = screened_and_repeated(20, |p, i| {
+        let i = u64::from(i) + 1;
+        p.mapped(3, MappedKind::Anonymous, 2 * i, 65536 * i);
+        // One that is made larger.
+        p.mapped(4, MappedKind::File, 1, 8192 * i);
+        p.mapped(5, MappedKind::Anonymous, 1, 1 << 20);
+    });
+    let judged = report(&input, &GatePolicy::default());
+    let test = only(&judged);
+    let told: Vec<_> = test.leaks.iter().map(|leak| (leak.kind, leak.title.as_str(), leak.bytes_per_iteration)).collect();
+    let want = [
+        (LeakKind::Mapped, "2 mappings of anonymous memory, 64.0 KiB", 65536.0),
+        (LeakKind::Mapped, "growing mapping of a file, 8.0 KiB more per iteration", 8192.0),
+    ];
+    assert_eq!(told, want);
+    assert_eq!(test.leaks[0].frames[0].function.as_deref(), Some("leak_3(int)"));
+    assert_eq!(test.one_time.len(), 1, "{:?}", test.one_time);
+    assert_eq!(test.reason, "72.0 KiB of mapped memory per iteration (allowed 0 B)");
+    // The ids of users' waivers.
+    let ids: Vec<_> = test.leaks.iter().map(|leak| leak.id.clone()).collect();
+    let waivers = ids.into_iter().map(|id| waiver(WaiverMatch::Leak(id), None)).collect();
+    let waived = report(&input, &GatePolicy { waivers, ..GatePolicy::default() });
+    assert_eq!(only(&waived).verdict, Verdict::Pass, "{}", only(&waived).reason);
+}
+
+/// Where the agent could not note all of them, nothing passes that has a limit.
+#[test]
+fn mappings_that_were_lost_are_not_measured() {
+    let mut screen = Process::screen();
+    let lost = Mappings { boundary: 0, lost: true, mapped: Vec::new() };
+    screen.run(TEST, 0, |p| p.frame(Frame::Mappings(lost)));
+    let input = run_of(suite(vec![screen.end().into()]));
+    let judged = report(&input, &GatePolicy::default());
+    assert_eq!(only(&judged).verdict, Verdict::Error);
+    assert!(only(&judged).reason.starts_with("not measured: not all mappings"), "{}", only(&judged).reason);
+    let mut policy = GatePolicy::default();
+    policy.defaults.retain(|limit| limit.metric != Metric::NativeMappedBytes);
+    assert_eq!(only(&report(&input, &policy)).verdict, Verdict::Pass);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{link, words};
 use crate::view::{LeakFilter, LeakView, Leaks};
 
 const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
-const KINDS: [&str; 5] = ["", "native", "java", "os", "heap"];
+const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
 
 /// List of leaks.
 #[must_use]

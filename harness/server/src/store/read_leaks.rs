@@ -249,6 +249,7 @@ fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
         LeakKind::Native => "native",
         LeakKind::Java => "java",
         LeakKind::Os => "os",
+        LeakKind::Mapped => "mapped",
         LeakKind::Heap => "heap",
     };
     let text = filter.text.to_lowercase();

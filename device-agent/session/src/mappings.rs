@@ -1,0 +1,232 @@
+//! What the program itself maps, past its allocator: by which call, as long as it is mapped.
+//!
+//! Data flow: an exported function of the agent calls the C library's, then [`maps`], [`moved`] or
+//! [`breaks`] with the result; before something is unmapped, [`unmaps`] forgets it. At a boundary
+//! the session asks for what changed since the one before. What comes here came through a dynamic
+//! symbol: what the C library and the loader map for themselves does not. Left out are the agent's
+//! own calls, those of the library that `malloc` comes from, and those from within an allocation.
+//!
+//! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: nothing here
+//! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+
+use memgate_ffi::modules;
+use memgate_tracker::capture::Registers;
+use memgate_tracker::mappings::{Mappings as Table, Owner, Span};
+use memgate_tracker::sys::Errno;
+use memgate_tracker::thread::Inside;
+use memgate_wire::{Mapped, MappedKind};
+
+use crate::handles::is_ours;
+use crate::recording::TRACKER;
+
+static TABLE: Table = Table::new();
+
+/// Addresses of a library.
+struct Library {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Library {
+    const fn new() -> Self {
+        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+
+    fn has(&self, address: usize) -> bool {
+        (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&address)
+    }
+
+    /// Of the loaded ones the one with this address.
+    fn find(&self, address: usize, loaded: &[modules::Loaded]) {
+        let has = |m: &&modules::Loaded| (m.start..m.end).contains(&(address as u64));
+        let Some(found) = loaded.iter().find(has) else { return };
+        self.start.store(usize::try_from(found.start).unwrap_or(0), Ordering::Relaxed);
+        self.end.store(usize::try_from(found.end).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// The agent.
+static OWN: Library = Library::new();
+/// Where the `malloc` behind the agent's comes from.
+static ALLOCATOR: Library = Library::new();
+
+/// What `main`, which the agent wraps, returns to.
+static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
+
+/// `main` was called from this address.
+pub fn main_begins(caller: usize) {
+    MAIN_CALLER.store(caller, Ordering::Relaxed);
+}
+
+/// Mappings are noted from now on. `own`, `malloc`: addresses in the agent and of the next `malloc`.
+/// Asks the loader: not in a hook.
+pub fn starts(own: usize, malloc: usize) {
+    let (loaded, ..) = modules::loaded();
+    ALLOCATOR.find(malloc, &loaded);
+    OWN.find(own, &loaded);
+}
+
+fn is_on() -> bool {
+    OWN.end.load(Ordering::Relaxed) != 0
+}
+
+/// Is what this caller maps the program's own?
+fn is_the_programs(caller: usize) -> bool {
+    is_on() && !OWN.has(caller) && !ALLOCATOR.has(caller) && !Inside::now() && is_ours()
+}
+
+/// A new mapping.
+#[derive(Debug, Clone, Copy)]
+pub struct Mapping {
+    /// Where.
+    pub address: usize,
+    /// How large.
+    pub bytes: usize,
+    /// Of what.
+    pub kind: MappedKind,
+    /// Nothing can be stored there yet (`PROT_NONE`).
+    pub is_reserved: bool,
+    /// The caller chose the place.
+    pub is_fixed: bool,
+}
+
+/// Something was mapped by the caller whose registers these are.
+pub fn maps(new: Mapping, at: Registers) {
+    let Some(span) = Span::of(new.address, new.bytes) else { return };
+    if is_the_programs(at.pc) {
+        let errno = Errno::save();
+        let owner = Owner::new(TRACKER.stack_of(at), new.kind.number(), new.is_reserved);
+        TABLE.insert(span, owner, new.is_fixed);
+        errno.restore();
+    }
+}
+
+/// A range is about to be unmapped. Before it is: after that, it may be another thread's new one.
+/// Was anything of it noted?
+pub fn unmaps(address: usize, bytes: usize) -> bool {
+    // The kernel refuses what begins within a page.
+    address.is_multiple_of(Span::PAGE) && takes(address, bytes).is_some()
+}
+
+/// It was not unmapped after all, and what it was is forgotten.
+pub fn stays() {
+    TABLE.lose();
+}
+
+/// A range is about to move; gives its owner.
+pub fn takes(address: usize, bytes: usize) -> Option<Owner> {
+    let span = Span::of(address, bytes)?;
+    if !TABLE.is_noted(span) || !is_ours() {
+        return None;
+    }
+    TABLE.remove(span)
+}
+
+/// A range that [`takes`] took has not moved, or is still there.
+pub fn stays_where_it_was(address: usize, bytes: usize, owner: Owner) {
+    if let Some(span) = Span::of(address, bytes) {
+        TABLE.insert(span, owner, true);
+    }
+}
+
+/// A range that [`takes`] took is here now. What `grew` is the caller's.
+pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registers) {
+    let Some(span) = Span::of(address, bytes) else { return };
+    let errno = Errno::save();
+    let grew = grew && is_the_programs(at.pc);
+    TABLE.insert(span, if grew { owner.with_stack(TRACKER.stack_of(at)) } else { owner }, true);
+    errno.restore();
+}
+
+/// Something can be stored in a range from now on.
+pub fn becomes_accessible(address: usize, bytes: usize) {
+    let Some(span) = Span::of(address, bytes) else { return };
+    if TABLE.has_reserved() && is_ours() {
+        TABLE.becomes_accessible(span);
+    }
+}
+
+/// The program break has moved. Only whole pages count.
+pub fn breaks(before: usize, after: usize, at: Registers) {
+    let page = |address: usize| address.next_multiple_of(Span::PAGE);
+    let (before, after) = (page(before), page(after));
+    if let Some(added) = after.checked_sub(before).filter(|bytes| *bytes > 0) {
+        let Some(span) = Span::of(before, added) else { return };
+        if is_the_programs(at.pc) {
+            let errno = Errno::save();
+            TABLE.insert(span, Owner::new(TRACKER.stack_of(at), MappedKind::Break.number(), false), true);
+            errno.restore();
+        }
+    } else if before > after {
+        takes(after, before.wrapping_sub(after));
+    }
+}
+
+/// Stack and kind.
+type Group = (u32, u8);
+
+/// What was reported last.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// The table's count of changes; `None`: nothing was told yet.
+    changes: Option<u64>,
+    /// Ranges and bytes of each group.
+    groups: HashMap<Group, (u64, u64)>,
+    /// Does this stack lead through the agent, so through an allocation?
+    is_inner: HashMap<u32, bool>,
+}
+
+/// What there is to report.
+pub(crate) struct Changes {
+    pub(crate) mapped: Vec<Mapped>,
+    pub(crate) lost: bool,
+}
+
+impl Told {
+    /// At most so many groups there are to tell; `None`: nothing has changed.
+    pub(crate) fn most(&self) -> Option<usize> {
+        if !is_on() || self.changes == Some(TABLE.changes()) {
+            return None;
+        }
+        let mut count = self.groups.len();
+        TABLE.each(|_, _| count = count.saturating_add(1));
+        Some(count)
+    }
+
+    /// Groups that are not as they were reported last.
+    pub(crate) fn changes(&mut self) -> Changes {
+        let (changes, lost) = (TABLE.changes(), TABLE.is_lost());
+        let mut now: HashMap<Group, (u64, u64)> = HashMap::new();
+        TABLE.each(|span, owner| {
+            if !self.is_inner(owner.stack()) {
+                let (count, bytes) = now.entry((owner.stack(), owner.kind())).or_default();
+                *count = count.saturating_add(1);
+                *bytes = bytes.saturating_add(span.bytes());
+            }
+        });
+        let gone = self.groups.keys().filter(|group| !now.contains_key(*group)).map(|group| (*group, (0, 0)));
+        let changed = now.iter().filter(|(group, held)| self.groups.get(*group) != Some(*held));
+        let changed = changed.map(|(group, held)| (*group, *held)).chain(gone);
+        let told = |((stack, kind), (count, bytes))| Mapped { stack, kind, count, bytes };
+        let mapped = changed.map(told).collect();
+        self.groups = now;
+        self.changes = Some(changes);
+        Changes { mapped, lost }
+    }
+
+    fn is_inner(&mut self, stack: u32) -> bool {
+        *self.is_inner.entry(stack).or_insert_with(|| {
+            let main_caller = MAIN_CALLER.load(Ordering::Relaxed) as u64;
+            let node = |id: u32| (id != 0).then(|| TRACKER.stack_node(id)).flatten();
+            let outwards = core::iter::successors(node(stack), |inner| node(inner.parent));
+            // What wraps `main` is no allocation, nor is what it was started by.
+            outwards
+                .take_while(|inner| inner.pc != main_caller)
+                .filter(|inner| usize::try_from(inner.pc).is_ok_and(|pc| OWN.has(pc)))
+                .any(|own| node(own.parent).is_none_or(|caller| caller.pc != main_caller))
+        })
+    }
+}

@@ -1,0 +1,576 @@
+//! The mappings that the program made and has not unmapped, each with what its owner word says.
+//!
+//! Each slot is two words: a span of pages and an owner. Whoever maps or unmaps a range owns it, so
+//! only that caller changes the slots of the range, and a span is replaced in one step. Nothing here
+//! locks or allocates, and a signal handler may come in between any two steps.
+//!
+//! A slot is found by the first page of its span, in a window of neighbours. Where a range is not
+//! exactly one span (a part is unmapped, or several mappings at once) all slots in use are looked
+//! at, by a bitmap. Tables of growing size are mapped when the one before is full.
+
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Zeroed, get_or_map};
+
+/// Pages of 4 KiB.
+const PAGE_BITS: u32 = 12;
+
+/// first page 36 | pages 28
+const COUNT_BITS: u32 = 28;
+const MOST_PAGES: u64 = (1 << COUNT_BITS) - 1;
+const MOST_FIRST: u64 = (1 << (64 - COUNT_BITS)) - 1;
+
+/// Slots of each table: together more than there may be mappings (`vm.max_map_count`, 65,530).
+const SLOTS: [usize; 3] = [1 << 10, 1 << 13, 1 << 17];
+/// Neighbours in which a slot is looked for.
+const WINDOW: usize = 16;
+/// Slots of one word of the bitmap.
+const BLOCK: usize = 64;
+
+/// Pages `first..end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    first: u64,
+    end: u64,
+}
+
+impl Span {
+    /// Bytes of a page.
+    pub const PAGE: usize = 1 << PAGE_BITS;
+
+    /// Those that a mapping of so many bytes takes; `None`: none, or beyond every address.
+    #[must_use]
+    pub const fn of(address: usize, bytes: usize) -> Option<Self> {
+        let Some(last) = (address as u64).checked_add(bytes as u64) else { return None };
+        let Some(last) = last.checked_add(Self::PAGE as u64 - 1) else { return None };
+        Self::between(address as u64 >> PAGE_BITS, last >> PAGE_BITS)
+    }
+
+    const fn between(first: u64, end: u64) -> Option<Self> {
+        if first < end && first <= MOST_FIRST { Some(Self { first, end }) } else { None }
+    }
+
+    /// What of it a slot can hold, and the rest.
+    fn split(self) -> (Self, Option<Self>) {
+        let middle = self.end.min(self.first.saturating_add(MOST_PAGES));
+        (Self { end: middle, ..self }, Self::between(middle, self.end))
+    }
+
+    fn and(self, other: Self) -> Option<Self> {
+        Self::between(self.first.max(other.first), self.end.min(other.end))
+    }
+
+    const fn packed(self) -> u64 {
+        self.first << COUNT_BITS | self.end.saturating_sub(self.first) & MOST_PAGES
+    }
+
+    const fn unpacked(word: u64) -> Option<Self> {
+        let first = word >> COUNT_BITS;
+        Self::between(first, first.saturating_add(word & MOST_PAGES))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.first) << PAGE_BITS
+    }
+}
+
+/// Who made a mapping, and of what: `stack 32 | kind 8 | bits`. Never 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner(u64);
+
+impl Owner {
+    const USED: u64 = 1;
+    const RESERVED: u64 = 2;
+
+    /// `reserved`: nothing can be stored there yet (`PROT_NONE`).
+    #[must_use]
+    pub const fn new(stack: u32, kind: u8, reserved: bool) -> Self {
+        let reserved = if reserved { Self::RESERVED } else { 0 };
+        Self((stack as u64) << 32 | (kind as u64) << 8 | reserved | Self::USED)
+    }
+
+    /// From what [`Owner::word`] gave; `None`: nobody.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        if word & Self::USED == 0 { None } else { Some(Self(word)) }
+    }
+
+    /// For a register.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The stack that mapped it.
+    #[must_use]
+    pub const fn stack(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// What was mapped.
+    #[must_use]
+    pub const fn kind(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Can nothing be stored there yet?
+    #[must_use]
+    pub const fn is_reserved(self) -> bool {
+        self.0 & Self::RESERVED != 0
+    }
+
+    /// With another stack.
+    #[must_use]
+    pub const fn with_stack(self, stack: u32) -> Self {
+        Self((stack as u64) << 32 | self.0 & 0xffff_ffff)
+    }
+
+    const fn accessible(self) -> Self {
+        Self(self.0 & !Self::RESERVED)
+    }
+}
+
+/// One table, in one mapping.
+struct Table<'a> {
+    /// A bit for each slot that is in use.
+    used: &'a [AtomicU64],
+    /// Span (0: none yet) and owner (0: the slot is free) of each slot, in turn.
+    words: &'a [AtomicU64],
+}
+
+/// All of them.
+pub struct Mappings {
+    tables: [AtomicPtr<AtomicU64>; SLOTS.len()],
+    /// Changes so far.
+    changes: AtomicU64,
+    /// Of those in the tables, how many are reserved.
+    reserved: AtomicU64,
+    lost: AtomicBool,
+}
+
+// SAFETY: all-zero is none.
+unsafe impl Zeroed for Mappings {}
+
+impl Mappings {
+    crate::sync::zero_constructor! {
+        /// No mappings.
+    }
+
+    /// Notes a mapping. What was noted at the same place before is gone: all of it where the caller
+    /// chose the place (`fixed`), else what began there.
+    pub fn insert(&self, span: Span, owner: Owner, fixed: bool) {
+        if fixed {
+            self.remove(span);
+        }
+        let mut rest = Some(span);
+        while let Some(span) = rest {
+            let (part, after) = span.split();
+            if !fixed && let Some((table, at)) = self.exactly(part.first) {
+                self.take(&table, at);
+            }
+            if !self.put(part, owner) {
+                self.lost.store(true, Ordering::Relaxed);
+            }
+            rest = after;
+        }
+        self.changed();
+    }
+
+    /// Forgets a range; gives the owner of something in it.
+    pub fn remove(&self, range: Span) -> Option<Owner> {
+        // Most ranges are one mapping.
+        if let Some((table, at)) = self.exactly(range.first)
+            && table.span(at) == Some(range)
+        {
+            let owner = self.take(&table, at)?;
+            self.changed();
+            return Some(owner);
+        }
+        self.cut_those(range, |_| true, |_| None)
+    }
+
+    /// In this range everything can be stored from now on.
+    pub fn becomes_accessible(&self, range: Span) {
+        self.cut_those(range, Owner::is_reserved, |owner| Some(owner.accessible()));
+    }
+
+    /// Of the slots that `fit`, the part in this range `becomes` another's, or nobody's.
+    #[inline(never)]
+    fn cut_those(
+        &self,
+        range: Span,
+        fit: impl Fn(Owner) -> bool,
+        becomes: impl Fn(Owner) -> Option<Owner>,
+    ) -> Option<Owner> {
+        let mut first = None;
+        self.each_slot(|table, at| {
+            let Some(span) = table.span(at) else { return };
+            let Some(part) = span.and(range) else { return };
+            let Some(owner) = table.owner(at).filter(|owner| fit(*owner)) else { return };
+            first.get_or_insert(owner);
+            let before = Span::between(span.first, part.first);
+            let after = Span::between(part.end, span.end);
+            let stays = match before {
+                // The first page is the same, so it is found where it is.
+                Some(before) => table.replace(at, span, before),
+                None => self.take(table, at).is_some(),
+            };
+            if stays {
+                let middle = becomes(owner).map(|new| (part, new));
+                let put = |(span, owner)| self.put(span, owner);
+                if !middle.is_none_or(put) || !after.map(|after| (after, owner)).is_none_or(put) {
+                    self.lost.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        if first.is_some() {
+            self.changed();
+        }
+        first
+    }
+
+    /// Is anything of this range noted?
+    #[must_use]
+    pub fn is_noted(&self, range: Span) -> bool {
+        if self.exactly(range.first).is_some() {
+            return true;
+        }
+        let mut noted = false;
+        self.each_slot(|table, at| noted |= table.span(at).is_some_and(|span| span.and(range).is_some()));
+        noted
+    }
+
+    /// Is any of them reserved?
+    #[must_use]
+    pub fn has_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) > 0
+    }
+
+    /// Visits what can be used of all mappings.
+    pub fn each(&self, mut visit: impl FnMut(Span, Owner)) {
+        self.each_slot(|table, at| {
+            let span = table.span(at);
+            let owner = table.owner(at);
+            // Looked at twice: the slot may have become another's in between.
+            if let Some((span, owner)) = span.filter(|_| table.span(at) == span).zip(owner)
+                && !owner.is_reserved()
+            {
+                visit(span, owner);
+            }
+        });
+    }
+
+    /// Changes so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Was there no room for one?
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Something is not known any more.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// False: there is no room.
+    fn put(&self, span: Span, owner: Owner) -> bool {
+        for (number, cell) in self.tables.iter().enumerate() {
+            let Some(slots) = SLOTS.get(number).copied() else { return false };
+            let table = get_or_map(cell, words(slots), false).and_then(|at| table(at, slots));
+            let Some(table) = table else { return false };
+            if window(span.first, slots).any(|at| table.fill(at, span, owner)) {
+                if owner.is_reserved() {
+                    self.reserved.fetch_add(1, Ordering::Relaxed);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Frees a slot that holds a span.
+    fn take(&self, table: &Table<'_>, at: usize) -> Option<Owner> {
+        let owner = table.empty(at)?;
+        if owner.is_reserved() {
+            self.reserved.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(owner)
+    }
+
+    /// The slot of the span that begins with this page.
+    fn exactly(&self, first: u64) -> Option<(Table<'_>, usize)> {
+        self.existing().find_map(|table| {
+            let begins = |at: &usize| table.span(*at).is_some_and(|span| span.first == first);
+            let at = window(first, table.words.len() / 2).find(begins)?;
+            Some((table, at))
+        })
+    }
+
+    fn each_slot(&self, mut visit: impl FnMut(&Table<'_>, usize)) {
+        for table in self.existing() {
+            for (block, used) in table.used.iter().enumerate() {
+                let mut bits = used.load(Ordering::Acquire);
+                while bits != 0 {
+                    let at = block.wrapping_mul(BLOCK).wrapping_add(bits.trailing_zeros() as usize);
+                    bits &= bits.wrapping_sub(1);
+                    visit(&table, at);
+                }
+            }
+        }
+    }
+
+    fn existing(&self) -> impl Iterator<Item = Table<'_>> {
+        self.tables.iter().zip(SLOTS).filter_map(|(cell, slots)| table(cell.load(Ordering::Acquire), slots))
+    }
+}
+
+impl Default for Mappings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table<'_> {
+    fn span_word(&self, at: usize) -> Option<&AtomicU64> {
+        self.words.get(at.wrapping_mul(2))
+    }
+
+    fn owner_word(&self, at: usize) -> Option<&AtomicU64> {
+        self.words.get(at.wrapping_mul(2).wrapping_add(1))
+    }
+
+    fn span(&self, at: usize) -> Option<Span> {
+        Span::unpacked(self.span_word(at)?.load(Ordering::Acquire))
+    }
+
+    fn owner(&self, at: usize) -> Option<Owner> {
+        Owner::from_word(self.owner_word(at)?.load(Ordering::Acquire))
+    }
+
+    /// False: it is in use.
+    fn fill(&self, at: usize, span: Span, owner: Owner) -> bool {
+        let words = self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK));
+        let Some(((span_word, owner_word), used)) = words else { return false };
+        let is_free = owner_word.load(Ordering::Relaxed) == 0
+            && owner_word.compare_exchange(0, owner.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if is_free {
+            used.fetch_or(1 << (at % BLOCK), Ordering::AcqRel);
+            span_word.store(span.packed(), Ordering::Release);
+        }
+        is_free
+    }
+
+    /// `None`: it held no span.
+    fn empty(&self, at: usize) -> Option<Owner> {
+        let owner = self.owner(at)?;
+        if self.span_word(at)?.swap(0, Ordering::AcqRel) == 0 {
+            return None;
+        }
+        self.used.get(at / BLOCK)?.fetch_and(!(1 << (at % BLOCK)), Ordering::AcqRel);
+        self.owner_word(at)?.store(0, Ordering::Release);
+        Some(owner)
+    }
+
+    fn replace(&self, at: usize, old: Span, new: Span) -> bool {
+        self.span_word(at).is_some_and(|word| {
+            word.compare_exchange(old.packed(), new.packed(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+}
+
+/// Words of a table with so many slots.
+const fn words(slots: usize) -> usize {
+    (slots / BLOCK).saturating_add(slots.saturating_mul(2))
+}
+
+/// The table that was mapped there.
+fn table<'a>(at: *mut AtomicU64, slots: usize) -> Option<Table<'a>> {
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: `put` mapped as many, and tables are never unmapped.
+    let all = unsafe { core::slice::from_raw_parts(at, words(slots)) };
+    let (used, words) = all.split_at_checked(slots / BLOCK)?;
+    Some(Table { used, words })
+}
+
+/// Where the slot of a span that begins with this page may be.
+fn window(first: u64, slots: usize) -> impl Iterator<Item = usize> {
+    let hash = first.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let mask = slots.wrapping_sub(1);
+    // Whole lines of the cache.
+    let start = hash as usize & mask & !3;
+    (0..WINDOW).map(move |i| start.wrapping_add(i) & mask)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::boxed::Box;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn mappings() -> &'static Mappings {
+        Box::leak(Box::new(Mappings::new()))
+    }
+
+    fn pages(first: u64, count: u64) -> Span {
+        Span::between(first, first + count).unwrap()
+    }
+
+    const fn by(stack: u32) -> Owner {
+        Owner::new(stack, 0, false)
+    }
+
+    /// First page, pages and stack of everything, in order.
+    fn held(mappings: &Mappings) -> Vec<(u64, u64, u32)> {
+        let mut held = Vec::new();
+        mappings.each(|span, owner| held.push((span.first, span.end - span.first, owner.stack())));
+        held.sort_unstable();
+        held
+    }
+
+    #[test]
+    fn a_part_that_is_unmapped_leaves_the_rest() {
+        let m = mappings();
+        m.insert(pages(100, 10), by(7), false);
+        assert_eq!(m.remove(pages(104, 2)), Some(by(7)));
+        assert_eq!(held(m), [(100, 4, 7), (106, 4, 7)]);
+        m.remove(pages(100, 1));
+        m.remove(pages(109, 1));
+        assert_eq!(held(m), [(101, 3, 7), (106, 3, 7)]);
+        m.insert(pages(200, 1), by(8), false);
+        // Over holes, and beyond.
+        assert!(m.remove(pages(90, 1000)).is_some());
+        assert_eq!((held(m), m.remove(pages(90, 1000))), (Vec::new(), None));
+    }
+
+    #[test]
+    fn what_is_mapped_over_another_mapping_takes_its_place() {
+        let m = mappings();
+        m.insert(pages(100, 10), by(1), false);
+        m.insert(pages(102, 3), by(2), true);
+        assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 5, 1)]);
+        // Unmapped past us, and mapped again.
+        m.insert(pages(105, 2), by(3), false);
+        assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 2, 3)]);
+    }
+
+    #[test]
+    fn a_reservation_counts_from_when_it_can_be_used() {
+        let m = mappings();
+        m.insert(pages(100, 100), Owner::new(1, 0, true), false);
+        m.insert(pages(300, 5), by(2), false);
+        assert_eq!(held(m), [(300, 5, 2)]);
+        m.becomes_accessible(pages(110, 4));
+        m.becomes_accessible(pages(112, 4));
+        m.becomes_accessible(pages(300, 5));
+        assert_eq!(held(m), [(110, 4, 1), (114, 2, 1), (300, 5, 2)]);
+        m.remove(pages(100, 100));
+        assert_eq!(m.reserved.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_mapping_of_terabytes_is_several_slots() {
+        let m = mappings();
+        let all = pages(1 << 20, 5 << COUNT_BITS >> 1);
+        m.insert(all, by(1), false);
+        let sum = |m: &Mappings| held(m).iter().map(|(_, count, _)| count).sum::<u64>();
+        assert_eq!((held(m).len(), sum(m)), (3, 5 << COUNT_BITS >> 1));
+        m.remove(all);
+        assert_eq!(held(m), []);
+    }
+
+    #[test]
+    fn where_there_is_no_room_something_is_lost() {
+        let m = mappings();
+        let mut noted = 0;
+        while !m.is_lost() {
+            m.insert(pages(1000 + noted * 2, 1), by(1), false);
+            noted += 1;
+        }
+        assert!(noted > 65_530, "{noted}: fewer than there can be mappings");
+        assert!(held(m).len() as u64 >= noted - 1);
+    }
+
+    #[test]
+    fn threads_that_map_at_the_same_time_lose_nothing() {
+        let m = mappings();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                scope.spawn(move || {
+                    let own = u64::from(thread) << 20;
+                    for round in 0..300 {
+                        for i in 0..20 {
+                            m.insert(pages(own + 1000 + i * 10, 10), by(thread), false);
+                        }
+                        m.remove(pages(own + 1005, 100));
+                        m.insert(pages(own + 1000, 8), by(thread), true);
+                        if round < 299 {
+                            m.remove(pages(own + 1000, 200));
+                        }
+                    }
+                });
+            }
+        });
+        let want: Vec<_> = (0..4_u32)
+            .flat_map(|thread| {
+                let own = u64::from(thread) << 20;
+                let rest = (11..20).map(move |i| (own + 1000 + i * 10, 10, thread));
+                [(own + 1000, 8, thread), (own + 1105, 5, thread)].into_iter().chain(rest)
+            })
+            .collect();
+        assert_eq!(held(m), want);
+        assert!(!m.is_lost());
+    }
+
+    /// The same by a map of single pages.
+    #[derive(Default)]
+    struct Ledger(BTreeMap<u64, (u32, bool)>);
+
+    proptest::proptest! {
+        #[test]
+        fn any_order_of_calls_leaves_what_a_ledger_says(
+            calls in proptest::collection::vec((0..5_u8, 1..60_u64, 1..20_u64, 1..4_u32), 0..80)
+        ) {
+            let m = mappings();
+            let mut ledger = Ledger::default();
+            for (call, first, count, stack) in calls {
+                let (span, all) = (pages(first, count), first..first + count);
+                match call {
+                    0 | 1 => {
+                        m.insert(span, Owner::new(stack, 0, call == 1), true);
+                        ledger.0.extend(all.map(|page| (page, (stack, call == 1))));
+                    }
+                    2 => {
+                        m.becomes_accessible(span);
+                        ledger.0.range_mut(all).for_each(|(_, (_, reserved))| *reserved = false);
+                    }
+                    _ => {
+                        let had = ledger.0.range(all.clone()).next().is_some();
+                        proptest::prop_assert_eq!(m.remove(span).is_some(), had);
+                        ledger.0.retain(|page, _| !all.contains(page));
+                    }
+                }
+            }
+            let mut by_page = Vec::new();
+            m.each(|span, owner| by_page.extend((span.first..span.end).map(|page| (page, owner.stack()))));
+            by_page.sort_unstable();
+            let usable = ledger.0.iter().filter(|(_, (_, reserved))| !reserved);
+            let want: Vec<_> = usable.map(|(page, (stack, _))| (*page, *stack)).collect();
+            proptest::prop_assert_eq!(by_page, want);
+            proptest::prop_assert!(!m.is_lost());
+        }
+    }
+}

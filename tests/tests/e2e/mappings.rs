@@ -1,0 +1,341 @@
+//! Memory that a test maps past the allocator and never unmaps is told as a leak of its own, with
+//! the place that mapped it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use memgate_e2e::{Project, Run, agent, samples};
+use memgate_model::{Leak, LeakKind, Metric, Verdict};
+use memgate_wire::{Frame, MappedKind};
+
+use crate::spool;
+
+/// Tests that leak mappings of each kind, and tests that only seem to. Each waits a moment, so that
+/// a confirmation repeats it hundreds of times, not a hundred thousand.
+const SUITE: &str = r#"#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#define NOINLINE __attribute__((noinline))
+
+namespace map {
+const size_t KIB = 1024;
+const int USE = PROT_READ | PROT_WRITE, OWN = MAP_PRIVATE | MAP_ANONYMOUS;
+
+int moment() { return poll(nullptr, 0, 5); }
+NOINLINE int tiles() {
+    void* a = mmap(nullptr, 40 * KIB, USE, OWN, -1, 0);
+    void* b = mmap(nullptr, 24 * KIB, USE, OWN, -1, 0);
+    return moment() + (a == MAP_FAILED) + (b == MAP_FAILED);
+}
+NOINLINE int font() {
+    int file = open("/proc/self/exe", O_RDONLY);
+    void* at = mmap(nullptr, 3 * KIB, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    return moment() + (at == MAP_FAILED);
+}
+NOINLINE int log_grows() {
+    static void* log = mmap(nullptr, 4 * KIB, USE, OWN, -1, 0);
+    static size_t size = 4 * KIB;
+    log = mremap(log, size, size + 8 * KIB, MREMAP_MAYMOVE);
+    size += 8 * KIB;
+    return moment() + (log == MAP_FAILED);
+}
+NOINLINE int aligned() {
+    char* at = (char*)mmap(nullptr, 64 * KIB, USE, OWN, -1, 0);
+    return moment() + munmap(at, 16 * KIB) + munmap(at + 48 * KIB, 16 * KIB);
+}
+NOINLINE int committed() {
+    char* at = (char*)mmap(nullptr, 1024 * KIB, PROT_NONE, OWN | MAP_NORESERVE, -1, 0);
+    return moment() + mprotect(at + 4 * KIB, 12 * KIB, USE);
+}
+NOINLINE int break_moves() { return moment() + (sbrk(8 * KIB) == (void*)-1); }
+}  // namespace map
+
+TEST(Leaks, Anonymous) { EXPECT_EQ(map::tiles(), 0); }
+TEST(Leaks, File) { EXPECT_EQ(map::font(), 0); }
+TEST(Leaks, Growing) { EXPECT_EQ(map::log_grows(), 0); }
+TEST(Leaks, PartlyUnmapped) { EXPECT_EQ(map::aligned(), 0); }
+TEST(Leaks, Committed) { EXPECT_EQ(map::committed(), 0); }
+TEST(Leaks, Break) { EXPECT_EQ(map::break_moves(), 0); }
+
+TEST(Clean, Unmaps) {
+    using namespace map;
+    char* at = (char*)mmap(nullptr, 64 * KIB, USE, OWN, -1, 0);
+    void* next = mmap(nullptr, 64 * KIB, USE, OWN, -1, 0);
+    EXPECT_EQ(munmap(at + 8 * KIB, 8 * KIB), 0);
+    EXPECT_EQ(munmap(at, 64 * KIB) + munmap(next, 64 * KIB), 0);
+}
+// Both halves are the same memory: the second is mapped over a reservation.
+TEST(Clean, Ring) {
+    using namespace map;
+    int file = memfd_create("ring", 0);
+    ASSERT_EQ(ftruncate(file, 16 * KIB), 0);
+    char* ring = (char*)mmap(nullptr, 32 * KIB, PROT_NONE, OWN, -1, 0);
+    mmap(ring, 16 * KIB, USE, MAP_SHARED | MAP_FIXED, file, 0);
+    mmap(ring + 16 * KIB, 16 * KIB, USE, MAP_SHARED | MAP_FIXED, file, 0);
+    close(file);
+    ring[0] = 7;
+    EXPECT_EQ(ring[16 * KIB], 7);
+    EXPECT_EQ(munmap(ring, 32 * KIB), 0);
+}
+TEST(Clean, Reserves) {
+    void* at = mmap(nullptr, 1024 * map::KIB, PROT_NONE, map::OWN | MAP_NORESERVE, -1, 0);
+    EXPECT_EQ(map::moment() + (at == MAP_FAILED), 0);
+}
+TEST(Clean, MapsOnce) {
+    static void* pool = mmap(nullptr, 256 * map::KIB, map::USE, map::OWN, -1, 0);
+    EXPECT_NE(pool, MAP_FAILED);
+}
+"#;
+
+fn session() -> &'static (Project, Run) {
+    static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
+    SESSION.get_or_init(|| {
+        let project = Project::new("mappings");
+        let run = project.run(&samples::own_suite("mappings", SUITE));
+        (project, run)
+    })
+}
+
+fn mapped(run: &Run, test: &str) -> Vec<Leak> {
+    run.test(test).leaks.into_iter().filter(|leak| leak.kind == LeakKind::Mapped).collect()
+}
+
+#[test]
+fn what_is_mapped_and_stays_is_told_with_the_place_that_mapped_it() {
+    let (project, run) = session();
+    run.ends_with(1);
+    let want = [
+        ("Anonymous", "map::tiles()", "2 mappings of anonymous memory, 64.0 KiB", 2.0, 65536.0),
+        ("File", "map::font()", "1 mapping of a file, 4.0 KiB", 1.0, 4096.0),
+        (
+            "Growing",
+            "map::log_grows()",
+            "growing mapping of anonymous memory, 8.0 KiB more per iteration",
+            0.0,
+            8192.0,
+        ),
+        ("PartlyUnmapped", "map::aligned()", "1 mapping of anonymous memory, 32.0 KiB", 1.0, 32768.0),
+        ("Committed", "map::committed()", "1 mapping of anonymous memory, 12.0 KiB", 1.0, 12288.0),
+        ("Break", "map::break_moves()", "1 mapping of the program break, 8.0 KiB", 1.0, 8192.0),
+    ];
+    for (test, function, title, count, bytes) in want {
+        let test = run.test(&format!("Leaks.{test}"));
+        let leaks: Vec<&Leak> = test.leaks.iter().filter(|leak| leak.kind == LeakKind::Mapped).collect();
+        let [leak] = leaks.as_slice() else { panic!("one leak in {}:\n{run}", test.id) };
+        assert!(leak.id.starts_with("m1-"), "{leak:#?}");
+        assert_eq!(leak.title, title, "{leak:#?}");
+        assert_eq!((leak.count_per_iteration, leak.bytes_per_iteration), (count, bytes), "{leak:#?}");
+        assert_eq!(leak.frames[0].function.as_deref(), Some(function), "{leak:#?}");
+        let file = leak.frames[0].file.as_deref();
+        assert!(file.is_some_and(|file| file.ends_with("mappings.cc")), "{leak:#?}");
+        let figure = &test.metrics[&Metric::NativeMappedBytes];
+        assert_eq!((test.verdict, figure.value), (Verdict::Fail, bytes), "{run}");
+    }
+    run.says("64.0 KiB of mapped memory per iteration (allowed 0 B)");
+    for test in ["Unmaps", "Ring", "Reserves", "MapsOnce"] {
+        let test = run.test(&format!("Clean.{test}"));
+        assert_eq!((test.verdict, test.leaks.len()), (Verdict::Pass, 0), "{run}");
+    }
+    assert_eq!(
+        run.test("Clean.MapsOnce").one_time[0].title,
+        "1 mapping of anonymous memory, 256 KiB",
+        "{run}"
+    );
+    for format in ["html", "junit", "sarif", "markdown"] {
+        let shown = project.memgate(&["report", "--format", format]).stdout;
+        assert!(shown.contains("map::tiles()"), "{format}:\n{shown}");
+    }
+}
+
+#[test]
+fn a_mapping_can_be_allowed_and_waived() {
+    let (session, run) = session();
+    let project = Project::new("mappings-allowed");
+    let waived = mapped(run, "Leaks.File").remove(0).id;
+    project.write(
+        "memgate.yaml",
+        "version: 1\nthresholds:\n  tests:\n    - match: \"*Anonymous\"\n      native.mapped_bytes: 64 KiB\n",
+    );
+    project.memgate(&["waive", &waived, "--reason", "known", "--until", "never"]).ends_with(0);
+    let session = session.session();
+    let gate = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
+    gate.ends_with(1);
+    let verdict = |test: &str| gate.test(&format!("Leaks.{test}")).verdict;
+    assert_eq!(
+        ["Anonymous", "File", "Growing"].map(verdict),
+        [Verdict::Pass, Verdict::Pass, Verdict::Fail],
+        "{gate}"
+    );
+    assert_eq!(mapped(&gate, "Leaks.File")[0].waiver.as_deref(), Some("known"), "{gate}");
+}
+
+/// An allocator that takes its memory from `mmap` each time and never gives it back, as a library
+/// behind the agent's.
+const ARENA: &str = r#"#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static void* more(size_t bytes) {
+    size_t* at = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    at[511] = bytes;
+    return at + 512;
+}
+void* malloc(size_t bytes) { return more(bytes); }
+void* calloc(size_t count, size_t bytes) { return more(count * bytes); }
+void* realloc(void* old, size_t bytes) {
+    void* new = more(bytes);
+    if (old && new) memcpy(new, old, ((size_t*)old)[-1] < bytes ? ((size_t*)old)[-1] : bytes);
+    return new;
+}
+void free(void* block) { (void)block; }
+int posix_memalign(void** out, size_t align, size_t bytes) {
+    return align > 4096 || !(*out = more(bytes)) ? ENOMEM : 0;
+}
+"#;
+
+/// It allocates and frees, which its allocator maps for, and maps something itself.
+const ALLOCATES: &str = r#"#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+TEST(Arena, Allocates) {
+    for (int i = 0; i < 5; i++) {
+        void* volatile block = malloc(100);
+        free(block);
+    }
+    EXPECT_EQ(poll(nullptr, 0, 5), 0);
+}
+TEST(Arena, Maps) {
+    void* at = mmap(nullptr, 20480, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_EQ(poll(nullptr, 0, 5) + (at == MAP_FAILED), 0);
+}
+"#;
+
+#[test]
+fn what_an_allocator_maps_is_no_leak_of_the_test() {
+    let arena = samples::own("libarena.so", "c", ARENA, "cc", &["-shared", "-fPIC", "-O1", "-fno-builtin"]);
+    let folder = arena.parent().unwrap().to_str().unwrap();
+    let suite = samples::own(
+        "arena",
+        "cc",
+        ALLOCATES,
+        "c++",
+        &[
+            "-O1",
+            "-g",
+            arena.to_str().unwrap(),
+            "-lgtest_main",
+            "-lgtest",
+            "-lpthread",
+            &format!("-Wl,-rpath,{folder}"),
+        ],
+    );
+    let run = Project::new("mappings-arena").run(&suite);
+    run.ends_with(1);
+    assert_eq!(run.test("Arena.Allocates").verdict, Verdict::Pass, "{run}");
+    assert_eq!(mapped(&run, "Arena.Maps")[0].bytes_per_iteration, 20480.0, "{run}");
+}
+
+/// Every way to map, then what must not change what is known: failed calls, a signal handler, a
+/// child of `vfork`. Prints what is mapped at the end.
+const PROGRAM: &str = r#"#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define PAGE 4096L
+
+static char* handled;
+static char* map(long pages) {
+    return mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+static void handle(int signal) { (void)signal; handled = map(3); }
+
+int main(void) {
+    char* moved = map(5);
+    moved[0] = 42;
+    errno = 4711;
+    char* fixed = mmap(NULL, 64 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    moved = mremap(moved, 5 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, fixed + 8 * PAGE);
+    printf("moved %d %d\n", moved == fixed + 8 * PAGE, moved[0]);
+    void* shared = mmap(NULL, 11 * PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    signal(SIGUSR1, handle);
+    raise(SIGUSR1);
+    printf("handled %d\n", handled != MAP_FAILED);
+    long before = (long)sbrk(0);
+    printf("break %d\n", brk((char*)before + 13 * PAGE) == 0 && (long)sbrk(-2 * PAGE) == before + 13 * PAGE);
+    printf("errno %d\n", errno);
+    errno = 0;
+    void* none = mmap(NULL, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("none %d %d\n", none == MAP_FAILED, errno);
+    printf("odd %d %d\n", munmap(moved + 1, PAGE), errno);
+    none = mremap(moved, 7 * PAGE, 1L << 60, 0);
+    printf("failed %d %d\n", none == MAP_FAILED, moved[0]);
+    int status;
+    pid_t child = vfork();
+    if (child == 0) {
+        munmap(shared, 0);
+        map(17);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn every_way_to_map_is_noted_and_works_as_before() {
+    let program = samples::own_program("maps", PROGRAM);
+    let project = Project::new("maps");
+    let frames = project.folder().join("frames");
+    fs::create_dir(&frames).unwrap();
+    let run = |agent_options: Option<String>| {
+        let mut command = Command::new(&program);
+        command.current_dir(project.folder()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+        if let Some(options) = agent_options {
+            command.env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = run(None);
+    let dormant = run(Some(format!("dir={};target=exe:/nowhere;wait_ms=0", frames.display())));
+    let tracked = run(Some(format!("dir={};target=all;wait_ms=0", frames.display())));
+    let want = "moved 1 42\nhandled 1\nbreak 1\nerrno 4711\nnone 1 22\nodd -1 22\nfailed 1 42\n";
+    assert_eq!((plain.as_str(), dormant.as_str(), tracked.as_str()), (want, want, want));
+
+    let spool = fs::read_dir(&frames).unwrap().next().unwrap().unwrap().path();
+    let mut known = BTreeMap::new();
+    for frame in spool::frames(&spool) {
+        if let Frame::Mappings(told) = frame {
+            assert!(!told.lost);
+            known.extend(
+                told.mapped.into_iter().map(|group| ((group.stack, group.kind), (group.count, group.bytes))),
+            );
+        }
+    }
+    let mut mapped: Vec<_> = known
+        .into_iter()
+        .filter(|(_, (count, _))| *count > 0)
+        .map(|((_, kind), (_, bytes))| (bytes / 4096, MappedKind::from_number(kind).unwrap()))
+        .collect();
+    mapped.sort_unstable();
+    // The last three pages are the handler's, eleven are what is left of the moved break. The
+    // child's are its own memory, and stay mapped in ours: nobody is told of them.
+    let want = [
+        (3, MappedKind::Anonymous),
+        (7, MappedKind::Anonymous),
+        (11, MappedKind::Shared),
+        (11, MappedKind::Break),
+    ];
+    assert_eq!(mapped, want);
+}
