@@ -79,7 +79,7 @@ fn the_full_example_means_what_it_says() {
     let limit = |test, metric| config.thresholds.for_test("engine", test, metric).unwrap();
     let map_cache = limit("MapCache.scroll", Metric::NativeLiveBytes);
     assert_eq!(map_cache.fail, Some(Limit::Absolute(65_536)));
-    assert_eq!(map_cache.place.to_string(), "memgate.yaml:38");
+    assert_eq!(map_cache.place.to_string(), "memgate.yaml:39");
     assert_eq!(limit("Other.test", Metric::NativeLiveBytes).fail, Some(Limit::Absolute(0)));
     assert_eq!(limit("MapCache.scroll", Metric::OsFds).fail, Some(Limit::Absolute(0)));
     let rss = config.thresholds.for_suite().next().unwrap();
@@ -99,7 +99,7 @@ fn the_full_example_means_what_it_says() {
     let tests: Vec<_> = config.waivers.iter().map(|w| w.test.as_ref().map(|test| test.text())).collect();
     assert_eq!(tests, [None, Some("engine::Label.*")]);
     assert_eq!(config.reports.junit.as_ref().unwrap().path, PathBuf::from("target/memgate/junit.xml"));
-    let baseline = Place::File { file: "memgate.yaml".into(), line: 40 };
+    let baseline = Place::File { file: "memgate.yaml".into(), line: 41 };
     assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });
 
     // The password of `mail` comes from a variable that is not set: it is looked up when a mail is

@@ -39,7 +39,10 @@ unsafe extern "C" fn wrapped_main(
     arguments: *mut *mut c_char,
     environment: *mut *mut c_char,
 ) -> c_int {
-    core::arch::naked_asm!("mov rcx, qword ptr [rsp]", "jmp {measured}", measured = sym measured_main)
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rcx, qword ptr [rsp]", "jmp {measured}", measured = sym measured_main);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x3, x30", "b {measured}", measured = sym measured_main)
 }
 
 unsafe extern "C" fn measured_main(
