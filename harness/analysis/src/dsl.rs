@@ -4,7 +4,8 @@
 use memgate_model as model;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, FdEntry, Frame, Goodbye, GoodbyeReason, Handle, Handles,
-    Hello, Mapped, MappedKind, Mappings, NativeSnapshot, OsSample, Outcome, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
+    Hello, Mapped, MappedKind, Mappings, NativeSnapshot, OsSample, Outcome, SnapshotRecord, SnapshotScope,
+    StackNode, Stacks, ThreadEntry,
 };
 
 use crate::observer::Observer;

@@ -7,8 +7,8 @@ use memgate_model::{Metric, Per, Verdict, format_value};
 
 use super::context::JudgeContext;
 use super::judgement::{Judgement, exceeded};
-use super::wording::interval;
 use super::leaks::OsGroup;
+use super::wording::interval;
 use super::{curve, java_lengths, leaks};
 use crate::groups::{Held, OsKind, Places, Sizes, held};
 use crate::growth::{Allowed, Finding, judge_points};
@@ -189,11 +189,7 @@ struct MappedGroup {
     counts: Vec<f64>,
 }
 
-fn mapped_groups(
-    context: &mut JudgeContext<'_>,
-    runs: &[&Repetition],
-    moment: Moment,
-) -> Vec<MappedGroup> {
+fn mapped_groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) -> Vec<MappedGroup> {
     let mut groups = BTreeMap::<String, MappedGroup>::new();
     for (i, run) in runs.iter().enumerate() {
         let Some(mapped) = moment.of(run).and_then(|end| end.mapped.as_ref()) else { continue };
@@ -203,9 +199,11 @@ fn mapped_groups(
             let names = vec![name.name.clone()];
             let group = OsGroup { kind: OsKind::Mapping, place, names, count: 0.0, ranges: 0.0 };
             let none = vec![0.0; runs.len()];
-            let known = groups
-                .entry(group.id())
-                .or_insert_with(|| MappedGroup { group, bytes: none.clone(), counts: none });
+            let known = groups.entry(group.id()).or_insert_with(|| MappedGroup {
+                group,
+                bytes: none.clone(),
+                counts: none,
+            });
             known.bytes[i] += float(*bytes);
             known.counts[i] += float(*count);
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
 use memgate_model::{
-    BoundaryQuality, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict, WaiverState,
+    BoundaryQuality, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict,
+    WaiverState,
 };
 use memgate_wire::{
     ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome, ProcessRole,
@@ -663,7 +664,8 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
     });
     let judged = report(&input, &GatePolicy::default());
     let test = only(&judged);
-    let told: Vec<_> = test.leaks.iter().map(|leak| (leak.kind, leak.title.as_str(), leak.bytes_per_iteration)).collect();
+    let told: Vec<_> =
+        test.leaks.iter().map(|leak| (leak.kind, leak.title.as_str(), leak.bytes_per_iteration)).collect();
     let want = [
         (LeakKind::Mapped, "2 mappings of anonymous memory, 64.0 KiB", 65536.0),
         (LeakKind::Mapped, "growing mapping of a file, 8.0 KiB more per iteration", 8192.0),
