@@ -52,7 +52,7 @@ impl Value for LeakId {
         "copy it from the report: `n1-`, `j1-`, `o1-` or `h1-` and 16 hexadecimal digits";
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        let hash = ["n1-", "j1-", "o1-", "h1-"].iter().find_map(|kind| text.strip_prefix(kind));
+        let hash = ["n1-", "j1-", "o1-", "m1-", "h1-"].iter().find_map(|kind| text.strip_prefix(kind));
         match hash {
             Some(hash)
                 if hash.len() == 16 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) =>
