@@ -40,7 +40,7 @@ impl Span {
     #[must_use]
     pub const fn of(address: usize, bytes: usize) -> Option<Self> {
         let Some(last) = (address as u64).checked_add(bytes as u64) else { return None };
-        let Some(last) = last.checked_add(Self::PAGE as u64 - 1) else { return None };
+        let Some(last) = last.checked_add((Self::PAGE as u64).wrapping_sub(1)) else { return None };
         Self::between(address as u64 >> PAGE_BITS, last >> PAGE_BITS)
     }
 
@@ -178,11 +178,14 @@ impl Mappings {
 
     /// Forgets a range; gives the owner of something in it.
     pub fn remove(&self, range: Span) -> Option<Owner> {
-        // Most ranges are one mapping.
+        // Most ranges are one mapping, or the beginning of one.
         if let Some((table, at)) = self.exactly(range.first)
-            && table.span(at) == Some(range)
+            && let Some(span) = table.span(at).filter(|span| range.end <= span.end)
         {
             let owner = self.take(&table, at)?;
+            if Span::between(range.end, span.end).is_some_and(|rest| !self.put(rest, owner)) {
+                self.lost.store(true, Ordering::Relaxed);
+            }
             self.changed();
             return Some(owner);
         }
