@@ -79,7 +79,7 @@ fn the_full_example_means_what_it_says() {
     let limit = |test, metric| config.thresholds.for_test("engine", test, metric).unwrap();
     let map_cache = limit("MapCache.scroll", Metric::NativeLiveBytes);
     assert_eq!(map_cache.fail, Some(Limit::Absolute(65_536)));
-    assert_eq!(map_cache.place.to_string(), "memgate.yaml:38");
+    assert_eq!(map_cache.place.to_string(), "memgate.yaml:39");
     assert_eq!(limit("Other.test", Metric::NativeLiveBytes).fail, Some(Limit::Absolute(0)));
     assert_eq!(limit("MapCache.scroll", Metric::OsFds).fail, Some(Limit::Absolute(0)));
     let rss = config.thresholds.for_suite().next().unwrap();

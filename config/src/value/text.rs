@@ -49,7 +49,7 @@ value_schema!(LeakId, "LeakId", { "type": "string", "examples": ["n1-5f1c09a2b47
 impl Value for LeakId {
     const WHAT: &'static str = "the id of a leak";
     const HINT: &'static str =
-        "copy it from the report: `n1-`, `j1-`, `o1-` or `h1-` and 16 hexadecimal digits";
+        "copy it from the report: `n1-`, `j1-`, `o1-`, `m1-` or `h1-` and 16 hexadecimal digits";
 
     fn parse(text: &str) -> Result<Self, Fault> {
         let hash = ["n1-", "j1-", "o1-", "m1-", "h1-"].iter().find_map(|kind| text.strip_prefix(kind));
@@ -60,7 +60,7 @@ impl Value for LeakId {
                 Ok(Self(text.to_owned()))
             }
             Some(_) => Err(Fault::new("expected 16 hexadecimal digits after the kind")),
-            None => Err(Fault::new("expected `n1-`, `j1-`, `o1-` or `h1-` first")),
+            None => Err(Fault::new("expected `n1-`, `j1-`, `o1-`, `m1-` or `h1-` first")),
         }
     }
 }

@@ -178,11 +178,14 @@ impl Mappings {
 
     /// Forgets a range; gives the owner of something in it.
     pub fn remove(&self, range: Span) -> Option<Owner> {
-        // Most ranges are one mapping.
+        // Most ranges are one mapping, or the beginning of one.
         if let Some((table, at)) = self.exactly(range.first)
-            && table.span(at) == Some(range)
+            && let Some(span) = table.span(at).filter(|span| range.end <= span.end)
         {
             let owner = self.take(&table, at)?;
+            if Span::between(range.end, span.end).is_some_and(|rest| !self.put(rest, owner)) {
+                self.lost.store(true, Ordering::Relaxed);
+            }
             self.changed();
             return Some(owner);
         }

@@ -73,7 +73,7 @@ pub struct RunRow {
 /// A leak on a line, as a line of a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeakRow {
-    /// `n1-…`, `j1-…`, `o1-…`.
+    /// `n1-…`, `j1-…`, `o1-…`, `m1-…`.
     pub id: String,
     /// What leaks.
     pub kind: LeakKind,
