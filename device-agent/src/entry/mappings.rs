@@ -5,7 +5,7 @@
 //! bound, from within the loader: until then they are the kernel's own calls, and nothing is looked
 //! for. The program break is the C library's, which has to be found first.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use memgate_session::mappings::{self, Mapping};
@@ -72,22 +72,21 @@ unsafe extern "C" fn kernel_mmap(
     flags: c_int,
     fd: c_int,
     offset: usize,
-) -> usize {
+) -> c_long {
     // SAFETY: the caller's request.
-    let result = unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, fd, offset) };
-    result.cast_unsigned() as usize
+    unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, fd, offset) }
 }
 
 unsafe extern "C" fn kernel_munmap(address: usize, bytes: usize) -> c_int {
     // SAFETY: the caller's request.
     let failed = unsafe { libc::syscall(libc::SYS_munmap, address, bytes) } != 0;
-    -c_int::from(failed)
+    if failed { -1 } else { 0 }
 }
 
 unsafe extern "C" fn kernel_mprotect(address: usize, bytes: usize, protection: c_int) -> c_int {
     // SAFETY: the caller's request.
     let failed = unsafe { libc::syscall(libc::SYS_mprotect, address, bytes, protection) } != 0;
-    -c_int::from(failed)
+    if failed { -1 } else { 0 }
 }
 
 /// The last argument is only there with MREMAP_FIXED.
@@ -97,10 +96,9 @@ unsafe extern "C" fn kernel_mremap(
     new_bytes: usize,
     flags: c_int,
     new: usize,
-) -> usize {
+) -> c_long {
     // SAFETY: the caller's request.
-    let result = unsafe { libc::syscall(libc::SYS_mremap, old, bytes, new_bytes, flags, new) };
-    result.cast_unsigned() as usize
+    unsafe { libc::syscall(libc::SYS_mremap, old, bytes, new_bytes, flags, new) }
 }
 
 exported! { "memgate_maps": mmap mmap64 }

@@ -792,8 +792,10 @@ async fn refold(store: &Store) {
     let row = row.fetch_one(&store.pool).await.unwrap();
     let id = |at: usize| sqlx::Row::get::<i64, _>(&row, at);
     let environment = id(3);
+    let run = line::LineRun { run: id(1), key: String::new(), started_us: 0, roster: 0, is_partial: false };
     let new = transaction::NewRun {
-        run: id(1),
+        run,
+        seen: std::collections::BTreeMap::new(),
         branch: id(2),
         environment,
         on_line: true,
