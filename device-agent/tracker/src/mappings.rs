@@ -429,7 +429,7 @@ mod tests {
     }
 
     fn pages(first: u64, count: u64) -> Span {
-        Span::between(first, first + count).unwrap()
+        Span::between(first, first + count).expect("a span")
     }
 
     const fn by(stack: u32) -> Owner {
