@@ -14,8 +14,7 @@ use core::fmt::Debug;
 pub use self::aarch64::Aarch64 as Native;
 #[cfg(target_arch = "x86_64")]
 pub use self::x86_64::X86_64 as Native;
-use crate::cfi::{Cfa, Return, SavedFp};
-use crate::rules::{Other, Plain, Step};
+use crate::rule::{Cfa, Other, Plain, Return, SavedFp, Step};
 
 /// A machine. Payloads are the low bits of a word of the rule cache, [`Arch::PAYLOAD_BITS`] of them.
 pub trait Arch: Sized {

@@ -28,7 +28,7 @@ use crate::cfi::{Cfa, Return, Room, Rule, SavedFp};
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::rules::{Shape, Step};
-use crate::shortcuts::{Junction, Shortcuts};
+use crate::shortcuts::{Check, Junction, Shortcuts};
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
 use crate::sys::without_signature;
@@ -58,14 +58,6 @@ struct Remembered {
     needs_fp: bool,
     /// Where it keeps the address that it returns to, below the next frame's stack pointer.
     ra: ReturnBelow,
-}
-
-/// A slot an unwinder reads, and what it held.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Check {
-    pub(crate) address: usize,
-    pub(crate) value: usize,
 }
 
 /// A frame found by the walk that is going on.

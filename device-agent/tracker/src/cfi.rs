@@ -19,69 +19,7 @@ use core::ops::Range;
 use core::ptr;
 
 use crate::arch::{Arch, Native};
-
-/// How to get from a frame to its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at.
-    Frame {
-        /// Where the CFA comes from.
-        cfa: Cfa,
-        /// Where the caller's fp was saved.
-        fp: SavedFp,
-        /// Where the return address is.
-        ra: Return,
-    },
-    /// A frame the kernel built for a signal handler: the registers lie at these offsets from sp.
-    Signal {
-        /// Offset of the interrupted sp.
-        sp: i64,
-        /// Offset of the interrupted fp.
-        fp: i64,
-        /// Offset of the interrupted instruction pointer.
-        ra: i64,
-    },
-    /// The PLT's rule: sp + 8, and 8 more from the given byte of its 16-byte entry on.
-    Plt {
-        /// First byte within the entry at which one more word is on the stack.
-        from: u8,
-    },
-    /// The outermost frame.
-    End,
-    /// No rule, or one this tracker does not follow.
-    Unknown,
-}
-
-/// Where the CFA comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cfa {
-    /// sp + offset
-    Sp(i64),
-    /// fp + offset
-    Fp(i64),
-    /// The word at fp + offset (functions that realign their stack).
-    AtFp(i64),
-}
-
-/// Where the caller's fp is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SavedFp {
-    /// Still in fp.
-    Same,
-    /// At CFA + offset.
-    AtCfa(i64),
-    /// At fp + offset.
-    AtFp(i64),
-}
-
-/// Where the return address is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Return {
-    /// At CFA + offset.
-    AtCfa(i64),
-    /// Still in the link register: the function has not called any, or not yet.
-    InLink,
-}
+pub use crate::rule::{Cfa, Return, Rule, SavedFp};
 
 /// A loaded object with unwind tables.
 #[derive(Debug, Clone, Copy)]

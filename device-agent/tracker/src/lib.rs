@@ -58,6 +58,7 @@ pub mod crosscheck;
 mod entry;
 #[cfg(not(loom))]
 pub mod mappings;
+pub mod rule;
 pub mod rules;
 #[cfg(not(target_os = "android"))]
 mod shortcuts;

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::{Arch, Native};
 use crate::cfi::{self, FindObject, Object, Room, Rule};
+pub use crate::rule::{Other, Plain, Step};
 use crate::sync::sized;
 use crate::sys;
 
@@ -26,19 +27,6 @@ const BITS: u32 = sized(14, 2);
 const ENTRIES: usize = (1 << BITS) + 1;
 const PAYLOAD_BITS: u32 = Native::PAYLOAD_BITS;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
-
-/// The rules that are none of the common ones, as payloads tell them.
-#[derive(Debug, Clone, Copy)]
-pub enum Other {
-    /// [`Step::End`]
-    End = 0,
-    /// [`Step::Unknown`]
-    Unknown = 1,
-    /// [`Step::Slow`]
-    Slow = 2,
-    /// [`Step::Loader`]
-    Loader = 3,
-}
 
 /// Objects that can be watched.
 const OBJECTS: usize = 1024;
@@ -61,19 +49,6 @@ pub struct RuleCache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed(u64);
 
-/// The common rules: the CFA is a register plus an offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plain {
-    /// Is the register fp (else sp)?
-    pub from_fp: bool,
-    /// Bytes from the register to the CFA.
-    pub cfa: usize,
-    /// The caller's fp lies this many bytes below the CFA; 0: unchanged.
-    pub fp: usize,
-    /// The return address lies this many bytes below the CFA.
-    pub ra: usize,
-}
-
 /// A common rule as a number, to tell whether two are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape(u32);
@@ -81,47 +56,6 @@ pub struct Shape(u32);
 impl Shape {
     /// Any other rule: the same as none.
     pub const OTHER: Self = Self(0);
-}
-
-/// The other rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// CFA = word at fp - `below`; the caller's fp is the word at fp.
-    AtFp {
-        /// Bytes below fp.
-        below: usize,
-    },
-    /// Outermost frame.
-    End,
-    /// No rule.
-    Unknown,
-    /// Ask [`RuleCache::exact`] each time.
-    Slow,
-    /// An address in the loader: as `Slow`, but ask [`RuleCache::objects_gone`] first if the loader
-    /// is what allocates.
-    Loader,
-}
-
-impl Other {
-    pub(crate) const fn of(number: u64) -> Self {
-        match number {
-            0 => Self::End,
-            1 => Self::Unknown,
-            3 => Self::Loader,
-            _ => Self::Slow,
-        }
-    }
-}
-
-impl From<Other> for Step {
-    fn from(other: Other) -> Self {
-        match other {
-            Other::End => Self::End,
-            Other::Unknown => Self::Unknown,
-            Other::Slow => Self::Slow,
-            Other::Loader => Self::Loader,
-        }
-    }
 }
 
 impl RuleCache {

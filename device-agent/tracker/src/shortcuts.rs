@@ -11,7 +11,7 @@
 //! The slots are compared from the inside out, and only while they agree: memory is read only where
 //! a fresh walk would read it.
 
-use crate::capture::{Check, Registers};
+use crate::context::Registers;
 use crate::sync::sized;
 
 /// Shortcuts of a thread.
@@ -19,6 +19,14 @@ const COUNT: usize = sized(128, 1);
 const BITS: u32 = COUNT.trailing_zeros();
 /// Slots that a shortcut compares at most.
 const MOST_CHECKS: usize = 10;
+
+/// A slot an unwinder reads, and what it held.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Check {
+    pub(crate) address: usize,
+    pub(crate) value: usize,
+}
 
 /// Where a walk met the remembered stack.
 #[derive(Clone, Copy)]

@@ -14,8 +14,7 @@
 )]
 
 use super::{Arch, Below};
-use crate::cfi::{Cfa, Return, SavedFp};
-use crate::rules::{Other, Plain, Step};
+use crate::rule::{Cfa, Other, Plain, Return, SavedFp, Step};
 #[cfg(target_arch = "aarch64")]
 use crate::sys;
 

@@ -10,8 +10,7 @@
 )]
 
 use super::{Arch, Below};
-use crate::cfi::{Cfa, Return, SavedFp};
-use crate::rules::{Other, Plain, Step};
+use crate::rule::{Cfa, Other, Plain, Return, SavedFp, Step};
 
 /// The machine.
 #[derive(Debug, Clone, Copy)]

@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::ids::Ids;
-use super::line::{LineRun, Seen};
+use super::line::{LineRun, NewRun, Seen};
 use super::retention::{Ends, month};
 use super::statements as sql;
-use super::transaction::{Adding, NewRun, number};
+use super::transaction::{Adding, number};
 use super::{Added, Store, StoreError, lives, rows};
 
 /// So many leaks [`sql::LEAK_IDS`] names.

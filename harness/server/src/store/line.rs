@@ -33,6 +33,20 @@ pub(super) struct Seen {
     count: f64,
 }
 
+/// The run's own row, as far as lives need it.
+pub(super) struct NewRun {
+    pub(super) run: LineRun,
+    /// What it saw, by leak.
+    pub(super) seen: BTreeMap<i64, Seen>,
+    pub(super) branch: i64,
+    pub(super) environment: i64,
+    /// It counts for the lives of leaks.
+    pub(super) on_line: bool,
+    /// Branches with environments whose runs stand in another order with it: it is not the last one, or others
+    /// changed places.
+    pub(super) moved: BTreeSet<(i64, i64)>,
+}
+
 #[derive(Debug)]
 struct Roster {
     tests: BTreeSet<i64>,

@@ -13,10 +13,10 @@ use memgate_history::life::{Event, Fold, Life, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
-use super::line::{LineRun, Lookup, Seen};
+use super::line::{LineRun, Lookup, NewRun, Seen};
 use super::read::{event_row, leak_of};
 use super::rows::{self, Value};
-use super::transaction::{Adding, NewRun};
+use super::transaction::Adding;
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
 

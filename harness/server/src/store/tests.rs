@@ -793,7 +793,7 @@ async fn refold(store: &Store) {
     let id = |at: usize| sqlx::Row::get::<i64, _>(&row, at);
     let environment = id(3);
     let run = line::LineRun { run: id(1), key: String::new(), started_us: 0, roster: 0, is_partial: false };
-    let new = transaction::NewRun {
+    let new = line::NewRun {
         run,
         seen: std::collections::BTreeMap::new(),
         branch: id(2),

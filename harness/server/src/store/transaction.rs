@@ -1,32 +1,15 @@
 //! The transaction in which a run is added, and what its parts share.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, Transaction};
 
 use super::ids::Ids;
-use super::line::{LineRun, Seen};
 
 /// A run that is being added.
 pub(super) struct Adding<'t> {
     pub(super) transaction: Transaction<'t, Any>,
     pub(super) project: i64,
     pub(super) ids: Ids,
-}
-
-/// The run's own row, as far as lives need it.
-pub(super) struct NewRun {
-    pub(super) run: LineRun,
-    /// What it saw, by leak.
-    pub(super) seen: BTreeMap<i64, Seen>,
-    pub(super) branch: i64,
-    pub(super) environment: i64,
-    /// It counts for the lives of leaks.
-    pub(super) on_line: bool,
-    /// Branches with environments whose runs stand in another order with it: it is not the last one, or others
-    /// changed places.
-    pub(super) moved: BTreeSet<(i64, i64)>,
 }
 
 impl Adding<'_> {
