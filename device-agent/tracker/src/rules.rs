@@ -1,9 +1,9 @@
 //! The cache of unwind rules: one word per return address, shared by all threads, without a lock.
 //!
-//! A word is `key of the pc | payload`, both as the machine has them ([`crate::arch`]). A lost race costs a second computation, never a
-//! wrong rule: an entry is written whole and carries its key. Addresses outside every loaded object
-//! are not remembered, because a library may be loaded there later; everything is forgotten when a
-//! library is unloaded.
+//! A word is `key of the pc | payload`, both as the machine has them ([`crate::arch`]). A lost race
+//! costs a second computation, never a wrong rule: an entry is written whole and carries its key.
+//! Addresses outside every loaded object are not remembered, because a library may be loaded there
+//! later; everything is forgotten when a library is unloaded.
 //!
 //! Not every unloading is reported: the C library unloads its own plug-ins, and a library with
 //! RTLD_DEEPBIND calls a `dlclose` that is not the agent's. But whoever loads a library in the

@@ -1,5 +1,5 @@
-//! The native sample suites, built for arm64: `tests/aarch64/run` builds them and runs these tests where the kernel hands such
-//! programs to qemu.
+//! The native sample suites, built for arm64: `tests/aarch64/run` builds them and runs these tests
+//! where the kernel hands such programs to qemu.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
