@@ -52,3 +52,9 @@ fn a_leak_belongs_to_the_test_that_allocated_it() {
 fn a_failing_test_is_not_judged() {
     matches_truth("failing", 1);
 }
+
+#[test]
+#[ignore = "needs arm64's programs: tests/aarch64/run"]
+fn what_is_mapped_and_stays_is_told() {
+    crate::mappings::tells_each_leak(&run("mappings"));
+}
