@@ -10,7 +10,7 @@
 //! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use memgate_ffi::modules;
 use memgate_tracker::capture::Registers;
@@ -168,15 +168,16 @@ pub fn breaks(before: usize, after: usize, at: Registers) {
 /// Stack and kind.
 type Group = (u32, u8);
 
-/// What was reported last.
+/// What was reported last. No hash maps: the standard hasher asks the system for random bytes and keeps
+/// them in thread-local storage.
 #[derive(Default)]
 pub(crate) struct Told {
     /// The table's count of changes; `None`: nothing was told yet.
     changes: Option<u64>,
     /// Ranges and bytes of each group.
-    groups: HashMap<Group, (u64, u64)>,
+    groups: BTreeMap<Group, (u64, u64)>,
     /// Does this stack lead through the agent, so through an allocation?
-    is_inner: HashMap<u32, bool>,
+    is_inner: BTreeMap<u32, bool>,
 }
 
 /// What there is to report.
@@ -199,7 +200,7 @@ impl Told {
     /// Groups that are not as they were reported last.
     pub(crate) fn changes(&mut self) -> Changes {
         let (changes, lost) = (TABLE.changes(), TABLE.is_lost());
-        let mut now: HashMap<Group, (u64, u64)> = HashMap::new();
+        let mut now: BTreeMap<Group, (u64, u64)> = BTreeMap::new();
         TABLE.each(|span, owner| {
             if !self.is_inner(owner.stack()) {
                 let (count, bytes) = now.entry((owner.stack(), owner.kind())).or_default();

@@ -569,7 +569,10 @@ impl Waiting {
                 Answer::Silence => session.harness_silent || !self.limit.is_zero(),
                 Answer::Nobody => session.harness_silent,
             };
-            let looked = matches!(answer, Answer::Orders(_)) && self.kind == BoundaryKind::TestEnd;
+            // A thread that a test began, and joined, may still be there at its end.
+            let looked = matches!(answer, Answer::Orders(_))
+                && self.kind == BoundaryKind::TestEnd
+                && session.handles_came != self.sequence;
             session.looked = looked.then(|| Looked { sequence: self.sequence, ns: process::monotonic_ns() });
         }
         match answer {

@@ -73,6 +73,8 @@ pub struct Session {
     pub(crate) harness_silent: bool,
     /// The last end of a test at which the harness looked at this process.
     pub(crate) looked: Option<Looked>,
+    /// The last boundary before which a descriptor or a thread came or went.
+    pub(crate) handles_came: u32,
     /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
     /// first ends so.
     pub(crate) lists: OnceCell<Option<Source>>,
@@ -193,6 +195,7 @@ impl Session {
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
             looked: None,
+            handles_came: 0,
             lists: OnceCell::new(),
             options,
         };
@@ -302,6 +305,7 @@ impl Session {
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         self.looked.filter(|_| is_spool && self.windows.len() == 1).is_some_and(|looked| {
             looked.sequence.checked_add(1) == Some(self.sequence)
+                && self.handles_came != self.sequence
                 && process::monotonic_ns().saturating_sub(looked.ns) < LOOK_LASTS_NS
         })
     }
@@ -424,7 +428,7 @@ impl Session {
         if stacks.is_empty() {
             return;
         }
-        self.looked = None;
+        self.handles_came = boundary;
         self.append_modules();
         self.append_stacks(stacks.into_iter());
         for chunk in descriptors.chunks(RECORDS_PER_PART) {

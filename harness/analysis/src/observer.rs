@@ -136,6 +136,8 @@ impl MappedNow {
                 self.groups.remove(&key);
             } else if self.groups.len() < MAX_ORIGINS || self.groups.contains_key(&key) {
                 self.groups.insert(key, (count, bytes));
+            } else {
+                self.lost = true;
             }
         }
         let named = |of: fn((u64, u64)) -> u64| -> Names {

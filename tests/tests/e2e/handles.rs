@@ -1,14 +1,13 @@
 //! Descriptors and threads that leak are told with the place that opened or started them, one by
 //! one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 use std::sync::OnceLock;
 
-use memgate_e2e::{Project, Run, agent, samples};
+use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Leak, LeakKind, Verdict};
-use memgate_wire::Frame;
+use memgate_wire::{BoundaryKind, Frame};
 
 use crate::{leaks_session, spool};
 
@@ -272,28 +271,13 @@ int main(void) {
 fn every_way_to_open_is_noted_and_works_as_before() {
     let program = samples::own_program("opens", PROGRAM);
     let project = Project::new("opens");
-    let frames = project.folder().join("frames");
-    fs::create_dir(&frames).unwrap();
-    let run = |agent_options: Option<String>| {
-        let mut command = Command::new(&program);
-        command.current_dir(project.folder()).env_remove("LD_PRELOAD").stdin(std::process::Stdio::null());
-        if let Some(options) = agent_options {
-            command.env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
-        }
-        let output = command.output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let plain = run(None);
-    let dormant = run(Some(format!("dir={};target=exe:/nowhere;wait_ms=0", frames.display())));
-    let tracked = run(Some(format!("dir={};target=all;wait_ms=0", frames.display())));
+    let ([plain, dormant, tracked], frames) = spool::in_three_ways(&program, &project);
     assert!(plain.contains("mode 640\ncancelled 1, cleaned 1\nanswers 1\nmissing -1 2\n"), "{plain}");
     assert!(plain.contains("errno 4711\n"), "{plain}");
     assert_eq!((&dormant, &tracked), (&plain, &plain));
 
-    let spool = fs::read_dir(&frames).unwrap().next().unwrap().unwrap().path();
     let mut known = BTreeMap::new();
-    for frame in spool::frames(&spool) {
+    for frame in frames {
         if let Frame::Handles(handles) = frame {
             known.extend(handles.descriptors.into_iter().map(|handle| (handle.id, handle.stack)));
         }
@@ -308,4 +292,38 @@ fn every_way_to_open_is_noted_and_works_as_before() {
     stacks.sort_unstable();
     stacks.dedup();
     assert_eq!(stacks.len(), open.len() - 3, "a place of its own for each");
+}
+
+/// The start of a test is looked at on its own where the test before may not have come to rest: a thread
+/// that was joined may still be there.
+#[test]
+fn a_test_after_one_that_began_a_thread_is_looked_at_and_quiet_ones_need_not_be() {
+    let suite = samples::own_suite(
+        "looks",
+        "#include <gtest/gtest.h>\n#include <thread>\n\
+         TEST(Joined, Begins) { std::thread([] {}).join(); }\nTEST(Joined, After) {}\n\
+         class Quiet : public testing::TestWithParam<int> {};\nTEST_P(Quiet, Test) {}\n\
+         INSTANTIATE_TEST_SUITE_P(Many, Quiet, testing::Range(0, 300));\n",
+    );
+    let project = Project::new("looks");
+    project.memgate(&["run", "--no-confirm", "--", suite.to_str().unwrap()]).ends_with(0);
+    let (mut starts, mut looks) = (Vec::new(), BTreeSet::new());
+    for file in fs::read_dir(project.session().join("frames")).unwrap() {
+        for frame in spool::frames(&file.unwrap().path()) {
+            match frame {
+                Frame::Boundary(it) if it.kind == BoundaryKind::TestStart => {
+                    starts.push((it.test, it.sequence))
+                }
+                Frame::OsSample(sample) => {
+                    looks.insert(sample.boundary);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(starts.len(), 302);
+    let after = starts.iter().find(|(test, _)| test == "After").unwrap().1;
+    assert!(looks.contains(&after));
+    let unseen = starts.iter().filter(|(_, sequence)| !looks.contains(sequence)).count();
+    assert!(unseen > 0, "{unseen} of 302 tests began without a look");
 }

@@ -2,11 +2,9 @@
 //! the place that mapped it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use memgate_e2e::{Project, Run, agent, samples};
+use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Leak, LeakKind, Metric, Verdict};
 use memgate_wire::{Frame, MappedKind};
 
@@ -223,27 +221,12 @@ int main(void) {
 fn every_way_to_map_is_noted_and_works_as_before() {
     let program = samples::own_program("maps", PROGRAM);
     let project = Project::new("maps");
-    let frames = project.folder().join("frames");
-    fs::create_dir(&frames).unwrap();
-    let run = |agent_options: Option<String>| {
-        let mut command = Command::new(&program);
-        command.current_dir(project.folder()).env_remove("LD_PRELOAD").stdin(Stdio::null());
-        if let Some(options) = agent_options {
-            command.env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
-        }
-        let output = command.output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let plain = run(None);
-    let dormant = run(Some(format!("dir={};target=exe:/nowhere;wait_ms=0", frames.display())));
-    let tracked = run(Some(format!("dir={};target=all;wait_ms=0", frames.display())));
+    let ([plain, dormant, tracked], frames) = spool::in_three_ways(&program, &project);
     let want = "moved 1 42\nhandled 1\nbreak 1\nerrno 4711\nnone 1 22\nodd -1 22\nfailed 1 42\n";
     assert_eq!((plain.as_str(), dormant.as_str(), tracked.as_str()), (want, want, want));
 
-    let spool = fs::read_dir(&frames).unwrap().next().unwrap().unwrap().path();
     let mut known = BTreeMap::new();
-    for frame in spool::frames(&spool) {
+    for frame in frames {
         if let Frame::Mappings(told) = frame {
             assert!(!told.lost);
             known.extend(

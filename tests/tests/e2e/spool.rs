@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
+use memgate_e2e::{Project, agent};
 use memgate_wire::spool::Extent;
 use memgate_wire::{Decoded, Frame, decode};
 
@@ -20,4 +22,25 @@ pub(crate) fn frames(path: &Path) -> Vec<Frame> {
         frames.push(frame);
     }
     frames
+}
+
+/// What a program prints without the agent, with an agent that sleeps, and with one that records it; then
+/// the frames of that record.
+pub(crate) fn in_three_ways(program: &Path, project: &Project) -> ([String; 3], Vec<Frame>) {
+    let folder = project.folder().join("frames");
+    fs::create_dir(&folder).unwrap();
+    let targets = [None, Some("exe:/nowhere"), Some("all")];
+    let printed = targets.map(|target| {
+        let mut command = Command::new(program);
+        command.current_dir(project.folder()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+        if let Some(target) = target {
+            let options = format!("dir={};target={target};wait_ms=0", folder.display());
+            command.env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    });
+    let spool = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    (printed, frames(&spool))
 }
