@@ -122,6 +122,7 @@ pub(crate) fn start() {
         blind,
     };
     let repeats = session::is_repeating(&options);
+    let sampling = options.native_sampling;
     let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
     if let Err(why) = session::open(options, offers, session::early_bypass(), cost_ns) {
         if repeats && matches!(why, Silent::NoCarrier) {
@@ -160,6 +161,7 @@ pub(crate) fn start() {
         if !java {
             session::mappings::starts(start as fn() as usize, next::allocator());
         }
+        TRACKER.sample(sampling);
         recording::start();
     }
     TRACKER.begin_epoch();

@@ -97,6 +97,8 @@ pub struct Plan {
     pub settle: Duration,
     /// Is it found out who holds native memory that leaks?
     pub holders: bool,
+    /// Mean bytes between two recorded allocations of a native suite's screen; 0: all are recorded.
+    pub native_sampling: u64,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
     /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
@@ -178,6 +180,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         interval: config.measure.interval,
         settle: config.measure.settle,
         holders: config.measure.native.holders,
+        native_sampling: config.measure.native.sampling,
         warnings: warnings(settings),
         mapping: request.mapping.clone(),
         symbols: symbols(config, request, world),

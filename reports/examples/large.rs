@@ -59,6 +59,7 @@ fn report() -> RunReport {
             verdict: Verdict::Fail,
             screened_s: 412.0,
             screen_executions: None,
+            native_sampling: None,
             screen_cost: None,
             app_memory: None,
             hunt: None,

@@ -10,6 +10,7 @@ mod followed;
 mod hunt;
 mod memory;
 mod paint;
+mod sampled;
 mod stack;
 mod wrap;
 
@@ -26,6 +27,7 @@ pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;
 pub(crate) use paint::Paint;
+pub(crate) use sampled::sampled;
 use stack::width;
 
 use crate::rerun;
@@ -117,9 +119,12 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let memory = suite.app_memory.as_ref().map_or_else(String::new, |memory| {
         format!("{:column$}  memory of the app behind {}\n", "", app_memory(memory))
     });
+    let sampled = suite
+        .native_sampling
+        .map_or_else(String::new, |interval| format!("{:column$}  {}\n", "", sampled(interval)));
     let hunt =
         suite.hunt.as_ref().map_or_else(String::new, |hunt| format!("{:column$}  {}\n", "", hunted(hunt)));
-    line + &cost + &memory + &confirmations(&suite.tests) + &hunt
+    line + &sampled + &cost + &memory + &confirmations(&suite.tests) + &hunt
 }
 
 fn left_something(test: &TestReport) -> bool {

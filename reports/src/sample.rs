@@ -271,6 +271,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         verdict,
         screened_s: 12.43,
         screen_executions: None,
+        native_sampling: None,
         screen_cost: None,
         app_memory: None,
         hunt: None,

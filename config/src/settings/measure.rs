@@ -1,5 +1,6 @@
 //! `measure`: how often and how long.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use memgate_model::Level;
@@ -8,6 +9,7 @@ use crate::read::{At, Reader, choice, table};
 use crate::settings::java::{JavaFile, MeasureJava};
 use crate::value::duration::Time;
 use crate::value::number::{Count, Share};
+use crate::value::size::Size;
 
 const WARM_UP: u32 = 3;
 const SCREEN_REPETITIONS: u32 = 1;
@@ -22,6 +24,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 const FEWEST_ITERATIONS: u32 = 5;
 const MOST_ITERATIONS: u32 = 100_000;
 const RAREST: u32 = 10_000;
+/// Below, sampling costs as much as it saves; above, it sees nothing.
+const SAMPLING_INTERVALS: RangeInclusive<u64> = 4 << 10..=1 << 30;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// A leak is watched for so long before it is called one.
 const SHORTEST_BUDGET: Duration = Duration::from_secs(2);
@@ -86,6 +90,12 @@ table! {
         /// at the end of its last execution.
         #[schemars(extend("default" = "on"))]
         holders: Holders,
+        /// Mean bytes between two recorded allocations of a native suite's screen; `0`: all are recorded. For suites
+        /// of hours: with `512 KiB` recording costs next to nothing. Every byte has the same chance, so figures are
+        /// estimates with an interval, and a test that leaves little may leave no sample: the report says how much
+        /// goes unseen. What leaves a sample is confirmed as always, by runs that record everything.
+        #[schemars(extend("default" = 0))]
+        sampling: At<Size>,
     }
 }
 
@@ -157,11 +167,29 @@ pub struct Measure {
 pub struct MeasureNative {
     /// Is it found out who holds what leaks?
     pub holders: bool,
+    /// Mean bytes between two recorded allocations of the screen; 0: all are recorded.
+    pub sampling: u64,
 }
 
 impl Default for MeasureNative {
     fn default() -> Self {
-        Self { holders: true }
+        Self { holders: true, sampling: 0 }
+    }
+}
+
+impl MeasureNative {
+    fn check(NativeFile { holders, sampling }: NativeFile, reader: &mut Reader<'_>) -> Self {
+        let default = Self::default();
+        let sampling = sampling.map_or(default.sampling, |At { value: Size(bytes), span }| {
+            if bytes != 0 && !SAMPLING_INTERVALS.contains(&bytes) {
+                reader
+                    .error(&span, "the sampling interval is out of range")
+                    .label("expected 0, or 4 KiB to 1 GiB")
+                    .hint(Some("`0` records every allocation, `512 KiB` costs next to nothing"));
+            }
+            bytes
+        });
+        Self { holders: holders.map_or(default.holders, |it| it == Holders::On), sampling }
     }
 }
 
@@ -203,7 +231,7 @@ impl Measure {
             java,
         } = file;
         let default = Self::default();
-        let NativeFile { holders } = native.unwrap_or_default();
+        let native = MeasureNative::check(native.unwrap_or_default(), reader);
         let java = MeasureJava::check(java.unwrap_or_default(), reader);
         let mut within = |given: Option<At<Count>>, low: u32, high: u32, default: u32| {
             given.map_or(default, |At { value: Count(value), span }| {
@@ -253,7 +281,7 @@ impl Measure {
                 }
                 value
             }),
-            native: MeasureNative { holders: holders.map_or(default.native.holders, |it| it == Holders::On) },
+            native,
             java,
         }
     }

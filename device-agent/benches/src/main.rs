@@ -36,6 +36,7 @@ options: --rounds N      rounds over all workloads (5)
          --only NAME     workloads whose name contains NAME, or `boundary` (Java: `idle`, `json`, `1000000 objects`, …);
                          repeatable
          --java          a Java virtual machine instead of native programs
+         --sampling N    the agent notes samples, of one byte in N
          --no-peer       without heaptrack, or async-profiler
          --no-dormant    without the runs of a dormant agent
          --allow PERCENT by which CPU ratios may exceed their bounds (10)";
@@ -45,6 +46,7 @@ struct Options {
     runs: u32,
     only: Vec<String>,
     java: bool,
+    sampling: u64,
     peer: bool,
     dormant: bool,
     allow: f64,
@@ -52,8 +54,16 @@ struct Options {
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options =
-            Self { rounds: 5, runs: 4, only: Vec::new(), java: false, peer: true, dormant: true, allow: 0.1 };
+        let mut options = Self {
+            rounds: 5,
+            runs: 4,
+            only: Vec::new(),
+            java: false,
+            sampling: 0,
+            peer: true,
+            dormant: true,
+            allow: 0.1,
+        };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n{HELP}"));
             let bad = |e: &dyn std::fmt::Display| format!("{argument}: {e}\n{HELP}");
@@ -63,6 +73,7 @@ impl Options {
                 "--short" => options.runs = 2,
                 "--only" => options.only.push(value()?),
                 "--java" => options.java = true,
+                "--sampling" => options.sampling = value()?.parse().map_err(|e| bad(&e))?,
                 "--no-dormant" => options.dormant = false,
                 "--no-peer" => options.peer = false,
                 "--allow" => options.allow = value()?.parse::<f64>().map_err(|e| bad(&e))? / 100.0,
@@ -102,8 +113,8 @@ fn measured(options: &Options, folder: &Path) -> Result<bool, String> {
     }
     let mut workloads = inputs::prepare(folder)?;
     workloads.retain(|w| options.only.is_empty() || options.only.iter().any(|name| w.name.contains(name)));
-    let bench =
-        Bench { folder: folder.to_owned(), agent: agent()?, measure: inputs::build(folder, "measure")? };
+    let measure = inputs::build(folder, "measure")?;
+    let bench = Bench { folder: folder.to_owned(), agent: agent()?, measure, sampling: options.sampling };
 
     let mut rows = Vec::new();
     for (workload, rounds) in workloads.iter().zip(rounds(&bench, &workloads, options)?) {

@@ -44,6 +44,8 @@ pub(crate) struct Bench {
     pub(crate) folder: PathBuf,
     pub(crate) agent: PathBuf,
     pub(crate) measure: PathBuf,
+    /// Mean bytes between two samples; 0: everything is recorded.
+    pub(crate) sampling: u64,
 }
 
 impl Bench {
@@ -89,7 +91,9 @@ impl Bench {
             Mode::Plain => {}
             Mode::Tracked | Mode::Dormant => {
                 settings.push(format!("LD_PRELOAD={}", self.agent.display()));
-                settings.push(format!("MEMGATE_AGENT_OPTIONS={}", options(spools, target)));
+                let options = options(spools, target);
+                let sampling = self.sampling;
+                settings.push(format!("MEMGATE_AGENT_OPTIONS={options};native_sampling={sampling}"));
             }
             Mode::Peer => {
                 settings.push(format!("LD_PRELOAD={HEAPTRACK}"));

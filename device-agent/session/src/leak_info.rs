@@ -39,11 +39,11 @@ pub struct LeakInfo {
     pub backtrace_size: usize,
 }
 
-/// Takes a snapshot; `None`: nothing is alive, recording had to stop, or there is no memory for the
-/// list.
+/// Takes a snapshot; `None`: nothing is alive, recording had to stop or notes samples only, or there is no
+/// memory for the list.
 pub fn take() -> Option<LeakInfo> {
     let _inside = Inside::enter();
-    if TRACKER.stopped().is_some() {
+    if TRACKER.stopped().is_some() || TRACKER.interval().is_some() {
         return None;
     }
     let records = snapshot::records(&snapshot::count(0)?)?;

@@ -10,12 +10,11 @@ use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
-use memgate_wire::native_holders;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
     Mappings, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
-    StackNode, Stacks, WIRE_VERSION, encode,
+    StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
@@ -230,7 +229,9 @@ impl Session {
             (*native && !*java && matches!(self.carrier, Carrier::Spool(_)), native_holders::CAPABILITY),
         ];
         let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
-        let capabilities = offered.chain(framework.map(|name| format!("boundary.{name}"))).collect();
+        let framework = framework.map(|name| format!("boundary.{name}"));
+        let interval = Some(self.options.native_sampling).filter(|interval| *native && *interval > 0);
+        let capabilities = offered.chain(framework).chain(interval.map(sampling::capability)).collect();
         let hello = Hello {
             wire_version: WIRE_VERSION,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -119,6 +119,13 @@ impl Reckoning {
         }
     }
 
+    /// Ticks of what was timed, and of nothing else.
+    pub(crate) fn timed(&self, excess: u64) -> u64 {
+        let all = [self.first_allocations, self.first_others, self.allocation_samples, self.other_samples];
+        let mend = |(events, ticks): (u64, u64)| ticks.saturating_sub(events.wrapping_mul(excess));
+        all.into_iter().map(mend).fold(0, u64::saturating_add)
+    }
+
     /// Ticks of so many allocations and other events; `excess`: what each timed event seems to take
     /// too long.
     pub(crate) fn total(&self, allocations: u64, others: u64, excess: u64) -> u64 {

@@ -60,6 +60,7 @@ mod entry;
 pub mod mappings;
 pub mod rule;
 pub mod rules;
+mod sampling;
 #[cfg(not(target_os = "android"))]
 mod shortcuts;
 mod spill;

@@ -56,6 +56,17 @@ impl Spill {
     }
 
     pub(crate) fn remove(&self, address: usize) -> Option<Entry> {
+        let cell = self.find(address)?;
+        let entry = cell.entry();
+        cell.key.store(TOMBSTONE, Ordering::Release);
+        Some(entry)
+    }
+
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn find(&self, address: usize) -> Option<&Cell> {
         for (i, segment) in self.segments.iter().enumerate() {
             if segment.load(Ordering::Acquire).is_null() {
                 return None;
@@ -63,9 +74,7 @@ impl Spill {
             for cell in probe(segment, i, address) {
                 let key = cell.key.load(Ordering::Acquire);
                 if key == address as u64 {
-                    let entry = cell.entry();
-                    cell.key.store(TOMBSTONE, Ordering::Release);
-                    return Some(entry);
+                    return Some(cell);
                 }
                 if key == FREE {
                     break;

@@ -7,6 +7,7 @@
 use core::cell::UnsafeCell;
 
 use crate::capture::Scratch;
+use crate::sampling::Countdown;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, Zeroed};
 use crate::thread_counters::ThreadCounters;
 
@@ -21,6 +22,8 @@ pub struct ThreadState {
     pub(crate) next_mark: AtomicU32,
     /// Counters.
     pub counters: ThreadCounters,
+    /// To its next sample.
+    pub(crate) countdown: Countdown,
     pub(crate) scratch: UnsafeCell<Scratch>,
 }
 
@@ -44,6 +47,11 @@ impl ThreadState {
         // One at least goes before it, which brings the code for timed events into the cache.
         self.next_mark.store(TIMED + 1 + drawn as u32, Ordering::Relaxed);
     }
+
+    /// The next event is timed. Only the owning thread calls this, during an event.
+    pub(crate) fn time_next(&self) {
+        self.next_mark.store(TIMED, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: all-zero is a state of no thread that remembers nothing.
@@ -56,6 +64,7 @@ unsafe impl Zeroed for ThreadState {
             busy: Zeroed::zeroed(),
             next_mark: Zeroed::zeroed(),
             counters: ThreadCounters::default(),
+            countdown: Countdown::default(),
             // SAFETY: plain numbers.
             scratch: unsafe { core::mem::zeroed() },
         }

@@ -147,6 +147,23 @@ impl Table {
         self.spill.remove(address)
     }
 
+    /// Is it in the table? Memory that nothing was written to is not touched: asked where most pointers are in
+    /// no table.
+    #[inline(always)]
+    pub fn holds(&self, address: usize) -> bool {
+        let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
+        if let (true, Some((leaf, slot))) = (fits, self.slot(address)) {
+            let is_written = |page: &AtomicU16| page.load(Ordering::Relaxed) != 0;
+            let is_filled = |cell: &AtomicU64| cell.load(Ordering::Relaxed) != 0;
+            if leaf.touched.get(slot / PAGE_SLOTS).is_some_and(is_written)
+                && leaf.slots.get(slot).is_some_and(is_filled)
+            {
+                return true;
+            }
+        }
+        self.spill.holds(address)
+    }
+
     /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
     pub fn scan(&self, from: u32, to: u32, visit: &mut dyn FnMut(Entry)) {
         let mut choose = |entry: Entry| {

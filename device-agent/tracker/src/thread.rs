@@ -37,6 +37,13 @@ impl ThreadStates {
         /// No states.
     }
 
+    /// The calling thread's state, if it has one already.
+    #[inline(always)]
+    pub(crate) fn own(&self) -> Option<&ThreadState> {
+        // SAFETY: states are never unmapped.
+        unsafe { words::state().as_ref() }
+    }
+
     /// Runs `work` with the calling thread's state. A thread that is inside already (a signal
     /// handler that allocates) or past its end works with a spare one. `None`: no memory. `first`
     /// runs when the thread takes its state.

@@ -13,6 +13,7 @@ use crate::bounds::StackLayout;
 use crate::capture::{self, Context, Registers};
 use crate::cfi::FindObject;
 use crate::cost::{Reckoning, excess};
+use crate::sampling::stands_for;
 use crate::stacks::Node;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 use crate::sys::without_mark;
@@ -62,6 +63,8 @@ pub struct Tracker {
     /// Times the count started again 18 | epoch 14: one number that only grows.
     epoch: AtomicU32,
     stopped: AtomicU32,
+    /// Mean bytes between two samples; 0: everything is noted.
+    interval: AtomicU64,
     thread_starts: AtomicUsize,
     live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
 }
@@ -95,14 +98,34 @@ impl Tracker {
         self.thread_starts.store(thread_starts as usize, Ordering::Relaxed);
     }
 
+    /// From now on only samples are noted, of one byte in so many (0: everything is noted). Counters and
+    /// [`Totals`] are estimates then, frees of what was not noted are not counted, and a block whose free
+    /// nobody saw may stay in the table. Before the first event of the guest.
+    pub fn sample(&self, interval: u64) {
+        self.interval.store(interval, Ordering::Relaxed);
+    }
+
+    /// Mean bytes between two samples; `None`: everything is noted.
+    #[inline(always)]
+    pub fn interval(&self) -> Option<u64> {
+        Some(self.interval.load(Ordering::Relaxed)).filter(|interval| *interval != 0)
+    }
+
     /// Notes that `address` with `size` requested bytes is now allocated.
     #[inline(always)]
     pub fn record_alloc(&self, address: usize, size: u64, at: Registers) {
         if Inside::now() || self.stopped.load(Ordering::Relaxed) != 0 {
             return;
         }
+        let interval = self.interval();
+        if interval.is_some() && self.threads.own().is_some_and(|own| own.countdown.passes(size)) {
+            return;
+        }
         let address = without_mark(address);
         let done = self.threads.with(self.first(), |state, scratch| {
+            if interval.is_some_and(|interval| !state.countdown.chooses(size, interval)) {
+                return;
+            }
             let Registers { pc, sp, fp } = at;
             let stack = capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters);
             if stack == 0 {
@@ -123,23 +146,26 @@ impl Tracker {
         let now = self.epoch.load(Ordering::Relaxed);
         match self.table.insert(address, Entry { size, stack, epoch: now & MAX_EPOCH }) {
             Ok(None) => {}
-            Ok(Some(lost)) => self.count_free(state, lost),
+            Ok(Some(lost)) => self.count_free(state, address, lost),
             Err(_) => {
                 self.stop(StopReason::Table);
                 return;
             }
         }
-        self.count_alloc(state, size, now);
+        self.count_alloc(state, address, size, now);
     }
 
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
         let address = without_mark(address);
+        if self.interval().is_some() && !self.table.holds(address) {
+            return None;
+        }
         let known = self.threads.with(self.first(), |state, _| {
             let removed = self.table.remove(address);
             match removed {
-                Some(entry) => self.count_free(state, entry),
+                Some(entry) => self.count_free(state, address, entry),
                 None => {
                     bump(&state.counters.unknown_frees, 1);
                 }
@@ -160,8 +186,9 @@ impl Tracker {
         let Some(entry) = removed else { return };
         let address = without_mark(address);
         self.threads.with(self.first(), |state, _| {
-            bump(&state.counters.frees, u64::MAX);
-            bump(&state.counters.freed_bytes, entry.size.wrapping_neg());
+            let (count, bytes) = self.counts_as(address, entry.size);
+            bump(&state.counters.frees, count.wrapping_neg());
+            bump(&state.counters.freed_bytes, bytes.wrapping_neg());
             if let Some(epoch) = self.recent(entry) {
                 state.counters.born.add(epoch);
             }
@@ -271,11 +298,15 @@ impl Tracker {
         sum
     }
 
-    /// Time-stamp ticks that all events took, reckoned from those that were timed.
+    /// Time-stamp ticks that all events took, reckoned from those that were timed; where only samples are
+    /// noted, what these took.
     #[must_use]
     pub fn recording_ticks(&self) -> u64 {
         let mut reckoning = Reckoning::default();
         self.threads.each(|state| reckoning.add(&state.counters.timed));
+        if self.interval().is_some() {
+            return reckoning.timed(excess()).saturating_add(self.table.leaf_ticks());
+        }
         let totals = self.totals();
         let others = totals.frees.wrapping_add(totals.unknown_frees);
         reckoning.total(totals.allocations, others, excess()).saturating_add(self.table.leaf_ticks())
@@ -338,26 +369,41 @@ impl Tracker {
     }
 
     #[inline(always)]
-    fn count_alloc(&self, state: &ThreadState, size: u64, now: u32) {
-        bump(&state.counters.allocated_bytes, size);
+    fn count_alloc(&self, state: &ThreadState, address: usize, size: u64, now: u32) {
+        let (count, bytes) = self.counts_as(address, size);
+        bump(&state.counters.allocated_bytes, bytes);
         state.counters.born.add(now);
-        let count = bump(&state.counters.allocations, 1);
-        if count & PUBLISH_MASK == 0 {
+        let count = bump(&state.counters.allocations, count);
+        if self.interval().is_some() {
+            // So few are all timed.
+            state.time_next();
+            self.publish_state(state);
+        } else if count & PUBLISH_MASK == 0 {
             state.draw(count);
             self.publish_state(state);
         }
     }
 
     #[inline(always)]
-    fn count_free(&self, state: &ThreadState, entry: Entry) {
-        let count = bump(&state.counters.frees, 1);
-        if count & PUBLISH_MASK == 0 {
+    fn count_free(&self, state: &ThreadState, address: usize, entry: Entry) {
+        let (count, bytes) = self.counts_as(address, entry.size);
+        let count = bump(&state.counters.frees, count);
+        bump(&state.counters.freed_bytes, bytes);
+        if self.interval().is_some() {
+            state.time_next();
+            self.publish_state(state);
+        } else if count & PUBLISH_MASK == 0 {
             state.draw(count);
         }
-        bump(&state.counters.freed_bytes, entry.size);
         if let Some(epoch) = self.recent(entry) {
             state.counters.died.add(epoch);
         }
+    }
+
+    /// Blocks and bytes that a block is counted as: itself, or those it stands for.
+    #[inline(always)]
+    fn counts_as(&self, address: usize, size: u64) -> (u64, u64) {
+        self.interval().map_or((1, size), |interval| stands_for(address, size, interval))
     }
 
     /// The epoch of an allocation as it is counted by, if it is recent.
@@ -422,6 +468,7 @@ unsafe impl Zeroed for Tracker {
             threads: Zeroed::zeroed(),
             epoch: Zeroed::zeroed(),
             stopped: Zeroed::zeroed(),
+            interval: AtomicU64::new(0),
             thread_starts: AtomicUsize::new(0),
             live_counters: Zeroed::zeroed(),
         }
@@ -536,6 +583,30 @@ mod tests {
         let totals = t.totals();
         assert_eq!((totals.allocations, totals.frees), (20, 17));
         assert_eq!(totals.allocated_bytes - totals.freed_bytes, 3 * 148);
+    }
+
+    #[test]
+    fn of_samples_the_totals_are_estimates_and_what_was_freed_is_gone() {
+        let t = tracker();
+        t.sample(4096);
+        let window = t.begin_epoch();
+        let blocks = 100_000;
+        let address = |i: usize| 0x100_0000 + 64 * i;
+        (0..blocks).for_each(|i| t.record_alloc(address(i), 40, Registers::here()));
+        let totals = t.totals();
+        let near = |value: u64, expected: u64| (value as f64 / expected as f64 - 1.0).abs() < 0.2;
+        assert!(near(totals.allocations, 100_000) && near(totals.allocated_bytes, 4_000_000), "{totals:?}");
+        let mut noted = 0;
+        t.scan(window, &mut |_| noted += 1);
+        assert!((700..1300).contains(&noted), "{noted}");
+        assert_eq!(t.alive_since(window), Some(noted));
+        (0..blocks).for_each(|i| {
+            t.record_free(address(i));
+        });
+        let totals = t.totals();
+        assert_eq!(t.alive_since(window), Some(0));
+        assert_eq!((totals.frees, totals.freed_bytes), (totals.allocations, totals.allocated_bytes));
+        assert_eq!(totals.unknown_frees, 0);
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub mod java;
 pub mod native_holders;
 pub mod options;
 pub mod reply;
+pub mod sampling;
 pub mod setup;
 pub mod spool;
 pub mod starts;

@@ -169,6 +169,8 @@ pub struct Options {
     pub failed_dump: String,
     /// File of compiler directives, for when nothing more is to be compiled; empty: none.
     pub directives: String,
+    /// Mean bytes between two samples of native allocations; 0: all are recorded.
+    pub native_sampling: u64,
     /// What is alive where `main` ends is written, too: static destructors come later.
     pub end_of_main: bool,
     /// Which windows around tests are reported ([`crate::setup`]); empty: none.
@@ -212,6 +214,7 @@ impl Default for Options {
             end_dump: String::new(),
             failed_dump: String::new(),
             directives: String::new(),
+            native_sampling: 0,
             end_of_main: false,
             setups: String::new(),
             starts: String::new(),
@@ -279,6 +282,7 @@ impl Options {
             "end_dump" => self.end_dump = value,
             "failed_dump" => self.failed_dump = value,
             "directives" => self.directives = value,
+            "native_sampling" => self.native_sampling = value.parse().ok()?,
             "end_of_main" => self.end_of_main = value == "1",
             "setup" => self.setups = value,
             "starts" => self.starts = value,
@@ -302,6 +306,7 @@ impl fmt::Display for Options {
             end_dump,
             failed_dump,
             directives,
+            native_sampling,
             end_of_main,
             setups,
             starts,
@@ -367,6 +372,7 @@ impl fmt::Display for Options {
             ("end_dump", end_dump, false),
             ("failed_dump", failed_dump, false),
             ("directives", directives, false),
+            ("native_sampling", &number(*native_sampling > 0, *native_sampling), false),
             ("end_of_main", flag(*end_of_main), false),
             ("setup", setups, false),
             ("starts", starts, false),
@@ -616,6 +622,7 @@ mod tests {
             (wait_ms, port, interval) in (0_u32..=60_000, any::<u16>(), any::<u32>()),
             classes in proptest::collection::vec("[^,]+", 0..3),
             (at_least, every, at_most, crosscheck) in (any::<u64>(), 1_u64.., any::<u64>(), any::<u64>()),
+            native_sampling in any::<u64>(),
             heap_limit in proptest::option::of(1_u64..=99),
             (carrier, windows, sampling) in (0_usize..4, 0_usize..5, 0_usize..3),
         ) -> Options {
@@ -636,7 +643,7 @@ mod tests {
                 sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
                 follow: FollowOptions { classes, at_least, every, at_most },
                 directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,
-                end_dump, failed_dump, directives, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
+                end_dump, failed_dump, directives, native_sampling, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
                 complaints: Vec::new(),
             }
         }

@@ -130,7 +130,7 @@ pub(crate) fn missing(
     let known = held_at_ends(test, &mut Places::new(alone, &mut there));
     let mut places = Places::new(screened, &mut here);
     let left = held(&window.survivors, &mut places);
-    let is_missing = |group: &&Held| group.count > known.get(&group.place.id).copied().unwrap_or_default();
+    let is_missing = |group: &&Held| group.noted > known.get(&group.place.id).copied().unwrap_or_default();
     let ids: BTreeSet<String> = left.iter().filter(is_missing).map(|group| group.place.id.clone()).collect();
     window.survivors.iter().filter(|record| ids.contains(&places.of(record.stack).id)).copied().collect()
 }
@@ -191,8 +191,7 @@ pub(crate) fn missing_os<'a>(
 fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {
         let (before, window) = (windows[*i - 1], windows[*i]);
-        let born = window.start.live_allocations().saturating_add(window.survivor_count);
-        let freed = window.survivors_known && born > window.end.live_allocations();
+        let freed = window.survivors_known && frees_older(window);
         let open = |state: Option<&OsState>| state.map(|os| (os.fd_count(), os.thread_count()));
         let ends = [&before.os_end, &window.os_start, &window.os_end].map(|state| open(state.as_ref()));
         let closed = ends.windows(2).any(|pair| {
@@ -206,6 +205,17 @@ fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
         closed || unmapped || freed || window.start.live_allocations() < before.end.live_allocations()
     };
     (at + 1..windows.len()).rev().find(old)
+}
+
+/// Were blocks freed in it that are older than it?
+fn frees_older(window: &Window) -> bool {
+    let (start, end) = (&window.start, &window.end);
+    if window.interval.is_none() {
+        return start.live_allocations().saturating_add(window.survivor_count) > end.live_allocations();
+    }
+    // The agent rounds each block that it counts.
+    let rounded = window.survivor_count.saturating_add(1);
+    start.live_bytes().saturating_add(window.left_bytes()) > end.live_bytes().saturating_add(rounded)
 }
 
 /// The same build is compared with itself: addresses in its modules are enough.

@@ -8,6 +8,7 @@ use memgate_wire::SnapshotRecord;
 
 use crate::record::{Names, OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
+use crate::sampling::weight;
 use crate::signature::{Place, place};
 use crate::stats::float;
 
@@ -47,11 +48,14 @@ pub(crate) struct Held {
     pub(crate) place: Rc<Place>,
     pub(crate) bytes: f64,
     pub(crate) count: f64,
+    /// How many of them were noted: all, where nothing is sampled.
+    pub(crate) noted: f64,
     pub(crate) sizes: Sizes,
 }
 
 /// Snapshot records by signature, largest first.
 pub(crate) fn held(records: &[SnapshotRecord], places: &mut Places<'_>) -> Vec<Held> {
+    let interval = places.record.interval();
     let mut groups = BTreeMap::<String, Held>::new();
     for record in records.iter().filter(|r| r.count > 0) {
         let place = places.of(record.stack);
@@ -59,10 +63,13 @@ pub(crate) fn held(records: &[SnapshotRecord], places: &mut Places<'_>) -> Vec<H
             place,
             bytes: 0.0,
             count: 0.0,
+            noted: 0.0,
             sizes: Sizes::new(),
         });
-        group.bytes += float(total_bytes(std::slice::from_ref(record)));
-        group.count += float(record.count);
+        let weight = interval.map_or(1.0, |interval| weight(record.size, interval));
+        group.bytes += float(total_bytes(std::slice::from_ref(record))) * weight;
+        group.count += float(record.count) * weight;
+        group.noted += float(record.count);
         remember(&mut group.sizes, record.size);
     }
     let mut groups: Vec<_> = groups.into_values().collect();

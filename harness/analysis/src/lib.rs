@@ -33,6 +33,7 @@ mod rare;
 mod record;
 mod repetition;
 mod resolve;
+mod sampling;
 mod screen;
 mod signature;
 pub mod stats;

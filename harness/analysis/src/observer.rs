@@ -561,6 +561,7 @@ impl Observer {
         window.outcome = boundary.outcome;
         window.open_tests = window.open_tests.max(boundary.open_tests);
         window.survivor_count = boundary.survivors;
+        window.interval = self.record.interval();
         window.survivors_known =
             snapshot.has_survivors || (boundary.survivors == 0 && boundary.snapshot_parts == 0);
         window.survivors = snapshot.survivors;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::java::{JavaRecord, JavaWindow};
+use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
@@ -124,6 +125,12 @@ impl ProcessRecord {
         self.offers("boundary.c_api") && !listened
     }
 
+    /// Mean bytes between two samples of native allocations; `None`: all are recorded.
+    #[must_use]
+    pub fn interval(&self) -> Option<u64> {
+        self.hello.as_ref().and_then(|hello| memgate_wire::sampling::interval(&hello.capabilities))
+    }
+
     fn offers(&self, capability: &str) -> bool {
         self.hello.as_ref().is_some_and(|hello| hello.capabilities.iter().any(|c| c == capability))
     }
@@ -162,6 +169,8 @@ pub struct Window {
     pub survivors: Vec<SnapshotRecord>,
     /// How many they are (told even where no snapshot was written).
     pub survivor_count: u64,
+    /// Survivors are samples, with this many bytes between two of them on average, and counters estimates.
+    pub interval: Option<u64>,
     /// A snapshot of survivors belongs to it, or there were none.
     pub survivors_known: bool,
     /// Pairs of stack and size whose live count differs from the window before, with the count now,
@@ -214,11 +223,18 @@ impl Window {
         is_setup(&self.suite, &self.test)
     }
 
-    /// Bytes it left behind: its exact survivors, or the difference of the counters where there is
+    /// What samples tell of the bytes and blocks that it left; `None`: nothing was sampled.
+    pub(crate) fn estimate(&self) -> Option<(Estimate, Estimate)> {
+        self.interval.filter(|_| self.survivors_known).map(|interval| estimate(&self.survivors, interval))
+    }
+
+    /// Bytes it left behind: its exact survivors, an estimate by samples of them, or the difference of the counters where there is
     /// no snapshot.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
-        if self.survivors_known {
+        if let Some((bytes, _)) = self.estimate() {
+            bytes.rounded()
+        } else if self.survivors_known {
             total_bytes(&self.survivors)
         } else {
             self.end.live_bytes().saturating_sub(self.start.live_bytes())
@@ -228,7 +244,9 @@ impl Window {
     /// Allocations it left behind.
     #[must_use]
     pub fn left_allocations(&self) -> u64 {
-        if self.survivors_known {
+        if let Some((_, blocks)) = self.estimate() {
+            blocks.rounded()
+        } else if self.survivors_known {
             self.survivor_count
         } else {
             self.end.live_allocations().saturating_sub(self.start.live_allocations())

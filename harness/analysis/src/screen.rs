@@ -46,8 +46,10 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
             if let Some(why) = left_too_much(window, suite, &test, policy) {
                 seen.insert(test.clone());
                 // Only a run of its own tells a set-up from the tests around it.
-                let repeated =
-                    !window.is_setup() && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
+                // Samples tell no growth.
+                let repeated = !window.is_setup()
+                    && window.interval.is_none()
+                    && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
                 suspects.push(Suspect { test, why, repeated, record: index });
             }
         }
@@ -98,9 +100,13 @@ pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
 pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> Option<String> {
     let exceeds = |metric| {
         let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)?;
-        left(window, metric).filter(|left| *left > limit)
+        let (_, most) = left_between(window, metric, policy.confidence)?;
+        left(window, metric).filter(|_| most > limit)
     };
     if let Some(left) = exceeds(Metric::NativeLiveBytes).or_else(|| exceeds(Metric::NativeLiveAllocations)) {
+        if let Some(text) = by_samples(window, policy) {
+            return Some(text);
+        }
         let allocations = format_counted(float(window.left_allocations()), "allocation");
         let in_bytes = float(window.left_bytes());
         return Some(if in_bytes > 0.0 || left <= 0.0 {
@@ -112,6 +118,41 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
     let held = OsKind::ALL.map(OsKind::metric).into_iter();
     held.chain(Metric::of(Area::Os, &[Kind::Resident]))
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
+}
+
+/// `about 1.0 MiB (10.4 KiB to 5.6 MiB, by 2 samples)`; `None`: everything was recorded.
+fn by_samples(window: &Window, policy: &GatePolicy) -> Option<String> {
+    let (bytes, _) = window.estimate()?;
+    let (low, high) = bytes.bounds(policy.confidence);
+    let [about, low, high] = [bytes.value, low, high].map(format_bytes);
+    let samples = format_counted(float(window.survivor_count), "sample");
+    Some(format!("about {about} ({low} to {high}, by {samples})"))
+}
+
+/// `not decided by samples: about 1.0 MiB at the peak, between 0.9 MiB and 1.2 MiB (allowed 1.0 MiB)`.
+pub(crate) fn undecided(
+    metric: Metric,
+    value: f64,
+    (low, high): (f64, f64),
+    per: &str,
+    limit: f64,
+) -> String {
+    let [low, high, allowed] = [low, high, limit].map(|value| format_value(metric, value));
+    let value = format_amount(metric, value);
+    format!("not decided by samples: about {value} {per}, between {low} and {high} (allowed {allowed})")
+}
+
+/// The least and the most that one execution left of a metric: the same, unless all that is known are samples. Where
+/// not even a sample was left that is nothing: the suite says what goes unseen so. `None`: not measured.
+pub(crate) fn left_between(window: &Window, metric: Metric, confidence: f64) -> Option<(f64, f64)> {
+    let value = left(window, metric)?;
+    let of_samples = match metric {
+        Metric::NativeLiveBytes => window.estimate().map(|(bytes, _)| bytes),
+        Metric::NativeLiveAllocations => window.estimate().map(|(_, blocks)| blocks),
+        _ => None,
+    };
+    let of_samples = of_samples.filter(|_| window.survivor_count > 0);
+    Some(of_samples.map_or((value, value), |estimate| estimate.bounds(confidence)))
 }
 
 /// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, with as

@@ -212,6 +212,10 @@ pub struct SuiteReport {
     /// Fewest and most executions of one of its tests in the screen, where it repeated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_executions: Option<(u64, u64)>,
+    /// Mean bytes between two samples, where native allocations were sampled in the screen. Its figures of them are
+    /// estimates then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_sampling: Option<u64>,
     /// What screening cost compared with the suite alone, for JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,

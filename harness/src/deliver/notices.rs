@@ -152,6 +152,7 @@ fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -
         verdict,
         screened_s: 0.0,
         screen_executions: None,
+        native_sampling: None,
         screen_cost: None,
         app_memory: None,
         hunt: None,

@@ -427,6 +427,7 @@ fn become_test(record: &mut ProcessRecord, test: &str, ending: &EndingFacts) {
     window.outcome = status.map(|status| if status == 0 { Outcome::Passed } else { Outcome::Failed });
     window.survivors.clone_from(&end.survivors);
     window.survivor_count = end.survivor_count;
+    window.interval = record.interval();
     window.survivors_known = !end.incomplete;
     window.incomplete = end.incomplete;
     record.windows = vec![window];

@@ -11,7 +11,7 @@ use super::write::Html;
 use crate::chart::plots_of_suite;
 use crate::dates::days_until;
 use crate::error::RenderError;
-use crate::human::{app_memory, hunted, lifetimes, one_time_groups, times};
+use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times};
 use crate::summary::qualified;
 use crate::words::counted;
 
@@ -268,6 +268,9 @@ pub(super) fn method(report: &RunReport) -> Html {
     html.markup("<li><b>Confirm.</b> Only a suspect runs again, alone, after a warm-up, in iterations. The values at the end of each give a Theil–Sen slope with its confidence interval.");
     html.markup("<li><b>Judge.</b> FAIL: the lower bound is above the threshold and growth has not come to rest. PASS: the upper bound is not above it, or growth came to rest. Else WARN. What could not be measured is an ERROR, never a pass.</ol>");
     html.markup("<ul>");
+    for (suite, interval) in report.suites.iter().filter_map(|suite| Some((suite, suite.native_sampling?))) {
+        html.element("li", &format!("{}: {}", suite.name, sampled(interval)));
+    }
     for (suite, hunt) in report.suites.iter().filter_map(|suite| Some((suite, suite.hunt.as_ref()?))) {
         html.element("li", &format!("{}: {}", suite.name, hunted(hunt)));
     }

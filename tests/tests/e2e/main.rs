@@ -98,6 +98,7 @@ mod report_mail;
 mod report_origin;
 mod report_page;
 mod review;
+mod sampling;
 mod setups;
 mod shadow;
 mod socket;

@@ -240,8 +240,8 @@ fn groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) 
     for (i, run) in runs.iter().enumerate() {
         let record = &run.process.record;
         let survivors = moment.of(run).map_or(&[][..], |end| &end.survivors);
-        for Held { place, bytes, count, sizes } in held(survivors, &mut Places::new(record, context.resolve))
-        {
+        let held = held(survivors, &mut Places::new(record, context.resolve));
+        for Held { place, bytes, count, sizes, .. } in held {
             let group = groups.entry(place.id.clone()).or_insert_with(|| Group {
                 place,
                 bytes: vec![0.0; runs.len()],

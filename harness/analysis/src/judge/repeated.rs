@@ -363,7 +363,7 @@ fn culprits(context: &mut JudgeContext<'_>, record: &ProcessRecord, windows: &[&
     let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
     let iterations = as_f64(windows.len().max(1));
     let groups = groups::held(&survivors, &mut Places::new(record, context.resolve));
-    let leak = |Held { place, bytes, count, sizes }: Held| {
+    let leak = |Held { place, bytes, count, sizes, .. }: Held| {
         let mut leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
         leak.waiver = context.waivers.cover(&leak, &place.names);
         leak
@@ -507,7 +507,7 @@ pub(super) fn one_time(screened: Vec<Held>, kept: Vec<Kept>, leaking: &BTreeSet<
             held.sizes.extend(sizes);
         } else {
             let (bytes, count) = ((floor.0 - first.0).max(0.0), (floor.1 - first.1).max(0.0));
-            one_time.push(Held { place, bytes, count, sizes });
+            one_time.push(Held { place, bytes, count, noted: count, sizes });
         }
     }
     one_time.retain(|h| h.bytes > 0.0);

@@ -14,7 +14,8 @@ use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
 use crate::policy::thresholds;
 use crate::record::{OpenTest, ProcessRecord, Window};
-use crate::screen::too_much;
+use crate::sampling::Estimate;
+use crate::screen::{too_much, undecided};
 use crate::stats::float;
 
 /// Why a relative threshold does not apply.
@@ -66,6 +67,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),
         screen_executions: screen_executions(suite, &runs),
+        native_sampling: suite.screen.iter().find_map(|process| process.record.interval()),
         screen_cost: suite
             .java
             .as_ref()
@@ -148,6 +150,7 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     window.outcome = Some(if failed { Outcome::Failed } else { Outcome::Passed });
     window.survivors.clone_from(&end.survivors);
     window.survivor_count = end.survivor_count;
+    window.interval = record.interval();
     window.survivors_known = !end.incomplete;
     window.incomplete = end.incomplete;
     (vec![window], Vec::new())
@@ -193,9 +196,19 @@ fn metrics(
         let peaks = suite.screen.iter().filter_map(|p| peak(&p.record, metric));
         let Some(value) = peaks.max().map(float) else { continue };
         let limits = thresholds(context.policy, &suite.name, "", metric, Per::Suite);
-        for threshold in limits.iter().filter(|t| value > t.limit) {
-            let reason = too_much(metric, value, "at the peak", threshold.limit);
-            notes.push((exceeded(threshold.level), reason));
+        let (low, high) = peak_between(context, suite, metric, value);
+        for threshold in &limits {
+            if low > threshold.limit {
+                notes.push((
+                    exceeded(threshold.level),
+                    too_much(metric, value, "at the peak", threshold.limit),
+                ));
+            } else if high > threshold.limit {
+                notes.push((
+                    Verdict::Warn,
+                    undecided(metric, value, (low, high), "at the peak", threshold.limit),
+                ));
+            }
         }
         if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
             notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
@@ -206,15 +219,24 @@ fn metrics(
             value,
             unit,
             per: Per::Suite,
-            low: value,
-            high: value,
+            low,
+            high,
             iterations: 1,
-            confidence: 0.0,
+            confidence: if low < high { context.policy.confidence } else { 0.0 },
             threshold,
         };
         metrics.insert(metric, figure);
     }
     metrics
+}
+
+/// The least and the most that a peak is: the same, unless it is an estimate by samples.
+fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, value: f64) -> (f64, f64) {
+    let interval = suite.screen.iter().find_map(|process| process.record.interval());
+    // A block stands for at most as many as there are bytes between two samples, as a byte does for bytes.
+    let is_sampled = matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations);
+    let estimate = interval.filter(|_| is_sampled).map(|interval| Estimate::of_counter(value, interval));
+    estimate.map_or((value, value), |estimate| estimate.bounds(context.policy.confidence))
 }
 
 /// Figures of tests that are held against the baseline, which has none of them.

@@ -19,7 +19,9 @@ use crate::measured::{self, When, unusable};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::Window;
-use crate::screen::{ENOUGH_REPETITIONS, left, left_too_much, too_much, unmeasured_mappings};
+use crate::screen::{
+    ENOUGH_REPETITIONS, left, left_between, left_too_much, too_much, undecided, unmeasured_mappings,
+};
 use crate::stats::float;
 
 /// Judges one test of a suite.
@@ -170,6 +172,9 @@ fn measure(
         Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         None if excess.is_none() => {}
         None if is_process => alive_at_exit(context, suite, id, (process, worst), j),
+        None if worst.interval.is_some() => {
+            unconfirmed(context, suite, id, process, worst, "it was sampled and not repeated", j);
+        }
         None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
             judge_repeated(context, suite, id, (process, None), (process, worst), j);
         }
@@ -321,15 +326,27 @@ fn unconfirmed(
     j: &mut Judgement,
 ) {
     let unwaived = left_by_group(context, process, window, j);
-    let too_much = |metric| {
-        let limit = smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration);
-        limit.zip(unwaived.get(&metric)).is_some_and(|(limit, value)| *value > limit)
+    let more_than_allowed = |of: fn(Range) -> f64| {
+        Metric::ALL.into_iter().any(|metric| {
+            let limit = smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration);
+            limit.zip(unwaived.get(&metric)).is_some_and(|(limit, range)| of(*range) > limit)
+        })
     };
-    if Metric::ALL.into_iter().any(too_much) {
+    if more_than_allowed(|range| range.low) {
         j.unconfirmed(context.policy, why);
+    } else if more_than_allowed(|range| range.high) {
+        j.raise(Verdict::Warn, format!("not decided by samples: left {} in one execution; {why}", j.left));
     } else if j.leaks.iter().any(|l| l.waiver.is_some()) {
         j.raise(Verdict::Pass, format!("left {}, waived", j.left));
     }
+}
+
+/// What is left of a metric, at least and at most: the same, unless it was sampled.
+#[derive(Clone, Copy)]
+struct Range {
+    value: f64,
+    low: f64,
+    high: f64,
 }
 
 /// Lists what a window left by group and returns what of each metric no waiver covers.
@@ -338,11 +355,20 @@ fn left_by_group(
     process: &ProcessInput,
     window: &Window,
     j: &mut Judgement,
-) -> BTreeMap<Metric, f64> {
-    let mut unwaived: BTreeMap<Metric, f64> =
-        Metric::ALL.into_iter().filter_map(|metric| Some((metric, left(window, metric)?))).collect();
-    let mut waived = |metric, value| {
-        unwaived.entry(metric).and_modify(|left| *left -= value);
+) -> BTreeMap<Metric, Range> {
+    let confidence = context.policy.confidence;
+    let range = |metric| {
+        let (low, high) = left_between(window, metric, confidence)?;
+        Some((metric, Range { value: left(window, metric)?, low, high }))
+    };
+    let mut unwaived: BTreeMap<Metric, Range> = Metric::ALL.into_iter().filter_map(range).collect();
+    let mut waived = |metric, waived: f64| {
+        unwaived.entry(metric).and_modify(|Range { value, low, high }| {
+            *value -= waived;
+            *low -= waived;
+            // Where all is waived, there is nothing that might be more.
+            *high = if *value > 0.5 { *high - waived } else { 0.0 };
+        });
     };
     let groups = held(&window.survivors, &mut Places::new(&process.record, context.resolve));
     for group in &groups {
@@ -368,8 +394,10 @@ fn left_by_group(
 /// What the screen saw, as the figures of a test that needs no other.
 fn screened_figures(policy: &GatePolicy, suite: &str, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
     for metric in Metric::ALL {
-        let values = runs.ended.iter().filter_map(|(_, w)| left(w, metric));
-        let Some(value) = values.max_by(f64::total_cmp) else { continue };
+        let values = runs.ended.iter().filter_map(|(_, w)| Some((left(w, metric)?, *w)));
+        let Some((value, window)) = values.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+        let bounds = left_between(window, metric, policy.confidence);
+        let (low, high) = bounds.unwrap_or((value, value));
         let mut per = Per::Iteration;
         let mut limits = thresholds(policy, suite, id, metric, per);
         if limits.is_empty() {
@@ -377,15 +405,15 @@ fn screened_figures(policy: &GatePolicy, suite: &str, id: &str, runs: &Execution
             limits = thresholds(policy, suite, id, metric, per);
         }
         let unit = metric.unit();
-        let threshold = applied(&limits, value);
+        let threshold = applied(&limits, low);
         let figure = MetricValue {
             value,
             unit,
             per,
-            low: value,
-            high: value,
+            low,
+            high,
             iterations: 1,
-            confidence: 0.0,
+            confidence: if low < high { policy.confidence } else { 0.0 },
             threshold,
         };
         j.metrics.insert(metric, figure);
@@ -403,18 +431,22 @@ fn per_test(
     for metric in Metric::ALL {
         for threshold in thresholds(context.policy, &suite.name, id, metric, Per::Test) {
             let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
-            let Some((process, window, mut value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
-                continue;
-            };
-            if value <= threshold.limit {
+            let Some((process, window, value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else { continue };
+            let Some((low, high)) = left_between(window, metric, context.policy.confidence) else { continue };
+            if high <= threshold.limit {
                 continue;
             }
+            let mut range = Range { value, low, high };
             if matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations) {
-                value = left_by_group(context, process, window, j).get(&metric).copied().unwrap_or(value);
+                range = left_by_group(context, process, window, j).get(&metric).copied().unwrap_or(range);
             }
-            if value > threshold.limit {
+            let Range { value, low, high } = range;
+            if low > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);
                 j.raise_figure(exceeded(threshold.level), reason);
+            } else if high > threshold.limit {
+                let per = "left by one execution";
+                j.raise_figure(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
             }
         }
     }

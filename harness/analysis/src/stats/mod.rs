@@ -1,12 +1,14 @@
 //! Robust statistics of short series, one file per method. No randomness: equal input, equal
 //! result.
 
+mod gamma;
 mod kendall;
 mod median;
 mod normal;
 mod theil_sen;
 mod thin;
 
+pub use gamma::gamma_quantile;
 pub use kendall::{Trend, mann_kendall};
 pub use median::{median, median_of_sorted};
 pub use normal::normal_quantile;

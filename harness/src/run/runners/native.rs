@@ -94,6 +94,7 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let mut options = of_tests(&context.session.frames());
     options.targets.clone_from(&choice.targets);
     options.setups = setup::EACH.to_owned();
+    options.native_sampling = context.plan.native_sampling;
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !context.plan.settle.is_zero();
     let mut launch = launch(planned, context.plan.filter.as_deref());

@@ -1,0 +1,179 @@
+//! Sampling: of all allocations only some are noted, so that a program of hours pays next to nothing.
+//!
+//! Each allocated byte is chosen with the same small probability, and a block of which a byte is chosen is noted
+//! (a Poisson process). So a thread counts the bytes it allocates down to the next chosen one, and nearly every
+//! allocation costs a subtraction. The distances are exponential: a block of `s` bytes is noted with the
+//! probability `1 - e^(-s / interval)`, whatever came before it. It then stands for as many blocks as that is the
+//! inverse of, so that sums over what is noted are right on average ([`stands_for`]).
+
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "bits of random numbers, and terms of a series")
+)]
+#![expect(clippy::cast_sign_loss, reason = "nothing here is below zero, and such a cast saturates")]
+
+use crate::cost::ticks;
+use crate::sync::{AtomicU64, Ordering};
+
+/// How far one thread is from its next sample. All-zero has not begun.
+#[derive(Default)]
+pub(crate) struct Countdown {
+    /// The next chosen byte is this one of those that are allocated from now on; 0: none was chosen yet.
+    left: AtomicU64,
+    /// State of the generator; 0: it has none yet.
+    random: AtomicU64,
+}
+
+impl Countdown {
+    /// Counts `size` bytes. True: none of them is chosen.
+    #[inline(always)]
+    pub(crate) fn passes(&self, size: u64) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if size >= left {
+            return false;
+        }
+        self.left.store(left.wrapping_sub(size), Ordering::Relaxed);
+        true
+    }
+
+    /// The same, where a byte was never chosen before or one of these may be. True: one of them is.
+    pub(crate) fn chooses(&self, size: u64, interval: u64) -> bool {
+        if self.random.load(Ordering::Relaxed) == 0 {
+            let place = core::ptr::from_ref(self) as u64;
+            self.seed(ticks() ^ place.rotate_left(32), interval);
+        }
+        if self.passes(size) {
+            return false;
+        }
+        // Behind a sample all is as if nothing had come before.
+        self.left.store(self.distance(interval), Ordering::Relaxed);
+        true
+    }
+
+    fn seed(&self, seed: u64, interval: u64) {
+        self.random.store(seed | 1, Ordering::Relaxed);
+        self.left.store(self.distance(interval), Ordering::Relaxed);
+    }
+
+    /// Bytes to the next chosen one, at least 1.
+    fn distance(&self, interval: u64) -> u64 {
+        // SplitMix64.
+        let state = self.random.load(Ordering::Relaxed).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.random.store(if state == 0 { 1 } else { state }, Ordering::Relaxed);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        // The cast saturates, and rounds down.
+        ((minus_logarithm(mixed ^ (mixed >> 31)) * interval as f64) as u64).saturating_add(1)
+    }
+}
+
+/// Blocks and bytes that a noted block of `size` bytes at `address` stands for. The blocks are rounded up or down by the
+/// address, so that they are right on average too; a block counts the same as long as it lives.
+pub(crate) fn stands_for(address: usize, size: u64, interval: u64) -> (u64, u64) {
+    let size_f = size as f64;
+    let x = size_f / interval as f64;
+    // Where the block is small the probability is known better by its series than by a difference.
+    let probability = if x < 1e-4 { x * (1.0 - x / 2.0) } else { 1.0 - exponential(x) };
+    if size == 0 || interval == 0 {
+        return (1, size);
+    }
+    let fraction = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11;
+    let fraction = fraction as f64 / EXACT;
+    ((1.0 / probability + fraction) as u64, (size_f / probability) as u64)
+}
+
+/// Integers up to here are exact in a `f64`.
+const EXACT: f64 = (1_u64 << 53) as f64;
+const LN_2: f64 = core::f64::consts::LN_2;
+
+/// `-ln(u)`, with the upper bits of `random` as `u`: above 0, at most 1.
+fn minus_logarithm(random: u64) -> f64 {
+    let whole = ((random >> 11) + 1) as f64;
+    let bits = whole.to_bits();
+    let exponent = (bits >> 52) as f64 - 1023.0;
+    // From 1 to below 2.
+    let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    let t = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = t * t;
+    let sum = (0..12).rev().fold(0.0, |sum, k| sum * square + 1.0 / f64::from(2 * k + 1));
+    (53.0 - exponent) * LN_2 - 2.0 * t * sum
+}
+
+/// `e^(-x)` for an `x` from 0 on.
+fn exponential(x: f64) -> f64 {
+    let halvings = (x / LN_2) as u64;
+    let rest = x - halvings as f64 * LN_2;
+    let sum = (1..18).rev().fold(1.0, |sum, k| 1.0 - rest / f64::from(k) * sum);
+    1023_u64
+        .checked_sub(halvings)
+        .filter(|e| *e > 0)
+        .map_or(0.0, |exponent| sum * f64::from_bits(exponent << 52))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: u64 = 512 << 10;
+
+    fn seeded(seed: u64) -> Countdown {
+        let countdown = Countdown::default();
+        countdown.seed(seed, INTERVAL);
+        countdown
+    }
+
+    #[test]
+    fn logarithms_and_powers_are_those_of_the_standard_library() {
+        for random in [0, 1 << 11, 0x1234_5678_9ABC_DEF0, u64::MAX / 2, u64::MAX - (1 << 12), u64::MAX] {
+            let u = ((random >> 11) + 1) as f64 / EXACT;
+            assert!((minus_logarithm(random) + u.ln()).abs() < 1e-11, "{u}");
+        }
+        for x in [0.0, 1e-9, 0.3, 0.69, 0.7, 1.0, 5.0, 36.0, 700.0, 800.0, 1e300] {
+            assert!((exponential(x) - (-x).exp()).abs() < 1e-13, "{x}");
+        }
+    }
+
+    fn probability(size: u64) -> f64 {
+        1.0 - (-(size as f64) / INTERVAL as f64).exp()
+    }
+
+    #[test]
+    fn each_size_is_chosen_as_often_as_it_should_be() {
+        for size in [1000, 4096, INTERVAL / 2, INTERVAL, 3 * INTERVAL] {
+            let countdown = seeded(size);
+            let probability = probability(size);
+            let blocks = (2_000.0 / probability) as u64;
+            let chosen = (0..blocks).filter(|_| !countdown.passes(size) && countdown.chooses(size, INTERVAL));
+            let expected = blocks as f64 * probability;
+            let off = (chosen.count() as f64 - expected) / (expected * (1.0 - probability)).sqrt().max(1.0);
+            assert!(off.abs() < 4.0, "{size}: {off} standard deviations");
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_stands_for_all() {
+        for size in [1000, 70_000, INTERVAL, 2 * INTERVAL, 50 * INTERVAL] {
+            let countdown = seeded(size + 7);
+            let blocks = (2_000.0 / probability(size)) as u64;
+            let (mut count, mut bytes) = (0, 0);
+            for i in 0..blocks {
+                if countdown.chooses(size, INTERVAL) {
+                    let (more, of) = stands_for(0x7f00_0000_0000 + 16 * i as usize, size, INTERVAL);
+                    count += more;
+                    bytes += of;
+                }
+            }
+            let off = [count as f64 / blocks as f64, bytes as f64 / (blocks * size) as f64];
+            assert!(off.iter().all(|ratio| (ratio - 1.0).abs() < 0.09), "{size}: {off:?}");
+        }
+        assert_eq!(stands_for(16, 1 << 40, INTERVAL), (1, 1 << 40));
+        assert_eq!(stands_for(16, 0, INTERVAL), (1, 0));
+    }
+
+    #[test]
+    fn the_largest_sizes_overflow_nothing() {
+        let countdown = seeded(1);
+        assert!(countdown.chooses(u64::MAX, u64::MAX) || countdown.passes(0));
+        assert!(stands_for(usize::MAX, u64::MAX, 1).1 > 0);
+    }
+}

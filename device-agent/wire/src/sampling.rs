@@ -1,0 +1,36 @@
+//! How the hello tells that native allocations are sampled: a capability with the mean bytes between two samples.
+//!
+//! Snapshots then hold what was noted, and counters are estimates.
+
+use alloc::format;
+use alloc::string::String;
+
+const CAPABILITY: &str = "native.sampled=";
+
+/// The capability of a process that notes one byte in so many.
+#[must_use]
+pub fn capability(interval: u64) -> String {
+    format!("{CAPABILITY}{interval}")
+}
+
+/// Mean bytes between two samples, by a process's capabilities; `None`: everything is recorded.
+#[must_use]
+pub fn interval(capabilities: &[String]) -> Option<u64> {
+    let told = capabilities.iter().find_map(|it| it.strip_prefix(CAPABILITY))?;
+    // What cannot be read is no reason to take samples for all there is.
+    Some(told.parse().unwrap_or(u64::MAX)).filter(|interval| *interval != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::borrow::ToOwned;
+
+    #[test]
+    fn what_is_told_is_understood() {
+        let told = ["native.live".to_owned(), capability(524_288)];
+        assert_eq!(interval(&told), Some(524_288));
+        assert_eq!(interval(&told[..1]), None);
+        assert_eq!(interval(&["native.sampled=many".to_owned()]), Some(u64::MAX));
+    }
+}
