@@ -90,8 +90,8 @@ table! {
         /// at the end of its last execution.
         #[schemars(extend("default" = "on"))]
         holders: Holders,
-        /// Mean bytes between two recorded allocations of a native suite's screen; `0`: all are recorded. For suites
-        /// of hours: with `512 KiB` recording costs next to nothing. Every byte has the same chance, so figures are
+        /// Mean bytes between two recorded native allocations in the screen; `0`: all are recorded. For suites of
+        /// hours: with `512 KiB` recording costs next to nothing. Every byte has the same chance, so figures are
         /// estimates with an interval, and a test that leaves little may leave no sample: the report says how much
         /// goes unseen. What leaves a sample is confirmed as always, by runs that record everything.
         #[schemars(extend("default" = 0))]

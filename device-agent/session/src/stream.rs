@@ -13,8 +13,8 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
-    Mappings, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
-    StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
+    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
+    Stacks, WIRE_VERSION, encode, native_holders, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
@@ -464,7 +464,7 @@ impl Session {
         let mut rest = mapped.as_slice();
         loop {
             let (part, after) = rest.split_at(rest.len().min(RECORDS_PER_PART));
-            self.append(&Frame::Mappings(Mappings { boundary, lost, mapped: part.to_vec() }));
+            self.append(&Frame::Mappings(memgate_wire::Mappings { boundary, lost, mapped: part.to_vec() }));
             rest = after;
             if rest.is_empty() {
                 break;

@@ -73,6 +73,23 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
 }
 
 #[test]
+fn where_rounds_are_sampled_what_leaves_samples_is_confirmed_exactly() {
+    let Some(jdk) = jvm::jdks_in_turn(2).pop() else { return };
+    let project = Project::new("junit-native-sampled");
+    project.write("memgate.yaml", "version: 1\nmeasure: { native: { sampling: 16 KiB } }\n");
+    let command = tests(&project, &jdk);
+    let words: Vec<&str> = ["run", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
+    let run = project.memgate(&words);
+    run.ends_with(1).says("native allocations sampled, every 16.0 KiB on average");
+    let keeps = run.test(KEEPS);
+    assert_eq!(keeps.verdict, Verdict::Fail, "{}\n{run}", keeps.reason);
+    assert_eq!(keeps.metrics[&Metric::NativeLiveBytes].value, 115_003.0, "{run}");
+    for test in run.suite().tests.iter().filter(|test| test.id != KEEPS) {
+        assert_eq!(test.verdict, Verdict::Pass, "{}: {}\n{run}", test.id, test.reason);
+    }
+}
+
+#[test]
 fn native_memory_that_is_not_judged_is_told() {
     let Some(jdk) = jvm::jdks_in_turn(1).pop() else { return };
     let project = Project::new("junit-native-off");

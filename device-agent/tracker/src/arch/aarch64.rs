@@ -15,7 +15,7 @@
 
 use super::{Arch, Below};
 use crate::rule::{Cfa, Other, Plain, Return, SavedFp, Step};
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 use crate::sys;
 
 /// The machine.
@@ -109,13 +109,13 @@ impl Below for Told {
 
 /// Offsets from the stack pointer in the frame that the kernel builds for a signal handler: of x29,
 /// x30, sp and pc in its `rt_sigframe`.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 pub(crate) const SIGNAL_FRAME: [usize; 4] = [544, 552, 560, 568];
 
 /// Does a signal handler return to this address? The kernel's trampoline has no unwind rules that
 /// lead to the interrupted instruction (Linux 5.8 took them away), so unwinders look for its two
 /// instructions.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 #[cold]
 #[inline(never)]
 pub(crate) fn is_signal_return(pc: usize) -> bool {

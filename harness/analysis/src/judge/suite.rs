@@ -67,7 +67,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),
         screen_executions: screen_executions(suite, &runs),
-        native_sampling: suite.screen.iter().find_map(|process| process.record.interval()),
+        native_sampling: interval(suite),
         screen_cost: suite
             .java
             .as_ref()
@@ -230,9 +230,15 @@ fn metrics(
     metrics
 }
 
+/// Mean bytes between two samples of its screen; `None`: everything was recorded.
+fn interval(suite: &SuiteInput) -> Option<u64> {
+    let rounds = suite.java.iter().flat_map(|java| &java.rounds);
+    suite.screen.iter().chain(rounds).find_map(|process| process.record.interval())
+}
+
 /// The least and the most that a peak is: the same, unless it is an estimate by samples.
 fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, value: f64) -> (f64, f64) {
-    let interval = suite.screen.iter().find_map(|process| process.record.interval());
+    let interval = interval(suite);
     // A block stands for at most as many as there are bytes between two samples, as a byte does for bytes.
     let is_sampled = matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations);
     let estimate = interval.filter(|_| is_sampled).map(|interval| Estimate::of_counter(value, interval));

@@ -17,6 +17,7 @@ use memgate_model::{Metric, Per, format_bytes, format_counted};
 pub use self::confirm::NativeConfirmation;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Unit, Window};
+use crate::sampling::weight;
 use crate::stats::float;
 
 /// Rounds before the first that is looked at, and how many have to agree: as for Java.
@@ -46,8 +47,10 @@ impl Own {
     /// Bytes and number of what a window left of them.
     fn left(&mut self, record: &ProcessRecord, window: &Window) -> (f64, f64) {
         let own = window.survivors.iter().filter(|survivor| self.has(record, survivor.stack));
+        let interval = record.interval();
         own.fold((0.0, 0.0), |(bytes, count), record| {
-            (bytes + float(record.size) * float(record.count), count + float(record.count))
+            let more = float(record.count) * interval.map_or(1.0, |interval| weight(record.size, interval));
+            (bytes + float(record.size) * more, count + more)
         })
     }
 }
@@ -114,7 +117,12 @@ pub(crate) fn suspects(
         let limit = smallest_limit(policy, suite, &id, Metric::NativeLiveBytes, Per::Iteration)?;
         let last = rounds.get(WARM_UP..).filter(|rounds| rounds.len() >= AGREEING)?;
         let last = &last[last.len() - AGREEING..];
-        let (bytes, count) = *last.last().filter(|_| last.iter().all(|(bytes, _)| *bytes > limit))?;
+        let exceeds = |(bytes, _): &&(f64, f64)| *bytes > limit;
+        let (bytes, count) = *last.iter().rev().find(exceeds)?;
+        // What was sampled may have left no sample in one of them.
+        if record.interval().is_none() && !last.iter().all(|round| exceeds(&round)) {
+            return None;
+        }
         Some((id, format!("{} in {}", format_bytes(bytes), format_counted(count, "native allocation"))))
     };
     left.into_iter().filter_map(suspect).collect()

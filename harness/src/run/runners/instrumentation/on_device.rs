@@ -89,6 +89,9 @@ impl OnDevice<'_> {
         options.token.clone_from(&self.token);
         options.label = label.to_text();
         options.detail = detail;
+        if detail == Detail::Survivors {
+            options.native_sampling = context.plan.native_sampling;
+        }
         let dumps = self.planned.suite.heap.as_ref().filter(|_| *mode == Mode::Once);
         let waits_long = dumps.is_some() || matches!(label, Label::Confirm { .. });
         options.wait = if waits_long { WAIT_FOR_ORDERS } else { WAIT };
