@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::{Project, junit, probes, repository, samples::successful};
+use memgate_e2e::{Project, Run, junit, probes, repository, samples::successful};
 use memgate_model::{LeakKind, Metric, Verdict};
 use memgate_wire::{Frame, Runtime};
 
@@ -29,13 +29,18 @@ fn tests(project: &Project, jdk: &Jdk) -> Vec<String> {
     junit::java(jdk, &[&format!("-Dtiles={}", library.display())], &classes)
 }
 
+/// Types `memgate run -- java …`.
+fn run(project: &Project, jdk: &Jdk) -> Run {
+    let command = tests(project, jdk);
+    let words: Vec<&str> = ["run", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
+    project.memgate(&words)
+}
+
 #[test]
 fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
     for jdk in jvm::jdks_in_turn(0) {
         let project = Project::new(&format!("junit-native-{}", jdk.release));
-        let command = tests(&project, &jdk);
-        let words: Vec<&str> = ["run", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
-        let run = project.memgate(&words);
+        let run = run(&project, &jdk);
         run.ends_with(1).says("native memory is judged too, of libtiles-");
         let keeps = run.test(KEEPS);
         assert_eq!(keeps.verdict, Verdict::Fail, "{}\n{run}", keeps.reason);
@@ -77,9 +82,7 @@ fn where_rounds_are_sampled_what_leaves_samples_is_confirmed_exactly() {
     let Some(jdk) = jvm::jdks_in_turn(2).pop() else { return };
     let project = Project::new("junit-native-sampled");
     project.write("memgate.yaml", "version: 1\nmeasure: { native: { sampling: 16 KiB } }\n");
-    let command = tests(&project, &jdk);
-    let words: Vec<&str> = ["run", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
-    let run = project.memgate(&words);
+    let run = run(&project, &jdk);
     run.ends_with(1).says("native allocations sampled, every 16.0 KiB on average");
     let keeps = run.test(KEEPS);
     assert_eq!(keeps.verdict, Verdict::Fail, "{}\n{run}", keeps.reason);
@@ -94,9 +97,7 @@ fn native_memory_that_is_not_judged_is_told() {
     let Some(jdk) = jvm::jdks_in_turn(1).pop() else { return };
     let project = Project::new("junit-native-off");
     project.write("memgate.yaml", "version: 1\nmeasure: { java: { native: off } }\n");
-    let command = tests(&project, &jdk);
-    let words: Vec<&str> = ["run", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
-    let run = project.memgate(&words);
+    let run = run(&project, &jdk);
     run.ends_with(0);
     let told = run.suite().reason;
     assert!(
