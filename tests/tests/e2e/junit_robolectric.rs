@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use memgate_e2e::jvm;
-use memgate_e2e::{skip_without, waiting};
+use memgate_e2e::{is_long, say, skip_without, waiting};
 use memgate_model::{TestReport, Verdict};
 
 /// The Activity, the class that the way to it begins in, and that way.
@@ -29,6 +29,13 @@ const RELEASE: u32 = 17;
 fn an_activity_that_is_kept_is_named_with_its_holder() {
     for jdk in jvm::jdks().into_iter().filter(|jdk| jdk.release == RELEASE) {
         let project = jvm::project(&format!("robolectric-{}", jdk.release), "jvm-robolectric");
+        let most = if is_long() { LEAKS.len() } else { 1 };
+        if most < LEAKS.len() {
+            say("robolectric: one leaking test instead of two (MEMGATE_E2E_LONG=1 runs all)");
+            let left_out = format!("@Test\n    public void {}", LEAKS[1].0);
+            let tests = "src/test/java/com/example/viewer/ViewerTest.java";
+            project.write(tests, project.read(tests).replace(&left_out, &left_out["@Test".len()..]));
+        }
         let mut fetch = Command::new("mvn");
         fetch.args(["-q", "-B", "test-compile"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
         let fetched = waiting::output(&mut fetch);
@@ -42,7 +49,7 @@ fn an_activity_that_is_kept_is_named_with_its_holder() {
         let test = |name: &str| run.test(&format!("com.example.viewer.ViewerTest.{name}"));
         let clean = test("isClean");
         assert_eq!(clean.verdict, Verdict::Pass, "{}: {:?}", clean.reason, clean.leaks);
-        for (name, title, root) in LEAKS {
+        for (name, title, root) in LEAKS.into_iter().take(most) {
             leaks(&test(name), title, root);
         }
     }
