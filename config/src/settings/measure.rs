@@ -91,7 +91,7 @@ table! {
         #[schemars(extend("default" = "on"))]
         holders: Holders,
         /// Mean bytes between two recorded native allocations in the screen; `0`: all are recorded. For suites of
-        /// hours: with `512 KiB` recording costs next to nothing. Every byte has the same chance, so figures are
+        /// hours: with `512 KiB` hardly any allocation is. Every byte has the same chance, so figures are
         /// estimates with an interval, and a test that leaves little may leave no sample: the report says how much
         /// goes unseen. What leaves a sample is confirmed as always, by runs that record everything.
         #[schemars(extend("default" = 0))]
@@ -185,7 +185,7 @@ impl MeasureNative {
                 reader
                     .error(&span, "the sampling interval is out of range")
                     .label("expected 0, or 4 KiB to 1 GiB")
-                    .hint(Some("`0` records every allocation, `512 KiB` costs next to nothing"));
+                    .hint(Some("`0` records every allocation, `512 KiB` hardly any"));
             }
             bytes
         });

@@ -1,4 +1,4 @@
-//! Sampling: of all allocations only some are noted, so that a program of hours pays next to nothing.
+//! Sampling: of all allocations only some are noted, for programs that run for hours.
 //!
 //! Each allocated byte is chosen with the same small probability, and a block of which a byte is chosen is noted
 //! (a Poisson process). So a thread counts the bytes it allocates down to the next chosen one, and nearly every

@@ -91,11 +91,11 @@ fn a_repetition_that_hangs_is_ended_and_says_where_it_hung() {
          TEST(Again, Hangs) { static int times; new int; if (times++ > 0) for (;;) pause(); }\n",
     );
     let run =
-        Project::new("hangs-again").memgate(&["run", "--timeout", "2s", "--", program.to_str().unwrap()]);
+        Project::new("hangs-again").memgate(&["run", "--timeout", "4s", "--", program.to_str().unwrap()]);
     run.ends_with(2);
     let hung = run.test("Again.Hangs");
     assert_eq!(hung.verdict, Verdict::Error, "{run}");
-    assert!(hung.reason.contains("still running after 2 s; last seen: hangs_again in "), "{}", hung.reason);
+    assert!(hung.reason.contains("still running after 4 s; last seen: hangs_again in "), "{}", hung.reason);
 }
 
 #[test]
