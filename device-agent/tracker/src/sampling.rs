@@ -67,8 +67,9 @@ impl Countdown {
     }
 }
 
-/// Blocks and bytes that a noted block of `size` bytes at `address` stands for. The blocks are rounded up or down by the
-/// address, so that they are right on average too; a block counts the same as long as it lives.
+/// Blocks and bytes that a noted block of `size` bytes at `address` stands for. The blocks are rounded
+/// up or down by the address, so that they are right on average too; a block counts the same as long as
+/// it lives.
 pub(crate) fn stands_for(address: usize, size: u64, interval: u64) -> (u64, u64) {
     let size_f = size as f64;
     let x = size_f / interval as f64;

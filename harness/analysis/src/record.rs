@@ -228,8 +228,8 @@ impl Window {
         self.interval.filter(|_| self.survivors_known).map(|interval| estimate(&self.survivors, interval))
     }
 
-    /// Bytes it left behind: its exact survivors, an estimate by samples of them, or the difference of the counters where there is
-    /// no snapshot.
+    /// Bytes it left behind: its exact survivors, an estimate by samples of them, or the difference of
+    /// the counters where there is no snapshot.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
         if let Some((bytes, _)) = self.estimate() {
