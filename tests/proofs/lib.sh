@@ -26,7 +26,7 @@ memgate_bin() {
     echo "$MEMGATE_BIN"
     return
   fi
-  # Not `-p`: with the choice of packages that `cargo run` makes, what the README's first command built serves again.
+  # Optimised, because some proofs take times. CI, where none does, names the program that it has.
   cargo build --quiet --locked --release --manifest-path "$root/Cargo.toml" --bin memgate >&2
   echo "${CARGO_TARGET_DIR:-$root/target}/release/memgate"
 }

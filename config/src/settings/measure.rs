@@ -54,7 +54,7 @@ table! {
         /// of the suite, at least `60s`. A test that has begun runs `warm_up` and `iterations`
         /// times; tests that were not reached are unconfirmed.
         confirm_budget: At<Time>,
-        /// How a JVM suite is screened. (Native suites are always screened in one exact pass.)
+        /// How a JVM suite is screened. (Native suites are always screened in one pass.)
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
         /// How often the screen executes each GoogleTest test, in one process: a leak that begins
