@@ -17,6 +17,7 @@ mod given_up;
 pub mod handles;
 pub mod leak_info;
 mod listed;
+mod looks;
 #[cfg(not(target_os = "android"))]
 pub mod mappings;
 pub mod platform;

@@ -19,13 +19,13 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
     BoundaryKind, END_OF_MAIN, END_OF_TESTS, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason,
-    Log, LogLevel, Outcome, ProcessRole,
+    LOOK, Log, LogLevel, Outcome, ProcessRole,
 };
 
 use crate::carrier::{Carrier, Meeting};
 use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
-use crate::stream::{Bypassing, Known, Looked, Offers, Session};
+use crate::stream::{Bypassing, Known, Offers, Session};
 use crate::{handles, leak_info};
 
 const SETTLE_STEPS: u32 = 50;
@@ -278,6 +278,7 @@ pub fn tear_down_begins(around: Around) {
 /// It has ended: what both left is reported.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
+    look();
     let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
     for told in told {
         if let Some(session) = SESSION.lock().as_mut() {
@@ -289,10 +290,19 @@ pub fn tear_down_ends(around: Around) {
 
 fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
+    look();
     if let Some(session) = SESSION.lock().as_mut() {
         // What they open is not the next test's.
-        session.looked = None;
+        session.looks.expire();
         what(session);
+    }
+}
+
+/// The harness looks at the process, if tests have ended since it did: what comes now is no test.
+fn look() {
+    if SESSION.lock().as_ref().is_some_and(|session| session.looks.is_due()) {
+        let (suite, name) = LOOK;
+        reach(BoundaryKind::Mark, suite, name, None);
     }
 }
 
@@ -376,6 +386,7 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
     let Some(main) = SESSION.lock().as_ref().filter(ours).map(|s| s.role == ProcessRole::Main) else {
         return;
     };
+    look();
     TRACKER.publish();
     if main && TESTS.load(Ordering::Relaxed) == 0 {
         reach(BoundaryKind::ProcessEnd, "", "", None);
@@ -543,12 +554,17 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn of(session: &Session, kind: BoundaryKind) -> Option<Self> {
-        if session.role == ProcessRole::ForkChild
-            || session.options.wait.is_zero()
-            || kind == BoundaryKind::IterationStart
-            || kind == BoundaryKind::TestStart && session.begins_as_seen()
-        {
+    fn of(session: &mut Session, kind: BoundaryKind) -> Option<Self> {
+        if session.role == ProcessRole::ForkChild || session.options.wait.is_zero() {
+            return None;
+        }
+        let passes = match kind {
+            BoundaryKind::IterationStart => true,
+            BoundaryKind::TestStart => session.begins_as_seen(),
+            BoundaryKind::TestEnd => session.ends_unseen(),
+            BoundaryKind::ProcessStart | BoundaryKind::ProcessEnd | BoundaryKind::Mark => false,
+        };
+        if passes {
             return None;
         }
         let first = kind == BoundaryKind::ProcessStart && session.options.harness;
@@ -570,10 +586,10 @@ impl Waiting {
                 Answer::Nobody => session.harness_silent,
             };
             // A thread that a test began, and joined, may still be there at its end.
-            let looked = matches!(answer, Answer::Orders(_))
-                && self.kind == BoundaryKind::TestEnd
+            let settled = matches!(answer, Answer::Orders(_))
+                && matches!(self.kind, BoundaryKind::TestStart | BoundaryKind::TestEnd)
                 && session.handles_came != self.sequence;
-            session.looked = looked.then(|| Looked { sequence: self.sequence, ns: process::monotonic_ns() });
+            session.looks.happened(self.sequence, settled);
         }
         match answer {
             Answer::Orders(reply) => Some(reply),

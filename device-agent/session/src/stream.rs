@@ -5,6 +5,7 @@
 //! after a look at whether the heap has room.
 
 use core::cell::OnceCell;
+use core::time::Duration;
 
 use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
@@ -13,12 +14,13 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
-    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
-    Stacks, WIRE_VERSION, encode, native_holders, sampling,
+    LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord,
+    SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::handles::Told;
+use crate::looks::Looks;
 #[cfg(not(target_os = "android"))]
 use crate::mappings;
 use crate::recording::{TRACKER, counters};
@@ -70,8 +72,10 @@ pub struct Session {
     /// Given up when memory runs out, so that there is some to say so.
     reserve: Vec<u8>,
     pub(crate) harness_silent: bool,
-    /// The last end of a test at which the harness looked at this process.
-    pub(crate) looked: Option<Looked>,
+    /// When the harness looked at descriptors and threads.
+    pub(crate) looks: Looks,
+    /// The last boundary told of survivors.
+    left: bool,
     /// The last boundary before which a descriptor or a thread came or went.
     pub(crate) handles_came: u32,
     /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
@@ -88,15 +92,8 @@ pub(crate) struct Known {
     modules: Vec<Module>,
 }
 
-/// A boundary at which the harness looked at descriptors and threads.
-#[derive(Clone, Copy)]
-pub(crate) struct Looked {
-    pub(crate) sequence: u32,
-    pub(crate) ns: u64,
-}
-
 /// A test that begins so soon after the end of another one needs no look of its own.
-const LOOK_LASTS_NS: u64 = 1_000_000;
+const LOOK_LASTS: Duration = Duration::from_millis(1);
 
 /// A library that was about to be loaded past us.
 pub(crate) struct Bypassing {
@@ -193,7 +190,8 @@ impl Session {
             bypassing: None,
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
-            looked: None,
+            looks: Looks::default(),
+            left: false,
             handles_came: 0,
             lists: OnceCell::new(),
             options,
@@ -220,13 +218,16 @@ impl Session {
 
     fn append_hello(&mut self) {
         let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
+        let is_spool = matches!(self.carrier, Carrier::Spool(_));
+        let passes = is_spool && self.role == ProcessRole::Main && !self.options.look_lasts.is_zero();
         let offered = [
             (*java, "java.histogram"),
             (*java, "boundary.junit"),
             (*native, "native.live"),
             (*native, "boundary.c_api"),
             (*native && *stacks, "native.stacks"),
-            (*native && !*java && matches!(self.carrier, Carrier::Spool(_)), native_holders::CAPABILITY),
+            (*native && passes, LOOKS_NOW_AND_THEN),
+            (*native && !*java && is_spool, native_holders::CAPABILITY),
         ];
         let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
         let framework = framework.map(|name| format!("boundary.{name}"));
@@ -292,6 +293,7 @@ impl Session {
             let closely = matches!(kind, BoundaryKind::TestEnd | BoundaryKind::ProcessEnd);
             self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
         }
+        self.left = survivors > 0 || parts > 0;
         // Before the boundary: what could not be recorded is missing in the test that ends with it.
         self.tell_stop();
         self.tell_bypassing();
@@ -302,13 +304,24 @@ impl Session {
     /// Is the test that has just begun one that the harness need not look at now, because it looked at the
     /// end of the test before, and nothing is known to have happened since? What it saw then is what this
     /// test began with.
-    pub(crate) fn begins_as_seen(&self) -> bool {
+    pub(crate) fn begins_as_seen(&mut self) -> bool {
+        let lasts = self.options.look_lasts.max(LOOK_LASTS);
+        self.is_as_seen() && self.looks.stands(self.sequence, nanos(lasts))
+    }
+
+    /// Is the test that has just ended one that left nothing, as far as anybody can tell without the harness?
+    pub(crate) fn ends_unseen(&mut self) -> bool {
+        let lasts = self.options.look_lasts;
+        !lasts.is_zero()
+            && !self.left
+            && self.is_as_seen()
+            && self.looks.stands_for_end(self.sequence, nanos(lasts))
+    }
+
+    /// Did no descriptor and no thread come by this boundary, of the only test that is open?
+    fn is_as_seen(&self) -> bool {
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
-        self.looked.filter(|_| is_spool && self.windows.len() == 1).is_some_and(|looked| {
-            looked.sequence.checked_add(1) == Some(self.sequence)
-                && self.handles_came != self.sequence
-                && process::monotonic_ns().saturating_sub(looked.ns) < LOOK_LASTS_NS
-        })
+        is_spool && self.windows.len() == 1 && self.handles_came != self.sequence
     }
 
     /// The survivors of a window, or in detail `growth` what changed, and both where that is a
@@ -705,6 +718,10 @@ impl Clock {
         let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn main_thread() -> usize {

@@ -81,5 +81,12 @@ pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 /// harness asked for a heap dump (`end_dump`): it dumps the heap while the app waits there.
 pub const END_OF_TESTS: (&str, &str) = ("memgate", "end of tests");
 
+/// Suite and name of the mark at which a process waits only so that the harness looks at it: tests have ended since
+/// the last look, and what comes now is no test.
+pub const LOOK: (&str, &str) = ("memgate", "look");
+
+/// The capability of a process in which not every end of a test waits for the harness.
+pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
+
 /// `pc` of the outermost node of a stack that could not be unwound to its root.
 pub const TRUNCATED_PC: u64 = 1;

@@ -171,6 +171,9 @@ pub struct Options {
     pub directives: String,
     /// Mean bytes between two samples of native allocations; 0: all are recorded.
     pub native_sampling: u64,
+    /// The end of a test at which nothing is left need not wait for the harness, where it looked at the process so
+    /// short a time ago; zero: each end waits.
+    pub look_lasts: Duration,
     /// What is alive where `main` ends is written, too: static destructors come later.
     pub end_of_main: bool,
     /// Which windows around tests are reported ([`crate::setup`]); empty: none.
@@ -215,6 +218,7 @@ impl Default for Options {
             failed_dump: String::new(),
             directives: String::new(),
             native_sampling: 0,
+            look_lasts: Duration::ZERO,
             end_of_main: false,
             setups: String::new(),
             starts: String::new(),
@@ -283,6 +287,7 @@ impl Options {
             "failed_dump" => self.failed_dump = value,
             "directives" => self.directives = value,
             "native_sampling" => self.native_sampling = value.parse().ok()?,
+            "look_lasts_us" => self.look_lasts = Duration::from_micros(value.parse::<u32>().ok()?.into()),
             "end_of_main" => self.end_of_main = value == "1",
             "setup" => self.setups = value,
             "starts" => self.starts = value,
@@ -307,6 +312,7 @@ impl fmt::Display for Options {
             failed_dump,
             directives,
             native_sampling,
+            look_lasts,
             end_of_main,
             setups,
             starts,
@@ -348,6 +354,7 @@ impl fmt::Display for Options {
             Sampling::Every(bytes) => bytes.to_string(),
         };
         let follows = *follow != FollowOptions::default();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let number = |told: bool, number: u64| if told { number.to_string() } else { String::new() };
         // The key, the value, and whether it is reported where it is empty.
         for (key, value, anyway) in [
@@ -373,6 +380,7 @@ impl fmt::Display for Options {
             ("failed_dump", failed_dump, false),
             ("directives", directives, false),
             ("native_sampling", &number(*native_sampling > 0, *native_sampling), false),
+            ("look_lasts_us", &number(!look_lasts.is_zero(), micros(*look_lasts)), false),
             ("end_of_main", flag(*end_of_main), false),
             ("setup", setups, false),
             ("starts", starts, false),
@@ -619,7 +627,7 @@ mod tests {
             texts in proptest::array::uniform15(any::<String>()),
             (path, glob) in any::<(String, String)>(),
             flags in any::<[bool; 6]>(),
-            (wait_ms, port, interval) in (0_u32..=60_000, any::<u16>(), any::<u32>()),
+            (wait_ms, look_us, port, interval) in (0_u32..=60_000, any::<u32>(), any::<u16>(), any::<u32>()),
             classes in proptest::collection::vec("[^,]+", 0..3),
             (at_least, every, at_most, crosscheck) in (any::<u64>(), 1_u64.., any::<u64>(), any::<u64>()),
             native_sampling in any::<u64>(),
@@ -633,6 +641,7 @@ mod tests {
                 targets: targets.into_iter().skip(classes.len()).collect(),
                 detail: if growth { Detail::Growth } else { Detail::Survivors },
                 wait: Duration::from_millis(wait_ms.into()),
+                look_lasts: Duration::from_micros(look_us.into()),
                 carrier: match carrier {
                     0 => Carrier::Spool,
                     1 => Carrier::App,

@@ -23,6 +23,7 @@ mod hunt;
 mod input;
 mod java;
 mod judge;
+mod looks;
 mod measured;
 mod native;
 mod native_holders;
@@ -49,6 +50,7 @@ pub use java::{
     screen_rounds,
 };
 pub use judge::judge;
+pub use looks::must_be_screened_again;
 pub use native::{NativeConfirmation, leaves_native, own_libraries};
 pub use native_holders::stacks_that_grew;
 pub use observer::{Limits, Observer};

@@ -15,6 +15,7 @@ use memgate_wire::{
 };
 
 use crate::java::{JavaReader, JavaWindow};
+use crate::looks::Looks;
 use crate::os_names;
 use crate::record::{
     CurveSample, Mapped, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
@@ -66,6 +67,8 @@ pub struct Observer {
     snapshots: BTreeMap<u32, Snapshot>,
     /// Samples whose boundary has not come, by its number.
     samples: BTreeMap<u32, OsState>,
+    /// In a process that waits for the harness only now and then.
+    looks: Looks,
     /// Windows by the numbers of their boundaries, for samples that come after their end.
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
@@ -87,13 +90,26 @@ struct Origins {
     boundary: u32,
     descriptors: HashMap<u32, u32>,
     threads: HashMap<u32, u32>,
+    /// Those that came by that boundary.
+    new_descriptors: HashSet<u32>,
+    new_threads: HashSet<u32>,
 }
 
 impl Origins {
     fn learn(&mut self, told: Handles) {
-        self.boundary = self.boundary.max(told.boundary);
-        for (known, told) in [(&mut self.descriptors, told.descriptors), (&mut self.threads, told.threads)] {
+        if told.boundary > self.boundary {
+            self.boundary = told.boundary;
+            self.new_descriptors.clear();
+            self.new_threads.clear();
+        }
+        for (known, new, told) in [
+            (&mut self.descriptors, &mut self.new_descriptors, told.descriptors),
+            (&mut self.threads, &mut self.new_threads, told.threads),
+        ] {
             for Handle { id, stack } in told {
+                if new.len() < MAX_ORIGINS {
+                    new.insert(id);
+                }
                 if stack == 0 {
                     known.remove(&id);
                 } else if known.len() < MAX_ORIGINS || known.contains_key(&id) {
@@ -106,6 +122,16 @@ impl Origins {
     /// Numbers are used again: what is known now says nothing of an earlier boundary.
     fn fit(&self, sample: &OsSample) -> bool {
         sample.boundary == 0 || sample.boundary >= self.boundary
+    }
+
+    /// A sample without what came by its boundary, if anything did.
+    fn before(&self, sample: &OsSample) -> Option<OsSample> {
+        (sample.boundary != 0 && sample.boundary == self.boundary).then(|| {
+            let mut before = OsSample { boundary: 0, ..sample.clone() };
+            before.fds.retain(|fd| !self.new_descriptors.contains(&fd.fd));
+            before.threads.retain(|thread| !self.new_threads.contains(&thread.id));
+            before
+        })
     }
 
     /// Threads that are gone by this sample need not be remembered.
@@ -358,7 +384,10 @@ impl Observer {
 
     /// The record.
     #[must_use]
-    pub fn into_record(self) -> ProcessRecord {
+    pub fn into_record(mut self) -> ProcessRecord {
+        if self.record.looks_now_and_then() {
+            self.looks.share(&mut self.record.windows);
+        }
         self.record
     }
 
@@ -600,7 +629,14 @@ impl Observer {
         });
         self.record.cpu_ns = self.record.cpu_ns.max(Some(sample.cpu_ns));
         let sequence = sample.boundary;
+        let is_look =
+            sequence != 0 && self.record.looks_now_and_then() && self.looks.len() < self.limits.windows;
+        let before = if is_look { self.origins.before(&sample) } else { None };
+        let before = before.map(|before| self.os_state(&before));
         let state = self.os_state(&sample);
+        if is_look {
+            self.looks.learn(sequence, state.clone(), before);
+        }
         self.record.last_threads = sample.threads;
         if sequence != 0 {
             self.attach(sequence, state);

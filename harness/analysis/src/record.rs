@@ -131,6 +131,11 @@ impl ProcessRecord {
         self.hello.as_ref().and_then(|hello| memgate_wire::sampling::interval(&hello.capabilities))
     }
 
+    /// Does not every end of a test wait for the harness?
+    pub(crate) fn looks_now_and_then(&self) -> bool {
+        self.offers(memgate_wire::LOOKS_NOW_AND_THEN)
+    }
+
     fn offers(&self, capability: &str) -> bool {
         self.hello.as_ref().is_some_and(|hello| hello.capabilities.iter().any(|c| c == capability))
     }
@@ -185,6 +190,8 @@ pub struct Window {
     pub os_start: Option<OsState>,
     /// The process as it ended.
     pub os_end: Option<OsState>,
+    /// Other tests ran between the same two looks at descriptors and threads.
+    pub shares_look: bool,
     /// What the program itself had mapped as it began; `None`: not known.
     pub mapped_start: Option<Mapped>,
     /// The same as it ended.

@@ -7,6 +7,7 @@ use memgate_model::{
 };
 
 use crate::groups::OsKind;
+use crate::looks::{self, came};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
@@ -43,12 +44,14 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
             if seen.contains(&test) || !judged(record, window) {
                 continue;
             }
-            if let Some(why) = left_too_much(window, suite, &test, policy) {
+            let unseen = looks::is_unseen(window).then(|| looks::UNSEEN.to_owned());
+            if let Some(why) = left_too_much(window, suite, &test, policy).or(unseen) {
                 seen.insert(test.clone());
                 // Only a run of its own tells a set-up from the tests around it.
                 // Samples tell no growth.
                 let repeated = !window.is_setup()
                     && window.interval.is_none()
+                    && !record.looks_now_and_then()
                     && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
                 suspects.push(Suspect { test, why, repeated, record: index });
             }
@@ -179,6 +182,13 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
         }
         _ => {
             let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
+            if window.shares_look {
+                return match metric {
+                    Metric::OsFds => Some(came(&start.fds, &end.fds)),
+                    Metric::OsThreads => Some(came(&start.threads, &end.threads)),
+                    _ => None,
+                };
+            }
             Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
         }
     }

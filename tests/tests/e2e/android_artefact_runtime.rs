@@ -42,7 +42,7 @@ public final class App {
 
 #[test]
 fn an_app_is_counted_by_class_without_a_command_of_hotspots() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(0) {
         let project = Project::new(&format!("android-runtime-{}", jdk.release));
         let frames = run(&jdk, &project, "");
         // Before the first window there is no histogram of the class.
@@ -68,7 +68,7 @@ fn the_runner_s_class_loader_is_asked_for_the_listener_before_it_is_given_one() 
         };
         frames.iter().filter_map(text).collect()
     };
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(1) {
         let project = Project::new(&format!("android-listener-{}", jdk.release));
         // HotSpot takes no dex files; the app runs on.
         let frames = run(&jdk, &project, options);
@@ -86,7 +86,7 @@ fn the_runner_s_class_loader_is_asked_for_the_listener_before_it_is_given_one() 
 #[test]
 fn who_holds_what_grew_is_told_when_the_harness_orders_it() {
     let asked = ["com.example.App$Tile"];
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(0) {
         let project = Project::new(&format!("android-holders-{}", jdk.release));
         assert_eq!(holders(&played(&jdk, &project, &[])), [], "nobody asked: JDK {}", jdk.release);
         let told = holders(&played(&jdk, &project, &asked));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memgate_e2e::jvm::{self, Jdk, jdks};
+use memgate_e2e::jvm::{self, Jdk, jdks, jdks_in_turn};
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ fn planted(project: &Project, dump: &Path, what: &str) {
 
 #[test]
 fn planted_objects_are_found_in_dumps_of_every_collector() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(1) {
         for collector in ["SerialGC", "ParallelGC", "G1GC", "ZGC", "ShenandoahGC"] {
             let project = Project::new(&format!("heap-{}-{collector}", jdk.release));
             let path = dump(&project, &jdk, collector, &[]);
@@ -94,7 +94,7 @@ fn planted_objects_are_found_in_dumps_of_every_collector() {
 
 #[test]
 fn a_dump_that_hotspot_packed_is_the_same_dump() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(0) {
         let project = Project::new(&format!("heap-{}-packed", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &["-gz=1"]);
         assert_eq!(fs::read(&path).unwrap()[..2], [0x1f, 0x8b]);
@@ -116,7 +116,7 @@ fn histogram(path: &Path) -> HashMap<String, u64> {
 
 #[test]
 fn objects_are_as_many_as_jcmd_counts() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(0) {
         let project = Project::new(&format!("heap-{}-histogram", jdk.release));
         let path = dump(&project, &jdk, "SerialGC", &["-gz=1"]);
         let at = |when| histogram(&PathBuf::from(format!("{}.{when}", path.display())));
@@ -155,7 +155,7 @@ fn what_a_thread_without_a_carrier_holds_has_a_path() {
 
 #[test]
 fn leaks_fail_and_what_is_not_whole_does_not_pass() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(1) {
         let project = Project::new(&format!("heap-{}-leaks", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &[]);
         heap(&project, "analyze", &path, &[]).ends_with(2).says("nothing was looked for");
@@ -210,7 +210,7 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
 
 #[test]
 fn a_leak_of_the_baseline_does_not_fail_and_packages_add_up() {
-    for jdk in jvm::jdks_in_turn(1) {
+    for jdk in jdks_in_turn(1) {
         let project = Project::new(&format!("heap-{}-baseline", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &[]);
         project.write(
@@ -243,7 +243,7 @@ fn a_leak_of_the_baseline_does_not_fail_and_packages_add_up() {
 
 #[test]
 fn a_trimmed_dump_is_smaller_and_tells_the_same() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(0) {
         let project = Project::new(&format!("heap-{}-trim", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &[]);
         let small = project.folder().join("small.hprof.gz");
@@ -286,7 +286,7 @@ fn a_trimmed_dump_is_smaller_and_tells_the_same() {
 /// A page of a dump: what the other commands tell, whole, escaped, and at ease in a browser.
 #[test]
 fn a_page_of_a_dump_tells_leaks_sizes_threads_and_texts() {
-    for jdk in jvm::jdks_in_turn(0) {
+    for jdk in jdks_in_turn(0) {
         let project = Project::new(&format!("heap-{}-page", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &[]);
         let page = project.folder().join("heap.html");
@@ -366,7 +366,7 @@ fn another_file_is_an_error_with_its_name() {
 
 #[test]
 fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
-    for jdk in jdks() {
+    for jdk in jdks_in_turn(1) {
         let project = Project::new(&format!("heap-{}-growth", jdk.release));
         let classes = compiled(&project, &jdk, "Shop.java");
         let mut java = Command::new(jdk.home.join("bin/java"));

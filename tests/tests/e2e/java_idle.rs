@@ -72,7 +72,7 @@ struct Difference {
 /// Where collection and count are one safepoint, and where they are not.
 #[test]
 fn idle_boundaries_are_equal() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(0) {
         let classes = compiled(&jdk, "idle", IDLE);
         for collector in ["G1", "Parallel", "Serial", "Z", "Shenandoah"] {
             let Some(difference) = idle(&jdk, &classes, collector) else { continue };
@@ -86,7 +86,7 @@ fn idle_boundaries_are_equal() {
 /// is.
 #[test]
 fn references_that_a_collection_cleared_are_queued_when_the_window_is_over() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(1) {
         let classes = compiled(&jdk, "queued", QUEUED);
         let project = Project::new(&format!("jvm-queued-{}", jdk.release));
         let options = probes::options(&jdk, &project, "");

@@ -86,6 +86,7 @@ mod junit_robolectric;
 mod leak_info;
 mod leaks;
 mod live;
+mod looks;
 mod malloc_debug;
 mod malloc_debug_lists;
 mod malloc_debug_symbols;

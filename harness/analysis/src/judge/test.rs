@@ -15,6 +15,7 @@ use super::{company, curve, leaks, lengths, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
+use crate::looks;
 use crate::measured::{self, When, unusable};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
@@ -155,6 +156,11 @@ fn measure(
     let confirmation = suite.confirmations.get(id);
     j.left =
         excess.clone().unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
+    let repeated =
+        matches!(confirmation, Some(ConfirmationInput::Repeated(_) | ConfirmationInput::InCompany { .. }));
+    if !repeated && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
+        j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
+    }
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use memgate_analysis::must_be_screened_again;
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::setup;
@@ -25,8 +26,8 @@ use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Settle, Stopped, launch, no_room, ran_tests,
-    status, supervise, typed,
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Settle, Stopped, forget, launch, no_room,
+    ran_tests, status, supervise, typed,
 };
 use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
 use crate::session::label::Label;
@@ -37,6 +38,8 @@ use crate::suite::gtest::{self, SuiteId};
 /// How long a listing of descriptors and threads stands in the screen, where their numbers are the
 /// same: names of those that the agent does not see come and go may be as old.
 const LISTING_STANDS: Duration = Duration::from_millis(20);
+/// How long a look at descriptors and threads stands for tests that leave nothing.
+const LOOK_LASTS: Duration = Duration::from_millis(5);
 /// Tests named where many did not run.
 const SHOWN_TESTS: usize = 10;
 
@@ -47,17 +50,21 @@ pub(super) async fn screen(
     (program, choice): (&Program, &Choice),
     facts: &mut Facts,
 ) -> Result<Vec<Screened>, Stopped> {
-    let mut progress = Progress::beside_tests(context.console, "screening", None);
-    let mut job = job(context, planned, choice);
-    // A program that is itself the suite is measured, or was seen to be blind.
-    let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
-    let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
-    job.options.starts = starts.as_ref().map(|starts| text(starts.path())).unwrap_or_default();
-    let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
-    drop(progress);
-    // However it ended: the list is not left behind.
-    let listed = starts.map(Starts::end).transpose();
-    let (mut done, listed) = (done?, listed?);
+    // A command of the user's own does more than to run tests: only a test program is run again.
+    let now_and_then = choice.mode == Mode::Direct
+        && context.plan.confirm
+        && context.plan.screen_repetitions == 1
+        && context.plan.policy.allows_looks_now_and_then();
+    let look_lasts = if now_and_then { LOOK_LASTS } else { Duration::ZERO };
+    let (mut done, mut listed) = execute(context, planned, choice, look_lasts).await?;
+    if done.finished.iter().any(|process| must_be_screened_again(&process.record)) {
+        context.console.line(&format!(
+            "{}: a descriptor or a thread came by itself between two tests: screened again, with a look at each",
+            typed(planned)
+        ));
+        done.finished.iter().try_for_each(|process| forget(&process.process.file))?;
+        (done, listed) = execute(context, planned, choice, Duration::ZERO).await?;
+    }
     let unseen = match listed {
         Some(listed) => {
             gone(context.console, &listed, &done);
@@ -88,6 +95,27 @@ pub(super) async fn screen(
         }
     }
     Ok(suites)
+}
+
+/// Runs the command once. `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing.
+async fn execute(
+    context: &mut Context<'_>,
+    planned: &PlannedSuite,
+    choice: &Choice,
+    look_lasts: Duration,
+) -> Result<(Done, Option<Listed>), Stopped> {
+    let mut progress = Progress::beside_tests(context.console, "screening", None);
+    let mut job = job(context, planned, choice);
+    job.options.look_lasts = look_lasts;
+    // A program that is itself the suite is measured, or was seen to be blind.
+    let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
+    let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
+    job.options.starts = starts.as_ref().map(|starts| text(starts.path())).unwrap_or_default();
+    let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
+    drop(progress);
+    // However it ended: the list is not left behind.
+    let listed = starts.map(Starts::end).transpose();
+    Ok((done?, listed?))
 }
 
 fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
