@@ -13,7 +13,7 @@
 #![expect(clippy::cast_sign_loss, reason = "nothing here is below zero, and such a cast saturates")]
 
 use crate::cost::ticks;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, Ordering, Zeroed, sized};
 
 /// How far one thread is from its next sample. All-zero has not begun.
 #[derive(Default)]
@@ -64,6 +64,53 @@ impl Countdown {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         // The cast saturates, and rounds down.
         ((minus_logarithm(mixed ^ (mixed >> 31)) * interval as f64) as u64).saturating_add(1)
+    }
+}
+
+/// Which pages may hold a noted block: what nearly every free asks, so that it reads neither the table nor anything
+/// else as large as the guest's heap. Whoever holds a pointer sees that its block was noted, as in the table.
+pub(crate) struct Pages {
+    /// Noted blocks by page, several pages in one; one that was ever full stays so.
+    noted: [AtomicU16; PAGES],
+}
+
+const PAGES: usize = sized(8192, 2);
+
+impl Pages {
+    /// May a block at `address` be noted?
+    #[inline(always)]
+    pub(crate) fn may_hold(&self, address: usize) -> bool {
+        self.page(address).is_none_or(|noted| noted.load(Ordering::Relaxed) != 0)
+    }
+
+    /// One more is.
+    pub(crate) fn add(&self, address: usize) {
+        self.change(address, |noted| noted.saturating_add(1));
+    }
+
+    /// One fewer is.
+    pub(crate) fn remove(&self, address: usize) {
+        self.change(address, |noted| if noted == u16::MAX { noted } else { noted.saturating_sub(1) });
+    }
+
+    fn page(&self, address: usize) -> Option<&AtomicU16> {
+        self.noted.get((address >> 12) % PAGES)
+    }
+
+    fn change(&self, address: usize, to: impl Fn(u16) -> u16) {
+        let Some(noted) = self.page(address) else { return };
+        let mut now = noted.load(Ordering::Relaxed);
+        while let Err(other) = noted.compare_exchange(now, to(now), Ordering::Relaxed, Ordering::Relaxed) {
+            now = other;
+        }
+    }
+}
+
+// SAFETY: all-zero holds nothing.
+unsafe impl Zeroed for Pages {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { noted: core::array::from_fn(|_| AtomicU16::new(0)) }
     }
 }
 

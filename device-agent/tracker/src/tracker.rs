@@ -13,11 +13,11 @@ use crate::bounds::StackLayout;
 use crate::capture::{self, Context, Registers};
 use crate::cfi::FindObject;
 use crate::cost::{Reckoning, excess};
-use crate::sampling::stands_for;
+use crate::sampling::{Pages, stands_for};
 use crate::stacks::Node;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 use crate::sys::without_mark;
-use crate::table::{ANCIENT, Entry, FIRST_EPOCH, MAX_EPOCH, Table};
+use crate::table::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, Table};
 use crate::thread::{Inside, RECENT_EPOCHS, ThreadState, ThreadStates, bump};
 
 /// An allocation that was taken out of the table, to be put back if the free did not happen.
@@ -65,6 +65,8 @@ pub struct Tracker {
     stopped: AtomicU32,
     /// Mean bytes between two samples; 0: everything is noted.
     interval: AtomicU64,
+    /// Where noted blocks lie, if only samples are noted.
+    sampled: Pages,
     thread_starts: AtomicUsize,
     live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
 }
@@ -144,7 +146,7 @@ impl Tracker {
     #[inline(always)]
     fn enter(&self, state: &ThreadState, address: usize, size: u64, stack: u32) {
         let now = self.epoch.load(Ordering::Relaxed);
-        match self.table.insert(address, Entry { size, stack, epoch: now & MAX_EPOCH }) {
+        match self.insert(address, Entry { size, stack, epoch: now & MAX_EPOCH }) {
             Ok(None) => {}
             Ok(Some(lost)) => self.count_free(state, address, lost),
             Err(_) => {
@@ -159,11 +161,11 @@ impl Tracker {
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
         let address = without_mark(address);
-        if self.interval().is_some() && !self.table.holds(address) {
+        if self.interval().is_some() && !(self.sampled.may_hold(address) && self.table.holds(address)) {
             return None;
         }
         let known = self.threads.with(self.first(), |state, _| {
-            let removed = self.table.remove(address);
+            let removed = self.remove(address);
             match removed {
                 Some(entry) => self.count_free(state, address, entry),
                 None => {
@@ -178,7 +180,25 @@ impl Tracker {
     #[cold]
     #[inline(never)]
     fn remove_uncounted(&self, address: usize) -> Removed {
-        self.table.remove(address)
+        self.remove(address)
+    }
+
+    #[inline(always)]
+    fn insert(&self, address: usize, entry: Entry) -> Result<Removed, Full> {
+        let lost = self.table.insert(address, entry)?;
+        if self.interval().is_some() && lost.is_none() {
+            self.sampled.add(address);
+        }
+        Ok(lost)
+    }
+
+    #[inline(always)]
+    fn remove(&self, address: usize) -> Removed {
+        let removed = self.table.remove(address);
+        if self.interval().is_some() && removed.is_some() {
+            self.sampled.remove(address);
+        }
+        removed
     }
 
     /// Takes a free back that did not happen (a failed `realloc`).
@@ -193,7 +213,7 @@ impl Tracker {
                 state.counters.born.add(epoch);
             }
         });
-        if self.table.insert(address, entry).is_err() {
+        if self.insert(address, entry).is_err() {
             self.stop(StopReason::Table);
         }
     }
@@ -469,6 +489,7 @@ unsafe impl Zeroed for Tracker {
             epoch: Zeroed::zeroed(),
             stopped: Zeroed::zeroed(),
             interval: AtomicU64::new(0),
+            sampled: Zeroed::zeroed(),
             thread_starts: AtomicUsize::new(0),
             live_counters: Zeroed::zeroed(),
         }
@@ -607,6 +628,7 @@ mod tests {
         assert_eq!(t.alive_since(window), Some(0));
         assert_eq!((totals.frees, totals.freed_bytes), (totals.allocations, totals.allocated_bytes));
         assert_eq!(totals.unknown_frees, 0);
+        assert!((0..blocks).all(|i| !t.sampled.may_hold(address(i))), "nothing is left of them");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use memgate_wire::handshake;
 use memgate_wire::native_holders::NativeCopy;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::{Extent, offset, order, state};
-use memgate_wire::{Boundary, Frame, OsSample};
+use memgate_wire::{Boundary, BoundaryKind, Frame, OsSample};
 
 use super::copy::{self, Copy, Prepared};
 use super::observe::{End, Follow, Process, ProcessEnd, ProcessKey};
@@ -76,8 +76,10 @@ struct Following<'a> {
     /// A copy of the process was ordered, and the guest told of it.
     prepared: Option<Prepared>,
     told_copy: Option<NativeCopy>,
-    /// The guest told of descriptors or threads that came since the last boundary.
+    /// The guest told of descriptors or threads that came since the last boundary that it waited at.
     handles_came: bool,
+    /// Tests that ended since then.
+    ended: u32,
 }
 
 struct Guest {
@@ -107,6 +109,7 @@ impl<'a> Following<'a> {
             prepared: None,
             told_copy: None,
             handles_came: false,
+            ended: 0,
         })
     }
 
@@ -172,6 +175,9 @@ impl<'a> Following<'a> {
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
         // As many as before may be others. Where a test is repeated, its names are compared.
         let others = std::mem::take(&mut self.handles_came);
+        // What one test opened another may have closed.
+        let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
+        let others = others || std::mem::take(&mut self.ended) > u32::from(is_end);
         let is_repeated = at.as_ref().is_some_and(|(boundary, _)| boundary.iteration > 0);
         let counts_do = self.shared.options.listing_stands.is_zero() || !others && !is_repeated;
         let sample = if counts_do { sample } else { self.take(Occasion::Changed) };
@@ -250,7 +256,11 @@ impl<'a> Following<'a> {
         self.reader.advance()?;
         while let Some((frame, t_ns)) = self.reader.next_frame()? {
             match &frame {
-                Frame::Boundary(boundary) => self.boundary = Some((boundary.clone(), t_ns)),
+                Frame::Boundary(boundary) => {
+                    let ended = boundary.kind == BoundaryKind::TestEnd;
+                    self.ended = self.ended.saturating_add(ended.into());
+                    self.boundary = Some((boundary.clone(), t_ns));
+                }
                 Frame::NativeCopy(copy) => self.told_copy = Some(copy.clone()),
                 _ => {}
             }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memgate_e2e::jvm::{self, Jdk, jdks, jdks_in_turn};
+use memgate_e2e::jvm::{Jdk, jdks, jdks_in_turn};
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
