@@ -34,6 +34,8 @@ static HIGHEST: AtomicU32 = AtomicU32::new(0);
 /// Threads that began, in this order: `id 32 | stack 32`.
 static THREADS: [AtomicU64; MOST_THREADS] = [const { AtomicU64::new(0) }; MOST_THREADS];
 static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// Threads that were asked for.
+static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// What a new thread is to run, and where it was started.
 pub struct Start {
@@ -101,6 +103,7 @@ pub fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static
     if Inside::now() {
         return None;
     }
+    ASKED.fetch_add(1, Ordering::Relaxed);
     let take =
         |start: &&Start| start.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let start = STARTS.iter().find(take)?;
@@ -130,6 +133,11 @@ pub fn begun(start: &Start) -> Routine {
         }
     }
     routine
+}
+
+/// How many threads were asked for: more begin, or have begun, than [`Told`] knows of.
+pub(crate) fn asked() -> u32 {
+    ASKED.load(Ordering::Relaxed)
 }
 
 /// In a forked child: threads that were asked for do not begin here.

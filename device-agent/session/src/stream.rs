@@ -19,7 +19,7 @@ use memgate_wire::{
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
-use crate::handles::Told;
+use crate::handles::{self, Told};
 use crate::looks::Looks;
 #[cfg(not(target_os = "android"))]
 use crate::mappings;
@@ -61,6 +61,8 @@ pub struct Session {
     pub(crate) known: Known,
     pub(crate) sent_nodes: Vec<u64>,
     sent_handles: Told,
+    /// Threads that had been asked for by the last boundary.
+    asked: u32,
     #[cfg(not(target_os = "android"))]
     sent_mappings: mappings::Told,
     pub(crate) last_counts: Counts,
@@ -181,6 +183,7 @@ impl Session {
             known,
             sent_nodes: Vec::new(),
             sent_handles: Told::new(),
+            asked: handles::asked(),
             #[cfg(not(target_os = "android"))]
             sent_mappings: mappings::Told::default(),
             last_counts: Counts::default(),
@@ -432,8 +435,14 @@ impl Session {
         if self.options.java {
             return;
         }
+        // One that has not begun comes later.
+        let asked = handles::asked();
+        if core::mem::replace(&mut self.asked, asked) != asked {
+            self.handles_came = boundary;
+        }
         let most = self.sent_handles.most();
         if !heap::HEAP.has_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(HANDLE_ROOM))) {
+            self.handles_came = boundary;
             return;
         }
         let (descriptors, threads) = self.sent_handles.changes();

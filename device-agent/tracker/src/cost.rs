@@ -189,10 +189,9 @@ pub(crate) fn excess() -> u64 {
     static EXCESS: PlainU64 = PlainU64::new(0);
     static MEASURED: PlainU64 = PlainU64::new(0);
     let (now, measured) = (ticks(), MEASURED.load(Ordering::Relaxed));
-    if measured != 0 && now.saturating_sub(measured) < HOLDS {
+    if measured != 0 && now.wrapping_sub(measured) < HOLDS {
         return EXCESS.load(Ordering::Relaxed);
     }
-    MEASURED.store(now, Ordering::Relaxed);
     let apart = |_| {
         let began = ticks();
         let last = (0..READINGS).fold(began, |_, _| ticks());
@@ -201,6 +200,7 @@ pub(crate) fn excess() -> u64 {
     let least = (0..8).map(apart).min().unwrap_or(0) / (2 * READINGS);
     if !GIVEN_UP.load(Ordering::Relaxed) {
         EXCESS.store(least, Ordering::Relaxed);
+        MEASURED.store(now, Ordering::Relaxed);
     }
     EXCESS.load(Ordering::Relaxed)
 }

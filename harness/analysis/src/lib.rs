@@ -50,7 +50,7 @@ pub use java::{
     screen_rounds,
 };
 pub use judge::judge;
-pub use looks::must_be_screened_again;
+pub use looks::{Unclear, must_be_screened_again};
 pub use native::{NativeConfirmation, leaves_native, own_libraries};
 pub use native_holders::stacks_that_grew;
 pub use observer::{Limits, Observer};

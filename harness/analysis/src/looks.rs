@@ -1,150 +1,278 @@
 //! Tests between two looks at descriptors and threads: where the process waits for the harness only now and then.
 //!
-//! Data flow: a sample of a boundary is a look ([`Looks::learn`]), with what it shows less what is known to have come
-//! by that boundary → once all are known, each window begins with the look before it and ends with the one after it
-//! ([`Looks::share`]). Between two looks that show the same nothing was left. Where they differ, nobody knows by whom:
-//! [`must_be_screened_again`]. A window that no look came after says so: [`is_unseen`].
+//! Data flow: a sample of a boundary is a look ([`Looks::at`]): it is compared, number by number, with the look before
+//! and with what the agent told to have come by this boundary → once all are known, each window begins with the look
+//! before it and ends with the one after it ([`Looks::share`]). Where nothing came but what was told, all but the last
+//! test left nothing. Where something else came, nobody knows by which test: [`must_be_screened_again`]. A window that
+//! no look came after says so: [`is_unseen`].
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 
-use crate::record::{Names, OsName, OsState, ProcessRecord, Window};
+use memgate_model::{Metric, Per};
+use memgate_wire::OsSample;
+
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{OsName, OsState, ProcessRecord, Window};
 use crate::stats::float;
 
 /// The looks at one process, by the number of their boundary.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(BTreeMap<u32, Look>);
+pub(crate) struct Looks {
+    at: BTreeMap<u32, Look>,
+    /// What the last one showed, by number.
+    fds: HashMap<u32, (String, OsName)>,
+    threads: HashMap<u32, (String, OsName)>,
+}
 
 #[derive(Debug)]
 struct Look {
     state: OsState,
-    /// Without what came by this boundary, and not by the one before.
+    /// Without what the agent told to have come by this boundary; `None`: nothing did.
     before: Option<OsState>,
+    /// What else came since the look before.
+    unclear: Unclear,
 }
+
+/// How many descriptors and threads came by nobody knows which of several tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unclear {
+    /// Descriptors.
+    pub fds: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// The names of descriptors and of threads, in the order of their sample.
+pub(crate) type Named = (Vec<OsName>, Vec<OsName>);
 
 impl Looks {
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.at.len()
     }
 
-    pub(crate) fn learn(&mut self, boundary: u32, state: OsState, before: Option<OsState>) {
-        self.0.insert(boundary, Look { state, before });
+    /// Compares a sample with the look before it. `told`: the numbers of descriptors and threads that came by its
+    /// boundary. Returns what was there without these, where they are any.
+    pub(crate) fn compare(
+        &mut self,
+        sample: &OsSample,
+        (fds, threads): &Named,
+        told: (&HashSet<u32>, &HashSet<u32>),
+    ) -> (Unclear, Option<Named>) {
+        let fds = sample.fds.iter().map(|fd| (fd.fd, fd.target.as_str())).zip(fds);
+        let (fds_before, unclear_fds) = since(&mut self.fds, fds, told.0);
+        // The name of a thread is its own matter.
+        let threads = sample.threads.iter().map(|thread| (thread.id, "")).zip(threads);
+        let (threads_before, unclear_threads) = since(&mut self.threads, threads, told.1);
+        let is_told = !told.0.is_empty() || !told.1.is_empty();
+        let unclear = Unclear { fds: unclear_fds, threads: unclear_threads };
+        (unclear, is_told.then_some((fds_before, threads_before)))
+    }
+
+    pub(crate) fn learn(&mut self, boundary: u32, state: OsState, before: Option<OsState>, unclear: Unclear) {
+        self.at.insert(boundary, Look { state, before, unclear });
     }
 
     /// Gives each window of a test the look before and the look after it, where it has none of its own.
     pub(crate) fn share(&self, windows: &mut [Window]) {
         for window in windows.iter_mut().filter(|window| !window.is_setup()) {
-            let end = window.end_sequence;
-            let own = window.os_end.is_some();
-            let came = self.0.get(&end).filter(|_| own).and_then(|look| look.before.as_ref());
-            if window.os_start.is_none() && window.start_sequence != 0 {
-                let last = self.0.range(..=window.start_sequence).next_back();
-                let is_right_before =
-                    last.is_some_and(|(at, _)| at.saturating_add(1) >= window.start_sequence);
-                window.shares_look = !is_right_before && came.is_none();
+            let (start, end) = (window.start_sequence, window.end_sequence);
+            let own_end = window.os_end.is_some();
+            let mut shares = !own_end;
+            if window.os_start.is_none() && start != 0 {
+                let last = self.at.range(..=start).next_back();
+                // It may have ended twice: what came is told at the first end.
+                let came = self.at.range(start..=end).find_map(|(_, look)| look.before.as_ref());
+                let is_right_before = last.is_some_and(|(at, _)| at.saturating_add(1) >= start);
+                shares |= !is_right_before && came.is_none();
                 window.os_start = came.or(last.map(|(_, look)| &look.state)).cloned();
             }
-            if !own {
-                let next = self.0.range(end.saturating_add(1)..).next();
-                window.shares_look = true;
-                window.os_end = next.map(|(_, look)| look.before.as_ref().unwrap_or(&look.state)).cloned();
+            let mut last = end;
+            if !own_end && let Some((at, look)) = self.at.range(end.saturating_add(1)..).next() {
+                window.os_end = Some(look.before.as_ref().unwrap_or(&look.state).clone());
+                last = *at;
+            }
+            if shares {
+                let mut unclear = Unclear::default();
+                for look in self.at.range(start.saturating_add(1)..=last.max(start.saturating_add(1))) {
+                    unclear.fds = unclear.fds.saturating_add(look.1.unclear.fds);
+                    unclear.threads = unclear.threads.saturating_add(look.1.unclear.threads);
+                }
+                window.shared_look = Some(unclear);
             }
         }
     }
+}
+
+/// What of `now` was there before `told` came, and how many are new that were not told.
+fn since<'a>(
+    known: &mut HashMap<u32, (String, OsName)>,
+    now: impl Iterator<Item = ((u32, &'a str), &'a OsName)>,
+    told: &HashSet<u32>,
+) -> (Vec<OsName>, u64) {
+    let before = mem::take(known);
+    let (mut were, mut unclear) = (Vec::new(), 0);
+    for ((number, target), name) in now {
+        let old = before.get(&number);
+        if told.contains(&number) {
+            were.extend(old.map(|(_, name)| name.clone()));
+        } else {
+            were.push(name.clone());
+            unclear += u64::from(old.is_none_or(|(old, _)| old != target));
+        }
+        known.insert(number, (target.to_owned(), name.clone()));
+    }
+    (were, unclear)
 }
 
 /// Did a descriptor or a thread come between two looks, by one of several tests? Then only a screen that looks at
 /// each tells which.
 #[must_use]
 pub fn must_be_screened_again(record: &ProcessRecord) -> bool {
-    let came = |window: &Window| {
-        let looks = window.os_start.as_ref().zip(window.os_end.as_ref());
-        looks.is_some_and(|(start, end)| {
-            came(&start.fds, &end.fds) > 0.0 || came(&start.threads, &end.threads) > 0.0
-        })
-    };
-    record.windows.iter().any(|window| window.shares_look && came(window))
+    let unclear = |window: &Window| window.shared_look.is_some_and(|unclear| unclear != Unclear::default());
+    record.windows.iter().any(unclear)
 }
 
-/// How many there are of each name that there were not before. What others closed meanwhile does not count.
-pub(crate) fn came(start: &Names, end: &Names) -> f64 {
-    if Arc::ptr_eq(start, end) {
-        return 0.0;
+/// What a test left of a metric that shares its looks with others; `None`: that is not known.
+pub(crate) fn left(unclear: Unclear, metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::OsFds => Some(float(unclear.fds)),
+        Metric::OsThreads => Some(float(unclear.threads)),
+        _ => None,
     }
-    let before: BTreeMap<&OsName, u64> = start.iter().map(|(name, count)| (name, *count)).collect();
-    let more = end.iter().map(|(name, count)| count.saturating_sub(before.get(name).copied().unwrap_or(0)));
-    float(more.sum())
 }
 
 /// Why a test is run again that nobody looked at.
 pub(crate) const UNSEEN: &str =
-    "its process ended before anybody looked at the descriptors and threads that it left";
+    "nobody looked at the descriptors and threads that it left: its process ended first";
 
-/// Did the process end, after this test and before anybody looked at it?
+/// Did the process end after this test, and before anybody looked at it?
 pub(crate) fn is_unseen(window: &Window) -> bool {
-    window.shares_look && window.os_start.is_some() && window.os_end.is_none()
+    window.shared_look.is_some() && window.os_start.is_some() && window.os_end.is_none()
+}
+
+/// Why `window` cannot be held against limits of resident memory; `None`: it can, or there are none.
+pub(crate) fn unmeasured_resident(
+    window: &Window,
+    suite: &str,
+    test: &str,
+    policy: &GatePolicy,
+) -> Option<String> {
+    let has_limit = |metric| {
+        [Per::Iteration, Per::Test]
+            .iter()
+            .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
+    };
+    let metric = [Metric::OsRss, Metric::OsPss].into_iter().find(|metric| has_limit(*metric))?;
+    window.shared_look.map(|_| {
+        format!("not measured: {metric} was not looked at after each test when this was recorded; run it again with this limit")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memgate_wire::FdEntry;
+    use std::sync::Arc;
 
-    fn open(fds: &[(&str, u64)]) -> OsState {
-        let name = |name: &str| OsName { name: name.to_owned(), stack: 0 };
-        let fds = fds.iter().map(|(fd, count)| (name(fd), *count)).collect();
+    fn state(fds: &[OsName]) -> OsState {
+        let fds = crate::os_names::count(fds.iter().cloned());
+        let fds = fds.into_iter().map(|(name, count)| (name, count.into())).collect();
         OsState { fds: Arc::new(fds), ..OsState::default() }
+    }
+
+    /// Open descriptors by number and target, at a boundary; those of `told` came by it.
+    fn look(looks: &mut Looks, boundary: u32, fds: &[(u32, &str)], told: &[u32]) -> OsState {
+        let fds: Vec<_> =
+            fds.iter().map(|(fd, target)| FdEntry { fd: *fd, target: (*target).to_owned() }).collect();
+        let names: Vec<_> = fds.iter().map(|fd| OsName { name: fd.target.clone(), stack: 0 }).collect();
+        let sample = OsSample { boundary, fds, ..OsSample::default() };
+        let named = (names, Vec::new());
+        let told = told.iter().copied().collect();
+        let (unclear, before) = looks.compare(&sample, &named, (&told, &HashSet::new()));
+        let now = state(&named.0);
+        looks.learn(boundary, now.clone(), before.map(|(fds, _)| state(&fds)), unclear);
+        now
     }
 
     fn window(start: u32, end: u32) -> Window {
         Window { start_sequence: start, end_sequence: end, ..Window::default() }
     }
 
-    /// Two tests that were not looked at and a third that was, with what the looks before and after show.
-    fn shared(before: &OsState, after: OsState, less: Option<OsState>) -> ProcessRecord {
+    /// Two tests that were not looked at, and a third that was.
+    fn shared(before: &[(u32, &str)], after: &[(u32, &str)], told: &[u32]) -> ProcessRecord {
         let mut looks = Looks::default();
-        looks.learn(1, before.clone(), None);
-        looks.learn(7, after.clone(), less);
-        let last = Window { os_end: Some(after), ..window(6, 7) };
+        look(&mut looks, 1, before, &[]);
+        let end = look(&mut looks, 7, after, told);
+        let last = Window { os_end: Some(end), ..window(6, 7) };
         let mut record =
             ProcessRecord { windows: vec![window(2, 3), window(4, 5), last], ..ProcessRecord::default() };
         looks.share(&mut record.windows);
         record
     }
 
+    fn fds(state: Option<&OsState>) -> u64 {
+        state.unwrap().fd_count()
+    }
+
     #[test]
     fn nothing_was_left_between_two_looks_that_show_the_same() {
-        let state = open(&[("log", 1)]);
-        let record = shared(&state, state.clone(), None);
+        let record = shared(&[(3, "log")], &[(3, "log")], &[]);
         assert!(!must_be_screened_again(&record));
-        assert!(record.windows.iter().all(|w| w.shares_look && w.os_end == Some(state.clone())));
+        assert!(record.windows.iter().all(|w| w.shared_look.is_some() && fds(w.os_end.as_ref()) == 1));
     }
 
     #[test]
     fn what_came_by_nobody_knows_whom_is_screened_again() {
-        let record = shared(&open(&[("log", 1)]), open(&[("log", 2)]), None);
-        assert!(must_be_screened_again(&record));
-        // What one closed does not hide what another left.
-        let record = shared(&open(&[("a", 1), ("b", 1)]), open(&[("a", 2)]), None);
-        assert!(must_be_screened_again(&record));
+        for (before, after, why) in [
+            (&[(3, "log")][..], &[(3, "log"), (4, "log")][..], "one more"),
+            (&[(3, "a"), (4, "b")], &[(3, "a"), (5, "a")], "what one closed does not hide what another left"),
+            (&[(3, "a"), (4, "a")], &[(3, "a"), (5, "a")], "nor under the same name"),
+            (&[(3, "a")], &[(3, "b")], "nor under the same number"),
+        ] {
+            let record = shared(before, after, &[]);
+            assert!(must_be_screened_again(&record), "{why}");
+            assert!(
+                record.windows.iter().all(|w| left(w.shared_look.unwrap(), Metric::OsFds) == Some(1.0)),
+                "{why}"
+            );
+        }
     }
 
     #[test]
     fn what_is_known_to_have_come_by_the_last_is_its_own() {
-        let (none, log) = (open(&[]), open(&[("log", 1)]));
-        let record = shared(&none, log.clone(), Some(none.clone()));
+        let record = shared(&[], &[(3, "log")], &[3]);
         assert!(!must_be_screened_again(&record));
         let [first, second, last] = &record.windows[..] else { panic!() };
-        assert_eq!(
-            [&first.os_end, &second.os_end, &last.os_start],
-            [&Some(none.clone()), &Some(none.clone()), &Some(none)]
-        );
-        assert!(!last.shares_look && last.os_end == Some(log));
+        assert_eq!([&first.os_end, &second.os_end, &last.os_start].map(|state| fds(state.as_ref())), [0; 3]);
+        assert!(last.shared_look.is_none() && fds(last.os_end.as_ref()) == 1);
+    }
+
+    #[test]
+    fn what_is_opened_again_under_its_number_did_not_come() {
+        let record = shared(&[(1, "out")], &[(1, "out")], &[1]);
+        assert!(!must_be_screened_again(&record));
+        let last = &record.windows[2];
+        assert_eq!((fds(last.os_start.as_ref()), fds(last.os_end.as_ref())), (1, 1));
+    }
+
+    #[test]
+    fn what_a_test_opened_is_its_own_when_it_ends_twice() {
+        let mut looks = Looks::default();
+        look(&mut looks, 1, &[], &[]);
+        look(&mut looks, 5, &[(3, "log")], &[3]);
+        let end = look(&mut looks, 6, &[(3, "log")], &[]);
+        let mut windows = [window(2, 3), Window { os_end: Some(end), ..window(4, 6) }];
+        looks.share(&mut windows);
+        let [first, last] = &windows;
+        assert_eq!((first.shared_look, fds(first.os_end.as_ref())), (Some(Unclear::default()), 0));
+        assert_eq!((last.shared_look, fds(last.os_start.as_ref())), (None, 0));
     }
 
     #[test]
     fn a_test_after_the_last_look_is_unseen() {
         let mut looks = Looks::default();
-        looks.learn(1, open(&[]), None);
+        look(&mut looks, 1, &[], &[]);
         let mut windows = [window(2, 3)];
         looks.share(&mut windows);
         assert!(is_unseen(&windows[0]));

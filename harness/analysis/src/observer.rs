@@ -6,7 +6,7 @@
 //! record damaged, never silently smaller.
 
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
@@ -15,7 +15,7 @@ use memgate_wire::{
 };
 
 use crate::java::{JavaReader, JavaWindow};
-use crate::looks::Looks;
+use crate::looks::{Looks, Named};
 use crate::os_names;
 use crate::record::{
     CurveSample, Mapped, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
@@ -124,14 +124,10 @@ impl Origins {
         sample.boundary == 0 || sample.boundary >= self.boundary
     }
 
-    /// A sample without what came by its boundary, if anything did.
-    fn before(&self, sample: &OsSample) -> Option<OsSample> {
-        (sample.boundary != 0 && sample.boundary == self.boundary).then(|| {
-            let mut before = OsSample { boundary: 0, ..sample.clone() };
-            before.fds.retain(|fd| !self.new_descriptors.contains(&fd.fd));
-            before.threads.retain(|thread| !self.new_threads.contains(&thread.id));
-            before
-        })
+    /// The numbers of those that came by this boundary.
+    fn told_at(&self, boundary: u32) -> (&HashSet<u32>, &HashSet<u32>) {
+        static NONE: LazyLock<HashSet<u32>> = LazyLock::new(HashSet::new);
+        if boundary == self.boundary { (&self.new_descriptors, &self.new_threads) } else { (&NONE, &NONE) }
     }
 
     /// Threads that are gone by this sample need not be remembered.
@@ -629,13 +625,21 @@ impl Observer {
         });
         self.record.cpu_ns = self.record.cpu_ns.max(Some(sample.cpu_ns));
         let sequence = sample.boundary;
+        let named = self.named(&sample);
         let is_look =
             sequence != 0 && self.record.looks_now_and_then() && self.looks.len() < self.limits.windows;
-        let before = if is_look { self.origins.before(&sample) } else { None };
-        let before = before.map(|before| self.os_state(&before));
-        let state = self.os_state(&sample);
-        if is_look {
-            self.looks.learn(sequence, state.clone(), before);
+        let state = if is_look {
+            let told = self.origins.told_at(sequence);
+            let (unclear, before) = self.looks.compare(&sample, &named, told);
+            let before = before.map(|before| self.os_state(&sample, before));
+            let state = self.os_state(&sample, named);
+            self.looks.learn(sequence, state.clone(), before, unclear);
+            state
+        } else {
+            self.os_state(&sample, named)
+        };
+        if sequence != 0 && self.origins.fit(&sample) {
+            self.origins.forget_the_dead(&sample);
         }
         self.record.last_threads = sample.threads;
         if sequence != 0 {
@@ -643,8 +647,8 @@ impl Observer {
         }
     }
 
-    /// Lists that did not change since the sample before are shared with it.
-    fn os_state(&mut self, sample: &OsSample) -> OsState {
+    /// What its descriptors and threads are called.
+    fn named(&self, sample: &OsSample) -> Named {
         let fit = self.origins.fit(sample);
         let named = |name: String, of: &HashMap<u32, u32>, id: u32| OsName {
             name,
@@ -652,15 +656,16 @@ impl Observer {
         };
         let Origins { descriptors, threads, .. } = &self.origins;
         let fds = sample.fds.iter().map(|f| named(os_names::descriptor(&f.target), descriptors, f.fd));
-        let wide = |(name, count)| (name, u64::from(count));
-        let fds = os_names::count(fds).into_iter().map(wide).collect();
         let threads = sample.threads.iter().map(|t| named(os_names::thread(&t.name), threads, t.id));
-        let threads = os_names::count(threads).into_iter().map(wide).collect();
-        if fit && sample.boundary != 0 {
-            self.origins.forget_the_dead(sample);
-        }
-        let fds = self.share(fds, |os| &os.fds);
-        let threads = self.share(threads, |os| &os.threads);
+        (fds.collect(), threads.collect())
+    }
+
+    /// Lists that did not change since the sample before are shared with it.
+    fn os_state(&mut self, sample: &OsSample, (fds, threads): Named) -> OsState {
+        let wide = |(name, count)| (name, u64::from(count));
+        let counted = |names: Vec<OsName>| os_names::count(names.into_iter()).into_iter().map(wide).collect();
+        let fds = self.share(counted(fds), |os| &os.fds);
+        let threads = self.share(counted(threads), |os| &os.threads);
         let state = OsState { rss_bytes: sample.rss_bytes, pss_bytes: sample.pss_bytes, fds, threads };
         self.last_os = state.clone();
         state

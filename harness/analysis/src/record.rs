@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::java::{JavaRecord, JavaWindow};
+use crate::looks::Unclear;
 use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
@@ -190,8 +191,9 @@ pub struct Window {
     pub os_start: Option<OsState>,
     /// The process as it ended.
     pub os_end: Option<OsState>,
-    /// Other tests ran between the same two looks at descriptors and threads.
-    pub shares_look: bool,
+    /// Other tests ran between the same two looks at descriptors and threads; and what came meanwhile by nobody knows
+    /// which of them.
+    pub shared_look: Option<Unclear>,
     /// What the program itself had mapped as it began; `None`: not known.
     pub mapped_start: Option<Mapped>,
     /// The same as it ended.

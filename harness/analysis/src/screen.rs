@@ -7,7 +7,7 @@ use memgate_model::{
 };
 
 use crate::groups::OsKind;
-use crate::looks::{self, came};
+use crate::looks;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
@@ -51,7 +51,6 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                 // Samples tell no growth.
                 let repeated = !window.is_setup()
                     && window.interval.is_none()
-                    && !record.looks_now_and_then()
                     && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
                 suspects.push(Suspect { test, why, repeated, record: index });
             }
@@ -182,12 +181,8 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
         }
         _ => {
             let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
-            if window.shares_look {
-                return match metric {
-                    Metric::OsFds => Some(came(&start.fds, &end.fds)),
-                    Metric::OsThreads => Some(came(&start.threads, &end.threads)),
-                    _ => None,
-                };
+            if let Some(unclear) = window.shared_look {
+                return looks::left(unclear, metric);
             }
             Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
         }

@@ -132,6 +132,17 @@ pub struct EventRow {
     pub run: i64,
 }
 
+/// In which order the tests of a run are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The worst verdict first.
+    #[default]
+    Worst,
+    /// What took longest first.
+    Slowest,
+}
+
 /// First page of a project.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Overview {
@@ -326,6 +337,8 @@ pub struct TestRow {
     pub verdict: Verdict,
     /// Why, in one sentence.
     pub reason: String,
+    /// How long its screening execution took, milliseconds; `None`: that is not known any more.
+    pub duration_ms: Option<i64>,
     /// Its figures other than zero.
     pub values: Vec<(Metric, f64)>,
 }
@@ -345,6 +358,8 @@ pub struct RunView {
     pub tests: Vec<TestRow>,
     /// How many tests there are.
     pub of: u64,
+    /// How they are ordered.
+    pub order: Order,
     /// The run before it on its line and environment, to compare with.
     pub previous: Option<i64>,
     /// Its figures have ended: of a review, what it saw too.

@@ -1,11 +1,9 @@
 //! `memgate run`: the whole way from settings to the exit code.
 
-use std::path::Path;
 use std::time::Duration;
 
 use memgate_config::{Config, History, UploadMode};
-use memgate_history::Manifest;
-use memgate_model::RunReport;
+use memgate_server::store::Added;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::settings;
@@ -77,22 +75,19 @@ pub(super) fn with_settings(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (plan, judged, live) = measured(settings, request, console)?;
-    let session = judged.session.folder();
-    let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
-    if request.every_report {
-        let all = deliver::files::write_everything(&judged.report, session);
-        delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
-    }
-    let full = plan.output_dir.join(crate::session::LATEST).join("report.html");
-    let screen = console.stderr_screen(request.verbose);
-    let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
-    console.rendered(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
-    if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
-        console.line(&why);
-    }
-    if let Some(manifest) = &judged.manifest {
-        add_to_history(&plan.output_dir, manifest, &judged.report, console);
-    }
+    let address = history::address(&plan.output_dir, None);
+    let delivered = std::thread::scope(|scope| {
+        // Reports and history wait for different things.
+        let adding = judged
+            .manifest
+            .as_ref()
+            .map(|manifest| scope.spawn(|| history::add(&address, manifest, &judged.report, Some(PATIENCE))));
+        let delivered = report(&plan, &judged, request, console);
+        if let Some(adding) = adding {
+            tell_added(adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect)), console);
+        }
+        delivered
+    })?;
     let uploaded = uploaded(&plan.history, &judged, console);
     if let Some(live) = live {
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
@@ -135,8 +130,8 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The verdict stands: a history that cannot be written is a warning.
-fn add_to_history(sessions: &Path, manifest: &Manifest, report: &RunReport, console: &Console) {
-    match history::add(&history::address(sessions, None), manifest, report, Some(PATIENCE)) {
+fn tell_added(added: Result<Added, ExpectedError>, console: &Console) {
+    match added {
         Ok(added) => {
             if let Some(changes) = history::told(&added) {
                 console.line(&changes);
@@ -149,4 +144,28 @@ fn add_to_history(sessions: &Path, manifest: &Manifest, report: &RunReport, cons
             }
         }
     }
+}
+
+/// Writes and sends the reports, then prints the verdict. Outer: that could not be printed; inner: that something could
+/// not be written, which is told after the verdict.
+fn report(
+    plan: &Plan,
+    judged: &Judged,
+    request: &RunArgs,
+    console: &Console,
+) -> Result<Result<(), ExpectedError>, ExpectedError> {
+    let session = judged.session.folder();
+    let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
+    if request.every_report {
+        let all = deliver::files::write_everything(&judged.report, session);
+        delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
+    }
+    let full = plan.output_dir.join(crate::session::LATEST).join("report.html");
+    let screen = console.stderr_screen(request.verbose);
+    let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
+    console.rendered(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
+    if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
+        console.line(&why);
+    }
+    Ok(delivered)
 }

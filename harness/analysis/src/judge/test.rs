@@ -156,11 +156,18 @@ fn measure(
     let confirmation = suite.confirmations.get(id);
     j.left =
         excess.clone().unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
-    let repeated =
-        matches!(confirmation, Some(ConfirmationInput::Repeated(_) | ConfirmationInput::InCompany { .. }));
+    let repeated = match confirmation {
+        Some(ConfirmationInput::Repeated(again) | ConfirmationInput::InCompany { alone: again, .. }) => {
+            unusable(again, id).is_none()
+        }
+        _ => false,
+    };
     if !repeated && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
         j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
     }
+    let unmeasured =
+        runs.ended.iter().find_map(|(_, w)| looks::unmeasured_resident(w, &suite.name, id, context.policy));
+    unmeasured.into_iter().for_each(|why| j.raise(Verdict::Error, why));
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => {

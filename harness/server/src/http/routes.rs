@@ -26,7 +26,7 @@ use super::refused::chain;
 use crate::artefacts::PAGE;
 use crate::pages;
 use crate::store::{Choice, Reader, Store, StoreError, Wanted};
-use crate::view::{LeakFilter, RunView};
+use crate::view::{LeakFilter, Order, RunView};
 
 /// What is read at once of a file.
 const PIECE: usize = 64 << 10;
@@ -50,6 +50,7 @@ struct Asked {
     kind: String,
     state: String,
     text: String,
+    order: String,
 }
 
 impl Asked {
@@ -202,16 +203,25 @@ async fn runs_json(
     app.json(find_runs(&app, &project, &asked).await)
 }
 
-async fn find_run(app: &App, project: &str, run: &str) -> Found<crate::view::RunView> {
+async fn find_run(app: &App, project: &str, run: &str, asked: &Asked) -> Found<crate::view::RunView> {
     let Ok(run) = run.parse() else { return Ok(None) };
-    let found = app.store.run(project, run).await?;
+    let order = match asked.order.as_str() {
+        "" => Order::Worst,
+        "slowest" => Order::Slowest,
+        _ => return Ok(None),
+    };
+    let found = app.store.run(project, run, order).await?;
     // What another server kept elsewhere cannot be given from here.
     let is_kept = |artefacts| if app.options.artefacts.is_some() { artefacts } else { Vec::new() };
     Ok(found.map(|view| RunView { artefacts: is_kept(view.artefacts), ..view }))
 }
 
-async fn run(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
-    app.page(find_run(&app, &project, &run).await, pages::run)
+async fn run(
+    State(app): State<App>,
+    Path((project, run)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.page(find_run(&app, &project, &run, &asked).await, pages::run)
 }
 
 /// A file of a run. The report page is shown, as its own memgate made it: a stranger's page, which gets no rights here.
@@ -269,8 +279,12 @@ fn streamed(mut bytes: Box<dyn std::io::Read + Send>) -> Body {
     Body::from_stream(futures_util::stream::unfold(receiver, next))
 }
 
-async fn run_json(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
-    app.json(find_run(&app, &project, &run).await)
+async fn run_json(
+    State(app): State<App>,
+    Path((project, run)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(find_run(&app, &project, &run, &asked).await)
 }
 
 /// `BEFORE...AFTER`, the numbers of two runs.

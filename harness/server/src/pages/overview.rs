@@ -2,7 +2,7 @@
 
 use super::frame::of_project;
 use super::{link, runs, words};
-use crate::view::Overview;
+use crate::view::{Overview, RunRow};
 
 /// The page.
 #[must_use]
@@ -40,6 +40,14 @@ pub fn overview(view: &Overview) -> String {
         }
         words::events(html, selection, &view.events);
         html.markup("<h2>Newest runs</h2>");
+        let of_line =
+            |run: &&RunRow| run.branch == selection.branch && run.environment == selection.environment;
+        if let Some(newest) = view.runs.iter().find(of_line) {
+            let page = link::path(&selection.project, &["runs", &newest.run.to_string()]);
+            html.markup("<p>");
+            words::anchor(html, &format!("{page}?order=slowest"), "slowest tests");
+            html.markup("</p>");
+        }
         runs::table(html, selection, "Runs of all branches, the newest first", &view.runs);
     })
 }

@@ -6,7 +6,7 @@ use memgate_reports::page::Html;
 use super::frame::of_project;
 use super::{link, words};
 use crate::artefacts::PAGE;
-use crate::view::{ArtefactRow, RunRow, RunView, Runs, Selection, TestRow};
+use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
 /// List of runs.
 #[must_use]
@@ -141,17 +141,32 @@ fn leaks(html: &mut Html, view: &RunView) {
 }
 
 fn tests(html: &mut Html, view: &RunView) {
-    words::table(
+    let (caption, other, order) = match view.order {
+        Order::Worst => ("Tests, the worst first", "slowest first", "?order=slowest"),
+        Order::Slowest => ("Tests, the slowest first", "worst first", ""),
+    };
+    html.markup("<p>");
+    words::anchor(
         html,
-        "Tests, the worst first",
-        &[("verdict", false), ("test", false), ("figures other than 0", false), ("why", false)],
+        &format!("{}{order}", link::path(&view.selection.project, &["runs", &view.run.run.to_string()])),
+        other,
     );
-    for TestRow { suite, name, verdict, reason, values, .. } in &view.tests {
+    html.markup("</p>");
+    let columns = [
+        ("verdict", false),
+        ("test", false),
+        ("took", true),
+        ("figures other than 0", false),
+        ("why", false),
+    ];
+    words::table(html, caption, &columns);
+    for TestRow { suite, name, verdict, reason, values, duration_ms, .. } in &view.tests {
         html.markup("<tr><td>");
         words::badge(html, words::verdict(*verdict));
         html.markup("<th scope=row class=code>");
         words::test_link(html, &view.selection, &format!("{suite}::{name}"));
-        html.markup("<td>");
+        let took = duration_ms.map(words::duration).unwrap_or_default();
+        html.markup("<td class=n>").text(&took).markup("<td>");
         let values: Vec<String> = values
             .iter()
             .map(|(metric, value)| format!("{} {}", metric.name(), format_value(*metric, *value)))

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::view::{
-    ArtefactRow, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point,
-    RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
+    ArtefactRow, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Order, Overview,
+    Point, RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
 };
 
 const AT_US: i64 = 1_800_000_000_000_000;
@@ -85,6 +85,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         outcome: Outcome::Passed,
         verdict: Verdict::Fail,
         reason: t(),
+        duration_ms: Some(1250),
         values: vec![(Metric::NativeLiveBytes, 48.0)],
     };
     let point = |value, verdict| Point {
@@ -157,6 +158,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         leaks: vec![sighted],
         tests: vec![tested],
         of: 3,
+        order: Order::Worst,
         previous: Some(6),
         expired: false,
     };

@@ -1,6 +1,6 @@
 //! Adding a run: one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 
 use memgate_history::place::{self, PlacedBy};
@@ -269,19 +269,20 @@ impl Adding<'_> {
 
     async fn columns(&mut self, run: i64, tests: &[TestRecord], expires: i64) -> Result<(), StoreError> {
         let mut columns: Vec<(String, Vec<u8>)> = Vec::new();
-        for metric in Metric::ALL {
+        // Of the few that there are: most metrics no test has.
+        let measured: BTreeSet<Metric> = tests.iter().flat_map(|test| test.figures.keys()).copied().collect();
+        for metric in measured {
             let figures: Vec<_> = tests.iter().map(|test| test.figures.get(&metric).copied()).collect();
-            if figures.iter().any(Option::is_some) {
-                let packed = column::encode(&figures, column::is_rounded(metric));
-                columns.push((metric.name().to_owned(), packed));
-            }
+            let packed = column::encode(&figures, column::is_rounded(metric));
+            columns.push((metric.name().to_owned(), packed));
+        }
+        let limited: BTreeSet<Metric> = tests.iter().flat_map(|test| test.limits.keys()).copied().collect();
+        for metric in limited {
             let limit = |test: &TestRecord| {
                 test.limits.get(&metric).map(|limit| Figure { value: *limit, interval: None })
             };
             let limits: Vec<_> = tests.iter().map(limit).collect();
-            if limits.iter().any(Option::is_some) {
-                columns.push((limits_of(metric), column::encode(&limits, false)));
-            }
+            columns.push((limits_of(metric), column::encode(&limits, false)));
         }
         let durations: Vec<_> =
             tests.iter().map(|test| Some(Figure { value: test.duration_s * 1e3, interval: None })).collect();

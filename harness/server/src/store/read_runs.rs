@@ -8,11 +8,11 @@ use memgate_model::{Metric, Outcome, Verdict, format_value};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::add::limits_of;
+use super::add::{DURATION, limits_of};
 use super::read::{Shown, event, leak_of, members, run_row, stage, word};
 use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
-use crate::view::{EventRow, Point, RunView, Runs, SightingOf, TestRow, TestView};
+use crate::view::{EventRow, Order, Point, RunView, Runs, SightingOf, TestRow, TestView};
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
@@ -58,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub async fn run(&self, project: &str, run: i64) -> Result<Option<RunView>, StoreError> {
+    pub async fn run(&self, project: &str, run: i64, order: Order) -> Result<Option<RunView>, StoreError> {
         let Some(id) = self.project(project).await? else { return Ok(None) };
         let row = sqlx::query(sql::RUN).bind(id).bind(run).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
@@ -66,7 +66,7 @@ impl Store {
         let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let previous: Option<i64> = row.try_get(21)?;
-        let (tests, of) = self.tests_of_run(shown.project, run, &roster_of(&row)?).await?;
+        let (tests, of) = self.tests_of_run(shown.project, run, &roster_of(&row)?, order).await?;
         let leaks = self.leaks_of_run(&shown, run).await?;
         let artefacts = self.artefacts_of(id, run).await?;
         let ci_url = row.try_get(13)?;
@@ -78,6 +78,7 @@ impl Store {
             leaks,
             tests,
             of,
+            order,
             previous,
             expired,
             artefacts,
@@ -188,6 +189,7 @@ impl Store {
         project: i64,
         run: i64,
         roster: &Roster,
+        order: Order,
     ) -> Result<(Vec<TestRow>, u64), StoreError> {
         let mut exceptions = BTreeMap::<i64, (Outcome, Verdict, String)>::new();
         for row in sqlx::query(sql::EXCEPTIONS).bind(project).bind(run).fetch_all(&self.pool).await? {
@@ -195,6 +197,7 @@ impl Store {
             exceptions.insert(row.try_get(0)?, (word(&outcome)?, word(&verdict)?, row.try_get(3)?));
         }
         let columns = self.columns(project, run, roster.len()).await?;
+        let durations = columns.iter().find(|(metric, _)| metric == DURATION).map(|(_, durations)| durations);
         let names = self.test_names(project).await?;
         let mut tests = Vec::with_capacity(roster.len());
         for (test, slot) in roster {
@@ -212,12 +215,18 @@ impl Store {
                 outcome,
                 verdict,
                 reason,
+                duration_ms: durations.and_then(|all| milliseconds(all.get(*slot)?.as_ref()?.value)),
                 values,
             });
         }
         tests.sort_by(|a, b| {
             b.verdict.cmp(&a.verdict).then_with(|| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)))
         });
+        if order == Order::Slowest {
+            // Of suites as a whole it is no surprise.
+            tests.retain(|test| !test.name.is_empty());
+            tests.sort_by_key(|test| std::cmp::Reverse(test.duration_ms));
+        }
         let of = tests.iter().filter(|test| !test.name.is_empty()).count() as u64;
         tests.truncate(MOST_TESTS);
         Ok((tests, of))
@@ -446,6 +455,12 @@ fn numbered(members: Vec<i64>) -> Roster {
 /// The roster in a row of [`sql::RUN`].
 pub(super) fn roster_of(run: &AnyRow) -> Result<Roster, StoreError> {
     members(run, 19).map(numbered)
+}
+
+/// `None`: no time.
+fn milliseconds(value: f64) -> Option<i64> {
+    let time = std::time::Duration::try_from_secs_f64(value / 1e3).ok()?;
+    i64::try_from(time.as_millis()).ok()
 }
 
 pub(super) fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, StoreError> {

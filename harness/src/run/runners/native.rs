@@ -63,7 +63,18 @@ pub(super) async fn screen(
             typed(planned)
         ));
         done.finished.iter().try_for_each(|process| forget(&process.process.file))?;
+        // A test that failed is not forgotten.
+        facts.command_ended(status(done.ended.exit));
+        let (first, problems) = (done.ended.exit, done.problems);
         (done, listed) = execute(context, planned, choice, Duration::ZERO).await?;
+        done.problems.extend(problems);
+        if first.is_success() != done.ended.exit.is_success() {
+            context.console.warning(&format!(
+                "{}: its first execution ended with {first}, its second one with {}",
+                typed(planned),
+                done.ended.exit
+            ));
+        }
     }
     let unseen = match listed {
         Some(listed) => {
