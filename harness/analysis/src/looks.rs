@@ -70,58 +70,89 @@ impl Looks {
     }
 
     pub(crate) fn learn(&mut self, boundary: u32, state: OsState, before: Option<OsState>, unclear: Unclear) {
-        self.at.insert(boundary, Look { state, before, unclear });
+        let known = self.at.get(&boundary).map_or_else(Unclear::default, |look| look.unclear);
+        self.at.insert(boundary, Look { state, before, unclear: unclear.plus(known) });
     }
 
     /// Gives each window of a test the look before and the look after it, where it has none of its own.
     pub(crate) fn share(&self, windows: &mut [Window]) {
+        let sums = self.sums();
         for window in windows.iter_mut().filter(|window| !window.is_setup()) {
             let (start, end) = (window.start_sequence, window.end_sequence);
             let own_end = window.os_end.is_some();
-            let mut shares = !own_end;
+            let mut is_exact = start != 0;
             if window.os_start.is_none() && start != 0 {
                 let last = self.at.range(..=start).next_back();
-                // It may have ended twice: what came is told at the first end.
-                let came = self.at.range(start..=end).find_map(|(_, look)| look.before.as_ref());
                 let is_right_before = last.is_some_and(|(at, _)| at.saturating_add(1) >= start);
-                shares |= !is_right_before && came.is_none();
-                window.os_start = came.or(last.map(|(_, look)| &look.state)).cloned();
+                // What came by the first look at it, and was not told, may be an earlier test's.
+                let first = self.at.range(start..=end.max(start)).next().filter(|_| !is_right_before);
+                let then =
+                    first.and_then(|(at, look)| look.before.as_ref().or((*at < end).then_some(&look.state)));
+                is_exact = is_right_before || then.is_some();
+                window.started_unseen = !is_right_before;
+                window.os_start = then.or(last.map(|(_, look)| &look.state)).cloned();
             }
             let mut last = end;
             if !own_end && let Some((at, look)) = self.at.range(end.saturating_add(1)..).next() {
                 window.os_end = Some(look.before.as_ref().unwrap_or(&look.state).clone());
                 last = *at;
+                // Nothing ran in between.
+                is_exact &= end.checked_add(1) == Some(last);
+            } else {
+                is_exact &= own_end;
             }
-            if shares {
-                let mut unclear = Unclear::default();
-                for look in self.at.range(start.saturating_add(1)..=last.max(start.saturating_add(1))) {
-                    unclear.fds = unclear.fds.saturating_add(look.1.unclear.fds);
-                    unclear.threads = unclear.threads.saturating_add(look.1.unclear.threads);
-                }
-                window.shared_look = Some(unclear);
+            if !is_exact {
+                let until = |boundary: u32| {
+                    sums.range(..=boundary).next_back().map_or_else(Unclear::default, |(_, sum)| *sum)
+                };
+                window.shared_look = Some(until(last.max(start)).less(until(start)));
             }
         }
     }
+
+    /// What came untold up to each look.
+    fn sums(&self) -> BTreeMap<u32, Unclear> {
+        let mut sum = Unclear::default();
+        let sums = self.at.iter().map(|(at, look)| {
+            sum = sum.plus(look.unclear);
+            (*at, sum)
+        });
+        sums.collect()
+    }
 }
 
-/// What of `now` was there before `told` came, and how many are new that were not told.
+impl Unclear {
+    fn plus(self, other: Self) -> Self {
+        Self { fds: self.fds.saturating_add(other.fds), threads: self.threads.saturating_add(other.threads) }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self { fds: self.fds.saturating_sub(other.fds), threads: self.threads.saturating_sub(other.threads) }
+    }
+}
+
+/// What of `now` was there before `told` came or went, and how many are new that were not told.
 fn since<'a>(
     known: &mut HashMap<u32, (String, OsName)>,
     now: impl Iterator<Item = ((u32, &'a str), &'a OsName)>,
     told: &HashSet<u32>,
 ) -> (Vec<OsName>, u64) {
-    let before = mem::take(known);
+    let mut before = mem::take(known);
     let (mut were, mut unclear) = (Vec::new(), 0);
     for ((number, target), name) in now {
-        let old = before.get(&number);
+        // Its file may have been removed.
+        let target = target.strip_suffix(" (deleted)").unwrap_or(target);
+        let old = before.remove(&number);
         if told.contains(&number) {
-            were.extend(old.map(|(_, name)| name.clone()));
+            were.extend(old.map(|(_, name)| name));
         } else {
-            were.push(name.clone());
             unclear += u64::from(old.is_none_or(|(old, _)| old != target));
+            were.push(name.clone());
         }
         known.insert(number, (target.to_owned(), name.clone()));
     }
+    // What was closed by it was there, too.
+    were.extend(told.iter().filter_map(|number| before.remove(number)).map(|(_, name)| name));
     (were, unclear)
 }
 
@@ -164,7 +195,7 @@ pub(crate) fn unmeasured_resident(
             .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
     };
     let metric = [Metric::OsRss, Metric::OsPss].into_iter().find(|metric| has_limit(*metric))?;
-    window.shared_look.map(|_| {
+    (window.shared_look.is_some() || window.started_unseen).then(|| {
         format!("not measured: {metric} was not looked at after each test when this was recorded; run it again with this limit")
     })
 }
@@ -267,6 +298,54 @@ mod tests {
         let [first, last] = &windows;
         assert_eq!((first.shared_look, fds(first.os_end.as_ref())), (Some(Unclear::default()), 0));
         assert_eq!((last.shared_look, fds(last.os_start.as_ref())), (None, 0));
+    }
+
+    #[test]
+    fn what_came_before_the_first_look_at_a_test_may_be_an_earlier_ones() {
+        let mut looks = Looks::default();
+        look(&mut looks, 1, &[], &[]);
+        // A mark of the program, within the second test.
+        look(&mut looks, 5, &[(3, "raw")], &[]);
+        let end = look(&mut looks, 6, &[(3, "raw"), (4, "log")], &[4]);
+        let mut windows = [window(2, 3), Window { os_end: Some(end), ..window(4, 6) }];
+        looks.share(&mut windows);
+        let [first, last] = &windows;
+        assert_eq!(first.shared_look, Some(Unclear { fds: 1, threads: 0 }));
+        assert_eq!((last.shared_look, fds(last.os_start.as_ref()), fds(last.os_end.as_ref())), (None, 1, 2));
+    }
+
+    #[test]
+    fn a_test_alone_between_two_looks_is_judged_by_them() {
+        let mut looks = Looks::default();
+        look(&mut looks, 1, &[], &[]);
+        look(&mut looks, 4, &[(3, "raw")], &[]);
+        let mut windows = [window(2, 3)];
+        looks.share(&mut windows);
+        let [only] = &windows;
+        assert_eq!((only.shared_look, only.started_unseen), (None, false));
+        assert_eq!((fds(only.os_start.as_ref()), fds(only.os_end.as_ref())), (0, 1));
+    }
+
+    #[test]
+    fn what_the_last_test_closed_was_there_when_it_began() {
+        let record = shared(&[(3, "old log")], &[(4, "log")], &[3, 4]);
+        assert!(!must_be_screened_again(&record));
+        let last = &record.windows[2];
+        assert_eq!((fds(last.os_start.as_ref()), fds(last.os_end.as_ref())), (1, 1));
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_the_same() {
+        assert!(!must_be_screened_again(&shared(&[(3, "/tmp/x")], &[(3, "/tmp/x (deleted)")], &[])));
+    }
+
+    #[test]
+    fn a_window_that_ends_before_it_begins_is_no_panic() {
+        let mut looks = Looks::default();
+        look(&mut looks, 4, &[], &[]);
+        for (start, end) in [(5, 3), (u32::MAX, 0), (u32::MAX, u32::MAX), (0, 9)] {
+            looks.share(&mut [window(start, end)]);
+        }
     }
 
     #[test]

@@ -194,6 +194,8 @@ pub struct Window {
     /// Other tests ran between the same two looks at descriptors and threads; and what came meanwhile by nobody knows
     /// which of them.
     pub shared_look: Option<Unclear>,
+    /// Nobody looked as it began: what was resident then is not known.
+    pub started_unseen: bool,
     /// What the program itself had mapped as it began; `None`: not known.
     pub mapped_start: Option<Mapped>,
     /// The same as it ended.

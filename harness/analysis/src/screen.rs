@@ -51,6 +51,7 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                 // Samples tell no growth.
                 let repeated = !window.is_setup()
                     && window.interval.is_none()
+                    && !looks::is_unseen(window)
                     && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
                 suspects.push(Suspect { test, why, repeated, record: index });
             }
@@ -183,6 +184,9 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
             let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
             if let Some(unclear) = window.shared_look {
                 return looks::left(unclear, metric);
+            }
+            if window.started_unseen && matches!(metric, Metric::OsRss | Metric::OsPss) {
+                return None;
             }
             Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
         }

@@ -78,13 +78,19 @@ pub(super) fn with_settings(
     let address = history::address(&plan.output_dir, None);
     let delivered = std::thread::scope(|scope| {
         // Reports and history wait for different things.
-        let adding = judged
-            .manifest
-            .as_ref()
-            .map(|manifest| scope.spawn(|| history::add(&address, manifest, &judged.report, Some(PATIENCE))));
+        let add = |manifest| history::add(&address, manifest, &judged.report, Some(PATIENCE));
+        let adding = judged.manifest.as_ref().map(|manifest| {
+            (manifest, std::thread::Builder::new().spawn_scoped(scope, move || add(manifest)))
+        });
         let delivered = report(&plan, &judged, request, console);
-        if let Some(adding) = adding {
-            tell_added(adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect)), console);
+        match adding {
+            Some((_, Ok(adding))) => {
+                let added = adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect));
+                tell_added(added, console);
+            }
+            // No thread can be had.
+            Some((manifest, Err(_))) => tell_added(add(manifest), console),
+            None => {}
         }
         delivered
     })?;
