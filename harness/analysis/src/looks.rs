@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 
 use memgate_model::{Metric, Per};
-use memgate_wire::OsSample;
+use memgate_wire::{FdEntry, OsSample};
 
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsName, OsState, ProcessRecord, Window};
@@ -67,6 +67,22 @@ impl Looks {
         let is_told = !told.0.is_empty() || !told.1.is_empty();
         let unclear = Unclear { fds: unclear_fds, threads: unclear_threads };
         (unclear, is_told.then_some((fds_before, threads_before)))
+    }
+
+    /// Does a sample between boundaries show nothing that the last look did not? Then it is one, too, of the tests that
+    /// have ended by then.
+    pub(crate) fn is_calm(&self, sample: &OsSample) -> bool {
+        let is_known =
+            |fd: &FdEntry| self.fds.get(&fd.fd).is_some_and(|(target, _)| target == without_mark(&fd.target));
+        !self.at.is_empty()
+            && sample.fds.iter().all(is_known)
+            && sample.threads.iter().all(|thread| self.threads.contains_key(&thread.id))
+    }
+
+    /// Such a sample, after this boundary.
+    pub(crate) fn learn_calm(&mut self, boundary: u32, state: &OsState) {
+        let look = || Look { state: state.clone(), before: None, unclear: Unclear::default() };
+        self.at.entry(boundary).or_insert_with(look);
     }
 
     pub(crate) fn learn(&mut self, boundary: u32, state: OsState, before: Option<OsState>, unclear: Unclear) {
@@ -140,8 +156,7 @@ fn since<'a>(
     let mut before = mem::take(known);
     let (mut were, mut unclear) = (Vec::new(), 0);
     for ((number, target), name) in now {
-        // Its file may have been removed.
-        let target = target.strip_suffix(" (deleted)").unwrap_or(target);
+        let target = without_mark(target);
         let old = before.remove(&number);
         if told.contains(&number) {
             were.extend(old.map(|(_, name)| name));
@@ -154,6 +169,11 @@ fn since<'a>(
     // What was closed by it was there, too.
     were.extend(told.iter().filter_map(|number| before.remove(number)).map(|(_, name)| name));
     (were, unclear)
+}
+
+/// A target whose file was removed is the same.
+fn without_mark(target: &str) -> &str {
+    target.strip_suffix(" (deleted)").unwrap_or(target)
 }
 
 /// Did a descriptor or a thread come between two looks, by one of several tests? Then only a screen that looks at
@@ -203,7 +223,6 @@ pub(crate) fn unmeasured_resident(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memgate_wire::FdEntry;
     use std::sync::Arc;
 
     fn state(fds: &[OsName]) -> OsState {
@@ -346,6 +365,20 @@ mod tests {
         for (start, end) in [(5, 3), (u32::MAX, 0), (u32::MAX, u32::MAX), (0, 9)] {
             looks.share(&mut [window(start, end)]);
         }
+    }
+
+    #[test]
+    fn a_sample_that_shows_nothing_new_is_a_look() {
+        let mut looks = Looks::default();
+        let sample = |fds: &[u32]| {
+            let open = |fd: &u32| FdEntry { fd: *fd, target: "log".to_owned() };
+            OsSample { fds: fds.iter().map(open).collect(), ..OsSample::default() }
+        };
+        assert!(!looks.is_calm(&sample(&[])), "nobody has looked");
+        look(&mut looks, 1, &[(3, "log"), (4, "log")], &[]);
+        assert!(
+            looks.is_calm(&sample(&[3, 4])) && looks.is_calm(&sample(&[4])) && !looks.is_calm(&sample(&[5]))
+        );
     }
 
     #[test]

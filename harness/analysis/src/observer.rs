@@ -72,6 +72,7 @@ pub struct Observer {
     /// Windows by the numbers of their boundaries, for samples that come after their end.
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
+    last_boundary: u32,
     last_os: OsState,
     origins: Origins,
     mapped: MappedNow,
@@ -452,6 +453,7 @@ impl Observer {
     }
 
     fn boundary(&mut self, boundary: Boundary, t_ns: u64) {
+        self.last_boundary = boundary.sequence;
         self.record.cost = later(self.record.cost, boundary.cost);
         self.curve(CurveSample { t_ns, ..counted(&boundary.counters) });
         let snapshot = self.snapshots.remove(&boundary.sequence).unwrap_or_default();
@@ -636,7 +638,12 @@ impl Observer {
             self.looks.learn(sequence, state.clone(), before, unclear);
             state
         } else {
-            self.os_state(&sample, named)
+            let is_look = sequence == 0 && self.record.looks_now_and_then() && self.looks.is_calm(&sample);
+            let state = self.os_state(&sample, named);
+            if is_look && self.looks.len() < self.limits.windows {
+                self.looks.learn_calm(self.last_boundary, &state);
+            }
+            state
         };
         if sequence != 0 && self.origins.fit(&sample) {
             self.origins.forget_the_dead(&sample);
@@ -769,7 +776,7 @@ fn later(a: AgentCost, b: AgentCost) -> AgentCost {
 mod tests {
     use super::*;
     use crate::dsl::{MS, Process};
-    use memgate_wire::{Goodbye, GoodbyeReason, Module, Outcome, StackNode};
+    use memgate_wire::{FdEntry, Goodbye, GoodbyeReason, Hello, Module, Outcome, StackNode};
 
     #[test]
     fn a_set_up_that_is_repeated_has_only_what_is_its_own() {
@@ -1030,13 +1037,19 @@ mod tests {
         /// limits.
         #[test]
         fn no_order_of_boundaries_panics(
-            steps in proptest::collection::vec((0_u8..5, 0_u32..4, 0_u32..3, 0_usize..4), 0..60)
+            now_and_then in proptest::bool::ANY,
+            steps in proptest::collection::vec((0_u8..6, 0_u32..4, 0_u32..3, 0_usize..4), 0..60)
         ) {
             let limits = Limits { records: 10, windows: 5, ..Limits::default() };
             let mut observer = Observer::with_limits(limits);
+            let capabilities = now_and_then.then(|| memgate_wire::LOOKS_NOW_AND_THEN.to_owned());
+            let hello = Hello { capabilities: capabilities.into_iter().collect(), ..crate::dsl::hello() };
+            observer.push(Frame::Hello(hello), 0);
             for (what, sequence, iteration, records) in steps {
                 let records = vec![SnapshotRecord { stack: 1, size: u64::MAX, count: u64::MAX }; records];
                 let scope = if iteration == 0 { SnapshotScope::Survivors } else { SnapshotScope::Changes };
+                let fds = (0..iteration).map(|fd| FdEntry { fd, target: records.len().to_string() });
+                let sample = OsSample { boundary: sequence, fds: fds.collect(), ..OsSample::default() };
                 let kind = if what == 0 { BoundaryKind::TestStart } else { BoundaryKind::TestEnd };
                 let boundary = Boundary {
                     sequence, kind, iteration, suite: String::new(), test: "t".to_owned(), outcome: None,
@@ -1046,7 +1059,12 @@ mod tests {
                 observer.push(match what {
                     0 | 1 => Frame::Boundary(boundary),
                     2 => Frame::NativeSnapshot(NativeSnapshot { boundary: sequence, scope, part: 0, records }),
-                    3 => Frame::OsSample(OsSample { boundary: sequence, ..OsSample::default() }),
+                    3 => Frame::OsSample(sample),
+                    5 => Frame::Handles(Handles {
+                        boundary: sequence,
+                        descriptors: vec![Handle { id: iteration, stack: 1 }],
+                        threads: Vec::new(),
+                    }),
                     _ => Frame::Goodbye(Goodbye {
                         reason: GoodbyeReason::Exit, status: None,
                         counters: Counters::default(), cost: AgentCost::default(),
@@ -1057,6 +1075,7 @@ mod tests {
             proptest::prop_assert!(record.windows.len() <= 5);
             let stored: usize = record.windows.iter().map(|w| w.survivors.len() + w.changes.len()).sum();
             proptest::prop_assert!(stored <= 10);
+            let _again: bool = crate::must_be_screened_again(&record);
             let _bytes: u64 = record.windows.iter().map(Window::left_bytes).fold(0, u64::saturating_add);
         }
     }

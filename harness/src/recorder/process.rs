@@ -124,6 +124,9 @@ impl<'a> Following<'a> {
                 Err(e) => break (self.end_without_goodbye(), Some(format!("failed to {}", chain(&e)))),
             }
             if Instant::now() >= next_tick {
+                if let Err(e) = self.deliver() {
+                    break (self.end_without_goodbye(), Some(format!("failed to {}", chain(&e))));
+                }
                 self.sample(Occasion::Interval, 0);
                 next_tick = Instant::now() + interval;
             }
@@ -156,6 +159,7 @@ impl<'a> Following<'a> {
         }
         let asked = std::mem::take(&mut *lock(&self.tracked.captures));
         if !asked.is_empty() {
+            self.deliver()?;
             self.capture(&asked);
             return Ok(None);
         }

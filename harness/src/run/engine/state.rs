@@ -231,6 +231,11 @@ impl RunState {
         overdue
     }
 
+    /// Those that have not ended.
+    pub(in crate::run) fn processes(&self) -> Vec<ProcessKey> {
+        self.live.keys().copied().collect()
+    }
+
     /// Is a test open in some process?
     pub(in crate::run) fn has_open_tests(&self) -> bool {
         self.live.values().any(|live| live.open.is_some() && !live.timed_out)

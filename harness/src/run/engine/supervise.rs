@@ -223,6 +223,12 @@ impl Following {
 
     async fn end_by_user(&mut self, context: &mut Context<'_>) {
         context.console.line("stopping the tests; once more kills them");
+        // What has ended by now is judged: somebody has to have looked at it.
+        for key in self.state.processes() {
+            if let Some(recorder) = &self.recorder {
+                drop(block_in_place(|| recorder.capture(key)));
+            }
+        }
         let patient = tokio::select! {
             _ = self.running.stop(GRACE) => true,
             () = context.interrupts.next() => false,
