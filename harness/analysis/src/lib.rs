@@ -50,7 +50,7 @@ pub use java::{
     screen_rounds,
 };
 pub use judge::judge;
-pub use looks::{Unclear, must_be_screened_again};
+pub use looks::must_be_screened_again;
 pub use native::{NativeConfirmation, leaves_native, own_libraries};
 pub use native_holders::stacks_that_grew;
 pub use observer::{Limits, Observer};
@@ -59,8 +59,8 @@ pub use policy::{
     TextPattern, Waiver, WaiverMatch,
 };
 pub use record::{
-    CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unit,
-    Window,
+    CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unclear,
+    Unit, Window,
 };
 pub use resolve::{Resolve, ResolvedStack, Variable};
 pub use screen::{Suspect, causes_first, screen};

@@ -13,7 +13,7 @@ use memgate_model::{Metric, Per};
 use memgate_wire::{FdEntry, OsSample};
 
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{OsName, OsState, ProcessRecord, Window};
+use crate::record::{OsName, OsState, ProcessRecord, Unclear, Window};
 use crate::stats::float;
 
 /// The looks at one process, by the number of their boundary.
@@ -32,15 +32,6 @@ struct Look {
     before: Option<OsState>,
     /// What else came since the look before.
     unclear: Unclear,
-}
-
-/// How many descriptors and threads came by nobody knows which of several tests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unclear {
-    /// Descriptors.
-    pub fds: u64,
-    /// Threads.
-    pub threads: u64,
 }
 
 /// The names of descriptors and of threads, in the order of their sample.
@@ -134,16 +125,6 @@ impl Looks {
             (*at, sum)
         });
         sums.collect()
-    }
-}
-
-impl Unclear {
-    fn plus(self, other: Self) -> Self {
-        Self { fds: self.fds.saturating_add(other.fds), threads: self.threads.saturating_add(other.threads) }
-    }
-
-    fn less(self, other: Self) -> Self {
-        Self { fds: self.fds.saturating_sub(other.fds), threads: self.threads.saturating_sub(other.threads) }
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::java::{JavaRecord, JavaWindow};
-use crate::looks::Unclear;
 use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
@@ -342,6 +341,25 @@ impl Mapped {
 /// All of them.
 pub(crate) fn sum(names: &[(OsName, u64)]) -> u64 {
     names.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
+}
+
+/// How many descriptors and threads came by nobody knows which of several tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unclear {
+    /// Descriptors.
+    pub fds: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+impl Unclear {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { fds: self.fds.saturating_add(other.fds), threads: self.threads.saturating_add(other.threads) }
+    }
+
+    pub(crate) fn less(self, other: Self) -> Self {
+        Self { fds: self.fds.saturating_sub(other.fds), threads: self.threads.saturating_sub(other.threads) }
+    }
 }
 
 /// What the operating system said of a process at a boundary. Equal lists are shared between
