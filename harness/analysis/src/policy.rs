@@ -119,15 +119,13 @@ impl GatePolicy {
     /// screen need not look at the end of every test.
     #[must_use]
     pub fn allows_looks_now_and_then(&self) -> bool {
-        let of_rules =
-            |rule: &Rule| rule.of_tests.values().flatten().chain(&rule.limits).cloned().collect::<Vec<_>>();
-        self.rules.iter().flat_map(of_rules).chain(self.defaults.iter().cloned()).all(|limit| {
-            match limit.metric {
-                Metric::OsFds | Metric::OsThreads => limit.per == Per::Iteration,
-                Metric::OsRss | Metric::OsPss => false,
-                _ => true,
-            }
-        })
+        let allows = |limit: &Limit| match limit.metric {
+            Metric::OsFds | Metric::OsThreads => limit.per == Per::Iteration,
+            Metric::OsRss | Metric::OsPss => false,
+            _ => true,
+        };
+        let of_rule = |rule: &Rule| rule.of_tests.values().flatten().chain(&rule.limits).all(allows);
+        self.defaults.iter().all(allows) && self.rules.iter().all(of_rule)
     }
 
     /// The limits of the first entry for this metric of a test; `None`: no entry names both.

@@ -178,10 +178,10 @@ impl<'a> Following<'a> {
         self.deliver()?;
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
         // As many as before may be others. Where a test is repeated, its names are compared.
-        let others = std::mem::take(&mut self.handles_came);
+        let (came, ended) = (std::mem::take(&mut self.handles_came), std::mem::take(&mut self.ended));
         // What one test opened another may have closed.
         let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
-        let others = others || std::mem::take(&mut self.ended) > u32::from(is_end);
+        let others = came || ended > u32::from(is_end);
         let is_repeated = at.as_ref().is_some_and(|(boundary, _)| boundary.iteration > 0);
         let counts_do = self.shared.options.listing_stands.is_zero() || !others && !is_repeated;
         let sample = if counts_do { sample } else { self.take(Occasion::Changed) };

@@ -59,7 +59,7 @@ pub(super) async fn screen(
     let (mut done, mut listed) = execute(context, planned, choice, look_lasts).await?;
     if done.finished.iter().any(|process| must_be_screened_again(&process.record)) {
         context.console.line(&format!(
-            "{}: a descriptor or a thread came by itself between two tests: screened again, with a look at each",
+            "{}: one of several tests opened a descriptor or started a thread: screened again, with a look at each",
             typed(planned)
         ));
         done.finished.iter().try_for_each(|process| forget(&process.process.file))?;
