@@ -16,6 +16,8 @@ use memgate_analysis::GatePolicy;
 use memgate_config::{
     Baseline, Config, Instrumented, MeasureJava, Runner, Screen, Suite, SuiteHeap, WindowBaseline,
 };
+use memgate_history::shards::digest;
+use memgate_model::Part;
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
@@ -44,6 +46,8 @@ pub struct World {
     pub directory: PathBuf,
     /// A variable of the environment makes GoogleTest run a part of its tests.
     pub narrowed: bool,
+    /// One of them divides them into shards.
+    pub sharded: bool,
 }
 
 /// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
@@ -58,6 +62,12 @@ const NARROWING: [(&str, &[&str]); 4] = [
 #[must_use]
 pub fn narrows(name: &str, value: &str) -> bool {
     NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
+}
+
+/// Does a variable with this value make each process of GoogleTest run one of several shards?
+#[must_use]
+pub fn is_sharded(name: &str, value: &str) -> bool {
+    name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
 }
 
 /// What is run, and how it is measured and judged.
@@ -91,6 +101,8 @@ pub struct Plan {
     pub filter: Option<String>,
     /// Only part of the tests is asked for.
     pub partial: bool,
+    /// Which part of the run this is; `None`: it is the whole.
+    pub part: Option<PlannedPart>,
     /// Time between two samples of the operating system's figures.
     pub interval: Duration,
     /// Longest wait for late frees at the end of a test; zero: none.
@@ -110,6 +122,21 @@ pub struct Plan {
     pub reports: memgate_config::Reports,
     /// What is kept of the run for the history.
     pub history: memgate_config::History,
+}
+
+/// A part of a run that is spread over several machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedPart {
+    /// Which.
+    pub part: Part,
+    /// Reports of earlier runs, by whose times the units are spread; empty: by their names.
+    pub timings: Vec<PathBuf>,
+    /// Only part of the tests is asked for in all parts together.
+    pub narrowed: bool,
+    /// Digest of the settings that all parts need alike.
+    pub settings: String,
+    /// Digest of the accepted baseline; empty: there is none.
+    pub baseline: String,
 }
 
 /// One command to run.
@@ -150,6 +177,14 @@ pub struct PlannedInstrumentation {
     pub timeout: Duration,
 }
 
+impl PlannedInstrumentation {
+    /// Do the user's own arguments say which classes or tests run?
+    #[must_use]
+    pub fn chooses_classes(&self) -> bool {
+        self.suite.arguments.iter().any(|(name, _)| name == "class")
+    }
+}
+
 /// Plans a run.
 ///
 /// # Errors
@@ -157,6 +192,8 @@ pub struct PlannedInstrumentation {
 pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Plan, ExpectedError> {
     let config = &settings.config;
     let suites = suites(settings, request, world)?;
+    let narrowed = is_partial(settings, request) || world.narrowed;
+    let part = part(settings, request, world, narrowed)?;
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
     policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
     policy.iterations = request.iterations.unwrap_or(policy.iterations);
@@ -165,7 +202,8 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     Ok(Plan {
         project: project(config, &world.directory),
         output_dir: request.output.output_dir.clone(),
-        partial: is_partial(settings, request) || world.narrowed,
+        partial: narrowed || part.is_some(),
+        part,
         suites,
         instrumented: instrumented(settings, request, world),
         policy,
@@ -187,6 +225,35 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         reports: reports(settings),
         history: config.history.clone(),
     })
+}
+
+/// The part of the run that is asked for.
+fn part(
+    settings: &Settings,
+    request: &RunArgs,
+    world: &World,
+    narrowed: bool,
+) -> Result<Option<PlannedPart>, ExpectedError> {
+    let Some(part) = request.partition else { return Ok(None) };
+    let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
+    if world.sharded || settings.config.suites.iter().any(shards) {
+        return Err(ExpectedError::usage(
+            "GTEST_TOTAL_SHARDS divides the tests already",
+            "take it away, or --partition: nobody could say that all shards together ran everything",
+        ));
+    }
+    let typed = (request.iterations, request.warm_up, request.no_confirm, request.ignore_test_failures);
+    let typed =
+        (typed, request.repeat_screen, request.timeout, &request.filter, &request.suites, &request.program);
+    let text = format!("{:?} {typed:?}", settings.config);
+    let baseline = settings.baseline.as_ref().map(|baseline| digest(format!("{baseline:?}").as_bytes()));
+    Ok(Some(PlannedPart {
+        part,
+        timings: request.timings.clone(),
+        narrowed,
+        settings: digest(text.as_bytes()),
+        baseline: baseline.unwrap_or_default(),
+    }))
 }
 
 /// Accepted windows, where they are compared with.
@@ -332,7 +399,8 @@ fn warnings(settings: &Settings) -> Vec<String> {
     warnings
 }
 
-fn reports(settings: &Settings) -> memgate_config::Reports {
+/// The reports that are asked for, with complete paths.
+pub(crate) fn reports(settings: &Settings) -> memgate_config::Reports {
     let mut reports = settings.config.reports.clone();
     for path in reports.paths_mut() {
         *path = settings.root.join(&*path);
@@ -382,7 +450,12 @@ reports:
     }
 
     fn world() -> World {
-        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into(), narrowed: false }
+        World {
+            today: jiff::civil::date(2026, 11, 21),
+            directory: "/project".into(),
+            narrowed: false,
+            sharded: false,
+        }
     }
 
     fn planned(request: &RunArgs) -> Plan {

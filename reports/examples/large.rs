@@ -66,6 +66,7 @@ fn report() -> RunReport {
             curve: Vec::new(),
             test_ends: Vec::new(),
             clean_metrics: [].into(),
+            shards: Vec::new(),
             reason: String::new(),
             metrics: [].into(),
             tests: (0..TESTS).map(test).collect(),
@@ -75,6 +76,7 @@ fn report() -> RunReport {
         followed: None,
         origin: None,
         base: None,
+        shards: Vec::new(),
     }
 }
 

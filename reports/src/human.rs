@@ -17,7 +17,7 @@ mod wrap;
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, SuiteReport,
+    AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, Shard, SuiteReport,
     TestReport, Verdict, WaiverReport, WaiverState, format_bytes,
 };
 
@@ -32,7 +32,7 @@ use stack::width;
 
 use crate::rerun;
 use crate::visible::{visible, without_commands};
-use crate::words::{counted, own_outcome, tests_of, waive_until};
+use crate::words::{counted, listed, own_outcome, tests_of, verdict_word, waive_until};
 
 /// Names listed in one line before the rest is counted.
 const NAMES: usize = 10;
@@ -59,7 +59,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
         verbose: options.verbose,
         until: waive_until(&report.started),
     };
-    let mut sections = vec![suites(report)];
+    let mut sections = vec![suites(report), shards(report)];
     sections.extend(blocks(report, &style));
     if options.verbose {
         sections.push(one_time_stacks(report, &style));
@@ -70,7 +70,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     let closing = [
         one_time(report),
         not_judged(report),
-        agent_cost(&report.agent_cost, report.duration_s),
+        agent_cost(&report.agent_cost, report.duration_s, report.shards.len()),
         summary(report, options, &style),
     ];
     sections.push(closing.concat());
@@ -87,6 +87,30 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
 fn suites(report: &RunReport) -> String {
     let column = report.suites.iter().map(|suite| width(&visible(&suite.name))).max().unwrap_or(0);
     report.suites.iter().map(|suite| suite_lines(suite, column)).collect()
+}
+
+/// A line for each machine over which the tests were spread.
+fn shards(report: &RunReport) -> String {
+    report.shards.iter().map(|shard| format!("{}\n", visible(&told_of_shard(shard)))).collect()
+}
+
+/// Tests named on which attempts at a shard disagree.
+const DISAGREE_SHOWN: usize = 10;
+
+/// `shard 3/8: 12 of 100 units in 4.2 s, pass`.
+pub(crate) fn told_of_shard(shard: &Shard) -> String {
+    let Shard { part, duration_s, verdict, units, of_units, .. } = shard;
+    let mut told = format!(
+        "shard {part}: {units} of {of_units} units in {duration_s:.1} s, {}",
+        verdict_word(*verdict).1
+    );
+    if !shard.replaces.is_empty() {
+        told += &format!(", the last of {} attempts", shard.replaces.len() + 1);
+    }
+    if !shard.disagree.is_empty() {
+        told += &format!(", which disagree on {}", listed(&shard.disagree, DISAGREE_SHOWN));
+    }
+    told
 }
 
 fn suite_lines(suite: &SuiteReport, column: usize) -> String {
@@ -304,8 +328,8 @@ fn not_judged(report: &RunReport) -> String {
 }
 
 /// What measuring cost; nothing where nothing was measured.
-fn agent_cost(cost: &AgentCost, duration_s: f64) -> String {
-    let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks, repeated_s } = *cost;
+fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
+    let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks, repeated_s, .. } = *cost;
     if *cost == AgentCost::default() {
         return String::new();
     }
@@ -320,6 +344,8 @@ fn agent_cost(cost: &AgentCost, duration_s: f64) -> String {
     };
     let repeated = match repeated_s {
         0.0 => String::new(),
+        // Of several machines, the time of the run is that of the slowest.
+        seconds if shards > 1 => format!("; repeating tests took {seconds:.1} s on all machines together"),
         seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s"),
     };
     format!(

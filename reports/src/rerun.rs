@@ -26,8 +26,8 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // A hunt is for the night, and nobody watches a single test.
-    const REPLACED: [&str; 3] = ["--filter", "--suite", "--hunt"];
+    // A hunt is for the night, nobody watches a single test, and its machine is one of many.
+    const REPLACED: [&str; 5] = ["--filter", "--suite", "--hunt", "--partition", "--timings"];
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
         if REPLACED.contains(&argument.as_str()) {
@@ -92,7 +92,7 @@ mod tests {
         for (typed, again) in [
             ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
             (
-                "memgate run --live --hunt 10m --suite a --filter A.* --config x.yaml",
+                "memgate run --live --hunt 10m --partition 3/8 --suite a --filter A.* --config x.yaml",
                 Some(" --suite engine --config x.yaml"),
             ),
             ("memgate run", Some(" --suite engine")),

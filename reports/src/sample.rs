@@ -113,6 +113,7 @@ pub(crate) fn mixed() -> RunReport {
             boundary_s: 0.1234,
             truncated_stacks: 3,
             repeated_s: 2.5,
+            cpu_s: 0.0,
         },
         waivers: waivers(),
         followed: None,
@@ -278,6 +279,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         curve: Vec::new(),
         test_ends: Vec::new(),
         clean_metrics: [].into(),
+        shards: Vec::new(),
         reason: String::new(),
         metrics: BTreeMap::new(),
         tests,
@@ -300,6 +302,7 @@ pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) ->
         followed: None,
         origin: None,
         base: None,
+        shards: Vec::new(),
     }
 }
 

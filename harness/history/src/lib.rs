@@ -19,6 +19,7 @@ mod observe;
 pub mod place;
 pub mod record;
 pub mod roster;
+pub mod shards;
 pub mod tune;
 mod varint;
 

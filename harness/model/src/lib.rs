@@ -14,6 +14,7 @@ mod metric;
 mod origin;
 mod report;
 mod runner;
+mod shard;
 
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
@@ -28,3 +29,4 @@ pub use report::{
     ThresholdSource, Verdict, WaiverReport, WaiverState,
 };
 pub use runner::Runner;
+pub use shard::{MOST_PARTS, NoPart, Part, Shard, SuiteShard};

@@ -12,6 +12,7 @@ use crate::leak::Leak;
 use crate::metric::{Metric, Per, Unit};
 use crate::origin::Origin;
 use crate::runner::Runner;
+use crate::shard::{Shard, SuiteShard};
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -105,6 +106,9 @@ pub struct RunReport {
     /// Of a review whose known leaks do not fail it: what it was compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
+    /// Of a run that was spread over several machines its shards, in their order; of one shard itself alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<Shard>,
 }
 
 impl RunReport {
@@ -129,6 +133,9 @@ pub struct AgentCost {
     /// CPU time of the tested processes divided by an estimate of the same without the agent;
     /// `null`: not estimated.
     pub cpu_ratio: Option<f64>,
+    /// CPU time of the tested processes that the ratio rests on, seconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub cpu_s: f64,
     /// Largest memory the agent mapped in one process, bytes.
     pub peak_bytes: u64,
     /// Time spent at the start of processes and at boundaries, seconds.
@@ -242,6 +249,9 @@ pub struct SuiteReport {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub clean_metrics: BTreeMap<Metric, MetricValue>,
+    /// What each shard says of it as a whole, where its tests were spread over several machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<SuiteShard>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
 }
@@ -491,6 +501,11 @@ fn is_false(value: &bool) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(value: &u32) -> bool {
     *value == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(seconds: &f64) -> bool {
+    *seconds <= 0.0
 }
 
 /// JSON knows no infinity.

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
+use memgate_model::{MOST_PARTS, Part};
 
 use super::shared::{ConfigArgs, StoreArgs};
 use super::uploads::{ServeCommand, UploadArgs};
@@ -54,6 +55,8 @@ pub enum Command {
     Run(RunArgs),
     /// Judge recorded runs again, without running anything
     Gate(GateArgs),
+    /// Make one run of the parts that several machines ran
+    Merge(MergeArgs),
     /// Build and run the built-in suites, which leak on purpose
     Demo(DemoArgs),
     /// Print the report of a session, in any format
@@ -148,6 +151,7 @@ Examples:
   memgate run --suite engine --filter 'MapCache.*'
   memgate run --repeat-screen 3 -- build/tests    each GoogleTest test three times: leaks that begin later
   memgate run --hunt 10m                          each night: also finds leaks that come only now and then
+  memgate run --partition 3/8                     the third of eight parts; `memgate merge` makes one run of all
   memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
@@ -217,6 +221,13 @@ pub struct RunArgs {
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(crate) symbols: Vec<PathBuf>,
+    /// Run one part of the tests only, as one of several machines: `3/8` is the third of eight. `memgate merge` makes
+    /// one run of all parts.
+    #[arg(long, value_name = "I/N", conflicts_with = "bisect")]
+    pub(crate) partition: Option<Part>,
+    /// Divide by the times of an earlier run, instead of by name: its report.json (repeatable, the same in all parts).
+    #[arg(long, value_name = "FILE", requires = "partition", value_hint = ValueHint::FilePath)]
+    pub(crate) timings: Vec<PathBuf>,
     /// Show the run in the browser while it goes on: on the page `live` of `history.server`.
     #[arg(long, conflicts_with = "bisect")]
     pub(crate) live: bool,
@@ -249,6 +260,34 @@ impl RunArgs {
     pub fn on(&self) -> Option<Devices> {
         self.device.clone().map(Devices::Serial).or_else(|| self.devices.as_ref().map(|_all| Devices::All))
     }
+}
+
+const MERGE_HELP: &str = "\
+Each machine runs one part of the tests. It writes its session, and sends and uploads nothing. merge judges the whole: a part that is \
+missing, or that ran with other settings, is an error (exit code 2).
+
+Examples:
+  memgate run --partition 3/8 -- build/engine_tests     on the third of eight machines; keep .memgate/latest
+  memgate merge --expect 8 shards/*                     on one machine, with the sessions of all
+  memgate run --partition 3/8 --timings report.json     parts that take equally long, by the times of an earlier run";
+
+/// What `merge` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = MERGE_HELP)]
+pub struct MergeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// How many parts there must be [default: what the parts say]. Give it: a job that never began leaves nothing.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    pub(crate) expect: Option<u32>,
+    /// Show every leak, all frames, and the stacks of one-time allocations.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Sessions of `memgate run --partition`, or folders with some.
+    #[arg(value_name = "SHARD", required = true, value_hint = ValueHint::DirPath)]
+    pub(crate) shards: Vec<PathBuf>,
 }
 
 const GATE_HELP: &str = "\

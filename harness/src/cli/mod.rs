@@ -16,8 +16,8 @@ use clap::{CommandFactory as _, Parser as _};
 pub use args::{
     AcceptArgs, BaselineCommand, BisectArgs, Cli, ColorChoice, Command, CompareArgs, DemoArgs, FetchArgs,
     FollowAction, FollowArgs, Format, GateArgs, HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder,
-    HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, MallocDebugArgs, OutputArgs, ReportArgs,
-    RunArgs, SchemaName, ServeArgs, Step, TuneArgs, WaiveArgs,
+    HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, MallocDebugArgs, MergeArgs, OutputArgs,
+    ReportArgs, RunArgs, SchemaName, ServeArgs, Step, TuneArgs, WaiveArgs,
 };
 pub use shared::{ConfigArgs, StoreArgs};
 pub use uploads::{MembersOnlyCommand, OidcCommand, ServeCommand, TokenCommand, UploadArgs, UserCommand};

@@ -19,6 +19,7 @@ use crate::session::{WINDOWS_FILE, this_machine, write_atomically};
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let (report, file) = report::read(&request.session)?;
+    super::merge::refuse_a_shard(&report, &file)?;
     if report.suites.is_empty() {
         return Err(ExpectedError::session(file, "it has no suites: there is nothing to accept", ""));
     }

@@ -67,7 +67,8 @@ pub(super) fn recorded(
 ) -> Result<(Manifest, RunReport), ExpectedError> {
     let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
-    let (report, _) = report::read(session.folder())?;
+    let (report, file) = report::read(session.folder())?;
+    super::merge::refuse_a_shard(&report, &file)?;
     // An older memgate recorded it, or one with `history: off`: nobody knows whether all tests were asked for.
     let manifest = info.history.unwrap_or_else(|| {
         let origin = report.origin.clone().unwrap_or_default();

@@ -15,6 +15,7 @@ mod history;
 mod init;
 mod mail;
 mod malloc_debug;
+mod merge;
 mod notify;
 mod packages;
 mod report;
@@ -45,6 +46,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
             None => run::run(&request, console),
         },
         Command::Gate(request) => gate::gate(&request, console),
+        Command::Merge(request) => merge::merge(&request, console),
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),
         Command::Compare(request) => compare::compare(&request, console),

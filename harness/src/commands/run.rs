@@ -1,8 +1,9 @@
 //! `memgate run`: the whole way from settings to the exit code.
 
+use std::path::Path;
 use std::time::Duration;
 
-use memgate_config::{Config, History, UploadMode};
+use memgate_config::{Config, History, Reports, UploadMode};
 use memgate_server::store::Added;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -74,15 +75,48 @@ pub(super) fn with_settings(
     request: &RunArgs,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
-    let (plan, judged, live) = measured(settings, request, console)?;
-    let address = history::address(&plan.output_dir, None);
+    let (mut plan, mut judged, live) = measured(settings, request, console)?;
+    if judged.partition.is_some() {
+        // A part of a run is kept in its session: reports, mail and history are of the whole.
+        judged.manifest = None;
+        plan.reports = Reports::default();
+    }
+    let destination = Destination {
+        output_dir: &plan.output_dir,
+        reports: &plan.reports,
+        history: &plan.history,
+        verbose: request.verbose,
+        every_report: request.every_report,
+    };
+    deliver_to(&destination, &judged, live, console)
+}
+
+/// Where a run that was judged goes.
+pub(super) struct Destination<'a> {
+    /// Folder of the sessions.
+    pub(super) output_dir: &'a Path,
+    pub(super) reports: &'a Reports,
+    pub(super) history: &'a History,
+    pub(super) verbose: bool,
+    /// Write every report there is into the session folder?
+    pub(super) every_report: bool,
+}
+
+/// Writes, sends, tells and keeps a run; its exit code.
+pub(super) fn deliver_to(
+    destination: &Destination<'_>,
+    judged: &Judged,
+    live: Option<Live<'_>>,
+    console: &Console,
+) -> Result<u8, ExpectedError> {
+    let address = history::address(destination.output_dir, None);
     let delivered = std::thread::scope(|scope| {
         // Reports and history wait for different things.
         let add = |manifest| history::add(&address, manifest, &judged.report, Some(PATIENCE));
         let adding = judged.manifest.as_ref().map(|manifest| {
             (manifest, std::thread::Builder::new().spawn_scoped(scope, move || add(manifest)))
         });
-        let delivered = report(&plan, &judged, request, console);
+        let delivered = report(destination, judged, console);
         match adding {
             Some((_, Ok(adding))) => {
                 let added = adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect));
@@ -94,7 +128,7 @@ pub(super) fn with_settings(
         }
         delivered
     })?;
-    let uploaded = uploaded(&plan.history, &judged, console);
+    let uploaded = uploaded(destination.history, judged, console);
     if let Some(live) = live {
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
     }
@@ -155,19 +189,18 @@ fn tell_added(added: Result<Added, ExpectedError>, console: &Console) {
 /// Writes and sends the reports, then prints the verdict. Outer: that could not be printed; inner: that something could
 /// not be written, which is told after the verdict.
 fn report(
-    plan: &Plan,
+    destination: &Destination<'_>,
     judged: &Judged,
-    request: &RunArgs,
     console: &Console,
 ) -> Result<Result<(), ExpectedError>, ExpectedError> {
     let session = judged.session.folder();
-    let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
-    if request.every_report {
+    let mut delivered = deliver::deliver(&judged.report, Some(session), destination.reports, console);
+    if destination.every_report {
         let all = deliver::files::write_everything(&judged.report, session);
         delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
     }
-    let full = plan.output_dir.join(crate::session::LATEST).join("report.html");
-    let screen = console.stderr_screen(request.verbose);
+    let full = destination.output_dir.join(crate::session::LATEST).join("report.html");
+    let screen = console.stderr_screen(destination.verbose);
     let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
     console.rendered(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
     if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {

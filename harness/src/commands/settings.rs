@@ -9,7 +9,7 @@ use memgate_config::{Baseline, Config, FileRef};
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
-use crate::plan::{Settings, World, narrows};
+use crate::plan::{Settings, World, is_sharded, narrows};
 
 /// Used where no other is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
@@ -55,11 +55,14 @@ pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedErro
 pub(super) fn world() -> Result<World, ExpectedError> {
     let directory =
         std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
-    let narrowed = std::env::vars_os().any(|(name, value)| match (name.to_str(), value.to_str()) {
-        (Some(name), Some(value)) => narrows(name, value),
-        _ => false,
-    });
-    Ok(World { today: jiff::Zoned::now().date(), directory, narrowed })
+    let any = |of: fn(&str, &str) -> bool| {
+        std::env::vars_os().any(|(name, value)| match (name.to_str(), value.to_str()) {
+            (Some(name), Some(value)) => of(name, value),
+            _ => false,
+        })
+    };
+    let today = jiff::Zoned::now().date();
+    Ok(World { today, directory, narrowed: any(narrows), sharded: any(is_sharded) })
 }
 
 /// The configuration that is read, whether it is there or not.

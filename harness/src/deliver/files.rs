@@ -193,6 +193,7 @@ mod tests {
             followed: None,
             origin: None,
             base: None,
+            shards: Vec::new(),
         }
     }
 

@@ -124,6 +124,7 @@ fn report(notice: &Notice) -> RunReport {
         followed: None,
         origin: None,
         base: None,
+        shards: Vec::new(),
     }
 }
 
@@ -161,6 +162,7 @@ fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -
         curve: Vec::new(),
         test_ends: Vec::new(),
         clean_metrics: BTreeMap::new(),
+        shards: Vec::new(),
         tests,
     }
 }

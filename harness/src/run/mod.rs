@@ -15,6 +15,7 @@
 //! - [`session`](crate::session) and [`reading`](crate::reading): what is kept of a run, and what
 //!   its frames say.
 
+pub mod divided;
 mod engine;
 mod heap;
 mod hunt;
@@ -29,6 +30,7 @@ use std::time::Instant;
 
 use memgate_analysis::GatePolicy;
 use memgate_history::Manifest;
+use memgate_history::shards::Partition;
 use memgate_model::RunReport;
 
 use crate::embedded::EmbeddedError;
@@ -43,6 +45,7 @@ use crate::session::facts::Facts;
 use crate::session::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;
+use divided::Divided;
 use engine::{Context, Interrupts, KeptFiles, Stopped};
 use resolve::Symbols;
 use runners::Screened;
@@ -61,6 +64,8 @@ pub struct Judged {
     pub session: Session,
     /// What its history has to know of it; `None`: `history: off`.
     pub manifest: Option<Manifest>,
+    /// Of which whole it is a part; `None`: it is the whole.
+    pub partition: Option<Partition>,
 }
 
 /// Runs a plan. `command_line` is memgate's own, for the session.
@@ -94,6 +99,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         .build()
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
     let kept = Arc::new(KeptFiles::default());
+    let divided = plan.part.as_ref().map(Divided::begin).transpose()?;
     let recorded = runtime.block_on(record(
         plan,
         console,
@@ -101,6 +107,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         &programs,
         (&agent, jars.as_deref()),
         (&names, &kept),
+        divided.as_ref(),
     ));
     let (mut facts, records) = match recorded {
         Ok(recorded) => recorded,
@@ -121,10 +128,18 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
-    let report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
+    let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history })
+    let commit = facts.origin.as_ref().and_then(|origin| origin.commit.as_ref());
+    let commit = commit.map_or("", |commit| commit.sha.as_str());
+    let part = plan.part.as_ref().zip(divided.as_ref());
+    let partition = part.map(|(planned, divided)| divided.partition(planned, commit));
+    if let Some(partition) = &partition {
+        report.shards = vec![divided::told(partition, &report)];
+        divided::keep(&session, partition)?;
+    }
+    Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history, partition })
 }
 
 /// What the history says of the leaks of this run before it, kept in the session.
@@ -228,12 +243,14 @@ async fn record(
     programs: &[Program],
     (agent, jars): (&Path, Option<&Path>),
     (names, kept): (&Arc<Mappings>, &Arc<KeptFiles>),
+    divided: Option<&Divided>,
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
     let (interval, names, kept) = (plan.interval, Arc::clone(names), Arc::clone(kept));
     let interrupts = &mut interrupts;
-    let mut context = Context { plan, session, console, agent, jars, interrupts, interval, names, kept };
+    let mut context =
+        Context { plan, session, console, agent, jars, interrupts, interval, names, kept, divided };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
     facts.partial = plan.partial;
@@ -252,6 +269,7 @@ async fn record(
         finished.extend(suite.processes);
         facts.suites.push(suite.facts);
     }
+    facts.may_be_empty = divided.is_some_and(Divided::has_units);
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
     Ok((facts, records))

@@ -36,6 +36,9 @@ pub struct Facts {
     pub duration_s: f64,
     /// Only part of the tests was asked for.
     pub partial: bool,
+    /// It is a part of a run, and perhaps nothing fell to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_empty: bool,
     /// Exit status of the wrapped command (128 + signal where it was killed); of several the first
     /// that is not 0.
     pub command_status: Option<i32>,
@@ -228,6 +231,7 @@ impl Facts {
             started: self.started.clone(),
             duration: seconds(self.duration_s),
             partial: self.partial,
+            may_be_empty: self.may_be_empty,
             command_status: self.command_status,
             suites: self.suites.iter().map(|suite| suite.input(&mut record)).collect(),
             origin: self.origin.clone(),

@@ -115,9 +115,15 @@ impl SuiteId {
     /// The suite this process belongs to.
     #[must_use]
     pub fn of(hello: &Hello) -> Self {
-        let arguments = hello.arguments.iter().skip(1).filter(|a| flag_name(a).is_none()).cloned().collect();
+        let arguments = own_arguments(hello.arguments.get(1..).unwrap_or_default());
         Self { executable: hello.executable.clone(), arguments }
     }
+}
+
+/// Arguments of a program without GoogleTest's.
+#[must_use]
+pub fn own_arguments(arguments: &[String]) -> Vec<String> {
+    arguments.iter().filter(|argument| flag_name(argument).is_none()).cloned().collect()
 }
 
 impl fmt::Display for SuiteId {
@@ -241,8 +247,11 @@ pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
 /// One of them cannot be told from one that is not among them.
 pub fn filter_for_all(ids: &[String], all: &[String]) -> Result<String, FilterError> {
     let patterns: Vec<String> = ids.iter().map(|id| pattern_of(id)).collect();
-    let unwanted = all.iter().filter(|test| !ids.contains(test));
-    let unwanted = unwanted.filter(|test| patterns.iter().any(|pattern| matches(pattern, test)));
+    let wanted: BTreeSet<&String> = ids.iter().collect();
+    // Only these select what is not named.
+    let wild: Vec<&String> = patterns.iter().filter(|pattern| pattern.contains(['?', '*'])).collect();
+    let unwanted = all.iter().filter(|test| !wanted.contains(test));
+    let unwanted = unwanted.filter(|test| wild.iter().any(|pattern| matches(pattern, test)));
     let mut excluded = BTreeSet::new();
     for other in unwanted {
         let negative = pattern_of(other);

@@ -6,6 +6,7 @@
 //! environment and system properties, and a plan of what to run.
 
 mod command_line;
+pub mod sources;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +20,10 @@ use memgate_wire::hotspot;
 use memgate_wire::java::JvmInfo;
 
 pub use self::command_line::JavaCommand;
-pub use self::tools::{filtered, gradle_script, is_gradle, is_java, starts_jvms, with_gradle_script};
+pub use self::tools::{
+    filtered, gradle_leaves_out, gradle_script, is_build_tool, is_gradle, is_java, starts_jvms,
+    with_gradle_script,
+};
 use crate::device::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 

@@ -5,6 +5,7 @@
 //! but [`gtest::list_tests`].
 
 pub mod command;
+pub mod ctest;
 mod elf;
 pub mod gtest;
 mod inspect;

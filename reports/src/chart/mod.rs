@@ -11,7 +11,7 @@ mod plot;
 mod png;
 mod svg;
 
-pub(crate) use plot::{Plot, Role, plots_of, plots_of_suite};
+pub(crate) use plot::{Lane, Plot, Role, lanes, plots_of, plots_of_suite};
 pub(crate) use png::png;
 pub(crate) use svg::{inline_svg, svg_file};
 
@@ -69,8 +69,8 @@ pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
     tests.truncate(MAX_TESTS);
     let of_tests =
         tests.into_iter().map(|(suite, test)| (Some(test), format!("{suite}.{}", test.id), plots_of(test)));
-    let suites = report.suites.iter().take(MAX_SUITES);
-    let of_suites = suites.map(|suite| (None, suite.name.clone(), plots_of_suite(suite)));
+    let suites = report.suites.iter().flat_map(lanes).take(MAX_SUITES);
+    let of_suites = suites.map(|suite| (None, suite.name.clone(), plots_of_suite(&suite)));
     let mut names = std::collections::BTreeSet::new();
     let mut planned = Vec::new();
     for (test, of, plots) in of_tests.chain(of_suites) {

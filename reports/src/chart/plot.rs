@@ -63,14 +63,34 @@ pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
     growth.chain(curves).collect()
 }
 
+/// The run of a suite on one machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane<'a> {
+    /// The suite, and of several machines which.
+    pub(crate) name: String,
+    curve: &'a [CurvePoint],
+    test_ends: &'a [(u64, String)],
+}
+
+/// Where a suite ran: on one machine, or its shards on several.
+pub(crate) fn lanes(suite: &SuiteReport) -> Vec<Lane<'_>> {
+    let whole = Lane { name: suite.name.clone(), curve: &suite.curve, test_ends: &suite.test_ends };
+    let shards = suite.shards.iter().map(|shard| Lane {
+        name: format!("{}, shard {}", suite.name, shard.part),
+        curve: &shard.curve,
+        test_ends: &shard.test_ends,
+    });
+    std::iter::once(whole).chain(shards).filter(|lane| !lane.curve.is_empty()).collect()
+}
+
 /// Memory over the whole run of a suite, with the ends of its tests.
-pub(crate) fn plots_of_suite(suite: &SuiteReport) -> Vec<Plot> {
+pub(crate) fn plots_of_suite(suite: &Lane<'_>) -> Vec<Plot> {
     // The same time for all, so that they can be compared.
     let ends =
         suite.curve.iter().map(|point| point.t_ns).chain(suite.test_ends.iter().map(|(t_ns, _)| *t_ns));
     let end = seconds(ends.max().unwrap_or(0));
     let plot = |metric| {
-        let plot = curve(PlotKind::Suite, &suite.curve, metric, "seconds since the suite began")?;
+        let plot = curve(PlotKind::Suite, suite.curve, metric, "seconds since the suite began")?;
         let plot = Plot { x: range([0.0, end].into_iter(), 0.0), ..plot };
         let summary = format!("{}{}", plot.summary, highest_in(suite, &plot));
         Some(Plot { marks: marks(suite, plot.x), summary, ..plot })
@@ -83,7 +103,7 @@ fn curved() -> impl Iterator<Item = Metric> {
 }
 
 /// `, in MapCache.scroll`: the test that ended next behind the peak.
-fn highest_in(suite: &SuiteReport, plot: &Plot) -> String {
+fn highest_in(suite: &Lane<'_>, plot: &Plot) -> String {
     /// With more than this not every end is known.
     const ALL_KNOWN: usize = 500;
     let peak = plot.points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -93,7 +113,7 @@ fn highest_in(suite: &SuiteReport, plot: &Plot) -> String {
 }
 
 /// No closer together than can be told apart.
-fn marks(suite: &SuiteReport, (from, to): (f64, f64)) -> Vec<f64> {
+fn marks(suite: &Lane<'_>, (from, to): (f64, f64)) -> Vec<f64> {
     const MOST: f64 = 350.0;
     let mut marks: Vec<f64> = Vec::new();
     for x in suite.test_ends.iter().map(|(t_ns, _)| seconds(*t_ns)).filter(|x| (from..=to).contains(x)) {
@@ -317,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_suite_says_in_which_test_its_memory_was_highest() {
-        let plots = plots_of_suite(&sample::mixed().suites[0]);
+        let plots = plots_of_suite(&lanes(&sample::mixed().suites[0])[0]);
         let names: Vec<_> = plots.iter().map(Plot::name).collect();
         assert_eq!(names, ["suite.native.live_bytes", "suite.os.rss"]);
         assert_eq!(
@@ -331,7 +351,7 @@ mod tests {
     fn marks_are_as_far_apart_as_can_be_seen() {
         let mut suite = sample::mixed().suites[0].clone();
         suite.test_ends = (0..400_000_u64).map(|n| (n * 10_000, format!("t{n}"))).collect();
-        let marks = &plots_of_suite(&suite)[0].marks;
+        let marks = &plots_of_suite(&lanes(&suite)[0])[0].marks;
         assert!((300..=351).contains(&marks.len()), "{}", marks.len());
     }
 

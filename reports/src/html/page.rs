@@ -29,6 +29,7 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     let sections = [
         ("problems", "Problems", sections::problems(report)),
         ("tests", "Tests", test::list(report)?),
+        ("shards", "Shards", sections::shards(report)),
         ("memory", "Memory over the run", sections::memory(report)?),
         ("stacks", "Leaked bytes by stack", icicle::section(report)?),
         ("once", "One-time growth", sections::one_time(report)),

@@ -8,12 +8,12 @@ use memgate_model::{
 use super::figure::figure;
 use super::leak;
 use super::write::Html;
-use crate::chart::plots_of_suite;
+use crate::chart::{Lane, lanes, plots_of_suite};
 use crate::dates::days_until;
 use crate::error::RenderError;
-use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times};
+use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
 use crate::summary::qualified;
-use crate::words::counted;
+use crate::words::{counted, listed};
 
 /// Waivers that end this soon are told.
 const SOON_DAYS: i64 = 14;
@@ -38,17 +38,32 @@ pub(super) fn problems(report: &RunReport) -> Html {
     html
 }
 
+/// The machines over which the tests were spread.
+pub(super) fn shards(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    if report.shards.is_empty() {
+        return html;
+    }
+    html.markup("<section id=shards aria-labelledby=shards-h><h2 id=shards-h>Shards</h2><ul>");
+    for shard in &report.shards {
+        html.element("li", &told_of_shard(shard));
+    }
+    html.markup("</ul></section>\n");
+    html
+}
+
 /// Memory over the whole run of each suite.
 pub(super) fn memory(report: &RunReport) -> Result<Html, RenderError> {
     let mut html = Html::default();
-    let of = |suite| (suite, plots_of_suite(suite));
-    let suites: Vec<_> = report.suites.iter().map(of).filter(|(_, plots)| !plots.is_empty()).collect();
+    let of = |lane: Lane<'_>| (lane.name.clone(), plots_of_suite(&lane));
+    let suites: Vec<_> =
+        report.suites.iter().flat_map(lanes).map(of).filter(|(_, plots)| !plots.is_empty()).collect();
     if suites.is_empty() {
         return Ok(html);
     }
     html.markup("<section id=memory aria-labelledby=memory-h><h2 id=memory-h>Memory over the run</h2>");
-    for (suite, plots) in suites.iter().take(SUITES) {
-        html.markup("<h3>").text(&suite.name).markup("</h3><div class=charts>");
+    for (name, plots) in suites.iter().take(SUITES) {
+        html.markup("<h3>").text(name).markup("</h3><div class=charts>");
         plots.iter().try_for_each(|plot| figure(&mut html, plot))?;
         html.markup("</div>");
     }
@@ -291,12 +306,4 @@ pub(super) fn method(report: &RunReport) -> Html {
     }
     html.markup("</ul></section>\n");
     html
-}
-
-fn listed(names: &[String], most: usize) -> String {
-    let shown = names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(most) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }

@@ -7,6 +7,8 @@ use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, has_tool, skip_without, waiting};
 use memgate_model::{Runner, Verdict};
 
+use crate::partition::is_the_same_in_shards;
+
 const LEAK: &str = "com.example.TileCacheTest.evicts";
 
 /// Debian's Gradle 4.4.1 knows Java up to 17.
@@ -51,7 +53,12 @@ fn test_workers_are_measured_and_nothing_else_of_gradle() {
     // A class in which nothing grows may be done after the third round.
     assert!(seen.lines().count() >= 4, "once in the build, three times in rounds:\n{seen}");
     // They are up to date now, and run all the same.
-    is_measured(&project, &run(&project, &jdk, &["--no-daemon", "test"]));
+    let again = run(&project, &jdk, &["--no-daemon", "test"]);
+    is_measured(&project, &again);
+    let typed = ["--", "gradle", "--no-daemon", "test"];
+    is_the_same_in_shards(&project, &again.report(), 2, &typed, &|command| {
+        command.env("JAVA_HOME", &jdk.home);
+    });
 }
 
 #[test]

@@ -40,6 +40,27 @@ fn each_module_is_a_suite_with_its_own_forks_and_modules() {
 }
 
 #[test]
+fn shards_of_a_reactor_are_named_as_the_whole_is() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = jvm::project("reactor-shards", "jvm-reactor");
+    for index in 1..=2 {
+        let (part, folder) = (format!("{index}/2"), format!("shards/{index}"));
+        let typed = ["run", "--partition", &part, "--output-dir", &folder, "--", "mvn", "-q", "-B", "test"];
+        run(&project, &jdk, &typed).says("of 3 classes of the test sources fall to shard");
+    }
+    let run = run(&project, &jdk, &["merge", "shards"]);
+    run.ends_with(1);
+    let report = run.report();
+    let tests = |name| suite(&report, name).tests.len();
+    assert_eq!(
+        (report.suites.len(), tests("core"), tests("api"), &report.errors),
+        (2, 2, 3, &Vec::new()),
+        "{run}"
+    );
+    assert_eq!(run.test(&format!("{SESSIONS}.opens")).leaks[0].title, "3 × com.example.api.Sessions$Session");
+}
+
+#[test]
 fn a_filter_is_told_to_maven() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let project = jvm::project("reactor-filter", "jvm-reactor");

@@ -94,6 +94,7 @@ mod mapping;
 mod mappings;
 mod notify;
 mod oidc;
+mod partition;
 mod report_formats;
 mod report_mail;
 mod report_origin;

@@ -9,6 +9,8 @@ use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, Run, has_tool, samples, truth};
 use memgate_model::{BoundaryQuality, Verdict};
 
+use crate::partition::is_the_same_in_shards;
+
 const FILTER: &str = "Leaks.Strdup:Leaks.ArrayNew:Levels/*";
 
 #[track_caller]
@@ -60,6 +62,7 @@ fn ctest_with_a_process_for_each_test_gives_one_suite() {
     assert!(run.stdout.contains("100% tests passed"), "its own result is untouched:\n{run}");
     // One spool for each test and one for each confirmation: neither ctest nor cmake left one.
     assert_eq!(project.streams().len(), 6 + 3);
+    is_the_same_in_shards(&project, &run.report(), 2, &["--", "ctest", "--test-dir", "build"], &|_| ());
 }
 
 #[test]

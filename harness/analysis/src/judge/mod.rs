@@ -52,7 +52,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let command_failed = input.command_status.filter(|status| *status != 0);
     let users_failed = command_failed.is_some() || tests_failed;
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
-    let nothing_ran = input.suites.is_empty() && input.errors.is_empty();
+    let nothing_ran = input.suites.is_empty() && input.errors.is_empty() && !input.may_be_empty;
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
     // A test that is not judged is nothing against the run: the user's own result has its say in
     // the exit code.
@@ -94,6 +94,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         errors,
         origin: input.origin.clone(),
         base: policy.review.as_ref().map(|review| review.base.base.clone()),
+        shards: Vec::new(),
         followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
 }
@@ -165,6 +166,7 @@ fn agent_cost(input: &RunInput) -> AgentCost {
     let without_ns = with_agent_ns.saturating_sub(agent_ns);
     let float = crate::stats::float;
     cost.repeated_s = repeated_s(input);
+    cost.cpu_s = Duration::from_nanos(with_agent_ns).as_secs_f64();
     cost.cpu_ratio = (without_ns > 0).then(|| float(with_agent_ns) / float(without_ns));
     cost
 }

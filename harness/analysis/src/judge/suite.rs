@@ -81,6 +81,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         curve: curve::of_suite(&suite.screen),
         test_ends: curve::test_ends(&suite.screen),
         clean_metrics: BTreeMap::new(),
+        shards: Vec::new(),
         tests,
     };
     (report, failed_status.is_some())

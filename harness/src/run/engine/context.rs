@@ -10,6 +10,7 @@ use crate::exit::ExpectedError;
 use crate::names::Mappings;
 use crate::output::Console;
 use crate::plan::Plan;
+use crate::run::divided::Divided;
 use crate::session::Session;
 
 /// What every command of a run needs.
@@ -29,6 +30,8 @@ pub(in crate::run) struct Context<'a> {
     pub(in crate::run) names: Arc<Mappings>,
     /// Files of libraries that leak.
     pub(in crate::run) kept: Arc<KeptFiles>,
+    /// What falls to this shard; `None`: all.
+    pub(in crate::run) divided: Option<&'a Divided>,
 }
 
 impl Context<'_> {

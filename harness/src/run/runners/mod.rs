@@ -18,6 +18,7 @@
 //! complete when they are screened.
 
 mod choose;
+mod divide;
 mod framework;
 mod gtest;
 mod instrumentation;
@@ -50,9 +51,13 @@ pub(super) async fn screen(
 ) -> Result<Vec<Screened>, Stopped> {
     let choice = choose(planned, program);
     context.console.line(&choice.text);
+    let Some(selected) = divide::selected(context, planned, (program, &choice)).await? else {
+        return Ok(Vec::new());
+    };
+    let planned = &selected.planned;
     Ok(match choice.mode {
         Mode::Jvm => {
-            let suites = junit::screen(context, planned, facts).await?;
+            let suites = junit::screen(context, (planned, &selected.known.modules), facts).await?;
             suites.into_iter().map(|(suite, it)| Screened { suite, runner: Runner::Junit(it) }).collect()
         }
         Mode::JvmProcess => {
@@ -60,7 +65,7 @@ pub(super) async fn screen(
             suites.into_iter().map(|(suite, it)| Screened { suite, runner: Runner::Process(it) }).collect()
         }
         Mode::Direct | Mode::Tree | Mode::Process => {
-            native::screen(context, planned, (program, &choice), facts).await?
+            native::screen(context, &selected, (program, &choice), facts).await?
         }
     })
 }

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use memgate_analysis::must_be_screened_again;
+use memgate_analysis::{Window, must_be_screened_again};
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::setup;
 
 use super::choose::{self, Choice, Mode};
+use super::divide::Selected;
 use super::framework::Suite;
 use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, is_disabled, listing};
 use super::process::Process;
@@ -46,10 +47,11 @@ const SHOWN_TESTS: usize = 10;
 /// Runs one command of the plan.
 pub(super) async fn screen(
     context: &mut Context<'_>,
-    planned: &PlannedSuite,
+    selected: &Selected,
     (program, choice): (&Program, &Choice),
     facts: &mut Facts,
 ) -> Result<Vec<Screened>, Stopped> {
+    let planned = &selected.planned;
     // A command of the user's own does more than to run tests: only a test program is run again.
     let now_and_then = choice.mode == Mode::Direct
         && context.plan.confirm
@@ -85,15 +87,16 @@ pub(super) async fn screen(
     };
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
-    let unseen = selected(unseen, context.plan.filter.as_deref()).await;
+    let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
     if done.finished.is_empty() && unseen.is_empty() {
         let no_room = no_room(&context.session.frames());
         not_measured(planned, (program, choice), &done, no_room, facts);
         return Ok(Vec::new());
     }
-    let mut suites = suites(context, planned, program, choice.mode, done, &unseen);
+    let mut suites = suites(context, (selected, program), choice.mode, done, &unseen);
     for suite in &mut suites {
         missing_tests(&mut suite.suite).await;
+        not_run(&mut suite.suite, &selected.tests);
         repeated_less(context, &suite.suite);
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
@@ -184,7 +187,7 @@ fn said_hello(done: &Done) -> BTreeSet<&str> {
 }
 
 /// Those in which the filter selects a test, and those that do not tell.
-async fn selected(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
+async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     let Some(filter) = filter else { return unseen };
     let mut selected = Vec::new();
     for unseen in unseen {
@@ -260,12 +263,12 @@ fn has_something(Screened { suite, runner }: &Screened) -> bool {
 /// process itself started belongs to that one, unless it runs tests of its own.
 fn suites(
     context: &Context<'_>,
-    planned: &PlannedSuite,
-    program: &Program,
+    (selected, program): (&Selected, &Program),
     mode: Mode,
     done: Done,
     unseen: &[Unseen],
 ) -> Vec<Screened> {
+    let planned = &selected.planned;
     let Done { finished, elapsed, .. } = done;
     let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
     let is_suite = |process: &Finished| {
@@ -280,8 +283,12 @@ fn suites(
         executable: unseen.path.clone(),
         arguments: vec!["(not measured)".to_owned()],
     };
-    let ids: Vec<SuiteId> =
+    let mut ids: Vec<SuiteId> =
         groups.iter().map(|(id, _)| id.clone()).chain(unseen.iter().map(not_measured)).collect();
+    // Those of other shards have a say in the names of these.
+    let elsewhere: Vec<SuiteId> =
+        selected.known.programs.iter().filter(|id| !ids.contains(id)).cloned().collect();
+    ids.extend(elsewhere);
     let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
     let measured: Vec<Screened> = groups
         .into_iter()
@@ -388,6 +395,22 @@ async fn missing_tests(suite: &mut Suite) {
         problems.extend(missing.map(|what| problem(&suite.facts.name, what, "")));
     }
     suite.facts.problems.extend(problems);
+}
+
+/// Tests that were selected by name, and ran in no process though none broke off.
+fn not_run(suite: &mut Suite, selected: &[String]) {
+    let records = || suite.processes.iter().map(|process| &process.record);
+    if !records().any(ran_tests) || records().any(|record| !record.open.is_empty()) {
+        return;
+    }
+    let ran: BTreeSet<String> = records().flat_map(|record| record.windows.iter().map(Window::id)).collect();
+    let missing: Vec<&String> =
+        selected.iter().filter(|test| !ran.contains(*test) && !is_disabled(test)).collect();
+    if let Some(first) = missing.first() {
+        let what = format!("{} of the tests that fell to this shard did not run: {first}, …", missing.len());
+        let problem = problem(&suite.facts.name, what, "does the program choose tests itself?");
+        suite.facts.problems.push(problem);
+    }
 }
 
 fn did_not_run(ended_in: &str, missing: Vec<String>) -> Option<String> {

@@ -165,6 +165,8 @@ pub struct Call<'a> {
     pub filter: Option<&'a str>,
     /// Which part of the tests; `None`: all.
     pub share: Option<Share>,
+    /// The classes or tests to run as they are; `None`: all.
+    pub own: Option<&'a [Selection]>,
     /// The agent comes while the app runs: the tests wait for it.
     pub awaits_agent: bool,
     /// What it is for.
@@ -184,6 +186,12 @@ impl Call<'_> {
         }
         words.push(self.component.to_string());
         command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Does the command line have room for these?
+    #[must_use]
+    pub fn has_room_for(chosen: &[Selection]) -> bool {
+        list(chosen).len() < LONGEST_CLASS_LIST
     }
 
     /// The user's arguments with ours; of a key that both have, the user's value comes first.
@@ -214,11 +222,14 @@ impl Call<'_> {
         }
         match &self.mode {
             Mode::List => set("log", "true".to_owned()),
-            Mode::Once => {}
+            Mode::Once => {
+                if let Some(own) = self.own {
+                    set("class", list(own));
+                }
+            }
             Mode::Rounds(chosen) => {
-                let list = chosen.iter().map(Selection::argument).collect::<Vec<_>>().join(",");
-                if list.len() < LONGEST_CLASS_LIST {
-                    set("class", list);
+                if Self::has_room_for(chosen) {
+                    set("class", list(chosen));
                 }
             }
             Mode::Alone(chosen) | Mode::Repeat(chosen) => set("class", chosen.argument()),
@@ -228,6 +239,10 @@ impl Call<'_> {
         }
         pairs
     }
+}
+
+fn list(chosen: &[Selection]) -> String {
+    chosen.iter().map(Selection::argument).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -274,6 +289,7 @@ mod tests {
                 arguments: &arguments,
                 filter: None,
                 share: None,
+                own: None,
                 awaits_agent,
                 mode,
             }
@@ -317,6 +333,7 @@ mod tests {
             arguments: &[],
             filter: Some("a.ATest"),
             share: Some(Share { index: 1, of: 3 }),
+            own: None,
             awaits_agent: false,
             mode: Mode::Once,
         };

@@ -30,6 +30,12 @@ pub fn is_gradle(command: &[OsString]) -> bool {
     ["gradle", "gradlew"].map(OsStr::new).contains(&tool(command))
 }
 
+/// Is it a build tool that can be told which test classes it leaves out?
+#[must_use]
+pub fn is_build_tool(command: &[OsString]) -> bool {
+    is_gradle(command) || ["mvn", "mvnw"].map(OsStr::new).contains(&tool(command))
+}
+
 fn tool(command: &[OsString]) -> &OsStr {
     command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
 }
@@ -52,6 +58,25 @@ allprojects {{
     }}
     def tests = tasks.withType(Test)
     tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(measured) : tests.all(measured)
+}}
+"
+    )
+}
+
+/// An init script by which all test tasks leave out the classes that a file names. A module may have no other, which
+/// Gradle 9 takes for a mistake unless it is told.
+#[must_use]
+pub fn gradle_leaves_out(list: &Path) -> String {
+    let list = list.display().to_string().replace('\\', "\\\\").replace('\'', "\\'");
+    format!(
+        "\
+allprojects {{
+    def divided = {{ test ->
+        new File('{list}').eachLine {{ test.exclude(it + '.class', it + '$*.class') }}
+        if (test.metaClass.hasProperty(test, 'failOnNoDiscoveredTests')) test.failOnNoDiscoveredTests = false
+    }}
+    def tests = tasks.withType(Test)
+    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(divided) : tests.all(divided)
 }}
 "
     )
@@ -113,6 +138,10 @@ mod tests {
         let script = gradle_script("\"-agentpath:/c d/a.so=/s/o\"");
         assert!(script.contains("+ '\"-agentpath:/c d/a.so=/s/o\"')"), "{script}");
         assert!(gradle_script("it's").contains("'it\\'s'"));
+        assert!(gradle_leaves_out(Path::new("/s/it's")).contains("new File('/s/it\\'s')"));
+        assert!(
+            is_build_tool(&command) && is_build_tool(&["mvn".into()]) && !is_build_tool(&["java".into()])
+        );
     }
 
     #[test]

@@ -21,8 +21,11 @@ mod probe;
 mod repeat;
 mod rounds;
 
+use std::collections::BTreeSet;
+
 use futures_util::future::join_all;
 use memgate_adb::DeviceFacts;
+use memgate_history::shards::UnitKind;
 
 use self::on_device::{Broken, OnDevice};
 use self::places::Place;
@@ -31,6 +34,7 @@ use crate::exit::ExpectedError;
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Context, Finished, Interrupts, Stopped};
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
+use crate::suite::instrumentation::{Call, Selection};
 
 /// A suite that was measured. Did a test fail, or the run as a whole?
 type Measured = (Suite, bool);
@@ -80,7 +84,7 @@ pub(super) async fn measure(
     }
     match failed {
         Some(failed) => facts.command_ended(i32::from(failed)),
-        None if facts.errors.len() == errors => {
+        None if facts.errors.len() == errors && context.divided.is_none() => {
             let what = "no test ran: the filter matches none".to_owned();
             facts.errors.push(problem(&planned.suite.name, format!("not measured: {what}"), ""));
         }
@@ -138,12 +142,47 @@ async fn on_device(
     Ok(Some(measured))
 }
 
+/// The tests that fall to this shard of a run, by class; `None`: none does.
+fn own(
+    context: &Context<'_>,
+    suite: &mut OnDevice<'_>,
+    named: Vec<Selection>,
+) -> Result<Option<Vec<Selection>>, Broken> {
+    let Some(divided) = context.divided else { return Ok(Some(named)) };
+    let mut known = BTreeSet::new();
+    let classes =
+        named.iter().map(|test| &test.class).filter(|class| known.insert(*class)).cloned().collect();
+    let own: BTreeSet<String> =
+        divided.own_alone(&suite.name, UnitKind::Class, classes).into_iter().collect();
+    let of = named.len();
+    let named: Vec<Selection> = named.into_iter().filter(|test| own.contains(&test.class)).collect();
+    context.console.line(&format!(
+        "{}: {} of {of} tests fall to {}",
+        suite.name,
+        named.len(),
+        divided.name()
+    ));
+    if named.is_empty() {
+        return Ok(None);
+    }
+    let classes = || own.iter().map(|class| Selection { class: class.clone(), test: None }).collect();
+    // A list of the user's own may name some tests of a class alone.
+    let own: Vec<Selection> = if suite.planned.chooses_classes() { named.clone() } else { classes() };
+    if !Call::has_room_for(&own) {
+        let what = format!("what falls to {} is too long for a command line", divided.name());
+        return Err(Broken::Suite { what, hint: "divide it into more parts".to_owned() });
+    }
+    suite.own = Some(own);
+    Ok(Some(named))
+}
+
 async fn in_order(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
 ) -> Result<Option<Measured>, Broken> {
     let Some(named) = probe::probe(context, suite, about).await? else { return Ok(None) };
+    let Some(named) = own(context, suite, named)? else { return Ok(None) };
     let (once, parts) = match suite.planned.suite.process_per_test {
         true => alone::once(context, suite, &named).await?,
         false => (once::once(context, suite, &named).await?, Vec::new()),

@@ -16,7 +16,7 @@ use crate::exit::{ExpectedError, chain};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};
 use crate::session::label::Label;
-use crate::suite::instrumentation::{Call, Component, Mode, Share};
+use crate::suite::instrumentation::{Call, Component, Mode, Selection, Share};
 
 /// What runs on devices printed, in the session.
 const FOLDER: &str = "instrumentation";
@@ -59,6 +59,8 @@ pub(super) struct OnDevice<'a> {
     pub(super) name: String,
     /// Which part of the tests is run here.
     pub(super) share: Option<Share>,
+    /// The tests that fall to this shard of a run, as the runner is told of them; `None`: all.
+    pub(super) own: Option<Vec<Selection>>,
 }
 
 impl OnDevice<'_> {
@@ -69,6 +71,7 @@ impl OnDevice<'_> {
             arguments: &self.planned.suite.arguments,
             filter: context.plan.filter.as_deref(),
             share: self.share,
+            own: self.own.as_deref(),
             awaits_agent: self.delivery.attached().is_some(),
             mode,
         }

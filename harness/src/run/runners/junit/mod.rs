@@ -20,6 +20,7 @@ mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use memgate_analysis::{Window, class_windows, own_libraries};
@@ -32,6 +33,7 @@ use self::observed::Lookout;
 pub(super) use self::ours::Junit;
 use self::ours::{Files, jvm, with_agent};
 pub(super) use self::process::screen as screen_program;
+pub(super) use self::results::root;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use super::java::{Classes, by_class, is_test};
 use crate::device::look;
@@ -83,7 +85,7 @@ impl Framework for Junit {
 /// The build's own run, and the rounds of every suite in it.
 pub(super) async fn screen(
     context: &mut Context<'_>,
-    planned: &PlannedSuite,
+    (planned, modules): (&PlannedSuite, &[PathBuf]),
     facts: &mut Facts,
 ) -> Result<Vec<(Suite, Junit)>, Stopped> {
     let files = Files::new(context)?;
@@ -122,22 +124,25 @@ pub(super) async fn screen(
         facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
         done.finished.extend(seen);
     }
+    let root = results::root(planned);
+    let (found, problems) = results::modules(&root, since);
     if done.finished.is_empty() {
-        facts.errors.push(nothing_seen(planned, done.ended.exit));
+        // All that fell to this shard may be classes that are no tests: then nobody ran any.
+        if context.divided.is_none() || !done.ended.exit.is_success() || !found.is_empty() {
+            facts.errors.push(nothing_seen(planned, done.ended.exit));
+        }
         return Ok(Vec::new());
     }
     let kind = match context.plan.java.agent {
         JavaAgent::Loaded => Kind::Junit,
         JavaAgent::None => Kind::JunitObserved,
     };
-    let mut suites = suites(planned, &our_option, kind, done);
-    let root = results::root(planned);
-    let (modules, problems) = results::modules(&root, since);
+    let mut suites = suites((planned, modules), &our_option, kind, done);
     // Without the agent the same files were read before.
     let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
     facts.errors.extend(problems.map(|what| problem("test results", what, "")));
     let measured = suites.iter().flat_map(|(suite, _)| &suite.processes);
-    facts.errors.extend(results::unmeasured(&root, &modules, measured));
+    facts.errors.extend(results::unmeasured(&root, &found, measured));
     let mut kept = BTreeMap::new();
     for (suite, junit) in &mut suites {
         let of_suite = (suite.facts.name.as_str(), suite.processes.as_slice());
@@ -199,7 +204,12 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
 }
 
 /// Groups the virtual machines that ran tests.
-fn suites(planned: &PlannedSuite, our_option: &OsStr, kind: Kind, done: Done) -> Vec<(Suite, Junit)> {
+fn suites(
+    (planned, modules): (&PlannedSuite, &[PathBuf]),
+    our_option: &OsStr,
+    kind: Kind,
+    done: Done,
+) -> Vec<(Suite, Junit)> {
     let Done { finished, elapsed, .. } = done;
     let id = |process: &Finished| match jvm(process) {
         Some(jvm) => JvmSuiteId::of(process.hello(), jvm),
@@ -213,7 +223,14 @@ fn suites(planned: &PlannedSuite, our_option: &OsStr, kind: Kind, done: Done) ->
     if groups.iter().any(|(_, processes)| !idle(processes)) {
         groups.retain(|(_, processes)| !idle(processes));
     }
-    let ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
+    let mut ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
+    // Modules whose tests run in other shards have a say in the names of these.
+    let folders: BTreeSet<PathBuf> = ids.iter().map(|id| PathBuf::from(&id.directory)).collect();
+    let elsewhere = modules.iter().filter(|module| !folders.contains(*module));
+    ids.extend(elsewhere.map(|module| JvmSuiteId {
+        directory: module.to_string_lossy().into_owned(),
+        class_path: Vec::new(),
+    }));
     let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
     let suite = |(name, (_, processes)): (String, (JvmSuiteId, Vec<Finished>))| {
         suite(planned, our_option, kind, (name, processes), elapsed)

@@ -92,7 +92,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Where the build of this command lies.
-pub(super) fn root(planned: &PlannedSuite) -> PathBuf {
+pub(in crate::run::runners) fn root(planned: &PlannedSuite) -> PathBuf {
     let here = planned.directory.clone().unwrap_or_default();
     let mut words = planned.command.iter().map(|word| word.to_string_lossy());
     let mut named = None;

@@ -1,0 +1,619 @@
+//! Shards into one report: what one machine would have said, but for times and for what a process allocates once.
+//!
+//! The order in which shards arrive does not matter. Of several attempts at a shard the last counts. Figures of a suite as
+//! a whole are listed by shard and never added; the suite itself shows the largest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_model::{
+    AgentCost, Followed, Hunt, Leak, RunReport, Shard, SuiteReport, SuiteShard, TestReport, Verdict,
+    WaiverReport, WaiverState,
+};
+
+use super::split::class_of;
+use super::{ShardReport, check};
+
+/// One report of all shards. `session`: the name of what it is kept in; `expected`: how many shards there must be.
+/// `None`: none of them has a report.
+#[must_use]
+pub fn merge(mut shards: Vec<ShardReport>, expected: Option<u32>, session: &str) -> Option<RunReport> {
+    shards.sort_by(|a, b| {
+        let key = |it: &ShardReport| (it.partition.part, it.started.clone(), it.session.clone());
+        key(a).cmp(&key(b))
+    });
+    let mut last = Vec::<&ShardReport>::new();
+    let mut earlier = BTreeMap::<u32, Vec<&ShardReport>>::new();
+    for shard in &shards {
+        match last.last_mut().filter(|before| before.partition.part == shard.partition.part) {
+            Some(before) => {
+                earlier.entry(shard.partition.part.index()).or_default().push(before);
+                *before = shard;
+            }
+            None => last.push(shard),
+        }
+    }
+    let mut errors = check::problems(&last, expected);
+    let reports: Vec<(&ShardReport, &RunReport)> =
+        last.iter().filter_map(|shard| Some((*shard, shard.report.as_ref()?))).collect();
+    let (_, first) = reports.first()?;
+    for problem in reports.iter().flat_map(|(_, report)| &report.errors) {
+        if !errors.contains(problem) {
+            errors.push(problem.clone());
+        }
+    }
+    let narrowed = last.iter().any(|shard| shard.partition.narrowed);
+    let mut suites = suites(&reports);
+    keep_one_time_once(&mut suites, &reports);
+    let waivers = waivers(&reports, narrowed || !errors.is_empty());
+    let broken = if errors.is_empty() { Verdict::Pass } else { Verdict::Error };
+    let verdict = broken.max(verdict(&reports));
+    Some(RunReport {
+        verdict,
+        exit_code: exit_code(verdict, reports.iter().any(|(_, report)| report.exit_code == 1)),
+        session: session.to_owned(),
+        started: reports.iter().map(|(_, report)| report.started.clone()).min().unwrap_or_default(),
+        duration_s: reports.iter().map(|(_, report)| report.duration_s).fold(0.0, f64::max),
+        agent_cost: agent_cost(reports.iter().map(|(_, report)| &report.agent_cost)),
+        suites,
+        waivers,
+        errors,
+        followed: followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
+        shards: last.iter().map(|shard| told(shard, earlier.get(&shard.partition.part.index()))).collect(),
+        ..(*first).clone()
+    })
+}
+
+/// What the report says of a shard.
+fn told(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
+    let (units, of_units) = shard.partition.counts();
+    let earlier = earlier.map_or(&[][..], Vec::as_slice);
+    let verdicts = |it: &ShardReport| -> BTreeMap<(String, String), Verdict> {
+        let suites = it.report.iter().flat_map(|report| &report.suites);
+        let tests = suites.flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+        tests.map(|(suite, test)| ((suite.name.clone(), test.id.clone()), test.verdict)).collect()
+    };
+    let now = verdicts(shard);
+    let differs = |it: &&ShardReport| -> Vec<String> {
+        let before = verdicts(it);
+        let other =
+            before.into_iter().filter(|(test, verdict)| now.get(test).is_some_and(|now| now != verdict));
+        other.map(|((suite, test), _)| format!("{suite}::{test}")).collect()
+    };
+    let disagree: BTreeSet<String> = earlier.iter().flat_map(differs).collect();
+    Shard {
+        part: shard.partition.part,
+        session: shard.session.clone(),
+        started: shard.report.as_ref().map_or_else(|| shard.started.clone(), |report| report.started.clone()),
+        duration_s: shard.report.as_ref().map_or(0.0, |report| report.duration_s),
+        verdict: shard.report.as_ref().map_or(Verdict::Error, |report| report.verdict),
+        units,
+        of_units,
+        replaces: earlier.iter().map(|it| it.session.clone()).collect(),
+        disagree: disagree.into_iter().collect(),
+    }
+}
+
+/// What is not judged says nothing against the others, unless the tests themselves failed.
+fn verdict(reports: &[(&ShardReport, &RunReport)]) -> Verdict {
+    let counts = |report: &&RunReport| report.verdict != Verdict::NotJudged || report.exit_code == 1;
+    let all = || reports.iter().map(|(_, report)| *report);
+    Verdict::worst(all().filter(counts).map(|report| report.verdict))
+        .or_else(|| Verdict::worst(all().map(|report| report.verdict)))
+        .unwrap_or(Verdict::Error)
+}
+
+const fn exit_code(verdict: Verdict, failed: bool) -> i32 {
+    match verdict {
+        Verdict::Fail => 1,
+        _ if failed => 1,
+        Verdict::Error => 2,
+        Verdict::Pass | Verdict::NotJudged | Verdict::Warn => 0,
+    }
+}
+
+/// Suites of the same name are one, in the order in which one run has them.
+fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
+    let mut names = Vec::<&str>::new();
+    for (_, report) in reports {
+        let mut at = 0;
+        for suite in &report.suites {
+            match names.iter().position(|name| *name == suite.name) {
+                Some(known) => at = known + 1,
+                None => {
+                    names.insert(at, &suite.name);
+                    at += 1;
+                }
+            }
+        }
+    }
+    let ranks = Ranks::of(reports);
+    let of_name = |name: &str| {
+        let its = reports.iter().filter_map(|(shard, report)| {
+            Some((*shard, report.suites.iter().find(|suite| suite.name == name)?))
+        });
+        suite(&its.collect::<Vec<_>>(), &ranks)
+    };
+    names.into_iter().filter_map(of_name).collect()
+}
+
+fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<SuiteReport> {
+    // Where nothing fell to a shard, that says nothing of the suite.
+    let told: Vec<&(&ShardReport, &SuiteReport)> =
+        its.iter().filter(|(_, suite)| !suite.tests.is_empty()).collect();
+    let told = if told.is_empty() { its.iter().collect() } else { told };
+    let (_, first) = told.first()?;
+    let all = || told.iter().map(|(_, suite)| *suite);
+    let mut reasons = Vec::<String>::new();
+    for (shard, suite) in told.iter().filter(|(_, suite)| !suite.reason.is_empty()) {
+        reasons.push(format!("shard {}: {}", shard.partition.part, suite.reason));
+    }
+    let mut metrics = BTreeMap::new();
+    for (metric, value) in all().flat_map(|suite| &suite.metrics) {
+        let largest = metrics.entry(*metric).or_insert_with(|| value.clone());
+        if value.value > largest.value {
+            *largest = value.clone();
+        }
+    }
+    let executions = || all().filter_map(|suite| suite.screen_executions);
+    Some(SuiteReport {
+        verdict: all().map(|suite| suite.verdict).max().unwrap_or(Verdict::Error),
+        screened_s: all().map(|suite| suite.screened_s).sum(),
+        screen_executions: executions().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
+        native_sampling: all().filter_map(|suite| suite.native_sampling).max(),
+        screen_cost: screen_cost(all()),
+        app_memory: all()
+            .filter_map(|suite| suite.app_memory.as_ref())
+            .max_by_key(|memory| memory.bytes.get("total_pss"))
+            .cloned(),
+        hunt: all().filter_map(|suite| suite.hunt.clone()).reduce(hunted),
+        reason: reasons.join("; "),
+        metrics,
+        curve: Vec::new(),
+        test_ends: Vec::new(),
+        shards: told
+            .iter()
+            .map(|(shard, suite)| SuiteShard {
+                part: shard.partition.part,
+                screened_s: suite.screened_s,
+                metrics: suite.metrics.clone(),
+                curve: suite.curve.clone(),
+                test_ends: suite.test_ends.clone(),
+            })
+            .collect(),
+        tests: tests(&told, ranks),
+        ..(*first).clone()
+    })
+}
+
+fn screen_cost<'a>(suites: impl Iterator<Item = &'a SuiteReport>) -> Option<memgate_model::ScreenCost> {
+    let mut cost =
+        suites.filter_map(|suite| suite.screen_cost.clone()).reduce(|a, b| memgate_model::ScreenCost {
+            alone_s: a.alone_s + b.alone_s,
+            screened_s: a.screened_s + b.screened_s,
+            ratio: 0.0,
+        })?;
+    cost.ratio = if cost.alone_s > 0.0 { cost.screened_s / cost.alone_s } else { 1.0 };
+    Some(cost)
+}
+
+fn hunted(a: Hunt, b: Hunt) -> Hunt {
+    Hunt {
+        classes: a.classes,
+        of: a.of.saturating_add(b.of),
+        repeated: a.repeated.saturating_add(b.repeated),
+        grew: a.grew.saturating_add(b.grew),
+        executions: (a.executions.0.min(b.executions.0), a.executions.1.max(b.executions.1)),
+        one_in: a.one_in.min(b.one_in),
+        not_reached: a.not_reached.saturating_add(b.not_reached),
+        failing: a.failing.saturating_add(b.failing),
+        failures: [a.failures, b.failures].concat(),
+        not_hunted: a.not_hunted.or(b.not_hunted),
+    }
+}
+
+/// Where units stand in the inventory.
+struct Ranks<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> Ranks<'a> {
+    fn of(reports: &[(&'a ShardReport, &'a RunReport)]) -> Self {
+        let mut ranks = BTreeMap::new();
+        for unit in
+            reports.iter().flat_map(|(shard, _)| &shard.partition.suites).flat_map(|suite| &suite.units)
+        {
+            let next = ranks.len();
+            ranks.entry(unit.as_str()).or_insert(next);
+        }
+        Self(ranks)
+    }
+
+    fn rank(&self, test: &str) -> Option<usize> {
+        self.0.get(test).or_else(|| self.0.get(class_of(test)?)).copied()
+    }
+}
+
+/// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as bad
+/// as it was.
+fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestReport> {
+    let mut places = BTreeMap::<&str, usize>::new();
+    let mut tests = Vec::<(usize, &TestReport)>::new();
+    for (_, suite) in its {
+        let mut rank = 0;
+        for test in &suite.tests {
+            rank = ranks.rank(&test.id).unwrap_or(rank);
+            if let Some(place) = places.get(test.id.as_str()) {
+                let (known_rank, known) = &mut tests[*place];
+                *known_rank = rank.max(*known_rank);
+                if badness(test) > badness(known) {
+                    *known = test;
+                }
+            } else {
+                places.insert(&test.id, tests.len());
+                tests.push((rank, test));
+            }
+        }
+    }
+    tests.sort_by_key(|(rank, _)| *rank);
+    tests.into_iter().map(|(_, test)| test.clone()).collect()
+}
+
+fn badness(test: &TestReport) -> (Verdict, bool, u64) {
+    let bytes: f64 = test.leaks.iter().map(|leak| leak.bytes_per_iteration).sum();
+    // Of what is not negative, the bits order as the values do.
+    (test.verdict, test.confirmed, bytes.max(0.0).to_bits())
+}
+
+/// A library initialises once in each process, and so once in each shard: the shard with most of it tells it.
+fn keep_one_time_once(suites: &mut [SuiteReport], reports: &[(&ShardReport, &RunReport)]) {
+    let mut by_shard = BTreeMap::<&str, BTreeMap<usize, f64>>::new();
+    let mut ran = BTreeMap::<(&str, &str), usize>::new();
+    for (index, (_, report)) in reports.iter().enumerate() {
+        for suite in &report.suites {
+            for test in &suite.tests {
+                ran.insert((&suite.name, &test.id), index);
+                for leak in &test.one_time {
+                    *by_shard.entry(&leak.id).or_default().entry(index).or_default() +=
+                        leak.bytes_per_iteration;
+                }
+            }
+        }
+    }
+    let telling: BTreeMap<&str, usize> = by_shard
+        .iter()
+        .filter_map(|(id, shards)| {
+            let most = shards.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)))?;
+            Some((*id, *most.0))
+        })
+        .collect();
+    for suite in suites {
+        for test in &mut suite.tests {
+            let Some(shard) = ran.get(&(suite.name.as_str(), test.id.as_str())) else { continue };
+            let tells = |leak: &Leak| telling.get(leak.id.as_str()) == Some(shard);
+            test.one_time.retain(tells);
+        }
+    }
+}
+
+/// A waiver is unused only where none of them used it, and all there is ran.
+fn waivers(reports: &[(&ShardReport, &RunReport)], partial: bool) -> Vec<WaiverReport> {
+    let mut waivers = Vec::<WaiverReport>::new();
+    for waiver in reports.iter().flat_map(|(_, report)| &report.waivers) {
+        let same = |known: &&mut WaiverReport| {
+            (&known.matches, &known.reason, &known.until) == (&waiver.matches, &waiver.reason, &waiver.until)
+        };
+        match waivers.iter_mut().find(same) {
+            Some(known) => known.used = known.used.saturating_add(waiver.used),
+            None => waivers.push(waiver.clone()),
+        }
+    }
+    for waiver in &mut waivers {
+        if waiver.used > 0 {
+            waiver.fixed = None;
+        }
+        if waiver.state != WaiverState::Expired {
+            let needed = waiver.used > 0 || partial;
+            waiver.state = if needed { WaiverState::InForce } else { WaiverState::Unused };
+        }
+    }
+    waivers
+}
+
+/// The ratio is that of all CPU time together; memory is that of the largest process.
+fn agent_cost<'a>(costs: impl Iterator<Item = &'a AgentCost>) -> AgentCost {
+    let mut sum = AgentCost::default();
+    let mut without_s = 0.0;
+    for cost in costs {
+        sum.cpu_s += cost.cpu_s;
+        without_s +=
+            cost.cpu_ratio.filter(|ratio| *ratio > 0.0).map_or(cost.cpu_s, |ratio| cost.cpu_s / ratio);
+        sum.peak_bytes = sum.peak_bytes.max(cost.peak_bytes);
+        sum.boundary_s += cost.boundary_s;
+        sum.truncated_stacks += cost.truncated_stacks;
+        sum.repeated_s += cost.repeated_s;
+    }
+    sum.cpu_ratio = (without_s > 0.0).then(|| sum.cpu_s / without_s);
+    sum
+}
+
+fn followed<'a>(all: impl Iterator<Item = &'a Followed>) -> Option<Followed> {
+    all.cloned().reduce(|mut sum, more| {
+        for site in more.sites {
+            match sum.sites.iter_mut().find(|known| known.class == site.class && known.frames == site.frames)
+            {
+                Some(known) => {
+                    known.allocations = known.allocations.saturating_add(site.allocations);
+                    known.bytes = known.bytes.saturating_add(site.bytes);
+                    known.live = known.live.saturating_add(site.live);
+                    known.live_bytes += site.live_bytes;
+                    for (known, more) in known.lifetimes.iter_mut().zip(site.lifetimes) {
+                        *known = known.saturating_add(more);
+                    }
+                }
+                None => sum.sites.push(site),
+            }
+        }
+        sum.sites.sort_by_key(|site| std::cmp::Reverse((site.live_bytes, site.bytes)));
+        for blamed in more.blame {
+            match sum.blame.iter_mut().find(|known| known.class == blamed.class) {
+                Some(known) => {
+                    known.allocations = known.allocations.saturating_add(blamed.allocations);
+                    known.bytes = known.bytes.saturating_add(blamed.bytes);
+                    known.live = known.live.saturating_add(blamed.live);
+                    known.live_bytes += blamed.live_bytes;
+                }
+                None => sum.blame.push(blamed),
+            }
+        }
+        sum.blame.sort_by_key(|blamed| std::cmp::Reverse(blamed.live_bytes));
+        sum.all.allocations = sum.all.allocations.saturating_add(more.all.allocations);
+        sum.all.bytes = sum.all.bytes.saturating_add(more.all.bytes);
+        sum.all.live = sum.all.live.saturating_add(more.all.live);
+        sum.all.live_bytes += more.all.live_bytes;
+        sum.left_out += more.left_out;
+        sum.lost = sum.lost.saturating_add(more.lost);
+        sum.pauses = sum.pauses.saturating_add(more.pauses);
+        sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Part;
+    use serde_json::{Value, json};
+
+    use super::super::{PARTITION_VERSION, Partition, SuiteUnits, UnitKind};
+    use super::*;
+
+    fn test(id: &str, verdict: &str, one_time: &[(&str, f64)]) -> Value {
+        let leak = |(id, bytes): &(&str, f64)| json!({ "id": id, "kind": "native", "title": "t", "bytes_per_iteration": bytes, "count_per_iteration": 1.0 });
+        let one_time: Vec<Value> = one_time.iter().map(leak).collect();
+        json!({
+            "id": id, "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1, "confirmed": false,
+            "metrics": {}, "leaks": [], "one_time": one_time, "curve": [],
+        })
+    }
+
+    fn suite(name: &str, verdict: &str, tests: &[Value]) -> Value {
+        json!({
+            "name": name, "runner": "gtest", "boundary": "exact", "verdict": verdict, "screened_s": 1.0, "reason": "",
+            "metrics": { "os.rss": {
+                "value": tests.len(), "unit": "bytes", "per": "suite", "low": 0.0, "high": 9.0, "iterations": 1,
+                "confidence": 0.0, "threshold": null,
+            } }, "tests": tests,
+        })
+    }
+
+    fn report(verdict: &str, exit_code: i32, suites: &[Value]) -> Value {
+        json!({
+            "schema_version": 1, "verdict": verdict, "exit_code": exit_code, "project": "tiles", "session": "s",
+            "started": "2026-11-27T10:00:00+00:00", "duration_s": 1.5,
+            "agent_cost": { "cpu_ratio": 2.0, "cpu_s": 4.0, "peak_bytes": 7, "boundary_s": 0.5, "truncated_stacks": 1 },
+            "suites": suites, "waivers": [], "errors": [],
+        })
+    }
+
+    fn units(suite: &str, units: &[&str], own: &[&str]) -> SuiteUnits {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        SuiteUnits { suite: suite.to_owned(), kind: UnitKind::Test, units: names(units), own: names(own) }
+    }
+
+    fn shard((index, of): (u32, u32), suites: Vec<SuiteUnits>, report: Value) -> ShardReport {
+        ShardReport {
+            partition: Partition {
+                version: PARTITION_VERSION,
+                memgate: "1".into(),
+                part: Part::new(index, of).unwrap(),
+                commit: "abc".into(),
+                config: String::new(),
+                baseline: String::new(),
+                timings: String::new(),
+                narrowed: false,
+                suites,
+            },
+            report: Some(serde_json::from_value(report).unwrap()),
+            session: format!("s{index}"),
+            started: format!("2026-11-27T10:00:0{index}Z"),
+        }
+    }
+
+    fn two(first: Value, second: Value) -> Vec<ShardReport> {
+        let all = ["A.a", "A.b", "B.c"];
+        vec![
+            shard((1, 2), vec![units("engine", &all, &["A.b"])], first),
+            shard((2, 2), vec![units("engine", &all, &["A.a", "B.c"])], second),
+        ]
+    }
+
+    fn problems(report: &RunReport) -> String {
+        report.errors.iter().map(|problem| format!("{}: {}\n", problem.r#where, problem.what)).collect()
+    }
+
+    #[test]
+    fn tests_stand_in_the_order_of_the_inventory_and_a_fixture_is_there_once_as_bad_as_it_was() {
+        let fixture = "A.SetUpTestSuite()";
+        let first = suite("engine", "pass", &[test("A.b", "pass", &[]), test(fixture, "pass", &[])]);
+        let second = suite(
+            "engine",
+            "warn",
+            &[test("A.a", "pass", &[]), test(fixture, "warn", &[]), test("B.c", "pass", &[])],
+        );
+        let shards = two(report("pass", 0, &[first]), report("warn", 0, &[second]));
+        let merged = merge(shards, Some(2), "m").unwrap();
+        let tests: Vec<_> =
+            merged.suites[0].tests.iter().map(|test| (test.id.as_str(), test.verdict)).collect();
+        let (pass, warn) = (Verdict::Pass, Verdict::Warn);
+        assert_eq!(tests, [("A.a", pass), ("A.b", pass), (fixture, warn), ("B.c", pass)]);
+        assert_eq!((merged.verdict, merged.exit_code, problems(&merged)), (warn, 0, String::new()));
+        assert_eq!(
+            merged.suites[0].metrics.values().map(|value| value.value).collect::<Vec<_>>(),
+            [3.0],
+            "no sum"
+        );
+        assert_eq!(merged.suites[0].shards.len(), 2);
+    }
+
+    #[test]
+    fn what_every_process_allocates_once_is_told_once() {
+        let first = suite("engine", "pass", &[test("A.b", "pass", &[("n1-a", 8.0), ("n1-b", 8.0)])]);
+        let second = suite(
+            "engine",
+            "pass",
+            &[test("A.a", "pass", &[("n1-a", 6.0)]), test("B.c", "pass", &[("n1-a", 3.0)])],
+        );
+        let merged =
+            merge(two(report("pass", 0, &[first]), report("pass", 0, &[second])), None, "m").unwrap();
+        let told: Vec<_> = merged.suites[0].tests.iter().map(|test| test.one_time.len()).collect();
+        assert_eq!(told, [1, 1, 1], "the second shard has more of a, and b is the first one's");
+    }
+
+    #[test]
+    fn costs_and_suites_of_one_shard_alone_are_kept() {
+        let first = report(
+            "pass",
+            0,
+            &[suite("engine", "pass", &[test("A.b", "pass", &[])]), suite("z", "pass", &[])],
+        );
+        let mut second = report(
+            "pass",
+            0,
+            &[suite("a", "pass", &[]), suite("engine", "pass", &[test("A.a", "pass", &[])])],
+        );
+        second["agent_cost"] = json!({ "cpu_ratio": 1.0, "cpu_s": 12.0, "peak_bytes": 9, "boundary_s": 0.5, "truncated_stacks": 1 });
+        let merged = merge(two(first, second), None, "m").unwrap();
+        let names: Vec<_> = merged.suites.iter().map(|suite| suite.name.as_str()).collect();
+        assert_eq!(names, ["a", "engine", "z"]);
+        let cost = &merged.agent_cost;
+        assert_eq!((cost.cpu_ratio, cost.peak_bytes, cost.truncated_stacks), (Some(16.0 / 14.0), 9, 2));
+    }
+
+    #[test]
+    fn the_worst_verdict_is_that_of_the_run_and_nothing_to_judge_is_nothing_against_it() {
+        for ((a, a_code), (b, b_code), want) in [
+            (("pass", 0), ("pass", 0), (Verdict::Pass, 0)),
+            (("pass", 0), ("not_judged", 0), (Verdict::Pass, 0)),
+            (("not_judged", 0), ("not_judged", 0), (Verdict::NotJudged, 0)),
+            (("pass", 0), ("not_judged", 1), (Verdict::NotJudged, 1)),
+            (("pass", 1), ("pass", 0), (Verdict::Pass, 1)),
+            (("error", 2), ("pass", 0), (Verdict::Error, 2)),
+            (("error", 2), ("fail", 1), (Verdict::Fail, 1)),
+        ] {
+            let merged = merge(two(report(a, a_code, &[]), report(b, b_code, &[])), None, "m").unwrap();
+            assert_eq!((merged.verdict, merged.exit_code), want, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn the_last_attempt_counts_and_the_earlier_ones_are_told() {
+        let told = |verdict| report(verdict, 0, &[suite("engine", verdict, &[test("A.b", verdict, &[])])]);
+        let mut shards = two(told("warn"), report("pass", 0, &[]));
+        let mut again = shards[0].clone();
+        (again.session, again.started) = ("later".into(), "2026-11-27T11:00:00Z".into());
+        again.report = serde_json::from_value(told("pass")).unwrap();
+        shards.insert(0, again);
+        let merged = merge(shards, Some(2), "m").unwrap();
+        assert_eq!((merged.verdict, problems(&merged)), (Verdict::Pass, String::new()));
+        let first = &merged.shards[0];
+        assert_eq!(
+            (first.session.as_str(), &first.replaces, &first.disagree),
+            ("later", &vec!["s1".to_owned()], &vec!["engine::A.b".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_does_not_make_up_a_whole_is_an_error() {
+        let fine = || report("pass", 0, &[]);
+        let of = |change: fn(&mut Vec<ShardReport>), expected| {
+            let mut shards = two(fine(), fine());
+            change(&mut shards);
+            let merged = merge(shards, expected, "m").unwrap();
+            assert_eq!((merged.verdict, merged.exit_code), (Verdict::Error, 2));
+            problems(&merged)
+        };
+        for (change, expected, told) in [
+            ((|it| drop(it.pop())) as fn(&mut Vec<ShardReport>), None, "shards: shard 2/2 is missing"),
+            (|_| (), Some(5), "shards: shards 3/5, 4/5, 5/5 are missing"),
+            (|it| it[1].report = None, None, "shard 2/2: it ended before it had a report"),
+            (
+                |it| it[1].partition.commit = "def".into(),
+                None,
+                "shard 2/2: another commit than shard 1/2: def, there abc",
+            ),
+            (|it| it[1].partition.narrowed = true, None, "another selection of tests"),
+            (
+                |it| drop(it[1].partition.suites[0].units.pop()),
+                None,
+                "shard 2/2: it does not have B.c of engine",
+            ),
+            (
+                |it| drop(it[1].partition.suites[0].own.pop()),
+                None,
+                "engine::B.c belong to none of these shards",
+            ),
+            (
+                |it| it[1].partition.suites[0].own.push("A.b".into()),
+                None,
+                "engine::A.b belong to several shards",
+            ),
+            (
+                |it| it.iter_mut().for_each(|it| it.partition.suites.clear()),
+                None,
+                "there is no test in any of them",
+            ),
+            (
+                |it| {
+                    it[0].report = serde_json::from_value(report(
+                        "pass",
+                        0,
+                        &[suite("e", "pass", &[test("B.c", "pass", &[])])],
+                    ))
+                    .unwrap()
+                },
+                None,
+                "shard 1/2: B.c ran here, and fell to another shard",
+            ),
+        ] {
+            let problems = of(change, expected);
+            assert!(problems.contains(told), "{told}:\n{problems}");
+        }
+        assert!(merge(Vec::new(), None, "m").is_none());
+    }
+
+    #[test]
+    fn a_waiver_is_unused_only_where_no_shard_used_it_and_all_of_them_ran() {
+        let with = |used: [u32; 2]| {
+            let waiver = |used: u32| {
+                let mut report = report("pass", 0, &[]);
+                report["waivers"] = json!([{
+                    "matches": "leak n1-a", "state": "in_force", "reason": "r", "owner": null, "until": "never", "used": used,
+                }]);
+                report
+            };
+            two(waiver(used[0]), waiver(used[1]))
+        };
+        let of = |shards| merge(shards, Some(2), "m").unwrap().waivers.remove(0);
+        assert_eq!((of(with([0, 2])).state, of(with([0, 2])).used), (WaiverState::InForce, 2));
+        assert_eq!(of(with([0, 0])).state, WaiverState::Unused);
+        let mut missing = with([0, 0]);
+        missing.pop();
+        assert_eq!(of(missing).state, WaiverState::InForce);
+    }
+}

@@ -1,0 +1,160 @@
+//! Parts of a run that was spread over several machines.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::metric::Metric;
+use crate::report::{CurvePoint, MetricValue, Verdict};
+
+/// Most parts of a run.
+pub const MOST_PARTS: u32 = 1_000;
+
+/// Which part of a run: `3/8` is the third of eight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Part {
+    index: u32,
+    of: u32,
+}
+
+/// Why a text names no part of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoPart;
+
+impl Part {
+    /// Part `index` of `of`, the first one 1; `None`: there is no such part.
+    #[must_use]
+    pub fn new(index: u32, of: u32) -> Option<Self> {
+        (1..=of).contains(&index).then_some(Self { index, of }).filter(|part| part.of <= MOST_PARTS)
+    }
+
+    /// Its number, the first one 1.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn of(self) -> u32 {
+        self.of
+    }
+}
+
+impl fmt::Display for NoPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a part is written `3/8`: the third of eight, of {MOST_PARTS} at most")
+    }
+}
+
+impl std::error::Error for NoPart {}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.of)
+    }
+}
+
+impl FromStr for Part {
+    type Err = NoPart;
+
+    fn from_str(text: &str) -> Result<Self, NoPart> {
+        let number =
+            |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let (index, of) = text.split_once('/').ok_or(NoPart)?;
+        Self::new(number(index).ok_or(NoPart)?, number(of).ok_or(NoPart)?).ok_or(NoPart)
+    }
+}
+
+impl TryFrom<String> for Part {
+    type Error = NoPart;
+
+    fn try_from(text: String) -> Result<Self, NoPart> {
+        text.parse()
+    }
+}
+
+impl From<Part> for String {
+    fn from(part: Part) -> Self {
+        part.to_string()
+    }
+}
+
+/// One shard of a run: what ran of it on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Shard {
+    /// Which part it is: `3/8`.
+    #[schemars(with = "String")]
+    pub part: Part,
+    /// Name of its session.
+    pub session: String,
+    /// When it began, RFC 3339 with zone.
+    pub started: String,
+    /// Seconds it took.
+    pub duration_s: f64,
+    /// Its own verdict.
+    pub verdict: Verdict,
+    /// How many tests, test classes or suites, whatever its suites are divided into, fell to it.
+    pub units: u64,
+    /// Of how many.
+    pub of_units: u64,
+    /// Sessions of earlier attempts, which it replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// Tests with another verdict in one of those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disagree: Vec<String>,
+}
+
+/// What one shard of a run says of a suite as a whole. Such figures are judged by shard and never added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SuiteShard {
+    /// Which part of the run it is: `3/8`.
+    #[schemars(with = "String")]
+    pub part: Part,
+    /// Seconds its screening pass took.
+    pub screened_s: f64,
+    /// Metrics of the suite as a whole there.
+    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
+    pub metrics: BTreeMap<Metric, MetricValue>,
+    /// Values over its run there, as `[t_ns, metric, value]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<(u64, Metric, f64)>")]
+    pub curve: Vec<CurvePoint>,
+    /// Where its tests ended on that curve, as `[t_ns, test]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub test_ends: Vec<(u64, String)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_a_number_of_a_number() {
+        for (text, part) in [
+            ("1/1", Part::new(1, 1)),
+            ("3/8", Part::new(3, 8)),
+            ("0/8", None),
+            ("9/8", None),
+            ("1/1001", None),
+            ("3", None),
+            ("+3/8", None),
+            ("3/8/9", None),
+            ("/8", None),
+            ("99999999999/8", None),
+        ] {
+            assert_eq!(text.parse::<Part>().ok(), part, "{text}");
+        }
+        let json = serde_json::to_string(&Part::new(3, 8)).unwrap();
+        assert_eq!(json, r#""3/8""#);
+        assert_eq!(serde_json::from_str::<Option<Part>>(&json).unwrap(), Part::new(3, 8));
+        assert!(
+            serde_json::from_str::<Part>(r#""8/3""#).unwrap_err().to_string().contains("the third of eight")
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! `memgate merge`: the shards of a run that was spread over several machines become one run: one report, one mail, one
+//! run of the history.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memgate_config::WindowBaseline;
+use memgate_history::shards::{PARTITION_VERSION, Partition, ShardReport, merge as merged};
+use memgate_model::RunReport;
+
+use super::{report, run, settings};
+use crate::cli::MergeArgs;
+use crate::exit::{ExpectedError, chain};
+use crate::output::Console;
+use crate::plan;
+use crate::run::Judged;
+use crate::run::divided::FILE;
+use crate::session::{Session, SessionInfo, WINDOWS_FILE};
+
+/// Shards lie no deeper below a folder that is named.
+const MAX_DEPTH: u32 = 4;
+
+pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
+    for warning in settings::missing_secrets(&settings.config) {
+        console.warning(&warning);
+    }
+    let folders = folders(&request.shards)?;
+    let shards = folders.iter().map(|folder| shard(folder)).collect::<Result<Vec<_>, _>>()?;
+    let first = shards.iter().min_by_key(|(shard, _)| shard.partition.part).map(|(_, info)| info.clone());
+    let Some(first) = first else { return Err(nothing(&request.shards)) };
+    let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let mut info = SessionInfo::now(command, env!("CARGO_PKG_VERSION"));
+    info.project.clone_from(&first.project);
+    let root = std::path::absolute(&request.output.output_dir)
+        .map_err(ExpectedError::file("find", &request.output.output_dir))?;
+    let failed =
+        |why: &dyn std::error::Error| ExpectedError::machinery(format!("failed to {}", chain(why)), "");
+    let session = Session::create(&root, &info).map_err(|why| failed(&why))?;
+    let narrowed = shards.iter().any(|(shard, _)| shard.partition.narrowed);
+    let shards = shards.into_iter().map(|(shard, _)| shard).collect();
+    let Some(report) = merged(shards, request.expect, &session.name()) else {
+        return Err(ExpectedError::machinery(
+            "none of these shards has a report",
+            "they ended too early: run them again",
+        ));
+    };
+    keep_windows(&folders, &session)?;
+    let manifest = first.history.map(|manifest| memgate_history::Manifest {
+        session: session.name(),
+        partial: narrowed || !report.errors.is_empty(),
+        ..manifest
+    });
+    info.history.clone_from(&manifest);
+    session.write_info(&info).map_err(|why| failed(&why))?;
+    let judged = Judged { report, command_status: None, session, manifest, partition: None };
+    let reports = plan::reports(&settings);
+    let destination = run::Destination {
+        output_dir: &request.output.output_dir,
+        reports: &reports,
+        history: &settings.config.history,
+        verbose: request.verbose,
+        every_report: false,
+    };
+    run::deliver_to(&destination, &judged, None, console)
+}
+
+/// A part of a run is nothing that a history, a server or a baseline may take for the whole.
+pub(super) fn refuse_a_shard(report: &RunReport, file: &Path) -> Result<(), ExpectedError> {
+    match report.shards.as_slice() {
+        [shard] if shard.session == report.session => Err(ExpectedError::session(
+            file.to_owned(),
+            format!("it is part {} of a run", shard.part),
+            "`memgate merge` makes one run of all parts",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn nothing(named: &[PathBuf]) -> ExpectedError {
+    let path = named.first().cloned().unwrap_or_default();
+    let hint = "name the sessions of `memgate run --partition`, or a folder with them";
+    ExpectedError::session(path, format!("there is no shard in it (no {FILE})"), hint)
+}
+
+/// The folders of the shards that were named, each once.
+fn folders(named: &[PathBuf]) -> Result<Vec<PathBuf>, ExpectedError> {
+    let mut all = Vec::new();
+    for path in named {
+        let before = all.len();
+        collect(path, MAX_DEPTH, &mut all)?;
+        if all.len() == before {
+            return Err(nothing(std::slice::from_ref(path)));
+        }
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+fn collect(path: &Path, depth: u32, all: &mut Vec<PathBuf>) -> Result<(), ExpectedError> {
+    if path.join(FILE).is_file() {
+        all.push(fs::canonicalize(path).map_err(ExpectedError::file("open", path))?);
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).map_err(ExpectedError::file("list", path))? {
+        let below = entry.map_err(ExpectedError::file("list", path))?.path();
+        if below.is_dir() {
+            collect(&below, depth - 1, all)?;
+        }
+    }
+    Ok(())
+}
+
+fn shard(folder: &Path) -> Result<(ShardReport, SessionInfo), ExpectedError> {
+    let file = folder.join(FILE);
+    let wrong = |why: String| ExpectedError::session(file.clone(), why, "run the shard again");
+    let bytes = fs::read(&file).map_err(ExpectedError::file("read", &file))?;
+    let partition: Partition = serde_json::from_slice(&bytes).map_err(|why| wrong(why.to_string()))?;
+    if partition.version != PARTITION_VERSION {
+        let why =
+            format!("it has version {}, this memgate reads version {PARTITION_VERSION}", partition.version);
+        return Err(wrong(why));
+    }
+    let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
+    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    let told = if folder.join("report.json").exists() { Some(report::read(folder)?.0) } else { None };
+    let name = told.as_ref().map_or_else(|| session.name(), |report| report.session.clone());
+    Ok((ShardReport { partition, report: told, session: name, started: info.started.clone() }, info))
+}
+
+/// What the windows of JVM suites left, for `baseline accept`.
+fn keep_windows(folders: &[PathBuf], session: &Session) -> Result<(), ExpectedError> {
+    let mut all = BTreeMap::<String, Vec<WindowBaseline>>::new();
+    for folder in folders {
+        let path = folder.join(WINDOWS_FILE);
+        if !path.exists() {
+            continue;
+        }
+        let bytes = fs::read(&path).map_err(ExpectedError::file("read", &path))?;
+        let windows: BTreeMap<String, Vec<WindowBaseline>> = serde_json::from_slice(&bytes)
+            .map_err(|why| ExpectedError::session(path, why.to_string(), "run the shard again"))?;
+        for (suite, windows) in windows {
+            all.entry(suite).or_default().extend(windows);
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let json = serde_json::to_vec(&all).map_err(|why| ExpectedError::failed(&why))?;
+    session.write(WINDOWS_FILE, &json).map(drop).map_err(|why| ExpectedError::failed(&why))
+}

@@ -1,0 +1,263 @@
+//! What of a command falls to this shard (`--partition`), with the project as it is.
+//!
+//! Data flow: planned suite → its units, as the program itself, `ctest` or the test sources name them →
+//! [`Divided`](crate::run::divided::Divided) says which fall here → the same suite with a selection added to its command,
+//! or nothing.
+//!
+//! | command | unit | how it is told |
+//! |---|---|---|
+//! | GoogleTest executable | test | a filter; a long one in a flag file |
+//! | `ctest` | test of ctest | their numbers, in a file |
+//! | Maven, Gradle | test class | a file of the classes that are left out |
+//! | plain program | the suite | it runs, or it does not |
+//!
+//! Everything else cannot be divided: it is one unit beside other suites, and an error alone.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use memgate_history::shards::UnitKind;
+use memgate_launch::{Launch, Stream, output};
+
+use super::choose::{Choice, Mode};
+use super::gtest::LIST_TIMEOUT;
+use super::junit::root as project_folder;
+use crate::exit::{ExpectedError, chain};
+use crate::plan::PlannedSuite;
+use crate::run::divided::Divided;
+use crate::run::engine::{Context, Stopped, launch, typed};
+use crate::suite::gtest::{self, SuiteId};
+use crate::suite::junit::sources::{TestSources, gradle_excludes, surefire_excludes, test_sources};
+use crate::suite::{Program, ctest, inspect, junit};
+
+/// A filter of more bytes stands in a file: an argument of a program is no longer than 128 KiB.
+const LONGEST_FILTER: usize = 100_000;
+/// Bytes of a listing that are kept.
+const LIST_BYTES: usize = 64 << 20;
+
+/// What falls to this shard.
+#[derive(Debug)]
+pub(super) struct Selected {
+    /// The suite, with the selection in its command.
+    pub(super) planned: PlannedSuite,
+    /// What suites are known to be there in all shards together: names depend on it.
+    pub(super) known: Known,
+    /// GoogleTest: the tests that have to run.
+    pub(super) tests: Vec<String>,
+}
+
+/// Suites of one command that other shards may see.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Executables of GoogleTest.
+    pub(super) programs: Vec<SuiteId>,
+    /// Modules with test classes.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+/// Selects; `None`: nothing of it falls to this shard.
+pub(super) async fn selected(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    (program, choice): (&Program, &Choice),
+) -> Result<Option<Selected>, Stopped> {
+    let Some(divided) = context.divided else { return Ok(Some(all(planned))) };
+    let selected = match choice.mode {
+        Mode::Direct => of_gtest(context, divided, planned).await?,
+        Mode::Tree if ctest::is_ctest(&planned.command) => of_ctest(context, divided, planned).await?,
+        Mode::Jvm if junit::is_build_tool(&planned.command) => of_build(context, divided, planned)?,
+        Mode::Tree | Mode::Jvm | Mode::Process | Mode::JvmProcess => {
+            whole(context, divided, planned, program)?
+        }
+    };
+    if selected.is_none() {
+        context.console.line(&format!("{}: nothing of it falls to {}", typed(planned), divided.name()));
+    }
+    Ok(selected)
+}
+
+fn all(planned: &PlannedSuite) -> Selected {
+    Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new() }
+}
+
+/// As the suite is planned: in all shards alike.
+fn name(planned: &PlannedSuite) -> String {
+    planned.name.clone().unwrap_or_else(|| typed(planned))
+}
+
+fn cannot(planned: &PlannedSuite, why: &str, hint: &str) -> ExpectedError {
+    ExpectedError::usage(format!("`{}` cannot be divided: {why}", typed(planned)), hint)
+}
+
+fn tell(context: &Context<'_>, divided: &Divided, planned: &PlannedSuite, own: usize, of: usize, what: &str) {
+    context.console.line(&format!("{}: {own} of {of} {what} fall to {}", typed(planned), divided.name()));
+}
+
+async fn of_gtest(
+    context: &Context<'_>,
+    divided: &Divided,
+    planned: &PlannedSuite,
+) -> Result<Option<Selected>, ExpectedError> {
+    let mut listing = launch(planned, context.plan.filter.as_deref());
+    listing.arguments.push("--gtest_list_tests".into());
+    let listing = Launch {
+        stdin: Stream::Null,
+        stdout: Stream::Capture { limit: LIST_BYTES },
+        stderr: Stream::Null,
+        ..listing
+    };
+    let listed = gtest::list_tests(listing, LIST_TIMEOUT).await;
+    let mut tests = listed.map_err(|why| cannot(planned, &format!("failed to {}", chain(&why)), ""))?;
+    let mut seen = BTreeSet::new();
+    tests.retain(|test| seen.insert(test.clone()));
+    let own = divided.own(&name(planned), UnitKind::Test, tests.clone());
+    tell(context, divided, planned, own.len(), tests.len(), "tests");
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let filter = gtest::filter_for_all(&own, &tests)
+        .map_err(|why| cannot(planned, &format!("failed to {why}"), ""))?;
+    let argument = if filter.len() < LONGEST_FILTER {
+        format!("--gtest_filter={filter}")
+    } else {
+        let file = keep(context, planned, "flags", &format!("--gtest_filter={filter}\n"))?;
+        format!("--gtest_flagfile={}", file.display())
+    };
+    let mut selected = all(planned);
+    selected.planned.command.push(argument.into());
+    selected.tests = own;
+    Ok(Some(selected))
+}
+
+async fn of_ctest(
+    context: &Context<'_>,
+    divided: &Divided,
+    planned: &PlannedSuite,
+) -> Result<Option<Selected>, ExpectedError> {
+    if ctest::chooses_numbers(&planned.command) {
+        return Err(cannot(planned, "it chooses tests by their numbers", "choose them by name: -R, -L"));
+    }
+    let ask = |argument: &str| {
+        let mut listing = launch(planned, context.plan.filter.as_deref());
+        listing.arguments.push(argument.into());
+        let stdout = Stream::Capture { limit: LIST_BYTES };
+        output(Launch { stdin: Stream::Null, stdout, stderr: Stream::Null, ..listing }, LIST_TIMEOUT)
+    };
+    let listed = ask("-N").await.map_err(|why| cannot(planned, &chain(&why), ""))?;
+    let tests = Some(&listed).filter(|listed| listed.exit.is_success() && !listed.cut);
+    let Some(tests) = tests.and_then(|listed| ctest::parse_list(&listed.stdout)) else {
+        let why = format!("with -N it lists no tests ({})", listed.exit);
+        return Err(cannot(planned, &why, "is the build folder right?"));
+    };
+    let shown = ask("--show-only=json-v1").await.map_err(|why| cannot(planned, &chain(&why), ""))?;
+    let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
+    let own: BTreeSet<String> = divided.own(&name(planned), UnitKind::Program, names).into_iter().collect();
+    tell(context, divided, planned, own.len(), tests.len(), "tests");
+    let own: Vec<_> = tests.into_iter().filter(|test| own.contains(&test.name)).collect();
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
+    let mut selected = all(planned);
+    selected.planned.command.extend(["-I".into(), OsString::from(file)]);
+    selected.known.programs = programs(&ctest::commands(&shown.stdout));
+    Ok(Some(selected))
+}
+
+/// The GoogleTest executables that these commands start.
+fn programs(commands: &[Vec<String>]) -> Vec<SuiteId> {
+    let mut programs = Vec::<SuiteId>::new();
+    let mut looked = std::collections::BTreeMap::<&str, Option<String>>::new();
+    for command in commands {
+        let Some((program, arguments)) = command.split_first() else { continue };
+        let executable = looked.entry(program).or_insert_with(|| {
+            let found = inspect(program.as_ref(), None, Path::new("/")).ok().filter(Program::is_gtest)?;
+            Some(std::fs::canonicalize(found.path).ok()?.to_string_lossy().into_owned())
+        });
+        let Some(executable) = executable else { continue };
+        let id = SuiteId { executable: executable.clone(), arguments: gtest::own_arguments(arguments) };
+        if !programs.contains(&id) {
+            programs.push(id);
+        }
+    }
+    programs
+}
+
+fn of_build(
+    context: &Context<'_>,
+    divided: &Divided,
+    planned: &PlannedSuite,
+) -> Result<Option<Selected>, ExpectedError> {
+    let is_gradle = junit::is_gradle(&planned.command);
+    let names = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        argument.starts_with("-Dtest=") || argument.starts_with("-Dit.test=")
+    };
+    if !is_gradle && (context.plan.filter.is_some() || planned.command.iter().any(names)) {
+        let why = "Surefire runs the tests that a filter names, and leaves none of them out";
+        return Err(cannot(planned, why, "run all tests"));
+    }
+    let root = project_folder(planned);
+    let found = test_sources(&root).map_err(|(path, why)| ExpectedError::file("read", &path)(why))?;
+    let TestSources { classes, modules, excludes } = found;
+    if classes.is_empty() {
+        let why = format!("there is no source of a test below {}", root.display());
+        return Err(cannot(
+            planned,
+            &why,
+            "test classes are looked for in src/*/java, kotlin, groovy and scala",
+        ));
+    }
+    let own = divided.own(&name(planned), UnitKind::Class, classes.clone());
+    tell(context, divided, planned, own.len(), classes.len(), "classes of the test sources");
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let own: BTreeSet<String> = own.into_iter().collect();
+    let others: Vec<String> = classes.into_iter().filter(|class| !own.contains(class)).collect();
+    let mut selected = all(planned);
+    selected.known.modules = modules;
+    if is_gradle {
+        let list = keep(context, planned, "classes", &gradle_excludes(&others))?;
+        let script = keep(context, planned, "gradle", &junit::gradle_leaves_out(&list))?;
+        selected.planned.command = junit::with_gradle_script(&planned.command, &script);
+    } else {
+        let list = keep(context, planned, "classes", &surefire_excludes(&others, excludes))?;
+        for plugin in ["surefire", "failsafe"] {
+            selected.planned.command.push(format!("-D{plugin}.excludesFile={}", list.display()).into());
+        }
+    }
+    Ok(Some(selected))
+}
+
+/// The command is one unit.
+fn whole(
+    context: &Context<'_>,
+    divided: &Divided,
+    planned: &PlannedSuite,
+    program: &Program,
+) -> Result<Option<Selected>, ExpectedError> {
+    if context.plan.suites.len() + context.plan.instrumented.len() == 1 {
+        let why = match program.is_gtest() {
+            true => "it is one test as a whole",
+            false => "memgate divides GoogleTest executables, ctest, Maven and Gradle",
+        };
+        return Err(cannot(planned, why, "name its executables as suites of memgate.yaml: each is a unit"));
+    }
+    let suite = name(planned);
+    let own = divided.own(&suite, UnitKind::Program, vec![suite.clone()]);
+    Ok((!own.is_empty()).then(|| all(planned)))
+}
+
+/// Keeps a selection in the session.
+fn keep(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    ending: &str,
+    text: &str,
+) -> Result<PathBuf, ExpectedError> {
+    let path = context.session.next_file("selection", (&name(planned), 100), ending)?;
+    std::fs::write(&path, text).map_err(ExpectedError::file("write", &path))?;
+    Ok(path)
+}

@@ -1,0 +1,134 @@
+//! `ctest`: which tests it has, and how it is told to run some of them.
+//!
+//! `ctest … -N` lists the tests that the user's own arguments select, by number and name; `-I FILE` runs tests by their
+//! numbers. `--show-only=json-v1` tells which programs they start.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// Options that name tests by their numbers, as ours does.
+const NUMBERS: [&str; 2] = ["-I", "--tests-information"];
+
+/// Is it `ctest`?
+#[must_use]
+pub fn is_ctest(command: &[OsString]) -> bool {
+    command.first().map(Path::new).and_then(Path::file_name) == Some(OsStr::new("ctest"))
+}
+
+/// Does the command choose tests by their numbers itself?
+#[must_use]
+pub fn chooses_numbers(command: &[OsString]) -> bool {
+    command.iter().any(|argument| {
+        let argument = argument.to_string_lossy();
+        NUMBERS.iter().any(|option| argument.starts_with(option))
+    })
+}
+
+/// A test of `ctest`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CtestTest {
+    /// Its number among all tests of the build folder.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// Reads what `ctest -N` prints; `None`: it is no such listing.
+///
+/// ```text
+///   Test  #1: Map.scroll
+///   Test #12: Map.zoom (Disabled)
+///
+/// Total Tests: 2
+/// ```
+#[must_use]
+pub fn parse_list(output: &[u8]) -> Option<Vec<CtestTest>> {
+    let text = String::from_utf8_lossy(output);
+    let mut tests = Vec::new();
+    let mut total = None;
+    for line in text.lines() {
+        if let Some(count) = line.strip_prefix("Total Tests: ") {
+            total = count.trim().parse::<usize>().ok();
+        }
+        let Some((number, name)) = line
+            .trim_start()
+            .strip_prefix("Test")
+            .and_then(|rest| rest.trim_start().strip_prefix('#')?.split_once(": "))
+        else {
+            continue;
+        };
+        let Ok(number) = number.parse() else { continue };
+        tests.push(CtestTest { number, name: name.to_owned() });
+    }
+    (total == Some(tests.len())).then_some(tests)
+}
+
+/// What the file of `-I` holds for tests of these numbers.
+#[must_use]
+pub fn numbers(tests: &[CtestTest]) -> String {
+    // First, last, stride: none by these three.
+    let numbers = tests.iter().map(|test| format!(",{}", test.number));
+    format!("0,0,0{}\n", numbers.collect::<String>())
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    tests: Vec<ShownTest>,
+}
+
+#[derive(Deserialize)]
+struct ShownTest {
+    #[serde(default)]
+    command: Vec<String>,
+}
+
+/// The commands of the tests, as `ctest --show-only=json-v1` tells them; none where it tells nothing.
+#[must_use]
+pub fn commands(json: &[u8]) -> Vec<Vec<String>> {
+    let shown = serde_json::from_slice::<Shown>(json).map(|shown| shown.tests).unwrap_or_default();
+    shown.into_iter().map(|test| test.command).filter(|command| !command.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_read_with_its_numbers_and_only_whole() {
+        let listing =
+            "Test project /b\n  Test  #1: Map.scroll\n  Test #12: name: with colon\n\nTotal Tests: 2\n";
+        let tests = parse_list(listing.as_bytes()).unwrap();
+        assert_eq!(
+            tests,
+            [
+                CtestTest { number: 1, name: "Map.scroll".into() },
+                CtestTest { number: 12, name: "name: with colon".into() },
+            ]
+        );
+        assert_eq!(numbers(&tests), "0,0,0,1,12\n");
+        assert_eq!(parse_list(b"  Test  #1: Map.scroll\n\nTotal Tests: 2\n"), None, "one is missing");
+        assert_eq!(parse_list(b"No tests were found!!!\n"), None);
+        assert_eq!(parse_list(b"\nTotal Tests: 0\n"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn numbers_that_the_user_gave_are_seen() {
+        let of = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(is_ctest(&of("/usr/bin/ctest -j4")) && !is_ctest(&of("make test")));
+        assert!(
+            chooses_numbers(&of("ctest -I 1,2")) && chooses_numbers(&of("ctest --tests-information 1,2"))
+        );
+        assert!(!chooses_numbers(&of("ctest --test-dir build -R Map")));
+    }
+
+    #[test]
+    fn commands_are_read_and_bad_ones_are_none() {
+        assert_eq!(
+            commands(br#"{"tests":[{"name":"a","command":["/b/t","-x"]},{"name":"b"}]}"#),
+            [["/b/t", "-x"]]
+        );
+        assert!(commands(b"{").is_empty());
+    }
+}

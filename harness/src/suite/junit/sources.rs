@@ -1,0 +1,198 @@
+//! Test classes of a Java project, by its sources: known before anything is built, and alike on every machine.
+//!
+//! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class is known by the package that
+//! its file declares and by the name of the file; top-level classes of other names count too. Classes that are no tests are
+//! among them: that does no harm where they are only left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Folders of sources, by their language.
+const LANGUAGES: [(&str, &str); 4] =
+    [("java", "java"), ("kotlin", "kt"), ("groovy", "groovy"), ("scala", "scala")];
+/// Folders that hold no modules.
+const NOT_ENTERED: [&str; 5] = ["target", "build", "out", "node_modules", "src"];
+/// A project is not deeper, and a source file is not longer.
+const MAX_DEPTH: u32 = 24;
+const MAX_BYTES: u64 = 8 << 20;
+
+/// Test classes of a project.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TestSources {
+    /// Full names of classes, sorted.
+    pub classes: Vec<String>,
+    /// Folders of the modules that have some.
+    pub modules: Vec<PathBuf>,
+    /// A `pom.xml` says itself which classes Surefire leaves out.
+    pub excludes: bool,
+}
+
+/// Looks for the test classes of the project in a folder.
+///
+/// # Errors
+/// A folder or file cannot be read, with its path.
+pub fn test_sources(root: &Path) -> Result<TestSources, (PathBuf, io::Error)> {
+    let (mut classes, mut found) = (BTreeSet::new(), TestSources::default());
+    module(root, MAX_DEPTH, &mut classes, &mut found)?;
+    found.classes = classes.into_iter().collect();
+    found.modules.sort();
+    Ok(found)
+}
+
+fn module(
+    folder: &Path,
+    depth: u32,
+    classes: &mut BTreeSet<String>,
+    found: &mut TestSources,
+) -> Result<(), (PathBuf, io::Error)> {
+    let before = classes.len();
+    for set in folders(&folder.join("src"))? {
+        if set.file_name().is_some_and(|name| name == "main") {
+            continue;
+        }
+        for (language, ending) in LANGUAGES {
+            sources(&set.join(language), ending, depth, classes)?;
+        }
+    }
+    if classes.len() > before {
+        found.modules.push(folder.to_owned());
+    }
+    let pom = folder.join("pom.xml");
+    if pom.is_file() {
+        found.excludes |= text(&pom)?.contains("<exclude");
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    for below in folders(folder)? {
+        let name = below.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.starts_with('.') && !NOT_ENTERED.contains(&name.as_str()) {
+            module(&below, depth - 1, classes, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// The folders in a folder, without links, sorted; none where it is not there.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    Ok(entries(folder)?.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path).collect())
+}
+
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, fs::FileType)>, (PathBuf, io::Error)> {
+    let failed = |why| (folder.to_owned(), why);
+    let listing = match fs::read_dir(folder) {
+        Err(why) if matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        listing => listing.map_err(failed)?,
+    };
+    let entry = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        Ok((entry.path(), entry.file_type()?))
+    };
+    let mut all = listing.map(entry).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
+}
+
+fn sources(
+    folder: &Path,
+    ending: &str,
+    depth: u32,
+    classes: &mut BTreeSet<String>,
+) -> Result<(), (PathBuf, io::Error)> {
+    for (path, kind) in entries(folder)? {
+        if kind.is_dir() && depth > 0 {
+            sources(&path, ending, depth - 1, classes)?;
+        } else if kind.is_file() && path.extension().is_some_and(|it| it == ending || it == "java") {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            classes.extend(classes_of(&stem, &text(&path)?));
+        }
+    }
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String, (PathBuf, io::Error)> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path);
+    let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).map_err(|why| (path.to_owned(), why))
+}
+
+/// The full names of the classes of a source file.
+fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
+    let mut package = "";
+    let mut names = BTreeSet::from([stem.to_owned()]);
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("package ") {
+            package =
+                rest.split([';', ' ', '\t', '\r', '/']).find(|part| !part.is_empty()).unwrap_or_default();
+        } else if line.starts_with(|c: char| c.is_alphabetic()) {
+            // Not indented: what it declares is at the top.
+            let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
+            if words.any(|word| word == "class") {
+                names.extend(words.find(|word| !word.is_empty()).map(str::to_owned));
+            }
+        }
+    }
+    let full = |name: String| if package.is_empty() { name } else { format!("{package}.{name}") };
+    names.into_iter().map(full).collect()
+}
+
+/// Lines of the file that keeps Surefire and Failsafe from running these classes. `excludes`: the project names its own,
+/// else theirs, nested classes, has to be among them.
+#[must_use]
+pub fn surefire_excludes(classes: &[String], excludes: bool) -> String {
+    let nested = if excludes { "" } else { "**/*$*\n" };
+    let lines = classes.iter().map(|class| format!("{}.java\n", class.replace('.', "/")));
+    nested.to_owned() + &lines.collect::<String>()
+}
+
+/// Lines of the file by which Gradle's test tasks leave these classes out.
+#[must_use]
+pub fn gradle_excludes(classes: &[String]) -> String {
+    classes.iter().map(|class| format!("{}\n", class.replace('.', "/"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn classes_are_found_below_the_test_sources_of_all_modules() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "pom.xml", "<project/>");
+        write(
+            root.path(),
+            "a/src/test/java/com/x/ATest.java",
+            "package com.x;\nclass ATest {}\nfinal class Other { class In {} }\n",
+        );
+        write(root.path(), "a/src/main/java/com/x/A.java", "package com.x;\nclass A {}");
+        write(
+            root.path(),
+            "b/src/integrationTest/kotlin/BTest.kt",
+            "package com.y\n\nclass BTest\nclass CTest {\n  class D\n}\n",
+        );
+        write(root.path(), "b/target/src/test/java/com/x/Copy.java", "package com.x;");
+        let found = test_sources(root.path()).unwrap();
+        assert_eq!(found.classes, ["com.x.ATest", "com.x.Other", "com.y.BTest", "com.y.CTest"]);
+        assert_eq!(found.modules, [root.path().join("a"), root.path().join("b")]);
+        assert!(!found.excludes);
+    }
+
+    #[test]
+    fn each_tool_is_told_what_to_leave_out_in_its_own_way() {
+        let classes = ["com.x.ATest".to_owned(), "B".to_owned()];
+        assert_eq!(surefire_excludes(&classes, false), "**/*$*\ncom/x/ATest.java\nB.java\n");
+        assert_eq!(surefire_excludes(&classes, true), "com/x/ATest.java\nB.java\n");
+        assert_eq!(gradle_excludes(&classes), "com/x/ATest\nB\n");
+    }
+}
