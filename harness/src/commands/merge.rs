@@ -27,7 +27,10 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         console.warning(&warning);
     }
     let folders = folders(&request.shards)?;
-    let shards = folders.iter().map(|folder| shard(folder)).collect::<Result<Vec<_>, _>>()?;
+    // They may lie where the merged session is about to be made, which clears away the oldest.
+    let sessions = folders.iter().map(|folder| Session::open(folder).map(Session::held));
+    let sessions = sessions.collect::<Result<Vec<_>, _>>().map_err(|why| ExpectedError::failed(&why))?;
+    let shards = sessions.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
     let first = shards.iter().min_by_key(|(shard, _)| shard.partition.part).map(|(_, info)| info.clone());
     let Some(first) = first else { return Err(nothing(&request.shards)) };
     let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -116,7 +119,8 @@ fn collect(path: &Path, depth: u32, all: &mut Vec<PathBuf>) -> Result<(), Expect
     Ok(())
 }
 
-fn shard(folder: &Path) -> Result<(ShardReport, SessionInfo), ExpectedError> {
+fn shard(session: &Session) -> Result<(ShardReport, SessionInfo), ExpectedError> {
+    let folder = session.folder();
     let file = folder.join(FILE);
     let wrong = |why: String| ExpectedError::session(file.clone(), why, "run the shard again");
     let bytes = fs::read(&file).map_err(ExpectedError::file("read", &file))?;
@@ -126,7 +130,6 @@ fn shard(folder: &Path) -> Result<(ShardReport, SessionInfo), ExpectedError> {
             format!("it has version {}, this memgate reads version {PARTITION_VERSION}", partition.version);
         return Err(wrong(why));
     }
-    let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     let told = if folder.join("report.json").exists() { Some(report::read(folder)?.0) } else { None };
     let name = told.as_ref().map_or_else(|| session.name(), |report| report.session.clone());

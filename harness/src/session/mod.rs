@@ -106,6 +106,13 @@ impl Session {
         Ok(Self { folder, _lock: None })
     }
 
+    /// The same, not cleared away while it is used. One that cannot be locked cannot be cleared away either.
+    #[must_use]
+    pub fn held(self) -> Self {
+        let lock = lock(&self.folder).ok().flatten();
+        Self { _lock: lock, ..self }
+    }
+
     /// Its folder, absolute when the root was.
     #[must_use]
     pub fn folder(&self) -> &Path {

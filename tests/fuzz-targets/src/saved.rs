@@ -1,11 +1,12 @@
 //! What memgate reads back of its own: `report.json`, the baseline, `session.json` with the facts
-//! of a run. Byte 0 says which.
+//! of a run, shards of a run with what each is a part of. Byte 0 says which.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use memgate_analysis::GatePolicy;
 use memgate_config::Baseline;
+use memgate_history::shards::{Partition, ShardReport, merge};
 use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 
@@ -49,7 +50,7 @@ fn render(report: &RunReport) {
 /// Where it does not hold: that is a finding.
 pub fn run(data: &[u8]) {
     let Some((which, bytes)) = data.split_first() else { return };
-    match which % 3 {
+    match which % 4 {
         0 => match from_json(bytes) {
             Ok(report) => {
                 render(&report);
@@ -73,7 +74,7 @@ pub fn run(data: &[u8]) {
             }
             Err(why) => assert!(!why.to_string().is_empty()),
         },
-        _ => {
+        2 => {
             let folder = session();
             std::fs::write(folder.join("session.json"), bytes).expect("room for the session");
             let session = Session::open(folder).expect("the session is there");
@@ -84,7 +85,30 @@ pub fn run(data: &[u8]) {
             let frames = session.frames();
             let policy = GatePolicy::default();
             let report = judge(&facts, Records::new(), &frames, &policy, &mut symbols, &Arc::default());
-            assert!(report.verdict != Verdict::Pass || !facts.suites.is_empty(), "nothing is no pass");
+            let fell_elsewhere = facts.may_be_empty || !facts.suites.is_empty();
+            assert!(report.verdict != Verdict::Pass || fell_elsewhere, "nothing is no pass");
+            render(&report);
+        }
+        _ => {
+            let Ok(shards) = serde_json::from_slice::<Vec<(Partition, Option<RunReport>)>>(bytes) else {
+                return;
+            };
+            let missing = (1..).zip(&shards).any(|(index, (shard, _))| shard.part.index() != index)
+                || shards.iter().any(|(shard, _)| shard.part.of() as usize != shards.len());
+            let shard = |(partition, report)| ShardReport {
+                partition,
+                report,
+                session: "s".to_owned(),
+                started: String::new(),
+            };
+            let all: Vec<ShardReport> = shards.into_iter().map(shard).collect();
+            let mut backward = all.clone();
+            backward.reverse();
+            let Some(report) = merge(all, None, "m") else { return };
+            assert!(!missing || report.verdict >= Verdict::Error, "what is missing is no pass");
+            if !missing {
+                assert_eq!(merge(backward, None, "m").as_ref(), Some(&report), "in any order");
+            }
             render(&report);
         }
     }
