@@ -151,7 +151,7 @@ fn tells_of_memory(suite: &SuiteReport) {
 }
 
 /// What differs between the sample's truth and the report, as lines for a person; empty: nothing.
-fn differences(suite: &SuiteReport) -> Vec<String> {
+pub(crate) fn differences(suite: &SuiteReport) -> Vec<String> {
     let path = repository().join("tests/samples/android/truth.json");
     let truth: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let leaks = truth["leaks"].as_object().unwrap();

@@ -9,7 +9,7 @@ use memgate_e2e::stand_in::{AdbServer, adbs};
 use memgate_e2e::{Project, Run, is_long, samples};
 use memgate_model::{Outcome, RunReport, Verdict};
 
-use crate::instrumentation_app;
+use crate::{instrumentation, instrumentation_app};
 
 /// What is told of a test: verdict, outcome, leaks.
 type Told = (Verdict, Outcome, Vec<(String, String)>);
@@ -25,6 +25,13 @@ fn told(report: &RunReport) -> BTreeMap<(String, String), Told> {
             ((suite, test.id.clone()), (test.verdict, test.outcome, leaks))
         })
         .collect()
+}
+
+/// What was allocated once and kept.
+fn one_time(report: &RunReport) -> Vec<(&str, f64)> {
+    let tests = report.suites.iter().flat_map(|suite| &suite.tests);
+    let leaks = tests.flat_map(|test| &test.one_time);
+    leaks.map(|leak| (leak.id.as_str(), leak.bytes_per_iteration)).collect()
 }
 
 /// Runs one shard; its session is `FOLDER/INDEX/latest`.
@@ -103,12 +110,13 @@ fn shards_of_a_suite_are_the_suite_however_many_there_are() {
             report.suites.iter().flat_map(|suite| &suite.tests).map(|test| test.id.clone()).collect()
         };
         assert_eq!(order(&run.report()), order(&whole), "as one machine runs them");
+        assert_eq!(one_time(&run.report()), one_time(&whole), "{of} shards");
         run.says("matches nothing, remove it");
     }
     // They are one run of the history, which a shard alone is not.
     let runs = project.memgate(&["history", "runs"]);
     assert_eq!(
-        runs.stdout.lines().filter(|line| line.contains("fail")).count(),
+        runs.stdout.lines().filter(|line| line.contains("  fail  ")).count(),
         if is_long() { 17 } else { 4 },
         "{runs}"
     );
@@ -221,9 +229,12 @@ fn tests_of_an_app_are_divided_by_class() {
     let prepare = |command: &mut Command| {
         command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     };
-    let mut whole = project.command(&["run", "--suite", "tracks"]);
-    prepare(&mut whole);
-    let whole = project.finish(&mut whole);
-    is_the_same_in_shards(&project, &whole.report(), 2, &["--suite", "tracks"], &prepare);
+    for index in 1..=2 {
+        shard(&project, (index, 2), &["--suite", "tracks"], &prepare).says("tests fall to shard");
+    }
     device.assert_clean();
+    let run = project.memgate(&["merge", "shards-2"]);
+    run.ends_with(1);
+    let wrong = instrumentation::differences(&run.suite());
+    assert!(wrong.is_empty() && run.report().errors.is_empty(), "{}\n{run}", wrong.join("\n"));
 }

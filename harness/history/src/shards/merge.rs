@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    AgentCost, Followed, Hunt, Leak, RunReport, Shard, SuiteReport, SuiteShard, TestReport, Verdict,
+    AgentCost, Followed, Hunt, Leak, Part, RunReport, Shard, SuiteReport, SuiteShard, TestReport, Verdict,
     WaiverReport, WaiverState,
 };
 
@@ -42,8 +42,7 @@ pub fn merge(mut shards: Vec<ShardReport>, expected: Option<u32>, session: &str)
         }
     }
     let narrowed = last.iter().any(|shard| shard.partition.narrowed);
-    let mut suites = suites(&reports);
-    keep_one_time_once(&mut suites, &reports);
+    let suites = suites(&reports);
     let waivers = waivers(&reports, narrowed || !errors.is_empty());
     let broken = if errors.is_empty() { Verdict::Pass } else { Verdict::Error };
     let verdict = broken.max(verdict(&reports));
@@ -126,17 +125,21 @@ fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
             }
         }
     }
-    let ranks = Ranks::of(reports);
+    let (ranks, telling) = (Ranks::of(reports), telling(reports));
     let of_name = |name: &str| {
         let its = reports.iter().filter_map(|(shard, report)| {
             Some((*shard, report.suites.iter().find(|suite| suite.name == name)?))
         });
-        suite(&its.collect::<Vec<_>>(), &ranks)
+        suite(&its.collect::<Vec<_>>(), &ranks, &telling)
     };
     names.into_iter().filter_map(of_name).collect()
 }
 
-fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<SuiteReport> {
+fn suite(
+    its: &[(&ShardReport, &SuiteReport)],
+    ranks: &Ranks<'_>,
+    telling: &Telling<'_>,
+) -> Option<SuiteReport> {
     // Where nothing fell to a shard, that says nothing of the suite.
     let told: Vec<&(&ShardReport, &SuiteReport)> =
         its.iter().filter(|(_, suite)| !suite.tests.is_empty()).collect();
@@ -180,7 +183,7 @@ fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<Suit
                 test_ends: suite.test_ends.clone(),
             })
             .collect(),
-        tests: tests(&told, ranks),
+        tests: tests(&told, ranks, telling),
         ..(*first).clone()
     })
 }
@@ -233,28 +236,32 @@ impl<'a> Ranks<'a> {
 
 /// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as bad
 /// as it was.
-fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestReport> {
+fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>, telling: &Telling<'_>) -> Vec<TestReport> {
     let mut places = BTreeMap::<&str, usize>::new();
-    let mut tests = Vec::<(usize, &TestReport)>::new();
-    for (_, suite) in its {
+    let mut tests = Vec::<(usize, TestReport)>::new();
+    for (shard, suite) in its {
         let mut rank = 0;
         for test in &suite.tests {
             rank = ranks.rank(&test.id).unwrap_or(rank);
+            let tells = |leak: &Leak| telling.get(leak.id.as_str()) == Some(&shard.partition.part);
+            let mut told = test.clone();
+            told.one_time.retain(tells);
             if let Some(place) = places.get(test.id.as_str()) {
                 let (known_rank, known) = &mut tests[*place];
                 *known_rank = rank.max(*known_rank);
-                if badness(test) > badness(known) {
-                    *known = test;
+                if badness(&told) > badness(known) {
+                    std::mem::swap(known, &mut told);
                 }
+                known.one_time.append(&mut told.one_time);
             } else {
                 places.insert(&test.id, tests.len());
-                tests.push((rank, test));
+                tests.push((rank, told));
             }
         }
     }
     // What is no unit, a fixture for example, ends behind the last one of its neighbours.
     tests.sort_by_key(|(rank, test)| (*rank, ranks.rank(&test.id).is_none()));
-    tests.into_iter().map(|(_, test)| test.clone()).collect()
+    tests.into_iter().map(|(_, test)| test).collect()
 }
 
 fn badness(test: &TestReport) -> (Verdict, bool, u64) {
@@ -263,35 +270,22 @@ fn badness(test: &TestReport) -> (Verdict, bool, u64) {
     (test.verdict, test.confirmed, bytes.max(0.0).to_bits())
 }
 
+/// Which shard tells of what was allocated once and kept, by the id of the leak.
+type Telling<'a> = BTreeMap<&'a str, Part>;
+
 /// A library initialises once in each process, and so once in each shard: the shard with most of it tells it.
-fn keep_one_time_once(suites: &mut [SuiteReport], reports: &[(&ShardReport, &RunReport)]) {
-    let mut by_shard = BTreeMap::<&str, BTreeMap<usize, f64>>::new();
-    let mut ran = BTreeMap::<(&str, &str), usize>::new();
-    for (index, (_, report)) in reports.iter().enumerate() {
-        for suite in &report.suites {
-            for test in &suite.tests {
-                ran.insert((&suite.name, &test.id), index);
-                for leak in &test.one_time {
-                    *by_shard.entry(&leak.id).or_default().entry(index).or_default() +=
-                        leak.bytes_per_iteration;
-                }
-            }
+fn telling<'a>(reports: &[(&'a ShardReport, &'a RunReport)]) -> Telling<'a> {
+    let mut bytes = BTreeMap::<&str, BTreeMap<Part, f64>>::new();
+    for (shard, report) in reports {
+        for leak in report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.one_time) {
+            *bytes.entry(&leak.id).or_default().entry(shard.partition.part).or_default() +=
+                leak.bytes_per_iteration;
         }
     }
-    let telling: BTreeMap<&str, usize> = by_shard
-        .iter()
-        .filter_map(|(id, shards)| {
-            let most = shards.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)))?;
-            Some((*id, *most.0))
-        })
-        .collect();
-    for suite in suites {
-        for test in &mut suite.tests {
-            let Some(shard) = ran.get(&(suite.name.as_str(), test.id.as_str())) else { continue };
-            let tells = |leak: &Leak| telling.get(leak.id.as_str()) == Some(shard);
-            test.one_time.retain(tells);
-        }
-    }
+    let most = |shards: BTreeMap<Part, f64>| {
+        shards.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))).map(|(part, _)| part)
+    };
+    bytes.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
 }
 
 /// A waiver is unused only where none of them used it, and all there is ran.
@@ -378,7 +372,6 @@ fn followed<'a>(all: impl Iterator<Item = &'a Followed>) -> Option<Followed> {
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::Part;
     use serde_json::{Value, json};
 
     use super::super::{PARTITION_VERSION, Partition, SuiteUnits, UnitKind};
@@ -484,6 +477,15 @@ mod tests {
             merge(two(report("pass", 0, &[first]), report("pass", 0, &[second])), None, "m").unwrap();
         let told: Vec<_> = merged.suites[0].tests.iter().map(|test| test.one_time.len()).collect();
         assert_eq!(told, [1, 1, 1], "the second shard has more of a, and b is the first one's");
+        let fixture = |bytes| test("A.SetUpTestSuite()", "pass", &[("n1-c", bytes)]);
+        let of = |own, bytes| {
+            report("pass", 0, &[suite("engine", "pass", &[test(own, "pass", &[]), fixture(bytes)])])
+        };
+        for (first, second) in [(5.0, 5.0), (4.0, 5.0), (5.0, 4.0)] {
+            let merged = merge(two(of("A.a", first), of("A.b", second)), None, "m").unwrap();
+            let told: Vec<_> = merged.suites[0].tests.iter().flat_map(|test| &test.one_time).collect();
+            assert_eq!(told.iter().map(|leak| leak.bytes_per_iteration).collect::<Vec<_>>(), [5.0]);
+        }
     }
 
     #[test]
