@@ -44,10 +44,8 @@ pub struct World {
     pub today: Date,
     /// Working directory.
     pub directory: PathBuf,
-    /// A variable of the environment makes GoogleTest run a part of its tests.
-    pub narrowed: bool,
-    /// One of them divides them into shards.
-    pub sharded: bool,
+    /// The variables of the environment that make GoogleTest run a part of its tests, with their values.
+    pub narrowing: Vec<(String, String)>,
 }
 
 /// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
@@ -65,8 +63,7 @@ pub fn narrows(name: &str, value: &str) -> bool {
 }
 
 /// Does a variable with this value make each process of GoogleTest run one of several shards?
-#[must_use]
-pub fn is_sharded(name: &str, value: &str) -> bool {
+fn is_sharded(name: &str, value: &str) -> bool {
     name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
 }
 
@@ -133,8 +130,10 @@ pub struct PlannedPart {
     pub timings: Vec<PathBuf>,
     /// Only part of the tests is asked for in all parts together.
     pub narrowed: bool,
-    /// Digest of the settings that all parts need alike.
-    pub settings: String,
+    /// Digest of memgate.yaml, which all parts need alike.
+    pub config: String,
+    /// The options that all parts need alike.
+    pub options: String,
     /// Digest of the accepted baseline; empty: there is none.
     pub baseline: String,
 }
@@ -192,7 +191,7 @@ impl PlannedInstrumentation {
 pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Plan, ExpectedError> {
     let config = &settings.config;
     let suites = suites(settings, request, world)?;
-    let narrowed = is_partial(settings, request) || world.narrowed;
+    let narrowed = is_partial(settings, request) || !world.narrowing.is_empty();
     let part = part(settings, request, world, narrowed)?;
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
     policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
@@ -236,24 +235,35 @@ fn part(
 ) -> Result<Option<PlannedPart>, ExpectedError> {
     let Some(part) = request.partition else { return Ok(None) };
     let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
-    if world.sharded || settings.config.suites.iter().any(shards) {
+    let of_world = world.narrowing.iter().any(|(name, value)| is_sharded(name, value));
+    if of_world || settings.config.suites.iter().any(shards) {
         return Err(ExpectedError::usage(
             "GTEST_TOTAL_SHARDS divides the tests already",
             "take it away, or --partition: nobody could say that all shards together ran everything",
         ));
     }
-    let typed = (request.iterations, request.warm_up, request.no_confirm, request.ignore_test_failures);
-    let typed =
-        (typed, request.repeat_screen, request.timeout, &request.filter, &request.suites, &request.program);
-    let text = format!("{:?} {typed:?}", settings.config);
     let baseline = settings.baseline.as_ref().map(|baseline| digest(format!("{baseline:?}").as_bytes()));
     Ok(Some(PlannedPart {
         part,
         timings: request.timings.clone(),
         narrowed,
-        settings: digest(text.as_bytes()),
+        config: digest(format!("{:?}", settings.config).as_bytes()),
+        options: typed(request, world),
         baseline: baseline.unwrap_or_default(),
     }))
+}
+
+/// What was typed, as far as it decides what is run and how it is judged. Folders of the machine are not in it.
+fn typed(request: &RunArgs, world: &World) -> String {
+    let RunArgs { suites, filter, ignore_test_failures, repeat_screen, iterations, warm_up, .. } = request;
+    let RunArgs { timeout, hunt, no_confirm, targets, device, devices, program, .. } = request;
+    let mut typed = vec![
+        format!("{:?}", (suites, filter, ignore_test_failures, repeat_screen, iterations, warm_up)),
+        format!("{:?}", (timeout, hunt, no_confirm, targets, device.is_some(), devices)),
+        format!("{:?}", world.narrowing),
+    ];
+    typed.extend(program.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()));
+    typed.join(" ").replace(&*world.directory.to_string_lossy(), ".")
 }
 
 /// Accepted windows, where they are compared with.
@@ -450,12 +460,7 @@ reports:
     }
 
     fn world() -> World {
-        World {
-            today: jiff::civil::date(2026, 11, 21),
-            directory: "/project".into(),
-            narrowed: false,
-            sharded: false,
-        }
+        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into(), narrowing: Vec::new() }
     }
 
     fn planned(request: &RunArgs) -> Plan {

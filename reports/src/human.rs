@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, Shard, SuiteReport,
-    TestReport, Verdict, WaiverReport, WaiverState, format_bytes,
+    TestReport, Verdict, WaiverReport, WaiverState, format_bytes, format_list,
 };
 
 pub(crate) use block::leak_stack;
@@ -32,7 +32,7 @@ use stack::width;
 
 use crate::rerun;
 use crate::visible::{visible, without_commands};
-use crate::words::{counted, listed, own_outcome, tests_of, verdict_word, waive_until};
+use crate::words::{counted, own_outcome, tests_of, verdict_word, waive_until};
 
 /// Names listed in one line before the rest is counted.
 const NAMES: usize = 10;
@@ -108,7 +108,7 @@ pub(crate) fn told_of_shard(shard: &Shard) -> String {
         told += &format!(", the last of {} attempts", shard.replaces.len() + 1);
     }
     if !shard.disagree.is_empty() {
-        told += &format!(", which disagree on {}", listed(&shard.disagree, DISAGREE_SHOWN));
+        told += &format!(", which disagree on {}", format_list(&shard.disagree, DISAGREE_SHOWN));
     }
     told
 }

@@ -7,15 +7,6 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// `a, b and 12 more`.
-pub(crate) fn listed(names: &[String], most: usize) -> String {
-    let shown = names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(most) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 /// How many tests a suite has; an entry for a whole test class is none.
 pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
     suite.tests.iter().filter(|test| !test.is_class).count()

@@ -24,6 +24,16 @@ pub fn format_bytes(bytes: f64) -> String {
     if unit == 0 { format!("{} {name}", format_count(amount)) } else { format!("{amount:.1} {name}") }
 }
 
+/// The first names of many: `a, b and 12 more`.
+#[must_use]
+pub fn format_list<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
+    let shown = names.iter().take(most).map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    match names.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// A count without needless decimals: `12`, `0.5`, `-3`; `unknown` for what is no number.
 #[must_use]
 pub fn format_count(count: f64) -> String {

@@ -39,6 +39,35 @@ impl Verdict {
     pub fn worst(verdicts: impl IntoIterator<Item = Self>) -> Option<Self> {
         verdicts.into_iter().max()
     }
+
+    /// The verdict of these suites together, apart from what concerns the run alone.
+    ///
+    /// A test that is not judged is nothing against the run: the user's own result has its say in the exit code. Unless
+    /// nothing was looked at: that is no pass.
+    #[must_use]
+    pub fn of_suites(suites: &[SuiteReport]) -> Self {
+        let unjudged = |test: &TestReport| test.verdict == Self::NotJudged && test.outcome == Outcome::Passed;
+        let nothing = suites.iter().all(|suite| suite.verdict == Self::NotJudged)
+            && suites.iter().flat_map(|suite| &suite.tests).any(unjudged);
+        let best = if nothing { Self::NotJudged } else { Self::Pass };
+        suites
+            .iter()
+            .map(|suite| suite.verdict)
+            .filter(|verdict| *verdict != Self::NotJudged)
+            .fold(best, Self::max)
+    }
+
+    /// The exit code of a run: 0, nothing failed; 1, a gate or the user's own tests failed; 2, something could not be
+    /// measured.
+    #[must_use]
+    pub const fn exit_code(self, users_failed: bool) -> i32 {
+        match self {
+            Self::Fail => 1,
+            _ if users_failed => 1,
+            Self::Error => 2,
+            Self::Pass | Self::NotJudged | Self::Warn => 0,
+        }
+    }
 }
 
 /// How the user's own test ended.
@@ -134,7 +163,7 @@ pub struct AgentCost {
     /// `null`: not estimated.
     pub cpu_ratio: Option<f64>,
     /// CPU time of the tested processes that the ratio rests on, seconds.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_no_time")]
     pub cpu_s: f64,
     /// Largest memory the agent mapped in one process, bytes.
     pub peak_bytes: u64,
@@ -504,7 +533,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_none(seconds: &f64) -> bool {
+fn is_no_time(seconds: &f64) -> bool {
     *seconds <= 0.0
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_config::WindowBaseline;
-use memgate_history::shards::{PARTITION_VERSION, Partition, ShardReport, merge as merged};
-use memgate_model::RunReport;
+use memgate_history::shards::{Merged, PARTITION_VERSION, Partition, ShardReport, merge as merged};
+use memgate_model::{Problem, RunReport};
 
 use super::{report, run, settings};
 use crate::cli::MergeArgs;
@@ -26,7 +26,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     for warning in settings::missing_secrets(&settings.config) {
         console.warning(&warning);
     }
-    let folders = folders(&request.shards)?;
+    let (folders, broken) = folders(&request.shards)?;
     // They may lie where the merged session is about to be made, which clears away the oldest.
     let sessions = folders.iter().map(|folder| Session::open(folder).map(Session::held));
     let sessions = sessions.collect::<Result<Vec<_>, _>>().map_err(|why| ExpectedError::failed(&why))?;
@@ -42,17 +42,21 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         |why: &dyn std::error::Error| ExpectedError::machinery(format!("failed to {}", chain(why)), "");
     let session = Session::create(&root, &info).map_err(|why| failed(&why))?;
     let narrowed = shards.iter().any(|(shard, _)| shard.partition.narrowed);
+    let names: Vec<String> = shards.iter().map(|(shard, _)| shard.session.clone()).collect();
     let shards = shards.into_iter().map(|(shard, _)| shard).collect();
-    let Some(report) = merged(shards, request.expect, &session.name()) else {
+    let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
         return Err(ExpectedError::machinery(
             "none of these shards has a report",
             "they ended too early: run them again",
         ));
     };
-    keep_windows(&folders, &session)?;
+    let counts = |name: &String| report.shards.iter().any(|shard| shard.session == *name);
+    let counting =
+        folders.iter().zip(&names).filter(|(_, name)| counts(name)).map(|(folder, _)| folder.as_path());
+    keep_windows(counting, &session)?;
     let manifest = first.history.map(|manifest| memgate_history::Manifest {
         session: session.name(),
-        partial: narrowed || !report.errors.is_empty(),
+        partial: narrowed || incomplete,
         ..manifest
     });
     info.history.clone_from(&manifest);
@@ -87,19 +91,24 @@ fn nothing(named: &[PathBuf]) -> ExpectedError {
     ExpectedError::session(path, format!("there is no shard in it (no {FILE})"), hint)
 }
 
-/// The folders of the shards that were named, each once.
-fn folders(named: &[PathBuf]) -> Result<Vec<PathBuf>, ExpectedError> {
-    let mut all = Vec::new();
+/// The folders of the shards that were named, each once, and what was named without a shard in it: a job that ended too
+/// early, perhaps.
+fn folders(named: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<Problem>), ExpectedError> {
+    let (mut all, mut broken) = (Vec::new(), Vec::new());
     for path in named {
         let before = all.len();
         collect(path, MAX_DEPTH, &mut all)?;
         if all.len() == before {
-            return Err(nothing(std::slice::from_ref(path)));
+            broken.push(Problem {
+                r#where: path.display().to_string(),
+                what: format!("there is no shard in it (no {FILE})"),
+                hint: "did its job end before memgate began?".to_owned(),
+            });
         }
     }
     all.sort();
     all.dedup();
-    Ok(all)
+    if all.is_empty() { Err(nothing(named)) } else { Ok((all, broken)) }
 }
 
 fn collect(path: &Path, depth: u32, all: &mut Vec<PathBuf>) -> Result<(), ExpectedError> {
@@ -137,7 +146,7 @@ fn shard(session: &Session) -> Result<(ShardReport, SessionInfo), ExpectedError>
 }
 
 /// What the windows of JVM suites left, for `baseline accept`.
-fn keep_windows(folders: &[PathBuf], session: &Session) -> Result<(), ExpectedError> {
+fn keep_windows<'a>(folders: impl Iterator<Item = &'a Path>, session: &Session) -> Result<(), ExpectedError> {
     let mut all = BTreeMap::<String, Vec<WindowBaseline>>::new();
     for folder in folders {
         let path = folder.join(WINDOWS_FILE);

@@ -1,6 +1,7 @@
 //! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. The one
 //! place that hands the environment to the configuration.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use memgate_config::{Baseline, Config, FileRef};
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
-use crate::plan::{Settings, World, is_sharded, narrows};
+use crate::plan::{Settings, World, narrows};
 
 /// Used where no other is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
@@ -55,14 +56,13 @@ pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedErro
 pub(super) fn world() -> Result<World, ExpectedError> {
     let directory =
         std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
-    let any = |of: fn(&str, &str) -> bool| {
-        std::env::vars_os().any(|(name, value)| match (name.to_str(), value.to_str()) {
-            (Some(name), Some(value)) => of(name, value),
-            _ => false,
-        })
-    };
-    let today = jiff::Zoned::now().date();
-    Ok(World { today, directory, narrowed: any(narrows), sharded: any(is_sharded) })
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let variables = std::env::vars_os().filter_map(text);
+    let mut narrowing: Vec<(String, String)> =
+        variables.filter(|(name, value)| narrows(name, value)).collect();
+    narrowing.sort();
+    Ok(World { today: jiff::Zoned::now().date(), directory, narrowing })
 }
 
 /// The configuration that is read, whether it is there or not.

@@ -1,9 +1,10 @@
 //! What of a run falls to this shard (`--partition`).
 //!
-//! Data flow: a runner names the units of a suite → [`Divided::own`] says which are its own, and notes both → at the end
-//! [`Divided::partition`] is what the shard keeps beside its report.
+//! Data flow: a runner names the units of a suite → [`Divided::own`] says which fall here, and notes both → what was
+//! measured of it is noted → at the end [`Divided::partition`] is what the shard keeps beside its report. It is kept
+//! before anything runs, too: a shard that is killed is seen.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind, digest};
 use memgate_model::{RunReport, Shard};
@@ -15,10 +16,16 @@ use crate::session::Session;
 /// What of a run falls to this shard.
 #[derive(Debug)]
 pub(in crate::run) struct Divided {
-    state: Mutex<(Split, Vec<SuiteUnits>)>,
+    state: Mutex<State>,
     /// As it was before any suite was divided.
     fresh: Split,
     timings: String,
+}
+
+#[derive(Debug)]
+struct State {
+    split: Split,
+    suites: Vec<SuiteUnits>,
 }
 
 impl Divided {
@@ -37,29 +44,44 @@ impl Divided {
         }
         let fresh = Split::new(planned.part, timings);
         let timings = if read.is_empty() { String::new() } else { digest(&read) };
-        Ok(Self { state: Mutex::new((fresh.clone(), Vec::new())), fresh, timings })
+        Ok(Self { state: Mutex::new(State { split: fresh.clone(), suites: Vec::new() }), fresh, timings })
     }
 
     /// The units of a suite that fall to this shard.
     pub(in crate::run) fn own(&self, suite: &str, kind: UnitKind, units: Vec<String>) -> Vec<String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = state.0.own(suite, &units);
-        state.1.push(SuiteUnits { suite: suite.to_owned(), kind, units, own: own.clone() });
-        own
+        let own = self.state().split.own(suite, &units);
+        self.note(suite, kind, units, own)
     }
 
     /// The same of a suite that runs beside others, in no order: it is divided by itself.
     pub(in crate::run) fn own_alone(&self, suite: &str, kind: UnitKind, units: Vec<String>) -> Vec<String> {
         let own = self.fresh.clone().own(suite, &units);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1.push(SuiteUnits { suite: suite.to_owned(), kind, units, own: own.clone() });
+        self.note(suite, kind, units, own)
+    }
+
+    fn note(&self, suite: &str, kind: UnitKind, units: Vec<String>, own: Vec<String>) -> Vec<String> {
+        let noted = SuiteUnits { suite: suite.to_owned(), kind, units, own: own.clone(), measured: 0 };
+        self.state().suites.push(noted);
         own
     }
 
-    /// Is there anything to divide?
-    pub(in crate::run) fn has_units(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1.iter().any(|suite| !suite.units.is_empty())
+    /// So many suites of the report came of it.
+    pub(in crate::run) fn measured(&self, suite: &str, count: usize) {
+        for noted in self.state().suites.iter_mut().filter(|noted| noted.suite == suite) {
+            noted.measured += count as u64;
+        }
+    }
+
+    /// Is it no mistake that nothing was measured? Classes that fell here may be no tests, and programs none of GoogleTest:
+    /// only all shards together tell.
+    pub(in crate::run) fn may_be_empty(&self) -> bool {
+        let state = self.state();
+        let has_units = state.suites.iter().any(|suite| !suite.units.is_empty());
+        has_units && state.suites.iter().all(|suite| suite.kind != UnitKind::Test || suite.own.is_empty())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `shard 3/8`.
@@ -69,14 +91,15 @@ impl Divided {
 
     /// What the shard keeps beside its report.
     pub(in crate::run) fn partition(&self, planned: &PlannedPart, commit: &str) -> Partition {
-        let mut suites = self.state.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let mut suites = self.state().suites.clone();
         suites.sort_by(|a, b| a.suite.cmp(&b.suite));
         Partition {
             version: PARTITION_VERSION,
             memgate: env!("CARGO_PKG_VERSION").to_owned(),
             part: planned.part,
             commit: commit.to_owned(),
-            config: planned.settings.clone(),
+            config: planned.config.clone(),
+            options: planned.options.clone(),
             baseline: planned.baseline.clone(),
             timings: self.timings.clone(),
             narrowed: planned.narrowed,
@@ -123,7 +146,8 @@ mod tests {
             part: Part::new(1, 2).unwrap(),
             timings,
             narrowed: false,
-            settings: "s".into(),
+            config: "s".into(),
+            options: String::new(),
             baseline: String::new(),
         }
     }

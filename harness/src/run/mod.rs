@@ -100,6 +100,12 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
     let kept = Arc::new(KeptFiles::default());
     let divided = plan.part.as_ref().map(Divided::begin).transpose()?;
+    let part = plan.part.as_ref().zip(divided.as_ref());
+    let commit = origin.commit.as_ref().map_or("", |commit| commit.sha.as_str()).to_owned();
+    let partition = || part.map(|(planned, divided)| divided.partition(planned, &commit));
+    if let Some(partition) = partition() {
+        divided::keep(&session, &partition)?;
+    }
     let recorded = runtime.block_on(record(
         plan,
         console,
@@ -131,10 +137,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    let commit = facts.origin.as_ref().and_then(|origin| origin.commit.as_ref());
-    let commit = commit.map_or("", |commit| commit.sha.as_str());
-    let part = plan.part.as_ref().zip(divided.as_ref());
-    let partition = part.map(|(planned, divided)| divided.partition(planned, commit));
+    let partition = partition();
     if let Some(partition) = &partition {
         report.shards = vec![divided::told(partition, &report)];
         divided::keep(&session, partition)?;
@@ -269,7 +272,7 @@ async fn record(
         finished.extend(suite.processes);
         facts.suites.push(suite.facts);
     }
-    facts.may_be_empty = divided.is_some_and(Divided::has_units);
+    facts.may_be_empty = divided.is_some_and(Divided::may_be_empty);
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
     Ok((facts, records))

@@ -36,7 +36,7 @@ pub struct Facts {
     pub duration_s: f64,
     /// Only part of the tests was asked for.
     pub partial: bool,
-    /// It is a part of a run, and perhaps nothing fell to it.
+    /// It is a part of a run in which there need not be a suite.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_be_empty: bool,
     /// Exit status of the wrapped command (128 + signal where it was killed); of several the first

@@ -106,7 +106,7 @@ impl Session {
         Ok(Self { folder, _lock: None })
     }
 
-    /// The same, not cleared away while it is used. One that cannot be locked cannot be cleared away either.
+    /// The same, not cleared away while this program uses it, as far as it can be locked.
     #[must_use]
     pub fn held(self) -> Self {
         let lock = lock(&self.folder).ok().flatten();

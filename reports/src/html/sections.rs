@@ -3,6 +3,7 @@
 
 use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
+    format_list,
 };
 
 use super::figure::figure;
@@ -13,7 +14,7 @@ use crate::dates::days_until;
 use crate::error::RenderError;
 use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
 use crate::summary::qualified;
-use crate::words::{counted, listed};
+use crate::words::counted;
 
 /// Waivers that end this soon are told.
 const SOON_DAYS: i64 = 14;
@@ -91,7 +92,7 @@ pub(super) fn one_time(report: &RunReport) -> Html {
     html.markup("</p><details class=more><summary>where</summary>");
     for (leak, tests) in groups.iter().take(LISTED) {
         leak::group(&mut html, leak, None);
-        html.element("p class=facts", &format!("seen in {}", listed(tests, 5)));
+        html.element("p class=facts", &format!("seen in {}", format_list(tests, 5)));
     }
     if groups.len() > LISTED {
         html.element("p", &format!("and {} more", groups.len() - LISTED));
@@ -217,7 +218,7 @@ pub(super) fn excluded(report: &RunReport) -> Html {
         if !names.is_empty() {
             html.element(
                 "li",
-                &format!("{} {what}: {}", counted(names.len(), "test"), listed(&names, LISTED)),
+                &format!("{} {what}: {}", counted(names.len(), "test"), format_list(&names, LISTED)),
             );
         }
     }

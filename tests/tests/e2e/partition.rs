@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use memgate_e2e::stand_in::{AdbServer, adbs};
-use memgate_e2e::{Project, Run, is_long, samples};
+use memgate_e2e::{Project, Run, has_tool, is_long, samples};
 use memgate_model::{Outcome, RunReport, Verdict};
 
 use crate::{instrumentation, instrumentation_app};
@@ -179,8 +179,8 @@ fn shards_that_do_not_fit_together_are_an_error() {
     shard(&project, (2, 2), &["--iterations", "20", "--", "./tests"], &|_| ()).ends_with(0);
     let run = project.memgate(&["merge", "shards-2"]);
     run.ends_with(2)
-        .says("shard 2/2: it alone has A.e of ./tests")
-        .says("shard 2/2: another memgate.yaml or options");
+        .says("shard 2/2: it alone has A.e of tests")
+        .says("shard 2/2: another set of options than shard 1/2");
     // Again, with what the first one had; the earlier attempt stays in the folder.
     build("partition-one", "");
     shard(&project, (2, 2), &["--", "./tests"], &|_| ()).ends_with(0);
@@ -189,12 +189,49 @@ fn shards_that_do_not_fit_together_are_an_error() {
     let partition = project.folder().join("shards-2/1/latest/partition.json");
     fs::write(&partition, "{\"version\": 9}").unwrap();
     project.memgate(&["merge", "shards-2"]).ends_with(2).says("partition.json");
-    // A shard that ended too early has no report.
+    // A job that ended before memgate began leaves nothing, a shard that ended too early no report.
+    fs::create_dir_all(project.folder().join("empty")).unwrap();
+    let run = project.memgate(&["merge", "shards-2/2", "empty"]);
+    run.ends_with(2).says("empty: there is no shard in it").says("shard 1/2 is missing");
     fs::remove_dir_all(project.folder().join("shards-2/1")).unwrap();
     shard(&project, (1, 2), &["--", "./tests"], &|_| ()).ends_with(0);
     fs::remove_file(project.folder().join("shards-2/1/latest/report.json")).unwrap();
     let run = project.memgate(&["merge", "shards-2"]);
     run.ends_with(2).says("it ended before it had a report");
+}
+
+/// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are none, and a name that two folders
+/// have.
+fn ctest(project: &Project, program: &str) {
+    let test = |name: &str, command: &str| format!("add_test({name} {command:?})\n");
+    let scripts: String = (0..4).map(|n| test(&format!("script{n}"), "/bin/true")).collect();
+    let all = format!("{}{scripts}subdirs(a b)\n", test("gtest", program));
+    project.write("build/CTestTestfile.cmake", all);
+    project.write("build/a/CTestTestfile.cmake", test("same", "/bin/true"));
+    project.write("build/b/CTestTestfile.cmake", test("same", "/bin/true"));
+}
+
+#[test]
+fn programs_that_are_no_tests_are_divided_with_those_that_are() {
+    if !has_tool("ctest") {
+        return;
+    }
+    let project = Project::new("partition-ctest");
+    ctest(&project, &suite());
+    for filter in ["*", "Quick.*"] {
+        let typed = ["--filter", filter, "--", "ctest", "--test-dir", "build"];
+        let whole = project.memgate(&[&["run"], &typed[..]].concat()).report();
+        is_the_same_in_shards(&project, &whole, 3, &typed, &|_| ());
+        fs::remove_dir_all(project.folder().join("shards-3")).unwrap();
+    }
+    // Nothing that can be measured, in none of them: that is no pass.
+    ctest(&project, "/bin/true");
+    let typed = ["--", "ctest", "--test-dir", "build"];
+    for index in 1..=2 {
+        shard(&project, (index, 2), &typed, &|_| ()).ends_with(0);
+    }
+    let run = project.memgate(&["merge", "shards-2"]);
+    run.ends_with(2).says("no shard measured anything of ctest");
 }
 
 #[test]

@@ -33,7 +33,7 @@ mod wording;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Verdict};
+use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::{GatePolicy, Waivers};
@@ -54,17 +54,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
     let nothing_ran = input.suites.is_empty() && input.errors.is_empty() && !input.may_be_empty;
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
-    // A test that is not judged is nothing against the run: the user's own result has its say in
-    // the exit code.
-    let judged = suites.iter().map(|s| s.verdict).filter(|v| *v != Verdict::NotJudged);
-    // Unless nothing was looked at: that is no pass.
-    let unjudged = |test: &TestReport| test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed;
-    let nothing = suites.iter().all(|suite| suite.verdict == Verdict::NotJudged)
-        && suites.iter().flat_map(|suite| &suite.tests).any(unjudged);
-    let best = if nothing { Verdict::NotJudged } else { Verdict::Pass };
     let waivers = context.waivers.report(input.partial);
     let of_waivers = waivers.iter().filter_map(|waiver| Some(exceeded(waiver.fixed.as_ref()?.level)));
-    let verdict = judged.chain(of_waivers).fold(broken.max(best), Verdict::max);
+    let verdict = of_waivers.fold(broken.max(Verdict::of_suites(&suites)), Verdict::max);
     let mut errors = input.errors.clone();
     if nothing_ran {
         errors.push(suite::problem(
@@ -83,7 +75,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     RunReport {
         schema_version: SCHEMA_VERSION,
         verdict,
-        exit_code: exit_code(verdict, users_failed && !policy.ignore_test_failures),
+        exit_code: verdict.exit_code(users_failed && !policy.ignore_test_failures),
         project: input.project.clone(),
         session: input.session.clone(),
         started: input.started.clone(),
@@ -101,16 +93,6 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
 
 fn has_failed(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Failed | Outcome::Crashed | Outcome::TimedOut)
-}
-
-/// 0: nothing failed; 1: a gate or the user's own tests failed; 2: something could not be measured.
-fn exit_code(verdict: Verdict, users_failed: bool) -> i32 {
-    match verdict {
-        Verdict::Fail => 1,
-        _ if users_failed => 1,
-        Verdict::Error => 2,
-        Verdict::Pass | Verdict::NotJudged | Verdict::Warn => 0,
-    }
 }
 
 /// Every process of a run, confirming ones included.

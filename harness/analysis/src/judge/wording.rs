@@ -1,6 +1,6 @@
 //! What several reasons of verdicts say in the same words.
 
-use memgate_model::{Metric, format_value};
+use memgate_model::{Metric, format_list, format_value};
 
 /// Names in one sentence.
 const NAMED: usize = 5;
@@ -13,9 +13,5 @@ pub(super) fn interval(metric: Metric, low: f64, high: f64) -> String {
 /// `a, b, c and 4 more`.
 pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    format_list(&names, NAMED)
 }

@@ -1,12 +1,12 @@
-//! Do shards make up a whole? What is missing, what does not fit together, what ran where it should not: an error of the
-//! merged run, so that no shard that never ran is a pass.
+//! Do shards make up a whole? What is missing, what does not fit together, what did not run or ran where it should not: an
+//! error of the merged run, so that no shard that never ran is a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Part, Problem};
+use memgate_model::{Part, Problem, RunReport, SuiteReport, format_list};
 
 use super::split::class_of;
-use super::{Partition, ShardReport, UnitKind};
+use super::{Partition, ShardReport, SuiteUnits, UnitKind};
 
 /// Units that are named of many.
 const SHOWN: usize = 10;
@@ -21,22 +21,22 @@ pub(super) fn problems(shards: &[&ShardReport], expected: Option<u32>) -> Vec<Pr
         problems.push(problem(shard, what, "merge the shards of one run"));
     }
     missing(shards, of, &mut problems);
+    let mut told = shards.iter().filter(|shard| shard.report.is_some());
+    let reference = told.next().unwrap_or(first);
     for shard in shards {
-        if shard.report.is_none() {
-            let what = "it ended before it had a report: what fell to it was not measured".to_owned();
-            problems.push(problem(shard, what, "run it again"));
+        match &shard.report {
+            None => {
+                let what = "it ended before it had a report: what fell to it was not measured".to_owned();
+                problems.push(problem(shard, what, "run it again"));
+            }
+            Some(report) => {
+                differences(reference, shard, report, &mut problems);
+                unlike(shard, report, &mut problems);
+            }
         }
-        differences(first, shard, &mut problems);
-        ran_elsewhere(shard, &mut problems);
     }
     divided(shards, &mut problems);
-    if shards.iter().all(|shard| shard.partition.counts().1 == 0) {
-        problems.push(Problem {
-            r#where: "shards".to_owned(),
-            what: "there is no test in any of them".to_owned(),
-            hint: "is the filter right?".to_owned(),
-        });
-    }
+    nothing_ran(shards, &mut problems);
     problems
 }
 
@@ -44,82 +44,137 @@ fn problem(shard: &ShardReport, what: String, hint: &str) -> Problem {
     Problem { r#where: place(shard.partition.part), what, hint: hint.to_owned() }
 }
 
-fn place(part: Part) -> String {
+pub(super) fn place(part: Part) -> String {
     format!("shard {part}")
+}
+
+/// Of the run as a whole.
+fn of_run(what: String, hint: &str) -> Problem {
+    Problem { r#where: "shards".to_owned(), what, hint: hint.to_owned() }
 }
 
 fn missing(shards: &[&ShardReport], of: u32, problems: &mut Vec<Problem>) {
     let there: BTreeSet<u32> = shards.iter().map(|shard| shard.partition.part.index()).collect();
     let missing: Vec<String> =
         (1..=of).filter(|index| !there.contains(index)).map(|index| format!("{index}/{of}")).collect();
-    if missing.is_empty() {
-        return;
-    }
     let (shards, are) = if missing.len() == 1 { ("shard", "is") } else { ("shards", "are") };
-    problems.push(Problem {
-        r#where: "shards".to_owned(),
-        what: format!("{shards} {} {are} missing: what fell there was not measured", shown(&missing)),
-        hint: "did the job run, and was its session kept?".to_owned(),
-    });
+    if !missing.is_empty() {
+        let what = format!(
+            "{shards} {} {are} missing: what fell there was not measured",
+            format_list(&missing, SHOWN)
+        );
+        problems.push(of_run(what, "did the job run, and was its session kept?"));
+    }
 }
 
 /// What must be the same everywhere, and is not.
-fn differences(first: &ShardReport, shard: &ShardReport, problems: &mut Vec<Problem>) {
+fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
     type Figure = fn(&Partition) -> String;
-    let of: [(&str, Figure); 6] = [
+    let of: [(&str, Figure); 7] = [
         ("commit", |it| it.commit.clone()),
         ("version of memgate", |it| it.memgate.clone()),
-        ("memgate.yaml or options", |it| it.config.clone()),
+        ("memgate.yaml", |it| it.config.clone()),
+        ("set of options", |it| it.options.clone()),
         ("baseline", |it| it.baseline.clone()),
-        ("timings", |it| it.timings.clone()),
-        ("selection of tests", |it| it.narrowed.to_string()),
+        ("file of timings", |it| it.timings.clone()),
+        ("selection of tests", |it| if it.narrowed { "some".to_owned() } else { "all".to_owned() }),
     ];
     let reference = first.partition.part;
-    let (a, b) = (&first.partition, &shard.partition);
+    let mut differs = |name: &str, (here, there): (String, String), hint: &str| {
+        if here != there {
+            let shown = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+            let what =
+                format!("another {name} than shard {reference}: {}, there {}", shown(here), shown(there));
+            problems.push(problem(shard, what, hint));
+        }
+    };
     for (name, of) in of {
-        let (a, b) = (of(a), of(b));
-        if a != b {
-            let short = |text: &str| {
-                if text.is_empty() { "none".to_owned() } else { text.chars().take(12).collect() }
-            };
-            let what = format!("another {name} than shard {reference}: {}, there {}", short(&b), short(&a));
-            problems.push(problem(shard, what, "all shards of a run need the same"));
+        differs(name, (of(&shard.partition), of(&first.partition)), "all shards of a run need the same");
+    }
+    if let Some(there) = &first.report {
+        let ci = |report: &RunReport| {
+            report.origin.as_ref().and_then(|origin| origin.ci.clone()).unwrap_or_default()
+        };
+        differs(
+            "pipeline",
+            (ci(report).pipeline, ci(there).pipeline),
+            "is it left over from an earlier run?",
+        );
+        let base = |report: &RunReport| report.base.clone().map(|base| base.sha).unwrap_or_default();
+        differs(
+            "base",
+            (base(report), base(there)),
+            "fetch it once, for all shards: `memgate baseline fetch`",
+        );
+    }
+    let mut suites = BTreeMap::<&str, [&[String]; 2]>::new();
+    for (side, partition) in [&first.partition, &shard.partition].into_iter().enumerate() {
+        for suite in &partition.suites {
+            suites.entry(&suite.suite).or_default()[side] = &suite.units;
         }
     }
-    let units = |it: &Partition| -> BTreeMap<String, BTreeSet<String>> {
-        it.suites.iter().map(|suite| (suite.suite.clone(), suite.units.iter().cloned().collect())).collect()
-    };
-    let (a, b) = (units(a), units(b));
-    let nothing = BTreeSet::new();
-    for suite in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-        let (a, b) = (a.get(suite).unwrap_or(&nothing), b.get(suite).unwrap_or(&nothing));
-        for (units, has) in [(a.difference(b), "does not have"), (b.difference(a), "alone has")] {
-            let units: Vec<String> = units.cloned().collect();
+    for (suite, [there, here]) in suites.into_iter().filter(|(_, [there, here])| there != here) {
+        let (there, here) = (there.iter().collect::<BTreeSet<_>>(), here.iter().collect::<BTreeSet<_>>());
+        for (units, has) in [(&there - &here, "does not have"), (&here - &there, "alone has")] {
+            let units: Vec<&String> = units.into_iter().collect();
             if !units.is_empty() {
-                let what = format!("it {has} {} of {suite}, compared with shard {reference}", shown(&units));
+                let what = format!(
+                    "it {has} {} of {suite}, compared with shard {reference}",
+                    format_list(&units, SHOWN)
+                );
                 problems.push(problem(shard, what, "was it built from the same sources?"));
             }
         }
     }
 }
 
-/// Tests that fell to another shard and ran here.
-fn ran_elsewhere(shard: &ShardReport, problems: &mut Vec<Problem>) {
-    let suites = || shard.partition.suites.iter().filter(|suite| suite.kind != UnitKind::Program);
-    let all: BTreeSet<&str> = suites().flat_map(|suite| &suite.units).map(String::as_str).collect();
-    let own: BTreeSet<&str> = suites().flat_map(|suite| &suite.own).map(String::as_str).collect();
-    let tests = shard.report.iter().flat_map(|report| &report.suites).flat_map(|suite| &suite.tests);
-    let units: BTreeSet<&str> =
-        tests.flat_map(|test| [Some(test.id.as_str()), class_of(&test.id)]).flatten().collect();
-    let foreign: Vec<String> = units
-        .into_iter()
-        .filter(|unit| all.contains(unit) && !own.contains(unit))
-        .map(str::to_owned)
-        .collect();
-    if !foreign.is_empty() {
-        let what = format!("{} ran here, and fell to another shard", shown(&foreign));
+/// Tests that fell to this shard and did not run in it, or ran in it and fell to another.
+fn unlike(shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
+    let alone = shard.partition.suites.len() == 1;
+    for units in shard.partition.suites.iter().filter(|units| units.kind != UnitKind::Program) {
+        let of_it = |suite: &&SuiteReport| alone || is_of(&suite.name, &units.suite);
+        let ran = report.suites.iter().filter(of_it).flat_map(|suite| &suite.tests);
+        let ran: BTreeSet<&str> = match units.kind {
+            UnitKind::Class => ran.filter_map(|test| class_of(&test.id)).collect(),
+            UnitKind::Test | UnitKind::Program => ran.map(|test| test.id.as_str()).collect(),
+        };
+        let own: BTreeSet<&str> = units.own.iter().map(String::as_str).collect();
+        let foreign =
+            units.units.iter().filter(|unit| ran.contains(unit.as_str()) && !own.contains(unit.as_str()));
+        tell(shard, units, foreign, "ran here, and fell to another shard", problems);
+        if units.kind == UnitKind::Test {
+            let missing = units.own.iter().filter(|unit| !ran.contains(unit.as_str()) && !is_disabled(unit));
+            tell(shard, units, missing, "fell to this shard and did not run", problems);
+        }
+    }
+}
+
+fn tell<'a>(
+    shard: &ShardReport,
+    suite: &SuiteUnits,
+    units: impl Iterator<Item = &'a String>,
+    what: &str,
+    problems: &mut Vec<Problem>,
+) {
+    let units: Vec<&String> = units.collect();
+    if !units.is_empty() {
+        let what = format!("{} of {} {what}", format_list(&units, SHOWN), suite.suite);
         problems.push(problem(shard, what, "does the suite select its tests itself?"));
     }
+}
+
+/// GoogleTest lists disabled tests and does not run them.
+fn is_disabled(test: &str) -> bool {
+    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
+}
+
+/// Is a suite of a report one of those that came of a planned suite? `engine/tests` is of `engine`; the program `tests` is
+/// called `build/tests` where there are others of its name.
+fn is_of(suite: &str, planned: &str) -> bool {
+    let rest = |rest: Option<&str>, at: fn(&str) -> bool| rest.is_some_and(at);
+    suite == planned
+        || rest(suite.strip_prefix(planned), |rest| rest.starts_with(['/', ' ']))
+        || rest(suite.strip_suffix(planned), |rest| rest.ends_with('/'))
 }
 
 /// Does every unit belong to one shard?
@@ -129,31 +184,45 @@ fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
         for unit in &suite.units {
             owners.entry((&suite.suite, unit)).or_default();
         }
-        for unit in &suite.own {
+        for unit in suite.own.iter().collect::<BTreeSet<_>>() {
             *owners.entry((&suite.suite, unit)).or_default() += 1;
         }
     }
-    for (wrong, what) in
-        [(0, "belong to none of these shards: not measured"), (2, "belong to several shards")]
-    {
-        let units =
-            owners.iter().filter(|(_, count)| if wrong == 0 { **count == 0 } else { **count >= wrong });
+    type Wrong = fn(u32) -> bool;
+    let wrong: [(Wrong, &str); 2] = [
+        (|owners| owners == 0, "belong to none of these shards: not measured"),
+        (|owners| owners > 1, "belong to several shards"),
+    ];
+    for (wrong, what) in wrong {
+        let units = owners.iter().filter(|(_, owners)| wrong(**owners));
         let units: Vec<String> = units.map(|((suite, unit), _)| format!("{suite}::{unit}")).collect();
         if !units.is_empty() {
-            problems.push(Problem {
-                r#where: "shards".to_owned(),
-                what: format!("{} {what}", shown(&units)),
-                hint: String::new(),
-            });
+            problems.push(of_run(format!("{} {what}", format_list(&units, SHOWN)), ""));
         }
     }
 }
 
-/// `a, b and 12 more`.
-fn shown(names: &[String]) -> String {
-    let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => first,
-        more => format!("{first} and {more} more"),
+/// Suites of which no shard measured anything.
+fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
+    let mut suites = BTreeMap::<&str, (bool, u64)>::new();
+    for (shard, suite) in
+        shards.iter().flat_map(|shard| shard.partition.suites.iter().map(move |suite| (shard, suite)))
+    {
+        let (needed, measured) = suites.entry(&suite.suite).or_default();
+        // A program without a test is a mistake only where somebody selected tests.
+        *needed |= suite.kind != UnitKind::Test || !suite.units.is_empty() || shard.partition.narrowed;
+        *measured = measured.saturating_add(suite.measured);
+    }
+    let nothing: Vec<&str> = suites
+        .iter()
+        .filter(|(_, (needed, measured))| *needed && *measured == 0)
+        .map(|(suite, _)| *suite)
+        .collect();
+    if !nothing.is_empty() {
+        let what = format!("no shard measured anything of {}", format_list(&nothing, SHOWN));
+        problems.push(of_run(what, "is the filter right, and were its tests up to date or skipped?"));
+    }
+    if shards.iter().all(|shard| shard.partition.counts().1 == 0) {
+        problems.push(of_run("there is no test in any of them".to_owned(), "is the filter right?"));
     }
 }

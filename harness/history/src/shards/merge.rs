@@ -6,60 +6,77 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    AgentCost, Followed, Hunt, Leak, Part, RunReport, Shard, SuiteReport, SuiteShard, TestReport, Verdict,
-    WaiverReport, WaiverState,
+    AgentCost, Followed, Hunt, Outcome, Part, Problem, RunReport, Shard, SuiteReport, SuiteShard, TestReport,
+    Verdict, WaiverReport, WaiverState,
 };
 
 use super::split::class_of;
 use super::{ShardReport, check};
 
-/// One report of all shards. `session`: the name of what it is kept in; `expected`: how many shards there must be.
-/// `None`: none of them has a report.
+/// Shards that became one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Merged {
+    /// What all of them found.
+    pub report: RunReport,
+    /// They are not all there is, or do not fit together: the report says why.
+    pub incomplete: bool,
+}
+
+/// One report of all shards. `session`: the name of what it is kept in; `expected`: how many shards there must be;
+/// `broken`: what is no shard, though it was to be one. `None`: none of them has a report.
 #[must_use]
-pub fn merge(mut shards: Vec<ShardReport>, expected: Option<u32>, session: &str) -> Option<RunReport> {
-    shards.sort_by(|a, b| {
-        let key = |it: &ShardReport| (it.partition.part, it.started.clone(), it.session.clone());
-        key(a).cmp(&key(b))
-    });
+pub fn merge(
+    mut shards: Vec<ShardReport>,
+    expected: Option<u32>,
+    broken: Vec<Problem>,
+    session: &str,
+) -> Option<Merged> {
+    let key = |it: &ShardReport| (it.partition.part, it.started.clone(), it.session.clone());
+    shards.sort_by_key(key);
+    // A copy is no other attempt.
+    shards.dedup_by_key(|shard| key(shard));
     let mut last = Vec::<&ShardReport>::new();
-    let mut earlier = BTreeMap::<u32, Vec<&ShardReport>>::new();
+    let mut earlier = BTreeMap::<Part, Vec<&ShardReport>>::new();
     for shard in &shards {
         match last.last_mut().filter(|before| before.partition.part == shard.partition.part) {
             Some(before) => {
-                earlier.entry(shard.partition.part.index()).or_default().push(before);
+                earlier.entry(shard.partition.part).or_default().push(before);
                 *before = shard;
             }
             None => last.push(shard),
         }
     }
-    let mut errors = check::problems(&last, expected);
+    let mut errors = broken;
+    errors.extend(check::problems(&last, expected));
+    let incomplete = !errors.is_empty();
     let reports: Vec<(&ShardReport, &RunReport)> =
         last.iter().filter_map(|shard| Some((*shard, shard.report.as_ref()?))).collect();
     let (_, first) = reports.first()?;
-    for problem in reports.iter().flat_map(|(_, report)| &report.errors) {
-        if !errors.contains(problem) {
-            errors.push(problem.clone());
-        }
+    for (shard, problem) in
+        reports.iter().flat_map(|(shard, report)| report.errors.iter().map(move |it| (shard, it)))
+    {
+        let r#where = format!("{}, {}", check::place(shard.partition.part), problem.r#where);
+        errors.push(Problem { r#where, ..problem.clone() });
     }
     let narrowed = last.iter().any(|shard| shard.partition.narrowed);
     let suites = suites(&reports);
-    let waivers = waivers(&reports, narrowed || !errors.is_empty());
-    let broken = if errors.is_empty() { Verdict::Pass } else { Verdict::Error };
-    let verdict = broken.max(verdict(&reports));
-    Some(RunReport {
+    let verdict = if incomplete { Verdict::Error } else { Verdict::Pass };
+    let verdict = verdict.max(Verdict::of_suites(&suites)).max(own_verdicts(&reports));
+    let report = RunReport {
         verdict,
-        exit_code: exit_code(verdict, reports.iter().any(|(_, report)| report.exit_code == 1)),
+        exit_code: verdict.exit_code(reports.iter().any(|(_, report)| report.exit_code == 1)),
         session: session.to_owned(),
         started: reports.iter().map(|(_, report)| report.started.clone()).min().unwrap_or_default(),
         duration_s: reports.iter().map(|(_, report)| report.duration_s).fold(0.0, f64::max),
         agent_cost: agent_cost(reports.iter().map(|(_, report)| &report.agent_cost)),
         suites,
-        waivers,
+        waivers: waivers(&reports, narrowed || incomplete),
         errors,
         followed: followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
-        shards: last.iter().map(|shard| told(shard, earlier.get(&shard.partition.part.index()))).collect(),
+        shards: last.iter().map(|shard| told(shard, earlier.get(&shard.partition.part))).collect(),
         ..(*first).clone()
-    })
+    };
+    Some(Merged { report, incomplete })
 }
 
 /// What the report says of a shard.
@@ -92,22 +109,12 @@ fn told(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
     }
 }
 
-/// What is not judged says nothing against the others, unless the tests themselves failed.
-fn verdict(reports: &[(&ShardReport, &RunReport)]) -> Verdict {
+/// The worst that a shard says of itself: its errors, a command that failed. Where nothing fell to a shard, or nothing in
+/// it is judged, that says nothing of the run.
+fn own_verdicts(reports: &[(&ShardReport, &RunReport)]) -> Verdict {
     let counts = |report: &&RunReport| report.verdict != Verdict::NotJudged || report.exit_code == 1;
-    let all = || reports.iter().map(|(_, report)| *report);
-    Verdict::worst(all().filter(counts).map(|report| report.verdict))
-        .or_else(|| Verdict::worst(all().map(|report| report.verdict)))
-        .unwrap_or(Verdict::Error)
-}
-
-const fn exit_code(verdict: Verdict, failed: bool) -> i32 {
-    match verdict {
-        Verdict::Fail => 1,
-        _ if failed => 1,
-        Verdict::Error => 2,
-        Verdict::Pass | Verdict::NotJudged | Verdict::Warn => 0,
-    }
+    let all = reports.iter().map(|(_, report)| *report);
+    Verdict::worst(all.filter(counts).map(|report| report.verdict)).unwrap_or(Verdict::Pass)
 }
 
 /// Suites of the same name are one, in the order in which one run has them.
@@ -125,24 +132,20 @@ fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
             }
         }
     }
-    let (ranks, telling) = (Ranks::of(reports), telling(reports));
+    let ranks = Ranks::of(reports);
     let of_name = |name: &str| {
         let its = reports.iter().filter_map(|(shard, report)| {
             Some((*shard, report.suites.iter().find(|suite| suite.name == name)?))
         });
-        suite(&its.collect::<Vec<_>>(), &ranks, &telling)
+        suite(&its.collect::<Vec<_>>(), &ranks)
     };
     names.into_iter().filter_map(of_name).collect()
 }
 
-fn suite(
-    its: &[(&ShardReport, &SuiteReport)],
-    ranks: &Ranks<'_>,
-    telling: &Telling<'_>,
-) -> Option<SuiteReport> {
-    // Where nothing fell to a shard, that says nothing of the suite.
-    let told: Vec<&(&ShardReport, &SuiteReport)> =
-        its.iter().filter(|(_, suite)| !suite.tests.is_empty()).collect();
+fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<SuiteReport> {
+    // Where no test of it fell to a shard, that says nothing of the suite.
+    let says = |suite: &SuiteReport| !suite.tests.is_empty() || suite.verdict > Verdict::NotJudged;
+    let told: Vec<&(&ShardReport, &SuiteReport)> = its.iter().filter(|(_, suite)| says(suite)).collect();
     let told = if told.is_empty() { its.iter().collect() } else { told };
     let (_, first) = told.first()?;
     let all = || told.iter().map(|(_, suite)| *suite);
@@ -183,7 +186,7 @@ fn suite(
                 test_ends: suite.test_ends.clone(),
             })
             .collect(),
-        tests: tests(&told, ranks, telling),
+        tests: tests(&told, ranks),
         ..(*first).clone()
     })
 }
@@ -236,23 +239,22 @@ impl<'a> Ranks<'a> {
 
 /// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as bad
 /// as it was.
-fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>, telling: &Telling<'_>) -> Vec<TestReport> {
+fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestReport> {
+    let telling = telling(its);
     let mut places = BTreeMap::<&str, usize>::new();
     let mut tests = Vec::<(usize, TestReport)>::new();
     for (shard, suite) in its {
         let mut rank = 0;
         for test in &suite.tests {
             rank = ranks.rank(&test.id).unwrap_or(rank);
-            let tells = |leak: &Leak| telling.get(leak.id.as_str()) == Some(&shard.partition.part);
             let mut told = test.clone();
-            told.one_time.retain(tells);
+            told.one_time.retain(|leak| {
+                telling.get(leak.id.as_str()).is_none_or(|part| *part == shard.partition.part)
+            });
             if let Some(place) = places.get(test.id.as_str()) {
                 let (known_rank, known) = &mut tests[*place];
                 *known_rank = rank.max(*known_rank);
-                if badness(&told) > badness(known) {
-                    std::mem::swap(known, &mut told);
-                }
-                known.one_time.append(&mut told.one_time);
+                join(known, told);
             } else {
                 places.insert(&test.id, tests.len());
                 tests.push((rank, told));
@@ -264,28 +266,58 @@ fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>, telling: &Tel
     tests.into_iter().map(|(_, test)| test).collect()
 }
 
+/// Makes `known` as bad as both, with the leaks of both.
+fn join(known: &mut TestReport, mut other: TestReport) {
+    if badness(&other) > badness(known) {
+        std::mem::swap(known, &mut other);
+    }
+    if severity(other.outcome) > severity(known.outcome) {
+        known.outcome = other.outcome;
+    }
+    for (known, more) in [(&mut known.leaks, other.leaks), (&mut known.one_time, other.one_time)] {
+        for leak in more {
+            if !known.iter().any(|it| it.id == leak.id) {
+                known.push(leak);
+            }
+        }
+    }
+}
+
+const fn severity(outcome: Outcome) -> u32 {
+    match outcome {
+        Outcome::Skipped => 0,
+        Outcome::Passed => 1,
+        Outcome::Failed => 2,
+        Outcome::TimedOut => 3,
+        Outcome::Crashed => 4,
+    }
+}
+
 fn badness(test: &TestReport) -> (Verdict, bool, u64) {
     let bytes: f64 = test.leaks.iter().map(|leak| leak.bytes_per_iteration).sum();
     // Of what is not negative, the bits order as the values do.
     (test.verdict, test.confirmed, bytes.max(0.0).to_bits())
 }
 
-/// Which shard tells of what was allocated once and kept, by the id of the leak.
-type Telling<'a> = BTreeMap<&'a str, Part>;
-
-/// A library initialises once in each process, and so once in each shard: the shard with most of it tells it.
-fn telling<'a>(reports: &[(&'a ShardReport, &'a RunReport)]) -> Telling<'a> {
-    let mut bytes = BTreeMap::<&str, BTreeMap<Part, f64>>::new();
-    for (shard, report) in reports {
-        for leak in report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.one_time) {
-            *bytes.entry(&leak.id).or_default().entry(shard.partition.part).or_default() +=
-                leak.bytes_per_iteration;
+/// Which shard tells of what was allocated once and kept, by the id of the leak: the one with most of it, where a library
+/// initialises once in each shard. Where each test has a process of its own, all of them tell it, as on one machine.
+fn telling<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str, Part> {
+    let mut told = BTreeMap::<&str, BTreeMap<Part, (u32, f64)>>::new();
+    for (shard, suite) in its {
+        for leak in suite.tests.iter().flat_map(|test| &test.one_time) {
+            let (tests, bytes) = told.entry(&leak.id).or_default().entry(shard.partition.part).or_default();
+            *tests += 1;
+            *bytes += leak.bytes_per_iteration;
         }
     }
-    let most = |shards: BTreeMap<Part, f64>| {
-        shards.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))).map(|(part, _)| part)
+    let most = |shards: BTreeMap<Part, (u32, f64)>| {
+        let once = shards.values().all(|(tests, _)| *tests == 1);
+        let most = shards
+            .into_iter()
+            .max_by(|(a, (_, a_bytes)), (b, (_, b_bytes))| a_bytes.total_cmp(b_bytes).then(b.cmp(a)));
+        most.map(|(part, _)| part).filter(|_| once)
     };
-    bytes.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
+    told.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
 }
 
 /// A waiver is unused only where none of them used it, and all there is ran.
@@ -407,7 +439,13 @@ mod tests {
 
     fn units(suite: &str, units: &[&str], own: &[&str]) -> SuiteUnits {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        SuiteUnits { suite: suite.to_owned(), kind: UnitKind::Test, units: names(units), own: names(own) }
+        SuiteUnits {
+            suite: suite.to_owned(),
+            kind: UnitKind::Test,
+            units: names(units),
+            own: names(own),
+            measured: 1,
+        }
     }
 
     fn shard((index, of): (u32, u32), suites: Vec<SuiteUnits>, report: Value) -> ShardReport {
@@ -418,6 +456,7 @@ mod tests {
                 part: Part::new(index, of).unwrap(),
                 commit: "abc".into(),
                 config: String::new(),
+                options: String::new(),
                 baseline: String::new(),
                 timings: String::new(),
                 narrowed: false,
@@ -430,11 +469,29 @@ mod tests {
     }
 
     fn two(first: Value, second: Value) -> Vec<ShardReport> {
-        let all = ["A.a", "A.b", "B.c"];
+        let all = ["A.a", "A.b", "B.c", "B.DISABLED_d"];
         vec![
             shard((1, 2), vec![units("engine", &all, &["A.a"])], first),
-            shard((2, 2), vec![units("engine", &all, &["A.b", "B.c"])], second),
+            shard((2, 2), vec![units("engine", &all, &["A.b", "B.c", "B.DISABLED_d"])], second),
         ]
+    }
+
+    /// What falls to the first shard, and to the second.
+    fn own(verdicts: [&str; 2]) -> [Value; 2] {
+        let tests = |verdict, ids: &[&str]| ids.iter().map(|id| test(id, verdict, &[])).collect::<Vec<_>>();
+        [(verdicts[0], &["A.a"][..]), (verdicts[1], &["A.b", "B.c"])]
+            .map(|(verdict, ids)| suite("engine", verdict, &tests(verdict, ids)))
+    }
+
+    fn both(codes: [i32; 2], verdicts: [&str; 2]) -> Vec<ShardReport> {
+        let [first, second] = own(verdicts);
+        two(report(verdicts[0], codes[0], &[first]), report(verdicts[1], codes[1], &[second]))
+    }
+
+    fn whole(shards: Vec<ShardReport>, expected: Option<u32>) -> RunReport {
+        let Merged { report, incomplete } = merge(shards, expected, Vec::new(), "m").unwrap();
+        assert_eq!(incomplete, report.errors.iter().any(|it| !it.r#where.contains("engine")));
+        report
     }
 
     fn problems(report: &RunReport) -> String {
@@ -450,109 +507,141 @@ mod tests {
             "warn",
             &[test("A.b", "pass", &[]), test(fixture, "warn", &[]), test("B.c", "pass", &[])],
         );
-        let shards = two(report("pass", 0, &[first]), report("warn", 0, &[second]));
-        let merged = merge(shards, Some(2), "m").unwrap();
+        let report = whole(two(report("pass", 0, &[first]), report("warn", 0, &[second])), Some(2));
         let tests: Vec<_> =
-            merged.suites[0].tests.iter().map(|test| (test.id.as_str(), test.verdict)).collect();
+            report.suites[0].tests.iter().map(|test| (test.id.as_str(), test.verdict)).collect();
         let (pass, warn) = (Verdict::Pass, Verdict::Warn);
         assert_eq!(tests, [("A.a", pass), ("A.b", pass), (fixture, warn), ("B.c", pass)]);
-        assert_eq!((merged.verdict, merged.exit_code, problems(&merged)), (warn, 0, String::new()));
+        assert_eq!((report.verdict, report.exit_code, problems(&report)), (warn, 0, String::new()));
         assert_eq!(
-            merged.suites[0].metrics.values().map(|value| value.value).collect::<Vec<_>>(),
+            report.suites[0].metrics.values().map(|value| value.value).collect::<Vec<_>>(),
             [3.0],
             "no sum"
         );
-        assert_eq!(merged.suites[0].shards.len(), 2);
+        assert_eq!(report.suites[0].shards.len(), 2);
+    }
+
+    #[test]
+    fn a_test_that_ran_twice_is_as_bad_as_both_and_has_the_leaks_of_both() {
+        let twice = |verdict, outcome: &str, leak: &str| {
+            let mut test = test("C.twice", verdict, &[]);
+            test["outcome"] = json!(outcome);
+            test["leaks"] = json!([{
+                "id": leak, "kind": "native", "title": "t", "bytes_per_iteration": 1.0, "count_per_iteration": 1.0,
+            }]);
+            test
+        };
+        let [mut first, mut second] = own(["warn", "not_judged"]);
+        first["tests"].as_array_mut().unwrap().push(twice("warn", "passed", "n1-a"));
+        second["tests"].as_array_mut().unwrap().push(twice("not_judged", "failed", "n1-b"));
+        let report = whole(two(report("warn", 0, &[first]), report("not_judged", 1, &[second])), None);
+        let test = report.suites[0].tests.iter().find(|test| test.id == "C.twice").unwrap();
+        assert_eq!((test.verdict, test.outcome, test.leaks.len()), (Verdict::Warn, Outcome::Failed, 2));
     }
 
     #[test]
     fn what_every_process_allocates_once_is_told_once() {
-        let first = suite("engine", "pass", &[test("A.a", "pass", &[("n1-a", 8.0), ("n1-b", 8.0)])]);
-        let second = suite(
-            "engine",
-            "pass",
-            &[test("A.b", "pass", &[("n1-a", 6.0)]), test("B.c", "pass", &[("n1-a", 3.0)])],
-        );
-        let merged =
-            merge(two(report("pass", 0, &[first]), report("pass", 0, &[second])), None, "m").unwrap();
-        let told: Vec<_> = merged.suites[0].tests.iter().map(|test| test.one_time.len()).collect();
-        assert_eq!(told, [1, 1, 1], "the second shard has more of a, and b is the first one's");
-        let fixture = |bytes| test("A.SetUpTestSuite()", "pass", &[("n1-c", bytes)]);
-        let of = |own, bytes| {
-            report("pass", 0, &[suite("engine", "pass", &[test(own, "pass", &[]), fixture(bytes)])])
+        let second = |b: &[(&str, f64)], c: &[(&str, f64)]| {
+            suite("engine", "pass", &[test("A.b", "pass", b), test("B.c", "pass", c)])
         };
+        let told = |second: Value| -> Vec<usize> {
+            let first = suite("engine", "pass", &[test("A.a", "pass", &[("n1-a", 8.0), ("n1-b", 8.0)])]);
+            let report = whole(two(report("pass", 0, &[first]), report("pass", 0, &[second])), None);
+            report.suites[0].tests.iter().map(|test| test.one_time.len()).collect()
+        };
+        assert_eq!(told(second(&[("n1-a", 9.0)], &[])), [1, 1, 0], "the second shard has more of a");
+        assert_eq!(told(second(&[("n1-a", 7.0)], &[])), [2, 0, 0]);
+        assert_eq!(
+            told(second(&[("n1-a", 7.0)], &[("n1-a", 7.0)])),
+            [2, 1, 1],
+            "each test has a process of its own"
+        );
+        let fixture = |bytes| test("A.SetUpTestSuite()", "pass", &[("n1-c", bytes)]);
         for (first, second) in [(5.0, 5.0), (4.0, 5.0), (5.0, 4.0)] {
-            let merged = merge(two(of("A.a", first), of("A.b", second)), None, "m").unwrap();
-            let told: Vec<_> = merged.suites[0].tests.iter().flat_map(|test| &test.one_time).collect();
+            let [mut a, mut b] = own(["pass", "pass"]);
+            a["tests"].as_array_mut().unwrap().push(fixture(first));
+            b["tests"].as_array_mut().unwrap().push(fixture(second));
+            let report = whole(two(report("pass", 0, &[a]), report("pass", 0, &[b])), None);
+            let told: Vec<_> = report.suites[0].tests.iter().flat_map(|test| &test.one_time).collect();
             assert_eq!(told.iter().map(|leak| leak.bytes_per_iteration).collect::<Vec<_>>(), [5.0]);
         }
     }
 
     #[test]
     fn costs_and_suites_of_one_shard_alone_are_kept() {
-        let first = report(
-            "pass",
-            0,
-            &[suite("engine", "pass", &[test("A.a", "pass", &[])]), suite("z", "pass", &[])],
-        );
-        let mut second = report(
-            "pass",
-            0,
-            &[suite("a", "pass", &[]), suite("engine", "pass", &[test("A.b", "pass", &[])])],
-        );
+        let [first, second] = own(["pass", "pass"]);
+        let first = report("pass", 0, &[first, suite("z", "pass", &[])]);
+        let mut second = report("pass", 0, &[suite("a", "pass", &[]), second]);
         second["agent_cost"] = json!({ "cpu_ratio": 1.0, "cpu_s": 12.0, "peak_bytes": 9, "boundary_s": 0.5, "truncated_stacks": 1 });
-        let merged = merge(two(first, second), None, "m").unwrap();
-        let names: Vec<_> = merged.suites.iter().map(|suite| suite.name.as_str()).collect();
+        let report = whole(two(first, second), None);
+        let names: Vec<_> = report.suites.iter().map(|suite| suite.name.as_str()).collect();
         assert_eq!(names, ["a", "engine", "z"]);
-        let cost = &merged.agent_cost;
+        let cost = &report.agent_cost;
         assert_eq!((cost.cpu_ratio, cost.peak_bytes, cost.truncated_stacks), (Some(16.0 / 14.0), 9, 2));
     }
 
     #[test]
-    fn the_worst_verdict_is_that_of_the_run_and_nothing_to_judge_is_nothing_against_it() {
-        for ((a, a_code), (b, b_code), want) in [
-            (("pass", 0), ("pass", 0), (Verdict::Pass, 0)),
-            (("pass", 0), ("not_judged", 0), (Verdict::Pass, 0)),
-            (("not_judged", 0), ("not_judged", 0), (Verdict::NotJudged, 0)),
-            (("pass", 0), ("not_judged", 1), (Verdict::NotJudged, 1)),
-            (("pass", 1), ("pass", 0), (Verdict::Pass, 1)),
-            (("error", 2), ("pass", 0), (Verdict::Error, 2)),
-            (("error", 2), ("fail", 1), (Verdict::Fail, 1)),
+    fn the_verdict_is_that_of_one_machine() {
+        for (verdicts, codes, want) in [
+            (["pass", "pass"], [0, 0], (Verdict::Pass, 0)),
+            (["pass", "not_judged"], [0, 0], (Verdict::NotJudged, 0)),
+            (["pass", "pass"], [1, 0], (Verdict::Pass, 1)),
+            (["error", "pass"], [2, 0], (Verdict::Error, 2)),
+            (["error", "fail"], [2, 1], (Verdict::Fail, 1)),
         ] {
-            let merged = merge(two(report(a, a_code, &[]), report(b, b_code, &[])), None, "m").unwrap();
-            assert_eq!((merged.verdict, merged.exit_code), want, "{a} {b}");
+            let report = whole(both(codes, verdicts), None);
+            assert_eq!((report.verdict, report.exit_code), want, "{verdicts:?}");
         }
+        // A command that failed though no test did: an error entry that is none of the shards.
+        let [first, second] = own(["pass", "pass"]);
+        let mut failed = report("not_judged", 1, &[second]);
+        failed["errors"] = json!([{ "where": "engine", "what": "it ended with status 1", "hint": "" }]);
+        let report_ = whole(two(report("pass", 0, &[first]), failed), None);
+        assert_eq!((report_.verdict, report_.exit_code), (Verdict::NotJudged, 1));
+        assert_eq!(problems(&report_), "shard 2/2, engine: it ended with status 1\n");
+        // A shard that could not measure its suite at all is heard.
+        let mut shards = both([0, 0], ["pass", "pass"]);
+        let mut blind = suite("engine", "error", &[]);
+        blind["reason"] = json!("not measured: no agent");
+        shards[1].report = serde_json::from_value(report("error", 2, &[blind])).unwrap();
+        let report = merge(shards, None, Vec::new(), "m").unwrap().report;
+        assert_eq!((report.suites[0].verdict, report.exit_code), (Verdict::Error, 2));
+        assert_eq!(report.suites[0].reason, "shard 2/2: not measured: no agent");
     }
 
     #[test]
     fn the_last_attempt_counts_and_the_earlier_ones_are_told() {
-        let told = |verdict| report(verdict, 0, &[suite("engine", verdict, &[test("A.a", verdict, &[])])]);
-        let mut shards = two(told("warn"), report("pass", 0, &[]));
-        let mut again = shards[0].clone();
+        let mut shards = both([0, 0], ["warn", "pass"]);
+        let mut again = both([0, 0], ["pass", "pass"]).remove(0);
         (again.session, again.started) = ("later".into(), "2026-11-27T11:00:00Z".into());
-        again.report = serde_json::from_value(told("pass")).unwrap();
         shards.insert(0, again);
-        let merged = merge(shards, Some(2), "m").unwrap();
-        assert_eq!((merged.verdict, problems(&merged)), (Verdict::Pass, String::new()));
-        let first = &merged.shards[0];
+        shards.push(shards[1].clone());
+        let report = whole(shards, Some(2));
+        assert_eq!((report.verdict, problems(&report)), (Verdict::Pass, String::new()));
+        let first = &report.shards[0];
+        assert_eq!(first.session, "later");
         assert_eq!(
-            (first.session.as_str(), &first.replaces, &first.disagree),
-            ("later", &vec!["s1".to_owned()], &vec!["engine::A.a".to_owned()])
+            (&first.replaces[..], &first.disagree[..]),
+            (&["s1".to_owned()][..], &["engine::A.a".to_owned()][..])
         );
     }
 
     #[test]
     fn what_does_not_make_up_a_whole_is_an_error() {
-        let fine = || report("pass", 0, &[]);
         let of = |change: fn(&mut Vec<ShardReport>), expected| {
-            let mut shards = two(fine(), fine());
+            let mut shards = both([0, 0], ["pass", "pass"]);
             change(&mut shards);
-            let merged = merge(shards, expected, "m").unwrap();
-            assert_eq!((merged.verdict, merged.exit_code), (Verdict::Error, 2));
-            problems(&merged)
+            let merged = merge(shards, expected, Vec::new(), "m").unwrap();
+            assert_eq!((merged.report.verdict, merged.report.exit_code), (Verdict::Error, 2));
+            assert!(merged.incomplete);
+            problems(&merged.report)
         };
-        for (change, expected, told) in [
-            ((|it| drop(it.pop())) as fn(&mut Vec<ShardReport>), None, "shards: shard 2/2 is missing"),
+        fn suites(shard: &mut ShardReport) -> &mut Vec<SuiteReport> {
+            &mut shard.report.as_mut().unwrap().suites
+        }
+        type Change = fn(&mut Vec<ShardReport>);
+        let cases: [(Change, Option<u32>, &str); 15] = [
+            (|it| drop(it.pop()), None, "shards: shard 2/2 is missing"),
             (|_| (), Some(5), "shards: shards 3/5, 4/5, 5/5 are missing"),
             (|it| it[1].report = None, None, "shard 2/2: it ended before it had a report"),
             (
@@ -560,14 +649,19 @@ mod tests {
                 None,
                 "shard 2/2: another commit than shard 1/2: def, there abc",
             ),
+            (
+                |it| it[1].partition.options = "x".into(),
+                None,
+                "another set of options than shard 1/2: x, there none",
+            ),
             (|it| it[1].partition.narrowed = true, None, "another selection of tests"),
             (
                 |it| drop(it[1].partition.suites[0].units.pop()),
                 None,
-                "shard 2/2: it does not have B.c of engine",
+                "it does not have B.DISABLED_d of engine",
             ),
             (
-                |it| drop(it[1].partition.suites[0].own.pop()),
+                |it| drop(it[1].partition.suites[0].own.remove(1)),
                 None,
                 "engine::B.c belong to none of these shards",
             ),
@@ -582,37 +676,59 @@ mod tests {
                 "there is no test in any of them",
             ),
             (
+                |it| drop(suites(&mut it[1])[0].tests.pop()),
+                None,
+                "B.c of engine fell to this shard and did not run",
+            ),
+            (|it| suites(&mut it[1]).clear(), None, "A.b, B.c of engine fell to this shard and did not run"),
+            (
                 |it| {
-                    it[0].report = serde_json::from_value(report(
-                        "pass",
-                        0,
-                        &[suite("e", "pass", &[test("B.c", "pass", &[])])],
-                    ))
-                    .unwrap()
+                    let foreign = suites(&mut it[1])[0].tests[0].clone();
+                    suites(&mut it[0])[0].tests.push(foreign);
                 },
                 None,
-                "shard 1/2: B.c ran here, and fell to another shard",
+                "shard 1/2: A.b of engine ran here, and fell to another shard",
             ),
-        ] {
+            (
+                |it| it.iter_mut().for_each(|it| it.partition.suites[0].measured = 0),
+                None,
+                "no shard measured anything of engine",
+            ),
+            (
+                |it| {
+                    let none = |it: &mut ShardReport| it.partition.suites.push(units("other", &[], &[]));
+                    it.iter_mut().for_each(none);
+                    it.iter_mut().for_each(|it| it.partition.narrowed = true);
+                    it.iter_mut().for_each(|it| it.partition.suites[1].measured = 0);
+                },
+                None,
+                "no shard measured anything of other",
+            ),
+        ];
+        for (change, expected, told) in cases {
             let problems = of(change, expected);
             assert!(problems.contains(told), "{told}:\n{problems}");
         }
-        assert!(merge(Vec::new(), None, "m").is_none());
+        assert!(merge(Vec::new(), None, Vec::new(), "m").is_none());
+        let broken =
+            Problem { r#where: "x".into(), what: "there is no shard in it".into(), hint: String::new() };
+        let merged = merge(both([0, 0], ["pass", "pass"]), None, vec![broken], "m").unwrap();
+        assert!(merged.incomplete && merged.report.exit_code == 2);
     }
 
     #[test]
     fn a_waiver_is_unused_only_where_no_shard_used_it_and_all_of_them_ran() {
         let with = |used: [u32; 2]| {
-            let waiver = |used: u32| {
-                let mut report = report("pass", 0, &[]);
-                report["waivers"] = json!([{
+            let mut shards = both([0, 0], ["pass", "pass"]);
+            for (shard, used) in shards.iter_mut().zip(used) {
+                let waiver = json!({
                     "matches": "leak n1-a", "state": "in_force", "reason": "r", "owner": null, "until": "never", "used": used,
-                }]);
-                report
-            };
-            two(waiver(used[0]), waiver(used[1]))
+                });
+                shard.report.as_mut().unwrap().waivers = vec![serde_json::from_value(waiver).unwrap()];
+            }
+            shards
         };
-        let of = |shards| merge(shards, Some(2), "m").unwrap().waivers.remove(0);
+        let of = |shards| whole(shards, Some(2)).waivers.remove(0);
         assert_eq!((of(with([0, 2])).state, of(with([0, 2])).used), (WaiverState::InForce, 2));
         assert_eq!(of(with([0, 0])).state, WaiverState::Unused);
         let mut missing = with([0, 0]);

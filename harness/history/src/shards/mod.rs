@@ -15,7 +15,7 @@ use memgate_model::{Part, RunReport};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use merge::merge;
+pub use merge::{Merged, merge};
 pub use split::{Split, Timings};
 
 /// Version of the shape of [`Partition`].
@@ -39,9 +39,12 @@ pub struct Partition {
     /// The commit; empty: it is not known.
     #[serde(default)]
     pub commit: String,
-    /// SHA-256 of memgate.yaml; empty: there is none.
+    /// SHA-256 of the settings of memgate.yaml.
     #[serde(default)]
     pub config: String,
+    /// The options that decide what is run and how it is judged.
+    #[serde(default)]
+    pub options: String,
     /// SHA-256 of the accepted baseline; empty: there is none.
     #[serde(default)]
     pub baseline: String,
@@ -81,6 +84,9 @@ pub struct SuiteUnits {
     pub units: Vec<String>,
     /// Those that fell to this shard.
     pub own: Vec<String>,
+    /// How many suites of the report came of it in this shard.
+    #[serde(default)]
+    pub measured: u64,
 }
 
 impl Partition {

@@ -51,7 +51,7 @@ pub(super) struct Selected {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Executables of GoogleTest.
-    pub(super) programs: Vec<SuiteId>,
+    pub(super) programs: BTreeSet<SuiteId>,
     /// Modules with test classes.
     pub(super) modules: Vec<PathBuf>,
 }
@@ -81,9 +81,12 @@ fn all(planned: &PlannedSuite) -> Selected {
     Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new() }
 }
 
-/// As the suite is planned: in all shards alike.
-fn name(planned: &PlannedSuite) -> String {
-    planned.name.clone().unwrap_or_else(|| typed(planned))
+/// What the suite is called, on all machines alike: a command by the name of its program.
+pub(super) fn name(planned: &PlannedSuite) -> String {
+    planned.name.clone().unwrap_or_else(|| {
+        let typed = typed(planned);
+        typed.rsplit('/').next().unwrap_or(&typed).to_owned()
+    })
 }
 
 fn cannot(planned: &PlannedSuite, why: &str, hint: &str) -> ExpectedError {
@@ -151,7 +154,16 @@ async fn of_ctest(
         return Err(cannot(planned, &why, "is the build folder right?"));
     };
     let shown = ask("--show-only=json-v1").await.map_err(|why| cannot(planned, &chain(&why), ""))?;
-    let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
+    let commands = ctest::commands(&shown.stdout);
+    if commands.is_empty() && !tests.is_empty() {
+        context.console.warning(
+            "`ctest --show-only=json-v1` told nothing: suites of one name may be mixed up in the merged run",
+        );
+    }
+    // A name is that of one test in each folder: those of the same name stay together.
+    let mut seen = BTreeSet::new();
+    let names: Vec<String> =
+        tests.iter().map(|test| test.name.clone()).filter(|name| seen.insert(name.clone())).collect();
     let own: BTreeSet<String> = divided.own(&name(planned), UnitKind::Program, names).into_iter().collect();
     tell(context, divided, planned, own.len(), tests.len(), "tests");
     let own: Vec<_> = tests.into_iter().filter(|test| own.contains(&test.name)).collect();
@@ -161,13 +173,13 @@ async fn of_ctest(
     let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
     let mut selected = all(planned);
     selected.planned.command.extend(["-I".into(), OsString::from(file)]);
-    selected.known.programs = programs(&ctest::commands(&shown.stdout));
+    selected.known.programs = programs(&commands);
     Ok(Some(selected))
 }
 
 /// The GoogleTest executables that these commands start.
-fn programs(commands: &[Vec<String>]) -> Vec<SuiteId> {
-    let mut programs = Vec::<SuiteId>::new();
+fn programs(commands: &[Vec<String>]) -> BTreeSet<SuiteId> {
+    let mut programs = BTreeSet::<SuiteId>::new();
     let mut looked = std::collections::BTreeMap::<&str, Option<String>>::new();
     for command in commands {
         let Some((program, arguments)) = command.split_first() else { continue };
@@ -177,9 +189,7 @@ fn programs(commands: &[Vec<String>]) -> Vec<SuiteId> {
         });
         let Some(executable) = executable else { continue };
         let id = SuiteId { executable: executable.clone(), arguments: gtest::own_arguments(arguments) };
-        if !programs.contains(&id) {
-            programs.push(id);
-        }
+        programs.insert(id);
     }
     programs
 }
@@ -197,6 +207,14 @@ fn of_build(
     if !is_gradle && (context.plan.filter.is_some() || planned.command.iter().any(names)) {
         let why = "Surefire runs the tests that a filter names, and leaves none of them out";
         return Err(cannot(planned, why, "run all tests"));
+    }
+    let own_list = |argument: &OsString| argument.to_string_lossy().contains(".excludesFile=");
+    if planned.command.iter().any(own_list) {
+        return Err(cannot(
+            planned,
+            "it names a file of excluded classes itself",
+            "exclude them in the build file",
+        ));
     }
     let root = project_folder(planned);
     let found = test_sources(&root).map_err(|(path, why)| ExpectedError::file("read", &path)(why))?;

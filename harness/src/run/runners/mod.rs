@@ -55,7 +55,7 @@ pub(super) async fn screen(
         return Ok(Vec::new());
     };
     let planned = &selected.planned;
-    Ok(match choice.mode {
+    let suites: Vec<Screened> = match choice.mode {
         Mode::Jvm => {
             let suites = junit::screen(context, (planned, &selected.known.modules), facts).await?;
             suites.into_iter().map(|(suite, it)| Screened { suite, runner: Runner::Junit(it) }).collect()
@@ -67,7 +67,12 @@ pub(super) async fn screen(
         Mode::Direct | Mode::Tree | Mode::Process => {
             native::screen(context, &selected, (program, &choice), facts).await?
         }
-    })
+    };
+    if let Some(divided) = context.divided {
+        let measured = suites.iter().filter(|Screened { suite, .. }| !suite.processes.is_empty());
+        divided.measured(&divide::name(planned), measured.count());
+    }
+    Ok(suites)
 }
 
 /// Measures a suite on its device, or its tests spread over several: to the end.

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use memgate_analysis::{Window, must_be_screened_again};
+use memgate_analysis::{ProcessRecord, Window, must_be_screened_again};
 use memgate_launch::Environment;
-use memgate_model::{BoundaryQuality, Problem};
+use memgate_model::{BoundaryQuality, Problem, format_list};
 use memgate_wire::setup;
 
 use super::choose::{self, Choice, Mode};
@@ -89,6 +89,10 @@ pub(super) async fn screen(
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
     if done.finished.is_empty() && unseen.is_empty() {
+        // What fell to this shard of a tree may be scripts: only all shards together tell that nothing is measured.
+        if context.divided.is_some() && choice.mode == Mode::Tree {
+            return Ok(Vec::new());
+        }
         let no_room = no_room(&context.session.frames());
         not_measured(planned, (program, choice), &done, no_room, facts);
         return Ok(Vec::new());
@@ -96,13 +100,15 @@ pub(super) async fn screen(
     let mut suites = suites(context, (selected, program), choice.mode, done, &unseen);
     for suite in &mut suites {
         missing_tests(&mut suite.suite).await;
-        not_run(&mut suite.suite, &selected.tests);
+        if is_of(&suite.suite, program) {
+            not_run(&mut suite.suite, &selected.tests);
+        }
         repeated_less(context, &suite.suite);
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
     if let Some(filter) = &context.plan.filter {
         suites.retain(has_something);
-        if suites.is_empty() {
+        if suites.is_empty() && context.divided.is_none() {
             let what =
                 format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
             facts.errors.push(problem(&typed(planned), what, "look at --filter"));
@@ -286,8 +292,8 @@ fn suites(
     let mut ids: Vec<SuiteId> =
         groups.iter().map(|(id, _)| id.clone()).chain(unseen.iter().map(not_measured)).collect();
     // Those of other shards have a say in the names of these.
-    let elsewhere: Vec<SuiteId> =
-        selected.known.programs.iter().filter(|id| !ids.contains(id)).cloned().collect();
+    let here: BTreeSet<SuiteId> = ids.iter().cloned().collect();
+    let elsewhere = selected.known.programs.difference(&here).cloned();
     ids.extend(elsewhere);
     let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
     let measured: Vec<Screened> = groups
@@ -397,17 +403,24 @@ async fn missing_tests(suite: &mut Suite) {
     suite.facts.problems.extend(problems);
 }
 
-/// Tests that were selected by name, and ran in no process though none broke off.
+/// Is it the suite of the program that was started, and no other that it started itself?
+fn is_of(suite: &Suite, program: &Program) -> bool {
+    let executable = suite.processes.first().map(|process| Path::new(&process.hello().executable));
+    executable == Some(program.path.as_path())
+}
+
+/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name is.
 fn not_run(suite: &mut Suite, selected: &[String]) {
     let records = || suite.processes.iter().map(|process| &process.record);
-    if !records().any(ran_tests) || records().any(|record| !record.open.is_empty()) {
+    let seen = |record: &ProcessRecord| record.iterations > 0 || ran_tests(record);
+    if !records().any(seen) || records().any(|record| !record.open.is_empty()) {
         return;
     }
     let ran: BTreeSet<String> = records().flat_map(|record| record.windows.iter().map(Window::id)).collect();
     let missing: Vec<&String> =
         selected.iter().filter(|test| !ran.contains(*test) && !is_disabled(test)).collect();
-    if let Some(first) = missing.first() {
-        let what = format!("{} of the tests that fell to this shard did not run: {first}, …", missing.len());
+    if !missing.is_empty() {
+        let what = format!("{} fell to this shard and did not run", format_list(&missing, SHOWN_TESTS));
         let problem = problem(&suite.facts.name, what, "does the program choose tests itself?");
         suite.facts.problems.push(problem);
     }

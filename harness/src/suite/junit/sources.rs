@@ -61,7 +61,7 @@ fn module(
     }
     let pom = folder.join("pom.xml");
     if pom.is_file() {
-        found.excludes |= text(&pom)?.contains("<exclude");
+        found.excludes |= excludes_classes(&text(&pom)?);
     }
     if depth == 0 {
         return Ok(());
@@ -73,6 +73,13 @@ fn module(
         }
     }
     Ok(())
+}
+
+/// Does a `pom.xml` tell Surefire or Failsafe itself which classes they leave out?
+fn excludes_classes(pom: &str) -> bool {
+    let plugins = ["maven-surefire-plugin", "maven-failsafe-plugin"];
+    let after = plugins.iter().flat_map(|plugin| pom.split(plugin).skip(1));
+    after.into_iter().any(|rest| rest.split("</plugin>").next().unwrap_or_default().contains("<exclude"))
 }
 
 /// The folders in a folder, without links, sorted; none where it is not there.
@@ -186,6 +193,20 @@ mod tests {
         assert_eq!(found.classes, ["com.x.ATest", "com.x.Other", "com.y.BTest", "com.y.CTest"]);
         assert_eq!(found.modules, [root.path().join("a"), root.path().join("b")]);
         assert!(!found.excludes);
+    }
+
+    #[test]
+    fn only_what_surefire_and_failsafe_leave_out_counts() {
+        let plugin = |name: &str| {
+            format!(
+                "<plugin><artifactId>{name}</artifactId><excludes><exclude>*IT</exclude></excludes></plugin>"
+            )
+        };
+        assert!(excludes_classes(&plugin("maven-failsafe-plugin")));
+        assert!(!excludes_classes(&format!(
+            "<artifactId>maven-surefire-plugin</artifactId></plugin>{}",
+            plugin("jacoco")
+        )));
     }
 
     #[test]

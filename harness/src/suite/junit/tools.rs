@@ -64,7 +64,7 @@ allprojects {{
 }
 
 /// An init script by which all test tasks leave out the classes that a file names. A module may have no other, which
-/// Gradle 9 takes for a mistake unless it is told.
+/// Gradle takes for a mistake unless it is told.
 #[must_use]
 pub fn gradle_leaves_out(list: &Path) -> String {
     let list = list.display().to_string().replace('\\', "\\\\").replace('\'', "\\'");
@@ -74,6 +74,7 @@ allprojects {{
     def divided = {{ test ->
         new File('{list}').eachLine {{ test.exclude(it + '.class', it + '$*.class') }}
         if (test.metaClass.hasProperty(test, 'failOnNoDiscoveredTests')) test.failOnNoDiscoveredTests = false
+        if (test.filter.metaClass.hasProperty(test.filter, 'failOnNoMatchingTests')) test.filter.failOnNoMatchingTests = false
     }}
     def tests = tasks.withType(Test)
     tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(divided) : tests.all(divided)

@@ -146,9 +146,10 @@ async fn on_device(
 fn own(
     context: &Context<'_>,
     suite: &mut OnDevice<'_>,
-    named: Vec<Selection>,
+    named: Option<Vec<Selection>>,
 ) -> Result<Option<Vec<Selection>>, Broken> {
-    let Some(divided) = context.divided else { return Ok(Some(named)) };
+    let Some(divided) = context.divided else { return Ok(named) };
+    let named = named.unwrap_or_default();
     let mut known = BTreeSet::new();
     let classes =
         named.iter().map(|test| &test.class).filter(|class| known.insert(*class)).cloned().collect();
@@ -181,7 +182,7 @@ async fn in_order(
     suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
 ) -> Result<Option<Measured>, Broken> {
-    let Some(named) = probe::probe(context, suite, about).await? else { return Ok(None) };
+    let named = probe::probe(context, suite, about).await?;
     let Some(named) = own(context, suite, named)? else { return Ok(None) };
     let (once, parts) = match suite.planned.suite.process_per_test {
         true => alone::once(context, suite, &named).await?,
@@ -202,6 +203,9 @@ async fn in_order(
     } else if once.complete && !once.seen.is_empty() {
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
+    }
+    if let Some(divided) = context.divided {
+        divided.measured(&suite.name, usize::from(!measured.processes.is_empty()));
     }
     Ok(Some((measured, once.failed)))
 }
