@@ -247,10 +247,20 @@ fn part(
         part,
         timings: request.timings.clone(),
         narrowed,
-        config: digest(format!("{:?}", settings.config).as_bytes()),
+        config: digest(as_written(settings).as_bytes()),
         options: typed(request, world),
         baseline: baseline.unwrap_or_default(),
     }))
+}
+
+/// The settings, wherever on this machine their file lies.
+fn as_written(settings: &Settings) -> String {
+    let text = format!("{:?}", settings.config);
+    let files = [settings.file.clone(), Some(settings.root.join(&settings.config.waivers_file.path))];
+    files.into_iter().flatten().fold(text, |text, file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        text.replace(&*file.to_string_lossy(), &name)
+    })
 }
 
 /// What was typed, as far as it decides what is run and how it is judged. Folders of the machine are not in it.

@@ -141,6 +141,15 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// The shard that it is itself; `None`: it is a whole run.
+    #[must_use]
+    pub fn as_shard(&self) -> Option<&Shard> {
+        match self.shards.as_slice() {
+            [shard] if shard.session == self.session => Some(shard),
+            _ => None,
+        }
+    }
+
     /// As it was before it was written: every clean test has its figures again.
     #[must_use]
     pub fn completed(mut self) -> Self {
@@ -304,8 +313,8 @@ pub struct TestReport {
     /// One sentence for the verdict; empty for a plain pass.
     pub reason: String,
     /// That sentence says what the figures say of their thresholds, and no more: text that shows
-    /// the figures leaves it out. No part of report.json, which shows both.
-    #[serde(skip)]
+    /// the figures leaves it out.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub reason_is_figures: bool,
     /// How its leaks stand to the base of the review; `null`: it does not leak too much, or there was no base.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memgate_analysis::GatePolicy;
+use memgate_history::shards::Partition;
 use memgate_model::{Base, BaseLeaks};
 
-use super::settings;
+use super::{merge, settings};
 use crate::cli::GateArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError, chain};
@@ -17,6 +18,7 @@ use crate::output::Console;
 use crate::plan::{self, Settings, World};
 use crate::reading::{Records, stream};
 use crate::run;
+use crate::run::divided;
 use crate::run::judge::judge;
 use crate::run::resolve::Symbols;
 use crate::session::facts::Facts;
@@ -29,6 +31,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     let mut policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
+    let part = part(&request.inputs, console)?;
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     if facts.root.is_empty() {
         // Streams alone do not say where the project lay: here, it may be.
@@ -36,6 +39,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
     let mut report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
+    report.shards.extend(part.map(|partition| divided::told(&partition, &report)));
     let owners = settings.config.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut report, owners.map(|file| settings.root.join(file)).as_deref(), console);
     if symbols.has_files() {
@@ -44,6 +48,22 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
     Ok(exit::of_report(&report))
+}
+
+/// The part of a run that is judged, where it is one alone. What the others found is nowhere in it.
+fn part(inputs: &[PathBuf], console: &Console) -> Result<Option<Partition>, ExpectedError> {
+    let sessions = inputs.iter().filter(|input| !input.is_file() || input.ends_with("session.json"));
+    let mut parts = Vec::new();
+    for session in sessions.filter_map(|input| Session::open(input).ok()) {
+        parts.extend(merge::part_of(&session)?);
+    }
+    for partition in &parts {
+        console.warning(&format!(
+            "part {} of a run: only `memgate merge` tells whether all parts are there",
+            partition.part
+        ));
+    }
+    Ok(parts.pop().filter(|_| inputs.len() == 1))
 }
 
 /// The mapping files that were named. Sessions have their own; for files alone there are those of

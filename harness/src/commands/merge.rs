@@ -30,8 +30,9 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     // They may lie where the merged session is about to be made, which clears away the oldest.
     let sessions = folders.iter().map(|folder| Session::open(folder).map(Session::held));
     let sessions = sessions.collect::<Result<Vec<_>, _>>().map_err(|why| ExpectedError::failed(&why))?;
-    let shards = sessions.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
-    let first = shards.iter().min_by_key(|(shard, _)| shard.partition.part).map(|(_, info)| info.clone());
+    let mut found = sessions.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
+    leave_out_others(&mut found, request.expect, console);
+    let first = found.iter().min_by_key(|found| found.shard.partition.part).map(|found| found.info.clone());
     let Some(first) = first else { return Err(nothing(&request.shards)) };
     let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut info = SessionInfo::now(command, env!("CARGO_PKG_VERSION"));
@@ -41,19 +42,17 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let failed =
         |why: &dyn std::error::Error| ExpectedError::machinery(format!("failed to {}", chain(why)), "");
     let session = Session::create(&root, &info).map_err(|why| failed(&why))?;
-    let narrowed = shards.iter().any(|(shard, _)| shard.partition.narrowed);
-    let names: Vec<String> = shards.iter().map(|(shard, _)| shard.session.clone()).collect();
-    let shards = shards.into_iter().map(|(shard, _)| shard).collect();
+    let narrowed = found.iter().any(|found| found.shard.partition.narrowed);
+    let shards = found.iter().map(|found| found.shard.clone()).collect();
     let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
         return Err(ExpectedError::machinery(
             "none of these shards has a report",
             "they ended too early: run them again",
         ));
     };
-    let counts = |name: &String| report.shards.iter().any(|shard| shard.session == *name);
-    let counting =
-        folders.iter().zip(&names).filter(|(_, name)| counts(name)).map(|(folder, _)| folder.as_path());
-    keep_windows(counting, &session)?;
+    // Of several attempts the last.
+    let counts = |found: &&Found<'_>| report.shards.iter().any(|shard| shard.session == found.shard.session);
+    keep_windows(found.iter().filter(counts).map(|found| found.folder), &session)?;
     let manifest = first.history.map(|manifest| memgate_history::Manifest {
         session: session.name(),
         partial: narrowed || incomplete,
@@ -73,16 +72,47 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     run::deliver_to(&destination, &judged, None, console)
 }
 
+/// A shard, and where it was found.
+struct Found<'a> {
+    shard: ShardReport,
+    info: SessionInfo,
+    folder: &'a Path,
+}
+
+/// Where it is said how many parts there are, those of another division are left over from an earlier run.
+fn leave_out_others(all: &mut Vec<Found<'_>>, expected: Option<u32>, console: &Console) {
+    let fits = |found: &Found<'_>| expected.is_none_or(|of| found.shard.partition.part.of() == of);
+    if all.iter().any(fits) {
+        for Found { shard, .. } in all.extract_if(.., |found| !fits(found)) {
+            console.warning(&format!("left out: part {} in session {}", shard.partition.part, shard.session));
+        }
+    }
+}
+
 /// A part of a run is nothing that a history, a server or a baseline may take for the whole.
 pub(super) fn refuse_a_shard(report: &RunReport, file: &Path) -> Result<(), ExpectedError> {
-    match report.shards.as_slice() {
-        [shard] if shard.session == report.session => Err(ExpectedError::session(
+    match report.as_shard() {
+        Some(shard) => Err(ExpectedError::session(
             file.to_owned(),
             format!("it is part {} of a run", shard.part),
             "`memgate merge` makes one run of all parts",
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// The shard that a session is; `None`: it is none. One that was merged has no frames: it cannot be judged again.
+pub(super) fn part_of(session: &Session) -> Result<Option<Partition>, ExpectedError> {
+    if session.folder().join(FILE).exists() {
+        return Ok(Some(shard(session)?.shard.partition));
+    }
+    let report = session.folder().join("report.json");
+    let merged = if report.exists() { !report::read(session.folder())?.0.shards.is_empty() } else { false };
+    if merged {
+        let why = "it is merged of several shards, which have the frames".to_owned();
+        return Err(ExpectedError::session(report, why, "name the sessions of the shards"));
+    }
+    Ok(None)
 }
 
 fn nothing(named: &[PathBuf]) -> ExpectedError {
@@ -128,7 +158,7 @@ fn collect(path: &Path, depth: u32, all: &mut Vec<PathBuf>) -> Result<(), Expect
     Ok(())
 }
 
-fn shard(session: &Session) -> Result<(ShardReport, SessionInfo), ExpectedError> {
+fn shard(session: &Session) -> Result<Found<'_>, ExpectedError> {
     let folder = session.folder();
     let file = folder.join(FILE);
     let wrong = |why: String| ExpectedError::session(file.clone(), why, "run the shard again");
@@ -142,7 +172,8 @@ fn shard(session: &Session) -> Result<(ShardReport, SessionInfo), ExpectedError>
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     let told = if folder.join("report.json").exists() { Some(report::read(folder)?.0) } else { None };
     let name = told.as_ref().map_or_else(|| session.name(), |report| report.session.clone());
-    Ok((ShardReport { partition, report: told, session: name, started: info.started.clone() }, info))
+    let shard = ShardReport { partition, report: told, session: name, started: info.started.clone() };
+    Ok(Found { shard, info, folder })
 }
 
 /// What the windows of JVM suites left, for `baseline accept`.

@@ -4,6 +4,7 @@
 //! measured of it is noted → at the end [`Divided::partition`] is what the shard keeps beside its report. It is kept
 //! before anything runs, too: a shard that is killed is seen.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind, digest};
@@ -60,15 +61,16 @@ impl Divided {
     }
 
     fn note(&self, suite: &str, kind: UnitKind, units: Vec<String>, own: Vec<String>) -> Vec<String> {
-        let noted = SuiteUnits { suite: suite.to_owned(), kind, units, own: own.clone(), measured: 0 };
+        let noted =
+            SuiteUnits { suite: suite.to_owned(), kind, units, own: own.clone(), measured: BTreeMap::new() };
         self.state().suites.push(noted);
         own
     }
 
-    /// So many suites of the report came of it.
-    pub(in crate::run) fn measured(&self, suite: &str, count: usize) {
+    /// These suites of the report came of it: their names, and what each is.
+    pub(in crate::run) fn measured(&self, suite: &str, came: &[(String, String)]) {
         for noted in self.state().suites.iter_mut().filter(|noted| noted.suite == suite) {
-            noted.measured += count as u64;
+            noted.measured.extend(came.iter().cloned());
         }
     }
 
@@ -90,7 +92,11 @@ impl Divided {
     }
 
     /// What the shard keeps beside its report.
-    pub(in crate::run) fn partition(&self, planned: &PlannedPart, commit: &str) -> Partition {
+    pub(in crate::run) fn partition(
+        &self,
+        planned: &PlannedPart,
+        (commit, dirty): (&str, bool),
+    ) -> Partition {
         let mut suites = self.state().suites.clone();
         suites.sort_by(|a, b| a.suite.cmp(&b.suite));
         Partition {
@@ -98,6 +104,7 @@ impl Divided {
             memgate: env!("CARGO_PKG_VERSION").to_owned(),
             part: planned.part,
             commit: commit.to_owned(),
+            dirty,
             config: planned.config.clone(),
             options: planned.options.clone(),
             baseline: planned.baseline.clone(),
@@ -109,7 +116,8 @@ impl Divided {
 }
 
 /// What the report of a shard says of itself.
-pub(in crate::run) fn told(partition: &Partition, report: &RunReport) -> Shard {
+#[must_use]
+pub fn told(partition: &Partition, report: &RunReport) -> Shard {
     let (units, of_units) = partition.counts();
     Shard {
         part: partition.part,
@@ -168,7 +176,7 @@ mod tests {
         let units = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let own = divided.own("b", UnitKind::Test, units(&["A.x", "A.y", "A.z"]));
         divided.own_alone("a", UnitKind::Program, units(&["one"]));
-        let partition = divided.partition(&part(Vec::new()), "abc");
+        let partition = divided.partition(&part(Vec::new()), ("abc", false));
         assert_eq!(partition.suites.iter().map(|it| it.suite.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(partition.suites[1].own, own);
         assert_eq!(partition.counts().1, 4);

@@ -42,7 +42,7 @@ use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
 use crate::reading::Records;
 use crate::session::facts::Facts;
-use crate::session::{Session, SessionInfo};
+use crate::session::{KEPT_SESSIONS, Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;
 use divided::Divided;
@@ -90,8 +90,10 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     });
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
-    let session =
-        Session::create(&root, &info).map_err(|why| failed(&why, "name another folder with --output-dir"))?;
+    // All shards of a run may be made in one folder, one after the other.
+    let keep = plan.part.as_ref().map_or(0, |planned| planned.part.of() as usize) + KEPT_SESSIONS;
+    let session = Session::create_keeping(&root, &info, keep)
+        .map_err(|why| failed(&why, "name another folder with --output-dir"))?;
     names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -102,8 +104,8 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let divided = plan.part.as_ref().map(Divided::begin).transpose()?;
     let part = plan.part.as_ref().zip(divided.as_ref());
     let commit = origin.commit.as_ref().map_or("", |commit| commit.sha.as_str()).to_owned();
-    let partition = || part.map(|(planned, divided)| divided.partition(planned, &commit));
-    if let Some(partition) = partition() {
+    let partition = |dirty| part.map(|(planned, divided)| divided.partition(planned, (&commit, dirty)));
+    if let Some(partition) = partition(false) {
         divided::keep(&session, &partition)?;
     }
     let recorded = runtime.block_on(record(
@@ -137,7 +139,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    let partition = partition();
+    let partition = partition(info.history.as_ref().is_some_and(|manifest| manifest.dirty));
     if let Some(partition) = &partition {
         report.shards = vec![divided::told(partition, &report)];
         divided::keep(&session, partition)?;

@@ -62,6 +62,14 @@ impl Session {
     /// # Errors
     /// The folder cannot be written, with the path concerned.
     pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
+        Self::create_keeping(root, info, KEPT_SESSIONS)
+    }
+
+    /// The same, with so many sessions kept, the new one included.
+    ///
+    /// # Errors
+    /// The folder cannot be written, with the path concerned.
+    pub fn create_keeping(root: &Path, info: &SessionInfo, keep: usize) -> Result<Self, StoreError> {
         if root.is_symlink() {
             let why = "it is a link, which the project may have brought along: remove it";
             return Err(at("use", root)(io::Error::other(why)));
@@ -79,7 +87,7 @@ impl Session {
         let frames = session.frames();
         private_folder(&frames).map_err(at("create", &frames))?;
         session.become_latest(root)?;
-        session.clear_away_oldest(root)?;
+        session.clear_away_oldest(root, keep)?;
         Ok(session)
     }
 
@@ -212,7 +220,7 @@ impl Session {
         fs::rename(&new, &latest).map_err(at("replace", &latest))
     }
 
-    fn clear_away_oldest(&self, root: &Path) -> Result<(), StoreError> {
+    fn clear_away_oldest(&self, root: &Path, keep: usize) -> Result<(), StoreError> {
         let mut sessions = Vec::new();
         for entry in fs::read_dir(root).map_err(at("list", root))? {
             let path = entry.map_err(at("list", root))?.path();
@@ -221,7 +229,7 @@ impl Session {
             }
         }
         sessions.sort_unstable();
-        let surplus = sessions.len().saturating_sub(KEPT_SESSIONS);
+        let surplus = sessions.len().saturating_sub(keep);
         for old in sessions.into_iter().take(surplus).filter(|path| *path != self.folder) {
             // In use by another run: it stays for now. Two runs may also clear away the same one.
             let Ok(Some(_lock)) = lock(&old) else { continue };

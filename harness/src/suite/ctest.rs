@@ -73,6 +73,23 @@ pub fn numbers(tests: &[CtestTest]) -> String {
     format!("0,0,0{}\n", numbers.collect::<String>())
 }
 
+/// The same tests, numbered from 1 on as they are listed.
+#[must_use]
+pub fn counted(tests: &[CtestTest]) -> Vec<CtestTest> {
+    (1..).zip(tests).map(|(number, test)| CtestTest { number, name: test.name.clone() }).collect()
+}
+
+/// Are all of these tests listed? Fixtures that they need may be, too.
+#[must_use]
+pub fn has_all(listed: &[CtestTest], tests: &[CtestTest]) -> bool {
+    let mut left: Vec<&str> = listed.iter().map(|test| test.name.as_str()).collect();
+    left.sort_unstable();
+    let mut wanted: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+    wanted.sort_unstable();
+    let mut left = left.into_iter();
+    wanted.into_iter().all(|wanted| left.any(|name| name == wanted))
+}
+
 #[derive(Deserialize)]
 struct Shown {
     tests: Vec<ShownTest>,
@@ -111,6 +128,17 @@ mod tests {
         assert_eq!(parse_list(b"  Test  #1: Map.scroll\n\nTotal Tests: 2\n"), None, "one is missing");
         assert_eq!(parse_list(b"No tests were found!!!\n"), None);
         assert_eq!(parse_list(b"\nTotal Tests: 0\n"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_listed_is_compared_by_name_and_number_of_times() {
+        let tests = |names: &[&str]| -> Vec<CtestTest> {
+            names.iter().map(|&name| CtestTest { number: 7, name: name.to_owned() }).collect()
+        };
+        let listed = tests(&["b", "a", "fixture", "b"]);
+        assert!(has_all(&listed, &tests(&["a", "b"])) && has_all(&listed, &tests(&["b", "b"])));
+        assert!(!has_all(&listed, &tests(&["a", "a"])) && !has_all(&listed, &tests(&["c"])));
+        assert_eq!(counted(&listed).iter().map(|test| test.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]

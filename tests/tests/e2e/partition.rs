@@ -126,7 +126,7 @@ fn shards_of_a_suite_are_the_suite_however_many_there_are() {
     ] {
         project.memgate(command).ends_with(2).says("it is part 1/3 of a run").says("memgate merge");
     }
-    project.memgate(&["baseline", "accept"]).ends_with(0).says("accepted the figures of 14 tests");
+    project.memgate(&["baseline", "accept"]).ends_with(0).says("accepted the figures of 15 tests");
 }
 
 #[test]
@@ -193,11 +193,31 @@ fn shards_that_do_not_fit_together_are_an_error() {
     fs::create_dir_all(project.folder().join("empty")).unwrap();
     let run = project.memgate(&["merge", "shards-2/2", "empty"]);
     run.ends_with(2).says("empty: there is no shard in it").says("shard 1/2 is missing");
-    fs::remove_dir_all(project.folder().join("shards-2/1")).unwrap();
-    shard(&project, (1, 2), &["--", "./tests"], &|_| ()).ends_with(0);
-    fs::remove_file(project.folder().join("shards-2/1/latest/report.json")).unwrap();
+}
+
+#[test]
+fn an_attempt_that_was_killed_counts() {
+    let project = Project::new("partition-killed");
+    let text = "#include <gtest/gtest.h>\n#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+                TEST(A, a) { if (getenv(\"KILLED\")) kill(getppid(), SIGKILL); }\nTEST(A, b) {}\n";
+    let program = samples::own_suite("partition-killed", text).to_str().unwrap().to_owned();
+    let attempt = |index, killed: bool| {
+        shard(&project, (index, 2), &["--", &program], &|command| {
+            if killed {
+                command.env("KILLED", "1");
+            }
+        })
+    };
+    let killed: Vec<u32> = (1..=2)
+        .filter(|index| {
+            attempt(*index, false).ends_with(0);
+            attempt(*index, true).code.is_none()
+        })
+        .collect();
+    let [killed] = killed[..] else { panic!("one of the shards has the test: {killed:?}") };
     let run = project.memgate(&["merge", "shards-2"]);
-    run.ends_with(2).says("it ended before it had a report");
+    run.ends_with(2).says(&format!("shard {killed}/2: it ended before it had a report"));
+    run.says("the last of 2 attempts").says("belong to none of these shards: not measured");
 }
 
 /// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are none, and a name that two folders

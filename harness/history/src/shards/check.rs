@@ -37,6 +37,7 @@ pub(super) fn problems(shards: &[&ShardReport], expected: Option<u32>) -> Vec<Pr
     }
     divided(shards, &mut problems);
     nothing_ran(shards, &mut problems);
+    named_alike(shards, &mut problems);
     problems
 }
 
@@ -70,8 +71,9 @@ fn missing(shards: &[&ShardReport], of: u32, problems: &mut Vec<Problem>) {
 /// What must be the same everywhere, and is not.
 fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
     type Figure = fn(&Partition) -> String;
-    let of: [(&str, Figure); 7] = [
+    let of: [(&str, Figure); 8] = [
         ("commit", |it| it.commit.clone()),
+        ("state of the project's files", |it| if it.dirty { "changed" } else { "committed" }.to_owned()),
         ("version of memgate", |it| it.memgate.clone()),
         ("memgate.yaml", |it| it.config.clone()),
         ("set of options", |it| it.options.clone()),
@@ -204,25 +206,35 @@ fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
 
 /// Suites of which no shard measured anything.
 fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
-    let mut suites = BTreeMap::<&str, (bool, u64)>::new();
-    for (shard, suite) in
-        shards.iter().flat_map(|shard| shard.partition.suites.iter().map(move |suite| (shard, suite)))
-    {
-        let (needed, measured) = suites.entry(&suite.suite).or_default();
-        // A program without a test is a mistake only where somebody selected tests.
-        *needed |= suite.kind != UnitKind::Test || !suite.units.is_empty() || shard.partition.narrowed;
-        *measured = measured.saturating_add(suite.measured);
-    }
-    let nothing: Vec<&str> = suites
-        .iter()
-        .filter(|(_, (needed, measured))| *needed && *measured == 0)
-        .map(|(suite, _)| *suite)
-        .collect();
+    let suites = || shards.iter().flat_map(|shard| &shard.partition.suites);
+    let measured: BTreeSet<&str> =
+        suites().filter(|suite| !suite.measured.is_empty()).map(|suite| suite.suite.as_str()).collect();
+    let all: BTreeSet<&str> = suites().map(|suite| suite.suite.as_str()).collect();
+    let nothing: Vec<&str> = all.difference(&measured).copied().collect();
     if !nothing.is_empty() {
         let what = format!("no shard measured anything of {}", format_list(&nothing, SHOWN));
         problems.push(of_run(what, "is the filter right, and were its tests up to date or skipped?"));
     }
-    if shards.iter().all(|shard| shard.partition.counts().1 == 0) {
+    if all.is_empty() {
         problems.push(of_run("there is no test in any of them".to_owned(), "is the filter right?"));
+    }
+}
+
+/// Different programs that have one name, each in a shard of its own: they cannot be told apart in one report.
+fn named_alike(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
+    let mut known = BTreeMap::<&str, (Part, &str)>::new();
+    for shard in shards {
+        for (name, what) in shard.partition.suites.iter().flat_map(|suite| &suite.measured) {
+            let part = shard.partition.part;
+            let (first, is) = known.entry(name).or_insert((part, what));
+            if *is != what {
+                let told = format!("its suite {name} is {what}, that of shard {first} is {is}");
+                problems.push(problem(
+                    shard,
+                    told,
+                    "make them suites of memgate.yaml, each with a name of its own",
+                ));
+            }
+        }
     }
 }

@@ -444,7 +444,7 @@ mod tests {
             kind: UnitKind::Test,
             units: names(units),
             own: names(own),
-            measured: 1,
+            measured: [(suite.to_owned(), "t".to_owned())].into(),
         }
     }
 
@@ -455,6 +455,7 @@ mod tests {
                 memgate: "1".into(),
                 part: Part::new(index, of).unwrap(),
                 commit: "abc".into(),
+                dirty: false,
                 config: String::new(),
                 options: String::new(),
                 baseline: String::new(),
@@ -690,7 +691,7 @@ mod tests {
                 "shard 1/2: A.b of engine ran here, and fell to another shard",
             ),
             (
-                |it| it.iter_mut().for_each(|it| it.partition.suites[0].measured = 0),
+                |it| it.iter_mut().for_each(|it| it.partition.suites[0].measured.clear()),
                 None,
                 "no shard measured anything of engine",
             ),
@@ -699,12 +700,20 @@ mod tests {
                     let none = |it: &mut ShardReport| it.partition.suites.push(units("other", &[], &[]));
                     it.iter_mut().for_each(none);
                     it.iter_mut().for_each(|it| it.partition.narrowed = true);
-                    it.iter_mut().for_each(|it| it.partition.suites[1].measured = 0);
+                    it.iter_mut().for_each(|it| it.partition.suites[1].measured.clear());
                 },
                 None,
                 "no shard measured anything of other",
             ),
         ];
+        let named = |it: &mut ShardReport, what: &str| {
+            it.partition.suites[0].measured.insert("t".to_owned(), what.to_owned());
+        };
+        let mut alike = both([0, 0], ["pass", "pass"]);
+        named(&mut alike[0], "a/t");
+        named(&mut alike[1], "b/t");
+        let told = problems(&merge(alike, None, Vec::new(), "m").unwrap().report);
+        assert!(told.contains("shard 2/2: its suite t is b/t, that of shard 1/2 is a/t"), "{told}");
         for (change, expected, told) in cases {
             let problems = of(change, expected);
             assert!(problems.contains(told), "{told}:\n{problems}");

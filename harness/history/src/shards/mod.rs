@@ -11,6 +11,8 @@ mod check;
 mod merge;
 mod split;
 
+use std::collections::BTreeMap;
+
 use memgate_model::{Part, RunReport};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -39,6 +41,9 @@ pub struct Partition {
     /// The commit; empty: it is not known.
     #[serde(default)]
     pub commit: String,
+    /// Files of the project differ from the commit.
+    #[serde(default)]
+    pub dirty: bool,
     /// SHA-256 of the settings of memgate.yaml.
     #[serde(default)]
     pub config: String,
@@ -84,9 +89,9 @@ pub struct SuiteUnits {
     pub units: Vec<String>,
     /// Those that fell to this shard.
     pub own: Vec<String>,
-    /// How many suites of the report came of it in this shard.
+    /// The suites of the report that came of it in this shard: by their names, what each is, a program or a folder.
     #[serde(default)]
-    pub measured: u64,
+    pub measured: BTreeMap<String, String>,
 }
 
 impl Partition {

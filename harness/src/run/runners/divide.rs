@@ -18,15 +18,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use memgate_history::shards::UnitKind;
-use memgate_launch::{Launch, Stream, output};
+use memgate_launch::{Ended, Launch, Stream, output};
 
 use super::choose::{Choice, Mode};
+use super::framework::Suite;
 use super::gtest::LIST_TIMEOUT;
 use super::junit::root as project_folder;
 use crate::exit::{ExpectedError, chain};
 use crate::plan::PlannedSuite;
 use crate::run::divided::Divided;
 use crate::run::engine::{Context, Stopped, launch, typed};
+use crate::suite::ctest::CtestTest;
 use crate::suite::gtest::{self, SuiteId};
 use crate::suite::junit::sources::{TestSources, gradle_excludes, surefire_excludes, test_sources};
 use crate::suite::{Program, ctest, inspect, junit};
@@ -89,6 +91,18 @@ pub(super) fn name(planned: &PlannedSuite) -> String {
     })
 }
 
+/// A suite that was measured by its name, and what it is: its program with its arguments, of Java its folder. Below our own
+/// folder, which lies elsewhere on other machines.
+pub(super) fn what_it_is(suite: &Suite) -> Option<(String, String)> {
+    let hello = suite.processes.first()?.hello();
+    let what = match suite.facts.java {
+        Some(_) => hello.working_directory.clone(),
+        None => SuiteId::of(hello).to_string(),
+    };
+    let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
+    Some((suite.facts.name.clone(), what.replace(&here, ".")))
+}
+
 fn cannot(planned: &PlannedSuite, why: &str, hint: &str) -> ExpectedError {
     ExpectedError::usage(format!("`{}` cannot be divided: {why}", typed(planned)), hint)
 }
@@ -114,6 +128,10 @@ async fn of_gtest(
     let mut tests = listed.map_err(|why| cannot(planned, &format!("failed to {}", chain(&why)), ""))?;
     let mut seen = BTreeSet::new();
     tests.retain(|test| seen.insert(test.clone()));
+    if tests.is_empty() {
+        // Whatever that means: it is what one machine says.
+        return Ok(as_one(divided, planned));
+    }
     let own = divided.own(&name(planned), UnitKind::Test, tests.clone());
     tell(context, divided, planned, own.len(), tests.len(), "tests");
     if own.is_empty() {
@@ -141,21 +159,13 @@ async fn of_ctest(
     if ctest::chooses_numbers(&planned.command) {
         return Err(cannot(planned, "it chooses tests by their numbers", "choose them by name: -R, -L"));
     }
-    let ask = |argument: &str| {
-        let mut listing = launch(planned, context.plan.filter.as_deref());
-        listing.arguments.push(argument.into());
-        let stdout = Stream::Capture { limit: LIST_BYTES };
-        output(Launch { stdin: Stream::Null, stdout, stderr: Stream::Null, ..listing }, LIST_TIMEOUT)
-    };
-    let listed = ask("-N").await.map_err(|why| cannot(planned, &chain(&why), ""))?;
-    let tests = Some(&listed).filter(|listed| listed.exit.is_success() && !listed.cut);
-    let Some(tests) = tests.and_then(|listed| ctest::parse_list(&listed.stdout)) else {
-        let why = format!("with -N it lists no tests ({})", listed.exit);
-        return Err(cannot(planned, &why, "is the build folder right?"));
-    };
-    let shown = ask("--show-only=json-v1").await.map_err(|why| cannot(planned, &chain(&why), ""))?;
+    let tests = ctest_list(context, planned).await?;
+    if tests.is_empty() {
+        return Ok(as_one(divided, planned));
+    }
+    let shown = ask_ctest(context, planned, "--show-only=json-v1").await?;
     let commands = ctest::commands(&shown.stdout);
-    if commands.is_empty() && !tests.is_empty() {
+    if commands.is_empty() {
         context.console.warning(
             "`ctest --show-only=json-v1` told nothing: suites of one name may be mixed up in the merged run",
         );
@@ -165,16 +175,51 @@ async fn of_ctest(
     let names: Vec<String> =
         tests.iter().map(|test| test.name.clone()).filter(|name| seen.insert(name.clone())).collect();
     let own: BTreeSet<String> = divided.own(&name(planned), UnitKind::Program, names).into_iter().collect();
-    tell(context, divided, planned, own.len(), tests.len(), "tests");
-    let own: Vec<_> = tests.into_iter().filter(|test| own.contains(&test.name)).collect();
-    if own.is_empty() {
+    let numbers =
+        |all: &[CtestTest]| all.iter().filter(|test| own.contains(&test.name)).cloned().collect::<Vec<_>>();
+    let by_number = numbers(&tests);
+    tell(context, divided, planned, by_number.len(), tests.len(), "tests");
+    if by_number.is_empty() {
         return Ok(None);
     }
-    let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
     let mut selected = all(planned);
-    selected.planned.command.extend(["-I".into(), OsString::from(file)]);
     selected.known.programs = programs(&commands);
-    Ok(Some(selected))
+    // With -R or -L, some versions count the tests that these select, and others all: what it lists then is the proof.
+    for own in [by_number, numbers(&ctest::counted(&tests))] {
+        let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
+        selected.planned.command.clone_from(&planned.command);
+        selected.planned.command.extend(["-I".into(), OsString::from(file)]);
+        let listed = ctest_list(context, &selected.planned).await?;
+        if ctest::has_all(&listed, &own) {
+            return Ok(Some(selected));
+        }
+    }
+    Err(cannot(
+        planned,
+        "with -I it does not list the tests that were chosen",
+        "choose tests without -R and -L",
+    ))
+}
+
+async fn ctest_list(context: &Context<'_>, planned: &PlannedSuite) -> Result<Vec<CtestTest>, ExpectedError> {
+    let listed = ask_ctest(context, planned, "-N").await?;
+    let whole = Some(&listed).filter(|listed| listed.exit.is_success() && !listed.cut);
+    whole.and_then(|listed| ctest::parse_list(&listed.stdout)).ok_or_else(|| {
+        let why = format!("with -N it lists no tests ({})", listed.exit);
+        cannot(planned, &why, "is the build folder right? -Q keeps it from saying anything")
+    })
+}
+
+async fn ask_ctest(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    argument: &str,
+) -> Result<Ended, ExpectedError> {
+    let mut listing = launch(planned, context.plan.filter.as_deref());
+    listing.arguments.push(argument.into());
+    let stdout = Stream::Capture { limit: LIST_BYTES };
+    let listing = Launch { stdin: Stream::Null, stdout, stderr: Stream::Null, ..listing };
+    output(listing, LIST_TIMEOUT).await.map_err(|why| cannot(planned, &chain(&why), ""))
 }
 
 /// The GoogleTest executables that these commands start.
@@ -218,7 +263,7 @@ fn of_build(
     }
     let root = project_folder(planned);
     let found = test_sources(&root).map_err(|(path, why)| ExpectedError::file("read", &path)(why))?;
-    let TestSources { classes, modules, excludes } = found;
+    let TestSources { classes, modules, leaves_out_nested } = found;
     if classes.is_empty() {
         let why = format!("there is no source of a test below {}", root.display());
         return Err(cannot(
@@ -241,7 +286,7 @@ fn of_build(
         let script = keep(context, planned, "gradle", &junit::gradle_leaves_out(&list))?;
         selected.planned.command = junit::with_gradle_script(&planned.command, &script);
     } else {
-        let list = keep(context, planned, "classes", &surefire_excludes(&others, excludes))?;
+        let list = keep(context, planned, "classes", &surefire_excludes(&others, leaves_out_nested))?;
         for plugin in ["surefire", "failsafe"] {
             selected.planned.command.push(format!("-D{plugin}.excludesFile={}", list.display()).into());
         }
@@ -263,9 +308,14 @@ fn whole(
         };
         return Err(cannot(planned, why, "name its executables as suites of memgate.yaml: each is a unit"));
     }
+    Ok(as_one(divided, planned))
+}
+
+/// It runs whole, in one of the shards.
+fn as_one(divided: &Divided, planned: &PlannedSuite) -> Option<Selected> {
     let suite = name(planned);
     let own = divided.own(&suite, UnitKind::Program, vec![suite.clone()]);
-    Ok((!own.is_empty()).then(|| all(planned)))
+    (!own.is_empty()).then(|| all(planned))
 }
 
 /// Keeps a selection in the session.

@@ -69,8 +69,8 @@ pub(super) async fn screen(
         }
     };
     if let Some(divided) = context.divided {
-        let measured = suites.iter().filter(|Screened { suite, .. }| !suite.processes.is_empty());
-        divided.measured(&divide::name(planned), measured.count());
+        let came = suites.iter().filter_map(|Screened { suite, .. }| divide::what_it_is(suite));
+        divided.measured(&divide::name(planned), &came.collect::<Vec<_>>());
     }
     Ok(suites)
 }

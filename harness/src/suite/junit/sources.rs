@@ -17,6 +17,8 @@ const NOT_ENTERED: [&str; 5] = ["target", "build", "out", "node_modules", "src"]
 /// A project is not deeper, and a source file is not longer.
 const MAX_DEPTH: u32 = 24;
 const MAX_BYTES: u64 = 8 << 20;
+/// A `pom.xml` has no more parents.
+const PARENTS: u32 = 20;
 
 /// Test classes of a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,8 +27,9 @@ pub struct TestSources {
     pub classes: Vec<String>,
     /// Folders of the modules that have some.
     pub modules: Vec<PathBuf>,
-    /// A `pom.xml` says itself which classes Surefire leaves out.
-    pub excludes: bool,
+    /// Every `pom.xml` with its parents is known, and none says itself which classes Surefire leaves out: then it leaves
+    /// out nested ones.
+    pub leaves_out_nested: bool,
 }
 
 /// Looks for the test classes of the project in a folder.
@@ -34,7 +37,8 @@ pub struct TestSources {
 /// # Errors
 /// A folder or file cannot be read, with its path.
 pub fn test_sources(root: &Path) -> Result<TestSources, (PathBuf, io::Error)> {
-    let (mut classes, mut found) = (BTreeSet::new(), TestSources::default());
+    let (mut classes, mut found) =
+        (BTreeSet::new(), TestSources { leaves_out_nested: true, ..TestSources::default() });
     module(root, MAX_DEPTH, &mut classes, &mut found)?;
     found.classes = classes.into_iter().collect();
     found.modules.sort();
@@ -61,7 +65,7 @@ fn module(
     }
     let pom = folder.join("pom.xml");
     if pom.is_file() {
-        found.excludes |= excludes_classes(&text(&pom)?);
+        found.leaves_out_nested &= !excludes_itself(pom, PARENTS)?;
     }
     if depth == 0 {
         return Ok(());
@@ -75,11 +79,47 @@ fn module(
     Ok(())
 }
 
-/// Does a `pom.xml` tell Surefire or Failsafe itself which classes they leave out?
+/// Does a `pom.xml`, or a parent of it, tell Surefire or Failsafe itself which classes they leave out? So it is taken where
+/// a parent is not found.
+fn excludes_itself(mut pom: PathBuf, most: u32) -> Result<bool, (PathBuf, io::Error)> {
+    for _ in 0..most {
+        let text = text(&pom)?;
+        if excludes_classes(&text) {
+            return Ok(true);
+        }
+        let Some(parent) = between(&text, "<parent>", "</parent>") else { return Ok(false) };
+        let Some(found) = parent_file(&pom, parent) else { return Ok(true) };
+        pom = found;
+    }
+    Ok(true)
+}
+
 fn excludes_classes(pom: &str) -> bool {
     let plugins = ["maven-surefire-plugin", "maven-failsafe-plugin"];
-    let after = plugins.iter().flat_map(|plugin| pom.split(plugin).skip(1));
-    after.into_iter().any(|rest| rest.split("</plugin>").next().unwrap_or_default().contains("<exclude"))
+    let mut after = plugins.iter().flat_map(|plugin| pom.split(plugin).skip(1));
+    after.any(|rest| rest.split("</plugin>").next().unwrap_or_default().contains("<exclude"))
+}
+
+/// Where the parent of a `pom.xml` lies: beside it, or in the user's repository.
+fn parent_file(pom: &Path, parent: &str) -> Option<PathBuf> {
+    let relative = between(parent, "<relativePath>", "</relativePath>").unwrap_or("../pom.xml");
+    let beside = pom.parent()?.join(relative);
+    let beside = if beside.is_dir() { beside.join("pom.xml") } else { beside };
+    let value = |name: &str| between(parent, &format!("<{name}>"), &format!("</{name}>"));
+    let (group, artifact, version) = (value("groupId")?, value("artifactId")?, value("version")?);
+    let is_it = |path: &PathBuf| {
+        text(path).is_ok_and(|text| text.contains(&format!("<artifactId>{artifact}</artifactId>")))
+    };
+    let repository = || {
+        let home = PathBuf::from(std::env::var_os("HOME")?);
+        let folder = home.join(".m2/repository").join(group.replace('.', "/")).join(artifact).join(version);
+        Some(folder.join(format!("{artifact}-{version}.pom")))
+    };
+    Some(beside).filter(is_it).or_else(|| repository().filter(is_it))
+}
+
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    Some(text.split_once(begin)?.1.split_once(end)?.0.trim())
 }
 
 /// The folders in a folder, without links, sorted; none where it is not there.
@@ -133,7 +173,7 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
     let mut package = "";
     let mut names = BTreeSet::from([stem.to_owned()]);
     for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("package ") {
+        if let Some(rest) = without_comments(line).strip_prefix("package ") {
             package =
                 rest.split([';', ' ', '\t', '\r', '/']).find(|part| !part.is_empty()).unwrap_or_default();
         } else if line.starts_with(|c: char| c.is_alphabetic()) {
@@ -148,13 +188,23 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
     names.into_iter().map(full).collect()
 }
 
-/// Lines of the file that keeps Surefire and Failsafe from running these classes. `excludes`: the project names its own,
-/// else theirs, nested classes, has to be among them.
+/// A line without the comments before its first word.
+fn without_comments(line: &str) -> &str {
+    let mut line = line.trim_start();
+    while let Some((_, rest)) = line.strip_prefix("/*").and_then(|rest| rest.split_once("*/")) {
+        line = rest.trim_start();
+    }
+    line
+}
+
+/// Lines of the file that keeps Surefire and Failsafe from running these classes, with those that are nested in them. A
+/// pattern that is no expression would match in every package.
 #[must_use]
-pub fn surefire_excludes(classes: &[String], excludes: bool) -> String {
-    let nested = if excludes { "" } else { "**/*$*\n" };
-    let lines = classes.iter().map(|class| format!("{}.java\n", class.replace('.', "/")));
-    nested.to_owned() + &lines.collect::<String>()
+pub fn surefire_excludes(classes: &[String], leaves_out_nested: bool) -> String {
+    let nested = if leaves_out_nested { "**/*$*\n" } else { "" };
+    let line =
+        |class: &String| format!("%regex[{}(\\$.*)?\\.class]\n", class.replace('.', "/").replace('$', "\\$"));
+    nested.to_owned() + &classes.iter().map(line).collect::<String>()
 }
 
 /// Lines of the file by which Gradle's test tasks leave these classes out.
@@ -180,7 +230,7 @@ mod tests {
         write(
             root.path(),
             "a/src/test/java/com/x/ATest.java",
-            "package com.x;\nclass ATest {}\nfinal class Other { class In {} }\n",
+            "/* (c) */ package com.x;\nclass ATest {}\nfinal class Other { class In {} }\n",
         );
         write(root.path(), "a/src/main/java/com/x/A.java", "package com.x;\nclass A {}");
         write(
@@ -192,7 +242,7 @@ mod tests {
         let found = test_sources(root.path()).unwrap();
         assert_eq!(found.classes, ["com.x.ATest", "com.x.Other", "com.y.BTest", "com.y.CTest"]);
         assert_eq!(found.modules, [root.path().join("a"), root.path().join("b")]);
-        assert!(!found.excludes);
+        assert!(found.leaves_out_nested);
     }
 
     #[test]
@@ -210,10 +260,31 @@ mod tests {
     }
 
     #[test]
+    fn a_parent_that_is_not_found_may_say_anything() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = |more: &str| {
+            format!(
+                "<project><parent><groupId>g</groupId><artifactId>up</artifactId><version>1</version>{more}</parent></project>"
+            )
+        };
+        write(root.path(), "app/pom.xml", &parent(""));
+        let nested = || test_sources(&root.path().join("app")).unwrap().leaves_out_nested;
+        assert!(!nested());
+        write(root.path(), "pom.xml", "<project><artifactId>up</artifactId></project>");
+        assert!(nested());
+        let plugin = "<plugin>maven-surefire-plugin<excludes/></plugin>";
+        write(root.path(), "pom.xml", &format!("<project><artifactId>up</artifactId>{plugin}</project>"));
+        assert!(!nested());
+        write(root.path(), "app/pom.xml", &parent("<relativePath/>"));
+        assert!(!nested(), "it is in no repository");
+    }
+
+    #[test]
     fn each_tool_is_told_what_to_leave_out_in_its_own_way() {
         let classes = ["com.x.ATest".to_owned(), "B".to_owned()];
-        assert_eq!(surefire_excludes(&classes, false), "**/*$*\ncom/x/ATest.java\nB.java\n");
-        assert_eq!(surefire_excludes(&classes, true), "com/x/ATest.java\nB.java\n");
+        let expressions = "%regex[com/x/ATest(\\$.*)?\\.class]\n%regex[B(\\$.*)?\\.class]\n";
+        assert_eq!(surefire_excludes(&classes, true), format!("**/*$*\n{expressions}"));
+        assert_eq!(surefire_excludes(&classes, false), expressions);
         assert_eq!(gradle_excludes(&classes), "com/x/ATest\nB\n");
     }
 }

@@ -205,7 +205,9 @@ async fn in_order(
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
     if let Some(divided) = context.divided {
-        divided.measured(&suite.name, usize::from(!measured.processes.is_empty()));
+        let is_there = !measured.processes.is_empty();
+        let came = is_there.then(|| (suite.name.clone(), suite.planned.suite.package.clone()));
+        divided.measured(&suite.name, came.as_slice());
     }
     Ok(Some((measured, once.failed)))
 }

@@ -137,7 +137,8 @@ pub(super) async fn screen(
         JavaAgent::Loaded => Kind::Junit,
         JavaAgent::None => Kind::JunitObserved,
     };
-    let mut suites = suites((planned, modules), &our_option, kind, done);
+    let is_part = context.divided.is_some();
+    let mut suites = suites((planned, modules), (&our_option, kind), done, is_part);
     // Without the agent the same files were read before.
     let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
     facts.errors.extend(problems.map(|what| problem("test results", what, "")));
@@ -206,9 +207,9 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
 /// Groups the virtual machines that ran tests.
 fn suites(
     (planned, modules): (&PlannedSuite, &[PathBuf]),
-    our_option: &OsStr,
-    kind: Kind,
+    (our_option, kind): (&OsStr, Kind),
     done: Done,
+    is_part: bool,
 ) -> Vec<(Suite, Junit)> {
     let Done { finished, elapsed, .. } = done;
     let id = |process: &Finished| match jvm(process) {
@@ -217,10 +218,10 @@ fn suites(
     };
     let of_suites = finished.into_iter().filter(Finished::is_main);
     let mut groups = naming::grouped(of_suites.map(|process| (id(&process), process)));
-    // A worker that was given no test, beside others that were.
+    // A worker that was given no test, beside others that were, perhaps in other shards.
     let idle =
         |processes: &[Finished]| processes.iter().all(|p| !ran_tests(&p.record) && p.hello().blind.is_none());
-    if groups.iter().any(|(_, processes)| !idle(processes)) {
+    if is_part || groups.iter().any(|(_, processes)| !idle(processes)) {
         groups.retain(|(_, processes)| !idle(processes));
     }
     let mut ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
