@@ -341,5 +341,8 @@ mod tests {
         assert!(told.starts_with("am instrument -w -r --user 10 -e "), "{told}");
         assert!(told.contains("-e tests_regex"), "{told}");
         assert!(told.contains("-e numShards 3 -e shardIndex 1"), "{told}");
+        let own = ["a.ATest", "a.BTest"].map(|class| Selection { class: class.into(), test: None });
+        let told = Call { own: Some(&own), mode: Mode::Once, ..call }.command();
+        assert!(told.contains("-e class a.ATest,a.BTest"), "{told}");
     }
 }
