@@ -12,9 +12,9 @@ mod heap;
 mod leak;
 mod metric;
 mod origin;
+mod part;
 mod report;
 mod runner;
-mod shard;
 
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
@@ -23,10 +23,10 @@ pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
 pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
+pub use part::{MOST_PARTS, NoPart, Part};
 pub use report::{
     AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue,
-    Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold,
-    ThresholdSource, Verdict, WaiverReport, WaiverState,
+    Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, Shard, SuiteReport, SuiteShard, TestReport,
+    Threshold, ThresholdSource, Verdict, WaiverReport, WaiverState,
 };
 pub use runner::Runner;
-pub use shard::{MOST_PARTS, NoPart, Part, Shard, SuiteShard};

@@ -11,8 +11,8 @@ use crate::followed::Followed;
 use crate::leak::Leak;
 use crate::metric::{Metric, Per, Unit};
 use crate::origin::Origin;
+use crate::part::Part;
 use crate::runner::Runner;
-use crate::shard::{Shard, SuiteShard};
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -292,6 +292,52 @@ pub struct SuiteReport {
     pub shards: Vec<SuiteShard>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
+}
+
+/// One shard of a run: what ran of it on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Shard {
+    /// Which part it is: `3/8`.
+    #[schemars(with = "String")]
+    pub part: Part,
+    /// Name of its session.
+    pub session: String,
+    /// When it began, RFC 3339 with zone.
+    pub started: String,
+    /// Seconds it took.
+    pub duration_s: f64,
+    /// Its own verdict.
+    pub verdict: Verdict,
+    /// How many tests, test classes or suites, whatever its suites are divided into, fell to it.
+    pub units: u64,
+    /// Of how many.
+    pub of_units: u64,
+    /// Sessions of earlier attempts, which it replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// Tests with another verdict in one of those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disagree: Vec<String>,
+}
+
+/// What one shard of a run says of a suite as a whole. Such figures are judged by shard and never added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SuiteShard {
+    /// Which part of the run it is: `3/8`.
+    #[schemars(with = "String")]
+    pub part: Part,
+    /// Seconds its screening pass took.
+    pub screened_s: f64,
+    /// Metrics of the suite as a whole there.
+    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
+    pub metrics: BTreeMap<Metric, MetricValue>,
+    /// Values over its run there, as `[t_ns, metric, value]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<(u64, Metric, f64)>")]
+    pub curve: Vec<CurvePoint>,
+    /// Where its tests ended on that curve, as `[t_ns, test]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub test_ends: Vec<(u64, String)>,
 }
 
 /// One test.

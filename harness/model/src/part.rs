@@ -1,14 +1,9 @@
-//! Parts of a run that was spread over several machines.
+//! Which part of a run that was spread over several machines.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::metric::Metric;
-use crate::report::{CurvePoint, MetricValue, Verdict};
 
 /// Most parts of a run.
 pub const MOST_PARTS: u32 = 1_000;
@@ -82,52 +77,6 @@ impl From<Part> for String {
     fn from(part: Part) -> Self {
         part.to_string()
     }
-}
-
-/// One shard of a run: what ran of it on one machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Shard {
-    /// Which part it is: `3/8`.
-    #[schemars(with = "String")]
-    pub part: Part,
-    /// Name of its session.
-    pub session: String,
-    /// When it began, RFC 3339 with zone.
-    pub started: String,
-    /// Seconds it took.
-    pub duration_s: f64,
-    /// Its own verdict.
-    pub verdict: Verdict,
-    /// How many tests, test classes or suites, whatever its suites are divided into, fell to it.
-    pub units: u64,
-    /// Of how many.
-    pub of_units: u64,
-    /// Sessions of earlier attempts, which it replaces.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub replaces: Vec<String>,
-    /// Tests with another verdict in one of those.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disagree: Vec<String>,
-}
-
-/// What one shard of a run says of a suite as a whole. Such figures are judged by shard and never added.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SuiteShard {
-    /// Which part of the run it is: `3/8`.
-    #[schemars(with = "String")]
-    pub part: Part,
-    /// Seconds its screening pass took.
-    pub screened_s: f64,
-    /// Metrics of the suite as a whole there.
-    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
-    pub metrics: BTreeMap<Metric, MetricValue>,
-    /// Values over its run there, as `[t_ns, metric, value]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<(u64, Metric, f64)>")]
-    pub curve: Vec<CurvePoint>,
-    /// Where its tests ended on that curve, as `[t_ns, test]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub test_ends: Vec<(u64, String)>,
 }
 
 #[cfg(test)]
