@@ -72,6 +72,18 @@ pub fn project_root() -> Option<PathBuf> {
     Some(root.unwrap_or(here))
 }
 
+/// A text without the paths of the project and of the working directory, which are others on other machines.
+#[must_use]
+pub fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
+    // The one may lie in the other: the longer first.
+    let mut folders = [project.to_string_lossy(), directory.to_string_lossy()];
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
+    folders
+        .iter()
+        .filter(|folder| folder.len() > 1)
+        .fold(text.to_owned(), |text, folder| text.replace(&**folder, "."))
+}
+
 /// Files of the project are named from its folder on. Ids of leaks have no files in them.
 pub fn relative_files(report: &mut RunReport, root: &str) {
     let tests = report.suites.iter_mut().flat_map(|suite| &mut suite.tests);

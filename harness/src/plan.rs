@@ -23,6 +23,7 @@ pub(crate) use self::policy::follow;
 pub use self::policy::policy;
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
+use crate::origin;
 
 /// What was read before anything is planned.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +45,8 @@ pub struct World {
     pub today: Date,
     /// Working directory.
     pub directory: PathBuf,
+    /// Folder of the checked-out project.
+    pub project: PathBuf,
     /// The variables of the environment that make GoogleTest run a part of its tests, with their values.
     pub narrowing: Vec<(String, String)>,
 }
@@ -247,20 +250,22 @@ fn part(
         part,
         timings: request.timings.clone(),
         narrowed,
-        config: digest(as_written(settings).as_bytes()),
+        config: digest(as_written(settings, world).as_bytes()),
         options: typed(request, world),
         baseline: baseline.unwrap_or_default(),
     }))
 }
 
-/// The settings, wherever on this machine their file lies.
-fn as_written(settings: &Settings) -> String {
-    let text = format!("{:?}", settings.config);
+/// The settings that decide what is run and how it is judged, wherever on this machine their file lies.
+fn as_written(settings: &Settings, world: &World) -> String {
+    let Config { suites, instrumented, measure, thresholds, waivers, history, .. } = &settings.config;
+    let judged = (suites, instrumented, measure, thresholds, waivers, &history.known, &history.stale_waivers);
     let files = [settings.file.clone(), Some(settings.root.join(&settings.config.waivers_file.path))];
-    files.into_iter().flatten().fold(text, |text, file| {
+    let text = files.into_iter().flatten().fold(format!("{judged:?}"), |text, file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         text.replace(&*file.to_string_lossy(), &name)
-    })
+    });
+    origin::without_folders(&text, &world.project, &world.directory)
 }
 
 /// What was typed, as far as it decides what is run and how it is judged. Folders of the machine are not in it.
@@ -273,7 +278,7 @@ fn typed(request: &RunArgs, world: &World) -> String {
         format!("{:?}", world.narrowing),
     ];
     typed.extend(program.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()));
-    typed.join(" ").replace(&*world.directory.to_string_lossy(), ".")
+    origin::without_folders(&typed.join(" "), &world.project, &world.directory)
 }
 
 /// Accepted windows, where they are compared with.
@@ -470,7 +475,12 @@ reports:
     }
 
     fn world() -> World {
-        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into(), narrowing: Vec::new() }
+        World {
+            today: jiff::civil::date(2026, 11, 21),
+            directory: "/project".into(),
+            project: "/project".into(),
+            narrowing: Vec::new(),
+        }
     }
 
     fn planned(request: &RunArgs) -> Plan {

@@ -476,6 +476,17 @@ pub enum Level {
     Fail,
 }
 
+impl Level {
+    /// The verdict of what exceeds such a threshold.
+    #[must_use]
+    pub const fn verdict(self) -> Verdict {
+        match self {
+            Self::Warn => Verdict::Warn,
+            Self::Fail => Verdict::Fail,
+        }
+    }
+}
+
 /// A value at a moment: `[t_ns, metric, value]` in JSON, as there are many.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]

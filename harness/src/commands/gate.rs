@@ -169,6 +169,7 @@ fn join(all: &mut Option<Facts>, more: Facts) {
             all.session = format!("{}, {}", all.session, more.session);
             all.duration_s += more.duration_s;
             all.partial |= more.partial;
+            all.may_be_empty &= more.may_be_empty;
             if let Some(status) = more.command_status {
                 all.command_ended(status);
             }

@@ -32,11 +32,15 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let sessions = sessions.collect::<Result<Vec<_>, _>>().map_err(|why| ExpectedError::failed(&why))?;
     let mut found = sessions.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
     leave_out_others(&mut found, request.expect, console);
-    let first = found.iter().min_by_key(|found| found.shard.partition.part).map(|found| found.info.clone());
-    let Some(first) = first else { return Err(nothing(&request.shards)) };
+    if found.iter().all(|found| found.shard.report.is_none()) {
+        return Err(ExpectedError::machinery(
+            "none of these shards has a report",
+            "they ended too early: run them again",
+        ));
+    }
     let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut info = SessionInfo::now(command, env!("CARGO_PKG_VERSION"));
-    info.project.clone_from(&first.project);
+    info.project = found.first().map(|found| found.info.project.clone()).unwrap_or_default();
     let root = std::path::absolute(&request.output.output_dir)
         .map_err(ExpectedError::file("find", &request.output.output_dir))?;
     let failed =
@@ -45,15 +49,16 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let narrowed = found.iter().any(|found| found.shard.partition.narrowed);
     let shards = found.iter().map(|found| found.shard.clone()).collect();
     let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
-        return Err(ExpectedError::machinery(
-            "none of these shards has a report",
-            "they ended too early: run them again",
-        ));
+        return Err(nothing(&request.shards));
     };
     // Of several attempts the last.
     let counts = |found: &&Found<'_>| report.shards.iter().any(|shard| shard.session == found.shard.session);
-    keep_windows(found.iter().filter(counts).map(|found| found.folder), &session)?;
-    let manifest = first.history.map(|manifest| memgate_history::Manifest {
+    let mut counting: Vec<&Found<'_>> = found.iter().filter(counts).collect();
+    counting.sort_by_key(|found| found.shard.partition.part);
+    keep_windows(counting.iter().map(|found| found.folder), &session)?;
+    // A shard that was killed has none.
+    let manifest = counting.iter().find_map(|found| found.info.history.clone());
+    let manifest = manifest.map(|manifest| memgate_history::Manifest {
         session: session.name(),
         partial: narrowed || incomplete,
         ..manifest
@@ -107,7 +112,8 @@ pub(super) fn part_of(session: &Session) -> Result<Option<Partition>, ExpectedEr
         return Ok(Some(shard(session)?.shard.partition));
     }
     let report = session.folder().join("report.json");
-    let merged = if report.exists() { !report::read(session.folder())?.0.shards.is_empty() } else { false };
+    // What cannot be read is judged by its frames.
+    let merged = report::read(session.folder()).is_ok_and(|(report, _)| !report.shards.is_empty());
     if merged {
         let why = "it is merged of several shards, which have the frames".to_owned();
         return Err(ExpectedError::session(report, why, "name the sessions of the shards"));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use memgate_config::{Baseline, Config, FileRef};
 
 use crate::exit::ExpectedError;
+use crate::origin;
 use crate::output::Console;
 use crate::plan::{Settings, World, narrows};
 
@@ -62,7 +63,8 @@ pub(super) fn world() -> Result<World, ExpectedError> {
     let mut narrowing: Vec<(String, String)> =
         variables.filter(|(name, value)| narrows(name, value)).collect();
     narrowing.sort();
-    Ok(World { today: jiff::Zoned::now().date(), directory, narrowing })
+    let project = origin::project_root().unwrap_or_else(|| directory.clone());
+    Ok(World { today: jiff::Zoned::now().date(), directory, project, narrowing })
 }
 
 /// The configuration that is read, whether it is there or not.

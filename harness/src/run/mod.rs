@@ -42,7 +42,7 @@ use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
 use crate::reading::Records;
 use crate::session::facts::Facts;
-use crate::session::{KEPT_SESSIONS, Session, SessionInfo};
+use crate::session::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;
 use divided::Divided;
@@ -90,9 +90,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     });
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
-    // All shards of a run may be made in one folder, one after the other.
-    let keep = plan.part.as_ref().map_or(0, |planned| planned.part.of() as usize) + KEPT_SESSIONS;
-    let session = Session::create_keeping(&root, &info, keep)
+    let session = Session::create_part(&root, &info, plan.part.as_ref().map(|planned| planned.part))
         .map_err(|why| failed(&why, "name another folder with --output-dir"))?;
     names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

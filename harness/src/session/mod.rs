@@ -21,6 +21,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use memgate_model::Part;
+
 pub use files::{StoreError, write_atomically};
 pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
 
@@ -62,14 +64,19 @@ impl Session {
     /// # Errors
     /// The folder cannot be written, with the path concerned.
     pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
-        Self::create_keeping(root, info, KEPT_SESSIONS)
+        Self::create_part(root, info, None)
     }
 
-    /// The same, with so many sessions kept, the new one included.
+    /// The same for a part of a run. Its name tells the part: sessions of several machines may come together in one folder.
+    /// All parts may be made in one folder, too: as many sessions are kept besides.
     ///
     /// # Errors
     /// The folder cannot be written, with the path concerned.
-    pub fn create_keeping(root: &Path, info: &SessionInfo, keep: usize) -> Result<Self, StoreError> {
+    pub fn create_part(root: &Path, info: &SessionInfo, part: Option<Part>) -> Result<Self, StoreError> {
+        let (ending, keep) = match part {
+            Some(part) => (format!("-{}of{}", part.index(), part.of()), KEPT_SESSIONS + part.of() as usize),
+            None => (String::new(), KEPT_SESSIONS),
+        };
         if root.is_symlink() {
             let why = "it is a link, which the project may have brought along: remove it";
             return Err(at("use", root)(io::Error::other(why)));
@@ -80,7 +87,7 @@ impl Session {
         if !ignore.exists() {
             write_atomically(&ignore, b"*\n")?;
         }
-        let folder = create_folder(root)?;
+        let folder = create_folder(root, &ending)?;
         let lock = lock(&folder)?;
         let session = Self { folder, _lock: lock };
         session.write_info(info)?;
@@ -259,10 +266,11 @@ fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-fn create_folder(root: &Path) -> Result<PathBuf, StoreError> {
+fn create_folder(root: &Path, ending: &str) -> Result<PathBuf, StoreError> {
     let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f").to_string();
     for attempt in 0..NAME_ATTEMPTS {
-        let name = if attempt == 0 { stamp.clone() } else { format!("{stamp}-{attempt:02}") };
+        let again = if attempt == 0 { String::new() } else { format!("-{attempt:02}") };
+        let name = format!("{stamp}{again}{ending}");
         let folder = root.join(name);
         match private_folder(&folder) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}

@@ -98,14 +98,29 @@ struct Shown {
 #[derive(Deserialize)]
 struct ShownTest {
     #[serde(default)]
+    name: String,
+    #[serde(default)]
     command: Vec<String>,
+    #[serde(default)]
+    properties: Vec<Property>,
 }
 
-/// The commands of the tests, as `ctest --show-only=json-v1` tells them; none where it tells nothing.
+#[derive(Deserialize)]
+struct Property {
+    name: String,
+    #[serde(default)]
+    value: serde_json::Value,
+}
+
+/// The commands of the tests that run, by the names of these, as `ctest --show-only=json-v1` tells them; none where it
+/// tells nothing.
 #[must_use]
-pub fn commands(json: &[u8]) -> Vec<Vec<String>> {
+pub fn commands(json: &[u8]) -> Vec<(String, Vec<String>)> {
     let shown = serde_json::from_slice::<Shown>(json).map(|shown| shown.tests).unwrap_or_default();
-    shown.into_iter().map(|test| test.command).filter(|command| !command.is_empty()).collect()
+    let is_off =
+        |property: &Property| property.name == "DISABLED" && property.value == serde_json::Value::Bool(true);
+    let runs = |test: &ShownTest| !test.command.is_empty() && !test.properties.iter().any(is_off);
+    shown.into_iter().filter(runs).map(|test| (test.name, test.command)).collect()
 }
 
 #[cfg(test)]
@@ -153,10 +168,9 @@ mod tests {
 
     #[test]
     fn commands_are_read_and_bad_ones_are_none() {
-        assert_eq!(
-            commands(br#"{"tests":[{"name":"a","command":["/b/t","-x"]},{"name":"b"}]}"#),
-            [["/b/t", "-x"]]
-        );
+        let json = br#"{"tests":[{"name":"a","command":["/b/t","-x"],"properties":[{"name":"LABELS","value":["x"]}]},
+            {"name":"b"},{"name":"c","command":["t"],"properties":[{"name":"DISABLED","value":true}]}]}"#;
+        assert_eq!(commands(json), [("a".to_owned(), vec!["/b/t".to_owned(), "-x".to_owned()])]);
         assert!(commands(b"{").is_empty());
     }
 }

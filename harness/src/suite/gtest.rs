@@ -54,6 +54,9 @@ const DROPPED_VARIABLES: [&str; 9] = [
 /// Bytes of a listing that are kept.
 const LIST_BYTES: usize = 64 << 20;
 
+/// How the names of our flag files end.
+pub const SELECTION_ENDING: &str = ".memgate-flags";
+
 /// What GoogleTest puts between a name and its comment.
 const COMMENT: &str = "  # ";
 
@@ -270,7 +273,8 @@ fn again<const N: usize>(
     environ: Option<&[(OsString, OsString)]>,
     flags: [String; N],
 ) -> Launch {
-    let kept = hello.arguments.iter().skip(1).filter(|a| !flag_name(a).is_some_and(is_dropped)).cloned();
+    let dropped = |argument: &str| flag_name(argument).is_some_and(is_dropped) || is_our_selection(argument);
+    let kept = hello.arguments.iter().skip(1).filter(|argument| !dropped(argument)).cloned();
     let mut launch = Launch::new(&hello.executable, kept.chain(flags));
     launch.arg0 = hello.arguments.first().map(OsString::from);
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
@@ -305,6 +309,12 @@ fn environment(environ: Option<&[(OsString, OsString)]>) -> Environment {
     let flags = DROPPED_FLAGS.iter().map(|flag| format!("GTEST_{}", flag.to_ascii_uppercase()));
     let remove = flags.chain(DROPPED_VARIABLES.map(str::to_owned)).map(OsString::from).collect();
     Environment::Inherit { set: Vec::new(), remove }
+}
+
+/// Is this a flag file of ours, with a filter that is too long for a command line? Those of the user hold more.
+#[must_use]
+pub fn is_our_selection(argument: &str) -> bool {
+    flag_name(argument) == Some("flagfile") && argument.ends_with(SELECTION_ENDING)
 }
 
 /// The name of the GoogleTest flag an argument sets, without prefix and value.

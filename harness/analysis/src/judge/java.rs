@@ -13,7 +13,7 @@ use memgate_model::{
 };
 
 use super::context::JudgeContext;
-use super::judgement::{Executions, Judgement, exceeded};
+use super::judgement::{Executions, Judgement};
 use super::leaks::shown;
 use super::repeated::{Measured, hold, judge_os};
 use super::test::judge_unmeasured_run;
@@ -310,7 +310,7 @@ fn filled_the_heap(
     }
     let bytes: f64 = growing.iter().sum();
     let limits = thresholds(context.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
-    let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| exceeded(limit.level)).max();
+    let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
     let executions = format_counted(as_f64(findings.ends), "execution");
     let verdict = match level {
         // It may have failed for a reason that no threshold is about.

@@ -7,7 +7,7 @@ use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
 use super::context::JudgeContext;
 use super::curve;
-use super::judgement::{Judgement, exceeded};
+use super::judgement::Judgement;
 use super::leaks::shown;
 use super::wording::interval;
 use crate::growth::{Allowed, Finding, judge_points};
@@ -78,7 +78,7 @@ fn hold(
             Finding::Still => {}
             Finding::Grows => {
                 let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
-                j.raise_figure(exceeded(threshold.level), reason);
+                j.raise_figure(threshold.level.verdict(), reason);
             }
             Finding::Open => {
                 let between = interval(metric, growth.slope.low, growth.slope.high);

@@ -78,13 +78,13 @@ impl Judgement {
     /// Something is left, and nobody can say whether it grows.
     pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
-        self.raise(exceeded(policy.unconfirmed), reason);
+        self.raise(policy.unconfirmed.verdict(), reason);
     }
 
     /// The same for what the rounds of a JVM suite saw.
     pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: {}; {why}", self.left);
-        self.raise(exceeded(policy.unconfirmed), reason);
+        self.raise(policy.unconfirmed.verdict(), reason);
     }
 
     /// A figure with the threshold that was applied: the worst one it exceeds, else the strictest.
@@ -164,14 +164,6 @@ impl Judgement {
             growth: self.growth,
             warm_up: self.warm_up,
         }
-    }
-}
-
-/// What exceeding a threshold means for a verdict.
-pub(super) fn exceeded(level: Level) -> Verdict {
-    match level {
-        Level::Warn => Verdict::Warn,
-        Level::Fail => Verdict::Fail,
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::{Metric, Per, Verdict, format_value};
 
 use super::context::JudgeContext;
-use super::judgement::{Judgement, exceeded};
+use super::judgement::Judgement;
 use super::leaks::OsGroup;
 use super::wording::interval;
 use super::{curve, java_lengths, leaks};
@@ -169,7 +169,7 @@ pub(super) fn judge(
             let allowed = format_value(metric, threshold.limit);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                j.raise_figure(exceeded(threshold.level), reason);
+                j.raise_figure(threshold.level.verdict(), reason);
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
                 j.raise_figure(Verdict::Warn, format!("inconclusive: {between} {per} (allowed {allowed})"));

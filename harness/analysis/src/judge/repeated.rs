@@ -11,7 +11,7 @@ use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_am
 use memgate_wire::Counters;
 
 use super::context::JudgeContext;
-use super::judgement::{Judgement, exceeded};
+use super::judgement::Judgement;
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
@@ -283,7 +283,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     if measured.alone && end_to_end.finding == Finding::Grows && own.slope.high <= threshold.limit {
         let (what, verdict) = if measured.ends_itself {
             let what = "per iteration outside of the windows that the program gives the test";
-            (what, exceeded(threshold.level))
+            (what, threshold.level.verdict())
         } else {
             let what =
                 "per iteration outside of the test itself, in the set-up of its suite or in another thread";
@@ -329,14 +329,14 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
                 true => now_and_then(measured.series(allowed), allowed.warm_up),
                 false => String::new(),
             };
-            j.raise_figure(exceeded(threshold.level), over(total.slope.slope, "") + &rarely);
+            j.raise_figure(threshold.level.verdict(), over(total.slope.slope, "") + &rarely);
         }
         // One place takes over what another gives back, as in a ring buffer that was filled before.
         (_, Some(_)) if still => {
             j.raise_figure(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
         }
         (_, Some(group)) => {
-            j.raise_figure(exceeded(threshold.level), over(group.slope.slope, " in one place"))
+            j.raise_figure(threshold.level.verdict(), over(group.slope.slope, " in one place"))
         }
         (Finding::Open, None) if still || has_few_steps(measured.series(allowed), allowed.warm_up) => {
             j.raise_figure(Verdict::Warn, too_late());

@@ -8,7 +8,7 @@ use memgate_model::{
 use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::context::JudgeContext;
-use super::judgement::{Executions, applied, exceeded};
+use super::judgement::{Executions, applied};
 use super::{curve, has_failed, heap, java, java_cost, test};
 use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
@@ -201,7 +201,7 @@ fn metrics(
         for threshold in &limits {
             if low > threshold.limit {
                 notes.push((
-                    exceeded(threshold.level),
+                    threshold.level.verdict(),
                     too_much(metric, value, "at the peak", threshold.limit),
                 ));
             } else if high > threshold.limit {

@@ -9,7 +9,7 @@ use memgate_model::{
 
 use super::company::{Missing, Together};
 use super::context::JudgeContext;
-use super::judgement::{Executions, Judgement, applied, exceeded};
+use super::judgement::{Executions, Judgement, applied};
 use super::leaks::os_left;
 use super::{company, curve, leaks, lengths, repeated};
 use crate::groups::{Held, OsKind, Places, held};
@@ -459,7 +459,7 @@ fn per_test(
             let Range { value, low, high } = range;
             if low > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                j.raise_figure(exceeded(threshold.level), reason);
+                j.raise_figure(threshold.level.verdict(), reason);
             } else if high > threshold.limit {
                 let per = "left by one execution";
                 j.raise_figure(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Part, Problem, RunReport, SuiteReport, format_list};
 
 use super::split::class_of;
-use super::{Partition, ShardReport, SuiteUnits, UnitKind};
+use super::{Partition, ShardReport, SuiteUnits, UnitKind, is_disabled};
 
 /// Units that are named of many.
 const SHOWN: usize = 10;
@@ -132,9 +132,8 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
 
 /// Tests that fell to this shard and did not run in it, or ran in it and fell to another.
 fn unlike(shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
-    let alone = shard.partition.suites.len() == 1;
     for units in shard.partition.suites.iter().filter(|units| units.kind != UnitKind::Program) {
-        let of_it = |suite: &&SuiteReport| alone || is_of(&suite.name, &units.suite);
+        let of_it = |suite: &&SuiteReport| units.measured.contains_key(&suite.name);
         let ran = report.suites.iter().filter(of_it).flat_map(|suite| &suite.tests);
         let ran: BTreeSet<&str> = match units.kind {
             UnitKind::Class => ran.filter_map(|test| class_of(&test.id)).collect(),
@@ -163,20 +162,6 @@ fn tell<'a>(
         let what = format!("{} of {} {what}", format_list(&units, SHOWN), suite.suite);
         problems.push(problem(shard, what, "does the suite select its tests itself?"));
     }
-}
-
-/// GoogleTest lists disabled tests and does not run them.
-fn is_disabled(test: &str) -> bool {
-    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
-}
-
-/// Is a suite of a report one of those that came of a planned suite? `engine/tests` is of `engine`; the program `tests` is
-/// called `build/tests` where there are others of its name.
-fn is_of(suite: &str, planned: &str) -> bool {
-    let rest = |rest: Option<&str>, at: fn(&str) -> bool| rest.is_some_and(at);
-    suite == planned
-        || rest(suite.strip_prefix(planned), |rest| rest.starts_with(['/', ' ']))
-        || rest(suite.strip_suffix(planned), |rest| rest.ends_with('/'))
 }
 
 /// Does every unit belong to one shard?
@@ -220,19 +205,28 @@ fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Different programs that have one name, each in a shard of its own: they cannot be told apart in one report.
+/// Different programs that have one name, each in a shard of its own, or one that has several: what rules say of a suite
+/// would hold in some shards alone. (A folder of Java may have several: unit and integration tests.)
 fn named_alike(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
-    let mut known = BTreeMap::<&str, (Part, &str)>::new();
-    for shard in shards {
-        for (name, what) in shard.partition.suites.iter().flat_map(|suite| &suite.measured) {
-            let part = shard.partition.part;
-            let (first, is) = known.entry(name).or_insert((part, what));
-            if *is != what {
-                let told = format!("its suite {name} is {what}, that of shard {first} is {is}");
+    const HINT: &str = "make them suites of memgate.yaml, each with a name of its own";
+    let mut things = BTreeMap::<(&str, &str), (Part, &str)>::new();
+    let mut names = things.clone();
+    for (shard, suite) in
+        shards.iter().flat_map(|shard| shard.partition.suites.iter().map(move |suite| (shard, suite)))
+    {
+        let part = shard.partition.part;
+        for (name, thing) in &suite.measured {
+            let (first, is) = *things.entry((&suite.suite, name)).or_insert((part, thing));
+            if is != thing {
+                let told = format!("its suite {name} is {thing}, that of shard {first} is {is}");
+                problems.push(problem(shard, told, HINT));
+            }
+            let (first, is) = *names.entry((&suite.suite, thing)).or_insert((part, name));
+            if is != name && suite.kind != UnitKind::Class {
                 problems.push(problem(
                     shard,
-                    told,
-                    "make them suites of memgate.yaml, each with a name of its own",
+                    format!("it calls {thing} {name}, shard {first} calls it {is}"),
+                    HINT,
                 ));
             }
         }

@@ -46,6 +46,10 @@ pub fn merge(
             None => last.push(shard),
         }
     }
+    for (part, attempts) in &mut earlier {
+        let counts = last.iter().find(|shard| shard.partition.part == *part);
+        attempts.retain(|attempt| counts.is_some_and(|counts| is_attempt(attempt, counts)));
+    }
     let mut errors = broken;
     errors.extend(check::problems(&last, expected));
     let incomplete = !errors.is_empty();
@@ -62,6 +66,10 @@ pub fn merge(
     let suites = suites(&reports);
     let verdict = if incomplete { Verdict::Error } else { Verdict::Pass };
     let verdict = verdict.max(Verdict::of_suites(&suites)).max(own_verdicts(&reports));
+    let waivers = waivers(&reports, narrowed || incomplete);
+    let of_waivers =
+        waivers.iter().filter(|_| !narrowed && !incomplete).filter_map(|waiver| waiver.fixed.as_ref());
+    let verdict = of_waivers.map(|fixed| fixed.level.verdict()).fold(verdict, Verdict::max);
     let report = RunReport {
         verdict,
         exit_code: verdict.exit_code(reports.iter().any(|(_, report)| report.exit_code == 1)),
@@ -70,13 +78,23 @@ pub fn merge(
         duration_s: reports.iter().map(|(_, report)| report.duration_s).fold(0.0, f64::max),
         agent_cost: agent_cost(reports.iter().map(|(_, report)| &report.agent_cost)),
         suites,
-        waivers: waivers(&reports, narrowed || incomplete),
+        waivers,
         errors,
         followed: followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
         shards: last.iter().map(|shard| told(shard, earlier.get(&shard.partition.part))).collect(),
         ..(*first).clone()
     };
     Some(Merged { report, incomplete })
+}
+
+/// Is it an earlier attempt at the same, and not left over from another run?
+fn is_attempt(earlier: &ShardReport, counts: &ShardReport) -> bool {
+    let pipeline = |shard: &ShardReport| {
+        let origin = shard.report.as_ref().and_then(|report| report.origin.as_ref());
+        origin.and_then(|origin| origin.ci.as_ref()).map(|ci| ci.pipeline.clone())
+    };
+    let told = earlier.report.is_some() && counts.report.is_some();
+    earlier.partition.commit == counts.partition.commit && (!told || pipeline(earlier) == pipeline(counts))
 }
 
 /// What the report says of a shard.
@@ -213,7 +231,8 @@ fn hunted(a: Hunt, b: Hunt) -> Hunt {
         not_reached: a.not_reached.saturating_add(b.not_reached),
         failing: a.failing.saturating_add(b.failing),
         failures: [a.failures, b.failures].concat(),
-        not_hunted: a.not_hunted.or(b.not_hunted),
+        // Said only where nothing was repeated anywhere.
+        not_hunted: a.not_hunted.filter(|_| b.not_hunted.is_some()),
     }
 }
 
@@ -354,10 +373,10 @@ fn agent_cost<'a>(costs: impl Iterator<Item = &'a AgentCost>) -> AgentCost {
             cost.cpu_ratio.filter(|ratio| *ratio > 0.0).map_or(cost.cpu_s, |ratio| cost.cpu_s / ratio);
         sum.peak_bytes = sum.peak_bytes.max(cost.peak_bytes);
         sum.boundary_s += cost.boundary_s;
-        sum.truncated_stacks += cost.truncated_stacks;
+        sum.truncated_stacks = sum.truncated_stacks.saturating_add(cost.truncated_stacks);
         sum.repeated_s += cost.repeated_s;
     }
-    sum.cpu_ratio = (without_s > 0.0).then(|| sum.cpu_s / without_s);
+    sum.cpu_ratio = Some(sum.cpu_s / without_s).filter(|ratio| without_s > 0.0 && ratio.is_finite());
     sum
 }
 
@@ -370,7 +389,7 @@ fn followed<'a>(all: impl Iterator<Item = &'a Followed>) -> Option<Followed> {
                     known.allocations = known.allocations.saturating_add(site.allocations);
                     known.bytes = known.bytes.saturating_add(site.bytes);
                     known.live = known.live.saturating_add(site.live);
-                    known.live_bytes += site.live_bytes;
+                    known.live_bytes = known.live_bytes.saturating_add(site.live_bytes);
                     for (known, more) in known.lifetimes.iter_mut().zip(site.lifetimes) {
                         *known = known.saturating_add(more);
                     }
@@ -385,7 +404,7 @@ fn followed<'a>(all: impl Iterator<Item = &'a Followed>) -> Option<Followed> {
                     known.allocations = known.allocations.saturating_add(blamed.allocations);
                     known.bytes = known.bytes.saturating_add(blamed.bytes);
                     known.live = known.live.saturating_add(blamed.live);
-                    known.live_bytes += blamed.live_bytes;
+                    known.live_bytes = known.live_bytes.saturating_add(blamed.live_bytes);
                 }
                 None => sum.blame.push(blamed),
             }
@@ -394,8 +413,8 @@ fn followed<'a>(all: impl Iterator<Item = &'a Followed>) -> Option<Followed> {
         sum.all.allocations = sum.all.allocations.saturating_add(more.all.allocations);
         sum.all.bytes = sum.all.bytes.saturating_add(more.all.bytes);
         sum.all.live = sum.all.live.saturating_add(more.all.live);
-        sum.all.live_bytes += more.all.live_bytes;
-        sum.left_out += more.left_out;
+        sum.all.live_bytes = sum.all.live_bytes.saturating_add(more.all.live_bytes);
+        sum.left_out = sum.left_out.saturating_add(more.left_out);
         sum.lost = sum.lost.saturating_add(more.lost);
         sum.pauses = sum.pauses.saturating_add(more.pauses);
         sum

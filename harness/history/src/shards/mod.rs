@@ -77,6 +77,12 @@ pub enum UnitKind {
     Program,
 }
 
+/// GoogleTest lists disabled tests and does not run them.
+#[must_use]
+pub fn is_disabled(test: &str) -> bool {
+    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
+}
+
 /// The units of a suite.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuiteUnits {
@@ -116,4 +122,22 @@ pub struct ShardReport {
     pub session: String,
     /// When it began.
     pub started: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disabled_tests_were_not_to_run() {
+        for (test, disabled) in [
+            ("A.DISABLED_b", true),
+            ("DISABLED_A.b", true),
+            ("Inst/DISABLED_A.b/0", true),
+            ("A.b", false),
+            ("A.not_DISABLED_b", false),
+        ] {
+            assert_eq!(is_disabled(test), disabled, "{test}");
+        }
+    }
 }

@@ -13,7 +13,7 @@
 //!
 //! Everything else cannot be divided: it is one unit beside other suites, and an error alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -25,12 +25,15 @@ use super::framework::Suite;
 use super::gtest::LIST_TIMEOUT;
 use super::junit::root as project_folder;
 use crate::exit::{ExpectedError, chain};
+use crate::origin;
 use crate::plan::PlannedSuite;
 use crate::run::divided::Divided;
 use crate::run::engine::{Context, Stopped, launch, typed};
 use crate::suite::ctest::CtestTest;
 use crate::suite::gtest::{self, SuiteId};
-use crate::suite::junit::sources::{TestSources, gradle_excludes, surefire_excludes, test_sources};
+use crate::suite::junit::sources::{
+    TestSources, chosen_modules, gradle_excludes, names_excludes, surefire_excludes, test_sources,
+};
 use crate::suite::{Program, ctest, inspect, junit};
 
 /// A filter of more bytes stands in a file: an argument of a program is no longer than 128 KiB.
@@ -47,6 +50,8 @@ pub(super) struct Selected {
     pub(super) known: Known,
     /// GoogleTest: the tests that have to run.
     pub(super) tests: Vec<String>,
+    /// `ctest`: a test that has to run is known to start a GoogleTest executable.
+    pub(super) starts_tests: bool,
 }
 
 /// Suites of one command that other shards may see.
@@ -80,7 +85,7 @@ pub(super) async fn selected(
 }
 
 fn all(planned: &PlannedSuite) -> Selected {
-    Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new() }
+    Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new(), starts_tests: false }
 }
 
 /// What the suite is called, on all machines alike: a command by the name of its program.
@@ -91,16 +96,17 @@ pub(super) fn name(planned: &PlannedSuite) -> String {
     })
 }
 
-/// A suite that was measured by its name, and what it is: its program with its arguments, of Java its folder. Below our own
-/// folder, which lies elsewhere on other machines.
+/// A suite that was measured by its name, and what it is: its program with its arguments, of Java its folder. Our own
+/// folders lie elsewhere on other machines.
 pub(super) fn what_it_is(suite: &Suite) -> Option<(String, String)> {
     let hello = suite.processes.first()?.hello();
     let what = match suite.facts.java {
         Some(_) => hello.working_directory.clone(),
         None => SuiteId::of(hello).to_string(),
     };
-    let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
-    Some((suite.facts.name.clone(), what.replace(&here, ".")))
+    let here = std::env::current_dir().unwrap_or_default();
+    let project = origin::project_root().unwrap_or_default();
+    Some((suite.facts.name.clone(), origin::without_folders(&what, &project, &here)))
 }
 
 fn cannot(planned: &PlannedSuite, why: &str, hint: &str) -> ExpectedError {
@@ -142,7 +148,8 @@ async fn of_gtest(
     let argument = if filter.len() < LONGEST_FILTER {
         format!("--gtest_filter={filter}")
     } else {
-        let file = keep(context, planned, "flags", &format!("--gtest_filter={filter}\n"))?;
+        let ending = gtest::SELECTION_ENDING.trim_start_matches('.');
+        let file = keep(context, planned, ending, &format!("--gtest_filter={filter}\n"))?;
         format!("--gtest_flagfile={}", file.display())
     };
     let mut selected = all(planned);
@@ -183,7 +190,9 @@ async fn of_ctest(
         return Ok(None);
     }
     let mut selected = all(planned);
-    selected.known.programs = programs(&commands);
+    let programs = programs(&commands);
+    selected.starts_tests = programs.iter().any(|(test, _)| own.contains(test));
+    selected.known.programs = programs.into_iter().map(|(_, program)| program).collect();
     // With -R or -L, some versions count the tests that these select, and others all: what it lists then is the proof.
     for own in [by_number, numbers(&ctest::counted(&tests))] {
         let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
@@ -222,19 +231,22 @@ async fn ask_ctest(
     output(listing, LIST_TIMEOUT).await.map_err(|why| cannot(planned, &chain(&why), ""))
 }
 
-/// The GoogleTest executables that these commands start.
-fn programs(commands: &[Vec<String>]) -> BTreeSet<SuiteId> {
-    let mut programs = BTreeSet::<SuiteId>::new();
-    let mut looked = std::collections::BTreeMap::<&str, Option<String>>::new();
-    for command in commands {
-        let Some((program, arguments)) = command.split_first() else { continue };
-        let executable = looked.entry(program).or_insert_with(|| {
-            let found = inspect(program.as_ref(), None, Path::new("/")).ok().filter(Program::is_gtest)?;
-            Some(std::fs::canonicalize(found.path).ok()?.to_string_lossy().into_owned())
-        });
-        let Some(executable) = executable else { continue };
-        let id = SuiteId { executable: executable.clone(), arguments: gtest::own_arguments(arguments) };
-        programs.insert(id);
+/// The GoogleTest executables that these commands start, perhaps by way of another program, by the test that does.
+fn programs(commands: &[(String, Vec<String>)]) -> Vec<(String, SuiteId)> {
+    let mut programs = Vec::new();
+    let mut looked = BTreeMap::<&str, Option<String>>::new();
+    for (test, command) in commands {
+        for (at, word) in command.iter().enumerate().filter(|(_, word)| word.contains('/')) {
+            let executable = looked.entry(word).or_insert_with(|| {
+                let found = inspect(word.as_ref(), None, Path::new("/")).ok().filter(Program::is_gtest)?;
+                Some(std::fs::canonicalize(found.path).ok()?.to_string_lossy().into_owned())
+            });
+            if let Some(executable) = executable.clone() {
+                let arguments = gtest::own_arguments(command.get(at + 1..).unwrap_or_default());
+                programs.push((test.clone(), SuiteId { executable, arguments }));
+                break;
+            }
+        }
     }
     programs
 }
@@ -263,7 +275,11 @@ fn of_build(
     }
     let root = project_folder(planned);
     let found = test_sources(&root).map_err(|(path, why)| ExpectedError::file("read", &path)(why))?;
-    let TestSources { classes, modules, leaves_out_nested } = found;
+    let TestSources { classes, modules, mut leaves_out_nested } = found;
+    let maven_arguments = std::env::var_os("MAVEN_ARGS").unwrap_or_default();
+    let mut typed =
+        planned.command.iter().chain([&maven_arguments]).map(|argument| argument.to_string_lossy());
+    leaves_out_nested &= !typed.any(|argument| names_excludes(&argument));
     if classes.is_empty() {
         let why = format!("there is no source of a test below {}", root.display());
         return Err(cannot(
@@ -280,7 +296,7 @@ fn of_build(
     let own: BTreeSet<String> = own.into_iter().collect();
     let others: Vec<String> = classes.into_iter().filter(|class| !own.contains(class)).collect();
     let mut selected = all(planned);
-    selected.known.modules = modules;
+    selected.known.modules = chosen_modules(&planned.command, &root, modules);
     if is_gradle {
         let list = keep(context, planned, "classes", &gradle_excludes(&others))?;
         let script = keep(context, planned, "gradle", &junit::gradle_leaves_out(&list))?;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memgate_analysis::{ProcessRecord, Window, must_be_screened_again};
+use memgate_history::shards::is_disabled;
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem, format_list};
 use memgate_wire::setup;
@@ -18,7 +19,7 @@ use memgate_wire::setup;
 use super::choose::{self, Choice, Mode};
 use super::divide::Selected;
 use super::framework::Suite;
-use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, is_disabled, listing};
+use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, listing};
 use super::process::Process;
 use super::starts::{Listed, Starts, Unseen};
 use super::{Runner, Screened};
@@ -90,7 +91,10 @@ pub(super) async fn screen(
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
     if done.finished.is_empty() && unseen.is_empty() {
         // What fell to this shard of a tree may be scripts: only all shards together tell that nothing is measured.
-        if context.divided.is_some() && choice.mode == Mode::Tree {
+        let is_clear = !selected.starts_tests
+            && program.blind().is_none()
+            && no_room(&context.session.frames()).is_none();
+        if context.divided.is_some() && choice.mode == Mode::Tree && is_clear {
             return Ok(Vec::new());
         }
         let no_room = no_room(&context.session.frames());

@@ -5,6 +5,7 @@
 //! among them: that does no harm where they are only left out.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 const LANGUAGES: [(&str, &str); 4] =
     [("java", "java"), ("kotlin", "kt"), ("groovy", "groovy"), ("scala", "scala")];
 /// Folders that hold no modules.
-const NOT_ENTERED: [&str; 5] = ["target", "build", "out", "node_modules", "src"];
+const NOT_ENTERED: [&str; 6] = ["target", "build", "out", "node_modules", "src", "buildSrc"];
 /// A project is not deeper, and a source file is not longer.
 const MAX_DEPTH: u32 = 24;
 const MAX_BYTES: u64 = 8 << 20;
@@ -25,7 +26,7 @@ const PARENTS: u32 = 20;
 pub struct TestSources {
     /// Full names of classes, sorted.
     pub classes: Vec<String>,
-    /// Folders of the modules that have some.
+    /// Folders of the modules that have tests: not only helpers, fixtures and benchmarks.
     pub modules: Vec<PathBuf>,
     /// Every `pom.xml` with its parents is known, and none says itself which classes Surefire leaves out: then it leaves
     /// out nested ones.
@@ -40,6 +41,8 @@ pub fn test_sources(root: &Path) -> Result<TestSources, (PathBuf, io::Error)> {
     let (mut classes, mut found) =
         (BTreeSet::new(), TestSources { leaves_out_nested: true, ..TestSources::default() });
     module(root, MAX_DEPTH, &mut classes, &mut found)?;
+    let options = root.join(".mvn/maven.config");
+    found.leaves_out_nested &= !options.is_file() || !names_excludes(&text(&options)?);
     found.classes = classes.into_iter().collect();
     found.modules.sort();
     Ok(found)
@@ -51,16 +54,18 @@ fn module(
     classes: &mut BTreeSet<String>,
     found: &mut TestSources,
 ) -> Result<(), (PathBuf, io::Error)> {
-    let before = classes.len();
+    let mut has_tests = false;
     for set in folders(&folder.join("src"))? {
-        if set.file_name().is_some_and(|name| name == "main") {
-            continue;
+        let name = set.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let mut of_set = BTreeSet::new();
+        for (language, ending) in LANGUAGES.into_iter().filter(|_| name != "main") {
+            sources(&set.join(language), ending, depth, &mut of_set)?;
         }
-        for (language, ending) in LANGUAGES {
-            sources(&set.join(language), ending, depth, classes)?;
-        }
+        let is_test = name == "it" || name.contains("test") && !name.contains("fixture");
+        has_tests |= is_test && !of_set.is_empty();
+        classes.append(&mut of_set);
     }
-    if classes.len() > before {
+    if has_tests {
         found.modules.push(folder.to_owned());
     }
     let pom = folder.join("pom.xml");
@@ -94,10 +99,21 @@ fn excludes_itself(mut pom: PathBuf, most: u32) -> Result<bool, (PathBuf, io::Er
     Ok(true)
 }
 
+/// Does a text set the property by which Surefire or Failsafe leave classes out?
+#[must_use]
+pub fn names_excludes(text: &str) -> bool {
+    ["surefire.excludes", "failsafe.excludes"].iter().any(|property| text.contains(property))
+}
+
 fn excludes_classes(pom: &str) -> bool {
+    const ELEMENTS: [&str; 5] = ["<exclude>", "<excludes>", "<excludes/", "<excludes ", "<excludesFile"];
     let plugins = ["maven-surefire-plugin", "maven-failsafe-plugin"];
     let mut after = plugins.iter().flat_map(|plugin| pom.split(plugin).skip(1));
-    after.any(|rest| rest.split("</plugin>").next().unwrap_or_default().contains("<exclude"))
+    let of_plugin = |rest: &str| {
+        let plugin = rest.split("</plugin>").next().unwrap_or_default();
+        ELEMENTS.iter().any(|element| plugin.contains(element))
+    };
+    after.any(of_plugin) || names_excludes(pom)
 }
 
 /// Where the parent of a `pom.xml` lies: beside it, or in the user's repository.
@@ -188,6 +204,30 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
     names.into_iter().map(full).collect()
 }
 
+/// Those of the modules that a command names, by folder (`-pl core,api`) or by task (`:app:test`); all, where it names none
+/// or in another way.
+#[must_use]
+pub fn chosen_modules(command: &[OsString], root: &Path, modules: Vec<PathBuf>) -> Vec<PathBuf> {
+    let words: Vec<String> = command.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let after =
+        |options: &[&str]| words.iter().position(|word| options.contains(&word.as_str())).map(|at| at + 1);
+    let with_others = after(&["-am", "-amd", "--also-make", "--also-make-dependents"]).is_some();
+    let listed = after(&["-pl", "--projects"]).filter(|_| !with_others).and_then(|at| words.get(at));
+    let by_list = listed.map(|list| list.split(',').map(|name| root.join(name)).collect::<Vec<_>>());
+    let tasks: Vec<&String> =
+        words.iter().filter(|word| !word.starts_with('-') && !word.contains('=')).collect();
+    let by_task = || -> Option<Vec<PathBuf>> {
+        let folder = |task: &&String| {
+            Some(root.join(task.trim_start_matches(':').rsplit_once(':')?.0.replace(':', "/")))
+        };
+        tasks.iter().map(folder).collect()
+    };
+    let named = by_list.or_else(|| by_task().filter(|named| !named.is_empty())).unwrap_or_default();
+    let named: Vec<PathBuf> = named.iter().map(|path| path.components().collect()).collect();
+    let chosen: Vec<PathBuf> = modules.iter().filter(|module| named.contains(module)).cloned().collect();
+    if chosen.is_empty() { modules } else { chosen }
+}
+
 /// A line without the comments before its first word.
 fn without_comments(line: &str) -> &str {
     let mut line = line.trim_start();
@@ -253,10 +293,32 @@ mod tests {
             )
         };
         assert!(excludes_classes(&plugin("maven-failsafe-plugin")));
+        assert!(excludes_classes("<properties><surefire.excludes>*IT</surefire.excludes></properties>"));
+        let groups = "<plugin>maven-surefire-plugin<excludedGroups>slow</excludedGroups></plugin>";
+        assert!(!excludes_classes(groups));
         assert!(!excludes_classes(&format!(
             "<artifactId>maven-surefire-plugin</artifactId></plugin>{}",
             plugin("jacoco")
         )));
+    }
+
+    #[test]
+    fn modules_that_a_command_names_are_chosen() {
+        let root = Path::new("/p");
+        let modules = || ["core", "api", "app/ui"].map(|module| root.join(module)).to_vec();
+        for (command, chosen) in [
+            ("mvn -q test", &["core", "api", "app/ui"][..]),
+            ("mvn -pl core,./api test", &["core", "api"]),
+            ("mvn -pl :artifact test", &["core", "api", "app/ui"]),
+            ("mvn -pl core -am test", &["core", "api", "app/ui"]),
+            ("./gradlew --no-daemon :app:ui:test", &["app/ui"]),
+            ("gradle core:test :api:check", &["core", "api"]),
+            ("gradle core:test lint", &["core", "api", "app/ui"]),
+        ] {
+            let command: Vec<OsString> = command.split(' ').map(Into::into).collect();
+            let want: Vec<PathBuf> = chosen.iter().map(|module| root.join(module)).collect();
+            assert_eq!(chosen_modules(&command, root, modules()), want, "{command:?}");
+        }
     }
 
     #[test]

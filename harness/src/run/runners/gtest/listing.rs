@@ -39,34 +39,13 @@ impl AllTests {
 /// The listing of what this very process was to run: with its filter.
 pub(in crate::run::runners) fn listing(process: &Finished) -> Launch {
     let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
-    let is_filter = |argument: &&String| argument.trim_start_matches('-').starts_with("gtest_filter=");
+    let is_filter = |argument: &&String| {
+        argument.trim_start_matches('-').starts_with("gtest_filter=") || gtest::is_our_selection(argument)
+    };
     listing.arguments.extend(process.hello().arguments.iter().filter(is_filter).map(Into::into));
     let filter = process.environment().and_then(|all| all.iter().find(|(name, _)| name == "GTEST_FILTER"));
     if let Some((name, value)) = filter {
         listing.environment.set(name.clone(), value.clone());
     }
     listing
-}
-
-/// GoogleTest lists disabled tests and does not run them.
-pub(in crate::run::runners) fn is_disabled(test: &str) -> bool {
-    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn disabled_tests_were_not_to_run() {
-        for (test, disabled) in [
-            ("A.DISABLED_b", true),
-            ("DISABLED_A.b", true),
-            ("Inst/DISABLED_A.b/0", true),
-            ("A.b", false),
-            ("A.not_DISABLED_b", false),
-        ] {
-            assert_eq!(is_disabled(test), disabled, "{test}");
-        }
-    }
 }

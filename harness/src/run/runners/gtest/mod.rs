@@ -18,7 +18,7 @@ use memgate_wire::setup;
 
 use self::alone::{Lasts, alone, repeat};
 use self::listing::AllTests;
-pub(super) use self::listing::{LIST_TIMEOUT, is_disabled, listing};
+pub(super) use self::listing::{LIST_TIMEOUT, listing};
 pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::output::Progress;

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use memgate_history::shards::is_disabled;
 use memgate_model::BoundaryQuality;
 
-use super::listing::{LIST_TIMEOUT, is_disabled, listing};
+use super::listing::{LIST_TIMEOUT, listing};
 use crate::exit::chain;
 use crate::output::Progress;
 use crate::run::engine::{Context, Finished, Stopped, silent};

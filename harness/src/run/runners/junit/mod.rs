@@ -128,7 +128,8 @@ pub(super) async fn screen(
     let (found, problems) = results::modules(&root, since);
     if done.finished.is_empty() {
         // All that fell to this shard may be classes that are no tests: then nobody ran any.
-        if context.divided.is_none() || !done.ended.exit.is_success() || !found.is_empty() {
+        let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
+        if context.divided.is_none() || !is_clear {
             facts.errors.push(nothing_seen(planned, done.ended.exit));
         }
         return Ok(Vec::new());
