@@ -3,6 +3,7 @@
 //! Data flow: [`Manifest`] (which commit, where) and a `RunReport` → `record` (columns of values, rosters of
 //! tests, exceptions, sightings) → a store (`memgate-server`) → `place` (the order of a line) → `life` (new,
 //! known, fixed, regressed, gone), `level` and `noise` (shifts), `tune` (thresholds with evidence).
+//! [`shards`] come before: reports of several machines become the report of one run.
 //!
 //! Everything here is a function of its arguments: no file, no clock, no database, no network.
 #![forbid(unsafe_code)]
