@@ -12,6 +12,7 @@ pub mod bits;
 #[cfg(test)]
 mod chance;
 pub mod column;
+pub mod identity;
 pub mod level;
 pub mod life;
 mod manifest;

@@ -12,7 +12,7 @@ use crate::cli::RunArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::history::live::Live;
-use crate::history::{self, upload};
+use crate::history::{self, artefacts, upload};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Plan, Settings};
@@ -152,7 +152,7 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
     match upload::upload(to, manifest, &judged.report, console) {
         Ok(uploaded) => {
             upload::tell(&uploaded, manifest, console);
-            upload::add_artefacts(to, &uploaded, judged.session.folder(), console);
+            artefacts::add_artefacts(to, &uploaded, judged.session.folder(), console);
             Some(uploaded.page.strip_prefix(&to.server).unwrap_or_default().to_owned())
         }
         Err(why) => {

@@ -5,7 +5,7 @@ use memgate_config::Upload;
 use super::{history, settings};
 use crate::cli::UploadArgs;
 use crate::exit::{self, ExpectedError};
-use crate::history::upload;
+use crate::history::{artefacts, upload};
 use crate::output::Console;
 use crate::plan::Settings;
 
@@ -21,7 +21,7 @@ pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, Expe
         match upload::upload(&to, &manifest, &report, console) {
             Ok(uploaded) => {
                 upload::tell(&uploaded, &manifest, console);
-                upload::add_artefacts(&to, &uploaded, folder, console);
+                artefacts::add_artefacts(&to, &uploaded, folder, console);
             }
             // The others may be taken all the same.
             Err(why) if request.sessions.len() > 1 => {

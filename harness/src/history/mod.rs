@@ -4,6 +4,7 @@
 //! session.json → [`add`] hands it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`] to the server that memgate.yaml names. The verdict is made before,
 //! and nothing here changes it: what cannot be added is a warning.
 
+pub mod artefacts;
 pub mod base;
 mod git;
 pub mod live;

@@ -3,26 +3,23 @@
 //! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where
 //! that may help → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
 
-use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use memgate_config::{Artefact, Upload};
+use memgate_config::Upload;
 use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
-use memgate_server::artefacts::PAGE;
 use memgate_server::live::LiveRun;
 use memgate_server::store::Wanted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
 use ureq::tls::RootCerts;
-use ureq::typestate::WithBody;
 use ureq::{Body, RequestBuilder};
 
 use crate::deliver::secret::{secret, without};
@@ -31,15 +28,12 @@ use crate::https;
 use crate::output::Console;
 
 /// What is read of an answer.
-const MOST_OF_AN_ANSWER: u64 = 64 << 10;
+pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
 /// The same of a base: 20,000 leaks and their tests.
 const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// For a report page, and for a heap dump.
-const PAGE_LIMIT: Duration = Duration::from_secs(30);
-const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A run that is on the server.
 #[derive(Debug)]
@@ -51,7 +45,7 @@ pub struct Uploaded {
     /// Do its leaks count for its branch?
     pub on_line: bool,
     /// Below this its artefacts are put, and what is shown to do so; `None`: the server keeps none.
-    artefacts: Option<(String, String)>,
+    pub(super) artefacts: Option<(String, String)>,
 }
 
 /// What a server says of a run that it has.
@@ -72,13 +66,51 @@ struct Refused {
 }
 
 /// Why an attempt failed.
-struct Failed {
-    what: String,
-    hint: String,
+pub(super) struct Failed {
+    pub(super) what: String,
+    pub(super) hint: String,
     /// May the next one succeed?
-    passes: bool,
+    pub(super) passes: bool,
     /// When the server wants to hear of it again.
-    after: Option<Duration>,
+    pub(super) after: Option<Duration>,
+}
+
+impl Failed {
+    /// A file of ours cannot be read.
+    pub(super) fn of_file(why: &std::io::Error) -> Self {
+        Self { what: why.to_string(), hint: String::new(), passes: false, after: None }
+    }
+}
+
+/// How long something is tried, with growing pauses.
+pub(super) struct Patience {
+    wait: Duration,
+    began: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(wait: Duration) -> Self {
+        Self { wait, began: Instant::now(), pause: FIRST_PAUSE }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.wait.saturating_sub(self.began.elapsed())
+    }
+
+    /// Waits, as long as the server asks for; false: the time is over.
+    pub(super) fn pauses(&mut self, after: Option<Duration>, console: &Console, why: &str) -> bool {
+        let next = after.unwrap_or(self.pause) + jitter(self.pause);
+        if next >= self.left() {
+            return false;
+        }
+        if self.pause == FIRST_PAUSE {
+            console.line(&format!("{why}; trying for {} s more", self.left().as_secs()));
+        }
+        std::thread::sleep(next);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
 }
 
 /// Uploads a run, within `to.wait`. The token is looked up now: it is in no setting.
@@ -98,14 +130,13 @@ pub fn upload(
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let body = body(manifest, report)?;
     let url = format!("{}/api/v1/projects/{}/runs", to.server, encoded(&manifest.project));
-    let (began, mut pause, mut told) = (Instant::now(), FIRST_PAUSE, false);
+    let mut patience = Patience::new(to.wait);
     loop {
-        let left = to.wait.saturating_sub(began.elapsed());
+        let left = patience.left().max(FIRST_PAUSE);
         // A signed token is of one run, and of a few minutes.
-        let token = access.token(&to.server, left.max(FIRST_PAUSE));
+        let token = access.token(&to.server, left);
         let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
-        let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left.max(FIRST_PAUSE)))
-        {
+        let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left)) {
             Ok((already, Taken { page, on_line, artefacts, ticket })) => {
                 let (page, artefacts) = (format!("{}{page}", to.server), artefacts.zip(ticket));
                 return Ok(Uploaded { page, already, on_line, artefacts });
@@ -113,97 +144,10 @@ pub fn upload(
             Err(why) => why,
         };
         let what = without(&why.what, &[&shown]);
-        let hint = without(&why.hint, &[&shown]);
-        let next = why.after.unwrap_or(pause) + jitter(pause);
-        if !why.passes || began.elapsed() + next >= to.wait {
-            return Err(failed(&what, &hint));
+        let yet = format!("not uploaded to {} yet: {what}", to.server);
+        if !why.passes || !patience.pauses(why.after, console, &yet) {
+            return Err(failed(&what, &without(&why.hint, &[&shown])));
         }
-        if !told {
-            let left = to.wait.saturating_sub(began.elapsed()).as_secs();
-            console.line(&format!("not uploaded to {} yet: {what}; trying for {left} s more", to.server));
-            told = true;
-        }
-        std::thread::sleep(next);
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Gives the server the files of a session that the configuration names, where it keeps any. What goes wrong is a
-/// warning: the run is there.
-pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
-    let Some((address, ticket)) = &uploaded.artefacts else { return };
-    for artefact in &to.artefacts {
-        match artefact {
-            Artefact::Page => {
-                let added = packed(&session.join(PAGE)).and_then(|packed| {
-                    let address = format!("{}{address}/{PAGE}?ticket={ticket}", to.server);
-                    put(to, (&address, PAGE_LIMIT), |request| {
-                        request.content_type("text/html").header("Content-Encoding", "gzip").send(&packed)
-                    })
-                });
-                if let Err(why) = added {
-                    console.warning(&format!("the report page was not added to the run: {why}"));
-                }
-            }
-            Artefact::HeapDumps => {
-                for dump in dumps(session) {
-                    let Some(name) = dump.file_name().and_then(OsStr::to_str) else { continue };
-                    if let Err(why) = put_dump(to, (address, ticket), (name, &dump), console) {
-                        console.warning(&format!("{name} was not added to the run: {why}"));
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn packed(file: &Path) -> Result<Vec<u8>, String> {
-    let page = std::fs::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(&page).and_then(|()| packed.finish()).map_err(|why| why.to_string())
-}
-
-/// The heap dumps of a session, by name.
-fn dumps(session: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(session).into_iter().flatten().flatten().map(|file| file.path());
-    let is_dump = |path: &PathBuf| {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.ends_with(".hprof") || name.ends_with(".hprof.gz")
-    };
-    let mut dumps: Vec<PathBuf> = files.filter(is_dump).collect();
-    dumps.sort();
-    dumps
-}
-
-fn put_dump(
-    to: &Upload,
-    (address, ticket): (&str, &str),
-    (name, dump): (&str, &Path),
-    console: &Console,
-) -> Result<(), String> {
-    let file = std::fs::File::open(dump).map_err(|why| why.to_string())?;
-    let bytes = file.metadata().map_err(|why| why.to_string())?.len();
-    console.line(&format!("uploading {name} ({})", memgate_model::format_bytes(bytes as f64)));
-    let address = format!("{}{address}/{}?ticket={ticket}", to.server, encoded(name));
-    put(to, (&address, DUMP_LIMIT), |request| request.content_type("application/octet-stream").send(&file))
-}
-
-/// Sends a file, once.
-fn put(
-    to: &Upload,
-    (address, limit): (&str, Duration),
-    send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
-) -> Result<(), String> {
-    let token = Access::of(to)?.token(&to.server, PAGE_LIMIT).map_err(|why| why.what)?;
-    let request = https::agent(limit, RootCerts::PlatformVerifier).put(address);
-    let request = match &token {
-        Some(token) => request.header("Authorization", format!("Bearer {token}")),
-        None => request,
-    };
-    match send(request).map(|answer| answer.status().as_u16()) {
-        Ok(204) => Ok(()),
-        Ok(status) => Err(format!("it answered {status}")),
-        Err(why) => Err(without(&why.to_string(), &[token.as_deref().unwrap_or_default()])),
     }
 }
 
@@ -295,24 +239,45 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
         .header("Content-Encoding", "gzip")
         // Whoever refuses the token does so before the body is sent.
         .header("Expect", "100-continue");
-    let request = match token {
-        Some(token) => request.header("Authorization", format!("Bearer {token}")),
-        None => request,
-    };
-    answered(request.send(body), MOST_OF_AN_ANSWER).map(|(status, taken)| (status == 200, taken))
+    answered(shows(request, token).send(body), MOST_OF_AN_ANSWER)
+        .map(|(status, taken)| (status == 200, taken))
 }
 
-/// Tells a server how far a run is, again and again.
-pub struct Summaries {
+/// The token for one request after the other: one that CI signs holds for some minutes.
+pub(super) struct Tokens {
     server: String,
-    url: String,
     access: Access,
-    /// One that CI signs holds for some minutes.
-    token: Option<(Option<String>, Instant)>,
+    kept: Option<(Option<String>, Instant)>,
 }
 
 /// A signed token is asked for again after this time.
 const SIGNED_FOR: Duration = Duration::from_secs(120);
+
+impl Tokens {
+    /// # Errors
+    /// It is named, and is not there.
+    pub(super) fn of(to: &Upload) -> Result<Self, String> {
+        Ok(Self { server: to.server.clone(), access: Access::of(to)?, kept: None })
+    }
+
+    /// A token, within `limit`.
+    pub(super) fn token(&mut self, limit: Duration) -> Result<Option<String>, Failed> {
+        match &self.kept {
+            Some((token, at)) if at.elapsed() < SIGNED_FOR => Ok(token.clone()),
+            _ => {
+                let token = self.access.token(&self.server, limit)?;
+                self.kept = Some((token.clone(), Instant::now()));
+                Ok(token)
+            }
+        }
+    }
+}
+
+/// Tells a server how far a run is, again and again.
+pub struct Summaries {
+    url: String,
+    tokens: Tokens,
+}
 
 impl Summaries {
     /// # Errors
@@ -320,7 +285,7 @@ impl Summaries {
     pub fn to(to: &Upload, project: &str) -> Result<Self, String> {
         https::check(&to.server)?;
         let url = format!("{}/api/v1/projects/{}/live", to.server, encoded(project));
-        Ok(Self { server: to.server.clone(), url, access: Access::of(to)?, token: None })
+        Ok(Self { url, tokens: Tokens::of(to)? })
     }
 
     /// Posts one, within `limit`.
@@ -328,25 +293,24 @@ impl Summaries {
     /// # Errors
     /// It was not taken.
     pub fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
-        let kept = self.token.take().filter(|(_, at)| at.elapsed() < SIGNED_FOR);
-        let (token, at) = match kept {
-            Some(kept) => kept,
-            None => (self.access.token(&self.server, limit).map_err(|why| why.what)?, Instant::now()),
-        };
+        let token = self.tokens.token(limit).map_err(|why| why.what)?;
         let body = serde_json::to_string(run).map_err(|why| why.to_string())?;
         let request = https::agent(limit, RootCerts::PlatformVerifier).post(&self.url);
-        let request = match &token {
-            Some(token) => request.header("Authorization", format!("Bearer {token}")),
-            None => request,
-        };
-        let answer = request.content_type("application/json").send(body);
-        let hidden = token.clone().unwrap_or_default();
-        self.token = Some((token, at));
+        let answer = shows(request, token.as_deref()).content_type("application/json").send(body);
+        let server = &self.tokens.server;
         match answer.map(|answer| answer.status().as_u16()) {
             Ok(204) => Ok(()),
-            Ok(status) => Err(format!("{} answered {status}", self.server)),
-            Err(why) => Err(without(&format!("{}: {why}", self.server), &[&hidden])),
+            Ok(status) => Err(format!("{server} answered {status}")),
+            Err(why) => Err(without(&format!("{server}: {why}"), token.as_deref().as_slice())),
         }
+    }
+}
+
+/// A request with its token.
+pub(super) fn shows<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
+    match token {
+        Some(token) => request.header("Authorization", format!("Bearer {token}")),
+        None => request,
     }
 }
 
@@ -422,30 +386,30 @@ fn get<T: DeserializeOwned>(
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let url = format!("{}{path}", to.server);
     let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
-    let request = match token {
-        Some(token) => request.header("Authorization", format!("Bearer {token}")),
-        None => request,
-    };
-    let answer = answered(request.call(), most).map(|(_, value)| value);
+    let answer = answered(shows(request, token).call(), most).map(|(_, value)| value);
     answer.map_err(|why| failed(&without(&why.what, token.as_slice()), &without(&why.hint, token.as_slice())))
 }
 
 /// The status and the value of an answer that is no refusal.
 fn answered<T: DeserializeOwned>(
-    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    answer: Result<Response<Body>, ureq::Error>,
     most: u64,
 ) -> Result<(u16, T), Failed> {
     let mut answer = answer.map_err(|why| transport(&why))?;
     let status = answer.status().as_u16();
-    let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     let text = answer.body_mut().with_config().limit(most).read_to_string();
     let text = text.map_err(|why| transport(&why))?;
-    if matches!(status, 200 | 201)
-        && let Ok(value) = serde_json::from_str(&text)
-    {
-        return Ok((status, value));
+    match serde_json::from_str(&text) {
+        Ok(value) if matches!(status, 200 | 201) => Ok((status, value)),
+        _ => Err(refusal(&answer, &text)),
     }
-    let Refused { error, hint } = serde_json::from_str(&text).unwrap_or_default();
+}
+
+/// What an answer that says `text` refuses.
+pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
+    let status = answer.status().as_u16();
+    let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    let Refused { error, hint } = serde_json::from_str(text).unwrap_or_default();
     let hint = match status {
         200..=299 | 404 | 405 if hint.is_empty() => "is it the address of a `memgate serve`?".to_owned(),
         300..=399 => "name the address that it redirects to: a token is not sent elsewhere".to_owned(),
@@ -455,15 +419,15 @@ fn answered<T: DeserializeOwned>(
     let what = match error.as_str() {
         // A page, of the server or of a proxy, is for browsers.
         "" if text.trim_start().starts_with('<') => format!("it answered {status}"),
-        "" => format!("it answered {status}{}", https::said(&text)),
+        "" => format!("it answered {status}{}", https::said(text)),
         error => format!("it answered {status}: {error}"),
     };
     let passes = matches!(status, 408 | 429 | 500..=599);
-    Err(Failed { what, hint, passes, after: after.map(Duration::from_secs) })
+    Failed { what, hint, passes, after: after.map(Duration::from_secs) }
 }
 
 /// No answer. All of that may pass, but for a certificate that is not trusted.
-fn transport(why: &ureq::Error) -> Failed {
+pub(super) fn transport(why: &ureq::Error) -> Failed {
     let inner = if let ureq::Error::Io(why) = why { why.get_ref() } else { None };
     let is_tls = inner.is_some_and(|why| why.is::<rustls::Error>());
     let hint = if is_tls { "SSL_CERT_FILE names a file of certificates to trust" } else { "" };
@@ -477,7 +441,7 @@ fn jitter(pause: Duration) -> Duration {
 }
 
 /// A name as a part of a path.
-fn encoded(name: &str) -> String {
+pub(super) fn encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })

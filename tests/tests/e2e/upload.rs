@@ -1,10 +1,11 @@
 //! Runs that are uploaded to a real `memgate serve`: once each, whatever happens on the way, and only by who may.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -171,6 +172,36 @@ fn bucket(folder: &Path) -> Option<(Heard, String)> {
     Some((store, address))
 }
 
+/// Leads to a server, and breaks the connection over which so many bytes have come, once.
+fn breaking(server: &str, after: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
+    let mut left = after;
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut to) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (mut answers, mut back) = (to.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut answers, &mut back));
+            let mut bytes = [0; 64 << 10];
+            loop {
+                let read = client.read(&mut bytes).unwrap_or(0);
+                if read == 0 || to.write_all(&bytes[..read]).is_err() {
+                    break;
+                }
+                let before = left;
+                left = left.saturating_sub(read);
+                if before > 0 && left == 0 {
+                    client.shutdown(Shutdown::Both).unwrap();
+                    break;
+                }
+            }
+            // Whoever has gone already is gone.
+            to.shutdown(Shutdown::Both).ok();
+        }
+    });
+    address
+}
+
 fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> Project {
     let project = project(name, true);
     let address = free_address();
@@ -211,6 +242,18 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
         "{head} {}",
         got.len()
     );
+
+    // A connection that breaks in the second piece of the next one.
+    let dump: Vec<u8> = (0..5_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(project.folder().join(".memgate/latest/java_pid8.hprof"), &dump).unwrap();
+    configure(&project, "tiles", &breaking(&address, 12 << 20), "required");
+    let yaml = project.read("memgate.yaml") + "  artefacts: [heap_dumps]\n";
+    project.write("memgate.yaml", yaml);
+    let added = with_token(&project, &token, &LATEST);
+    added.ends_with(0).says("java_pid8.hprof is not uploaded yet: ").says("java_pid8.hprof goes on at ");
+    assert!(!added.stderr.contains("was not added"), "{added}");
+    let (_, got) = ask(&address, &format!("GET {page}/artefacts/java_pid8.hprof"), b"");
+    assert!(got == dump, "{} of {} bytes", got.len(), dump.len());
 
     // Somebody else may upload to the project, and gives this run no other page.
     let number = page.rsplit_once('/').unwrap().1;

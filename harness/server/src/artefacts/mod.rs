@@ -1,18 +1,17 @@
 //! What belongs to a run beside its figures: its report page, and heap dumps where somebody asks for them.
 //!
-//! Data flow: bytes → a [`Spool`] beside the store → checked → an object of a folder ([`folder`]) or of a bucket
+//! Data flow: bytes → a [`Spool`], at once or in pieces → checked → an object of a folder ([`folder`]) or of a bucket
 //! ([`bucket`]) → a row in the database, without which nobody sees it. What is older than [`KEPT`] is removed: first
-//! the object, then its row.
+//! the object, then its row. Pieces that nobody continued for a day go too.
 
 mod bucket;
 mod folder;
+mod spool;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
@@ -20,8 +19,14 @@ use flate2::read::MultiGzDecoder;
 use self::bucket::Bucket;
 pub use self::bucket::{Answered, Exchange, Sent};
 use self::folder::Folder;
+pub(crate) use self::spool::Spool;
+use self::spool::Spools;
 use crate::store::{Store, StoreError};
 
+/// Headers of a file that comes in pieces: bytes before this piece, bytes of the file.
+pub const OFFSET: &str = "upload-offset";
+/// See [`OFFSET`].
+pub const LENGTH: &str = "upload-length";
 /// The name of a run's report page.
 pub const PAGE: &str = "report.html";
 /// Bytes of a packed page, and of a page.
@@ -38,7 +43,10 @@ pub const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
 /// Where artefacts are kept.
 #[derive(Debug, Clone)]
-pub struct Artefacts(Place);
+pub struct Artefacts {
+    place: Place,
+    spools: Spools,
+}
 
 #[derive(Debug, Clone)]
 enum Place {
@@ -75,44 +83,57 @@ impl Artefacts {
         exchange: &Exchange,
     ) -> Result<Self, ArtefactError> {
         let Some(address) = place.strip_prefix("s3://") else {
-            let folder = Folder::open(Path::new(place));
-            return Ok(Self(Place::Folder(
-                folder.map_err(|why| ArtefactError::Make(place.to_owned(), why))?,
-            )));
+            let failed = |why| ArtefactError::Make(place.to_owned(), why);
+            let folder = Folder::open(Path::new(place)).map_err(failed)?;
+            // On the same disk: a file that is whole only gets another name.
+            let spools = Spools::beside(folder.path());
+            return Ok(Self { place: Place::Folder(folder), spools });
         };
         let bucket = Bucket::open(address, variable, Arc::clone(exchange));
         let bucket = bucket.map_err(|why| ArtefactError::Bucket(place.to_owned(), why))?;
-        Ok(Self(Place::Bucket(Arc::new(bucket))))
+        let spools = Spools::of_this_process()
+            .map_err(|why| ArtefactError::Make("a folder for what arrives".to_owned(), why))?;
+        Ok(Self { place: Place::Bucket(Arc::new(bucket)), spools })
     }
 
-    /// A file for bytes that arrive.
+    /// A file for bytes that arrive at once.
     pub(crate) fn spool(&self) -> io::Result<Spool> {
-        match &self.0 {
-            Place::Folder(folder) => Spool::new(folder.path()),
-            Place::Bucket(_) => Spool::new(&std::env::temp_dir()),
-        }
+        self.spools.whole()
+    }
+
+    /// The file for a file that arrives in pieces, with those that are there; `None`: somebody else adds one.
+    pub(crate) fn spool_of_pieces(&self, run: i64, name: &str, sha256: &str) -> io::Result<Option<Spool>> {
+        self.spools.of_pieces(&format!("{run}-{name}-{sha256}"))
     }
 
     /// Keeps what has arrived.
     pub(crate) fn put(&self, run: i64, name: &str, spool: &Spool) -> io::Result<()> {
-        match &self.0 {
+        match &self.place {
             Place::Folder(folder) => folder.put(&key(run, name), spool),
             Place::Bucket(bucket) => bucket.put(&key(run, name), spool),
         }
     }
 
     pub(crate) fn get(&self, run: i64, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        match &self.0 {
+        match &self.place {
             Place::Folder(folder) => folder.get(&key(run, name)),
             Place::Bucket(bucket) => bucket.get(&key(run, name)),
         }
     }
 
     fn remove(&self, run: i64, name: &str) -> io::Result<()> {
-        match &self.0 {
+        match &self.place {
             Place::Folder(folder) => folder.remove(&key(run, name)),
             Place::Bucket(bucket) => bucket.remove(&key(run, name)),
         }
+    }
+
+    /// Removes pieces that nobody continues any more; how many files of them.
+    ///
+    /// # Errors
+    /// Their folder cannot be read.
+    pub fn remove_pieces(&self) -> Result<u64, ArtefactError> {
+        self.spools.remove_old().map_err(|why| ArtefactError::Remove("what has not arrived".to_owned(), why))
     }
 
     /// Removes what has ended at that time; how many files that were. What cannot be removed stops nothing else.
@@ -168,43 +189,9 @@ pub(crate) fn check_page(file: &mut File) -> Result<(), String> {
     }
 }
 
-/// A file of bytes that arrive; it goes with this value, unless it was kept.
-#[derive(Debug)]
-pub(crate) struct Spool {
-    path: PathBuf,
-    pub(crate) file: File,
-}
-
-impl Spool {
-    fn new(folder: &Path) -> io::Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("memgate-{}-{number}.part", std::process::id()));
-        // Nobody else on this machine reads a dump.
-        let open = || File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let file = match open() {
-            // Of a process that was killed, and had the same number.
-            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&path)?;
-                open()
-            }
-            opened => opened,
-        }?;
-        Ok(Self { path, file })
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        match fs::remove_file(&self.path) {
-            // It was kept under its own name, or somebody tidied up.
-            Ok(()) | Err(_) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -9,6 +9,7 @@ use memgate_history::record::RecordError;
 use serde::Serialize;
 
 use super::Options;
+use crate::artefacts::OFFSET;
 use crate::pages;
 use crate::store::StoreError;
 
@@ -23,6 +24,8 @@ pub(super) struct Refused {
     pub(super) hint: String,
     /// For the log alone.
     pub(super) log: Option<String>,
+    /// Where a file goes on.
+    pub(super) offset: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -34,7 +37,7 @@ struct Told<'a> {
 
 impl Refused {
     pub(super) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { status, error: error.into(), hint: hint.into(), log: None }
+        Self { status, error: error.into(), hint: hint.into(), log: None, offset: None }
     }
 
     /// Its token is not good enough.
@@ -51,6 +54,12 @@ impl Refused {
     /// It says something that cannot be kept.
     pub(super) fn nonsense(error: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, error, hint)
+    }
+
+    /// A piece that begins where the file does not go on.
+    pub(super) fn elsewhere(offset: u64) -> Self {
+        let error = format!("{offset} bytes of the file are there: the next piece begins behind them");
+        Self { offset: Some(offset), ..Self::new(StatusCode::CONFLICT, error, "") }
     }
 
     /// There is no room now.
@@ -138,6 +147,9 @@ impl IntoResponse for Refused {
                 headers.insert(RETRY_AFTER, HeaderValue::from(COME_AGAIN_S));
             }
             _ => {}
+        }
+        if let Some(offset) = self.offset {
+            headers.insert(OFFSET, HeaderValue::from(offset));
         }
         response
     }

@@ -44,10 +44,9 @@ pub(super) async fn add<const N: usize>(
     mut rows: Vec<[Value; N]>,
 ) -> Result<(), sqlx::Error> {
     for size in SIZES {
-        let text = repeated(statement, N, size);
         while rows.len() >= size {
             let rest = rows.split_off(size);
-            let mut query = sqlx::query(AssertSqlSafe(text.clone()));
+            let mut query = sqlx::query(AssertSqlSafe(repeated(statement, N, size)));
             for value in std::mem::replace(&mut rows, rest).into_iter().flatten() {
                 query = match value {
                     Value::Number(number) => query.bind(number),
@@ -64,12 +63,19 @@ pub(super) async fn add<const N: usize>(
 
 /// The statement for so many rows of so many parameters each.
 fn repeated(statement: &str, columns: usize, rows: usize) -> String {
-    let row = |row: usize| {
-        let parameters: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
-        format!("({})", parameters.join(", "))
+    let rows_of = |rows: usize| {
+        let mut text = String::with_capacity(8 * columns * rows);
+        for parameter in 0..columns * rows {
+            text.push_str(match parameter {
+                0 => "($",
+                first if first % columns == 0 => "), ($",
+                _ => ", $",
+            });
+            text.push_str(&(parameter + 1).to_string());
+        }
+        text + ")"
     };
-    let all: Vec<_> = (0..rows).map(row).collect();
-    statement.replacen(&row(0), &all.join(", "), 1)
+    statement.replacen(&rows_of(1), &rows_of(rows), 1)
 }
 
 #[cfg(test)]

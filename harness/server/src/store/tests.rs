@@ -356,6 +356,12 @@ async fn the_same_run_counts_once(store: Store) {
     let (one, two) = tokio::join!(tokio::spawn(run(store.clone())), tokio::spawn(run(store.clone())));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(one.run == two.run && one.already != two.already, "{one:?} {two:?}");
+    // Stored by an earlier memgate, it is still the same.
+    let former = super::add::former_digest(&report("s7", 7, &steps[7].tests)).unwrap();
+    let query = sqlx::query("UPDATE run SET body_digest = $1 WHERE run_id = $2").bind(former).bind(one.run);
+    query.execute(&store.pool).await.unwrap();
+    let again = add_step(&store, &steps, 7).await;
+    assert!(again.run == one.run && again.already, "{again:?}");
     let commit = Commit { sha: sha(7), branch: "main".into(), ..Commit::default() };
     let other = store.add(&manifest("s7", Some(commit), Vec::new()), &report("s7", 7, &steps[0].tests)).await;
     assert!(matches!(other, Err(StoreError::Conflict(run)) if run == one.run), "{other:?}");

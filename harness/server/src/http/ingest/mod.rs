@@ -123,7 +123,10 @@ pub(super) fn router(
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))
         .route("/api/v1/projects/{project}/live", post(live))
-        .route("/api/v1/projects/{project}/runs/{run}/artefacts/{name}", put(artefact::put))
+        .route(
+            "/api/v1/projects/{project}/runs/{run}/artefacts/{name}",
+            put(artefact::put).patch(artefact::patch),
+        )
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
 }

@@ -630,3 +630,67 @@ fn artefacts_are_of_the_run_whose_ticket_they_show_and_end_after_their_time() {
         assert!(server.store.check().await.unwrap().is_empty());
     });
 }
+
+#[test]
+fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
+    with_pages(async |server, token, folder| {
+        let added = server.with(&token, &run("s1", 1, &[])).await.json();
+        let (number, path) = (added["run"].as_i64().unwrap(), added["artefacts"].as_str().unwrap());
+        let ticket = added["ticket"].as_str().unwrap();
+        let dump: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
+        let sha256 = memgate_history::roster::digest(&dump);
+        let head = |name: &str, sha256: &str, (offset, length): (usize, usize), piece: usize| {
+            format!(
+                "PATCH {path}/{name}?ticket={ticket}&sha256={sha256} HTTP/1.1\r\nHost: localhost\r\n\
+                 Connection: close\r\nAuthorization: Bearer {token}\r\nUpload-Offset: {offset}\r\n\
+                 Upload-Length: {length}\r\nContent-Length: {piece}\r\n\r\n"
+            )
+        };
+        let send = async |name: &str, sha256: &str, at: usize, piece: &[u8]| {
+            let head = head(name, sha256, (at, dump.len()), piece.len());
+            server.send(&[head.as_bytes(), piece].concat()).await
+        };
+        let goes_on = |answer: &Answered, offset: usize| {
+            assert!(answer.head.contains(&format!("upload-offset: {offset}\r\n")), "{offset}: {answer:?}");
+        };
+        let first = send("a.hprof", &sha256, 0, &dump[..70_000]).await;
+        assert_eq!(first.status, 204);
+        goes_on(&first, 70_000);
+        let elsewhere = send("a.hprof", &sha256, 0, &dump[..70_000]).await;
+        elsewhere.is(409, "70000 bytes of the file are there");
+        goes_on(&elsewhere, 70_000);
+
+        // Its sender goes away in the middle of a piece.
+        let mut stream = TcpStream::connect(server.at).await.unwrap();
+        let cut = head("a.hprof", &sha256, (70_000, dump.len()), 100_000);
+        stream.write_all(&[cut.as_bytes(), &dump[70_000..90_000]].concat()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let answer = answered(stream).await;
+        assert!(answer.status != 204, "{answer:?}");
+        let there = send("a.hprof", &sha256, 0, b"").await;
+        goes_on(&there, 90_000);
+        let rest = send("a.hprof", &sha256, 90_000, &dump[90_000..]).await;
+        assert_eq!(rest.status, 204, "{rest:?}");
+        goes_on(&rest, dump.len());
+        let kept = in_folder(folder);
+        let mut read = Vec::new();
+        kept.get(number, "a.hprof").unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == dump);
+        goes_on(&send("a.hprof", &sha256, 0, &dump[..10]).await, dump.len());
+
+        // What is not what it was said to be is gone, and can be sent again.
+        let other = "0".repeat(64);
+        send("b.hprof", &other, 0, &dump).await.is(422, "another digest");
+        send("b.hprof", &other, 10, b"").await.is(409, "0 bytes of the file are there");
+        send("b.hprof", &sha256[1..], 0, &dump).await.is(422, "`sha256`");
+        let longer = head("b.hprof", &sha256, (0, 3), 4) + "long";
+        server.send(longer.as_bytes()).await.is(413, "more than the 3 B");
+        let huge = head("b.hprof", &sha256, (0, usize::MAX), 0);
+        server.send(huge.as_bytes()).await.is(413, "more than the 4.0 GiB");
+        let nowhere = head("b.hprof", &sha256, (0, 0), 0).replace("Upload-Offset: 0", "Upload-Offset: -1");
+        server.send(nowhere.as_bytes()).await.is(422, "where it begins");
+        let rows = server.store.artefacts("tiles", number).await.unwrap();
+        let row = ("a.hprof", dump.len() as u64);
+        assert_eq!(rows.iter().map(|row| (row.name.as_str(), row.bytes)).collect::<Vec<_>>(), [row]);
+    });
+}

@@ -1,0 +1,196 @@
+//! What tells a run from another one that claims to be the same.
+//!
+//! Data flow: the head of a report, its [`RunRecord`] and the text of its leaks → SHA-256 of them. What is stored is in
+//! it, and enough beside it that nobody guesses it from pages: who knows the digest has the report. A report that is
+//! read and written again, by a newer memgate too, keeps its digest.
+
+use memgate_model::RunReport;
+use sha2::{Digest as _, Sha256};
+
+use crate::column::Figure;
+use crate::record::{RunRecord, TestRecord};
+use crate::roster::hex;
+
+/// The digest of a report, in hex; `leaks` are those of its record by id, as they are stored.
+///
+/// # Errors
+/// A part of it is no JSON.
+pub fn digest<'l>(
+    report: &RunReport,
+    record: &RunRecord,
+    leaks: impl IntoIterator<Item = (&'l str, &'l str)>,
+) -> serde_json::Result<String> {
+    let mut digest = Fields(Sha256::new());
+    let cost = serde_json::to_string(&report.agent_cost)?;
+    let errors = serde_json::to_string(&report.errors)?;
+    digest.words(&[&report.project, &report.session, &report.started, &cost, &errors]);
+    digest.numbers(&[
+        report.duration_s.to_bits(),
+        record.verdict as u64,
+        u64::from(record.exit_code.cast_unsigned()),
+        u64::from(record.is_whole),
+        report.suites.len() as u64,
+        record.tests.len() as u64,
+        record.leaks.len() as u64,
+        record.sightings.len() as u64,
+    ]);
+    for suite in &report.suites {
+        digest.words(&[&suite.name, &suite.reason]);
+        digest.numbers(&[suite.verdict as u64, suite.screened_s.to_bits()]);
+    }
+    for test in &record.tests {
+        digest.test(test);
+    }
+    for (id, leak) in leaks {
+        digest.words(&[id, leak]);
+    }
+    for sighting in &record.sightings {
+        digest.words(&[&sighting.leak, sighting.how.name()]);
+        digest.numbers(&[sighting.test as u64, sighting.bytes.to_bits(), sighting.count.to_bits()]);
+    }
+    Ok(hex(&digest.0.finalize()))
+}
+
+/// Fields one after the other, each with its length where that is not known: no two records look the same.
+struct Fields(Sha256);
+
+impl Fields {
+    fn test(&mut self, test: &TestRecord) {
+        self.words(&[&test.suite, &test.name, &test.reason]);
+        self.numbers(&[
+            test.outcome as u64,
+            test.verdict as u64,
+            u64::from(test.is_class),
+            test.duration_s.to_bits(),
+            test.figures.len() as u64,
+            test.limits.len() as u64,
+        ]);
+        for (metric, Figure { value, interval }) in &test.figures {
+            let (low, high) = interval.unwrap_or((f64::NAN, f64::NAN));
+            self.words(&[metric.name()]);
+            self.numbers(&[value, &low, &high].map(|figure| figure.to_bits()));
+        }
+        for (metric, limit) in &test.limits {
+            self.words(&[metric.name()]);
+            self.numbers(&[limit.to_bits()]);
+        }
+    }
+
+    fn words(&mut self, words: &[&str]) {
+        for word in words {
+            self.numbers(&[word.len() as u64]);
+            self.0.update(word);
+        }
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            self.0.update(number.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use memgate_model::{Metric, Outcome, Verdict};
+    use serde_json::json;
+
+    use super::*;
+    use crate::record::{How, Sighting};
+
+    struct Run {
+        report: RunReport,
+        record: RunRecord,
+        leak: &'static str,
+    }
+
+    fn run() -> Run {
+        let report = json!({
+            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": "s1",
+            "started": "2026-11-27T12:00:00Z", "duration_s": 1.5,
+            "agent_cost": { "cpu_ratio": 1.25, "peak_bytes": 7, "boundary_s": 0.5, "truncated_stacks": 0 },
+            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
+                         "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [] }],
+            "waivers": [], "errors": [],
+        });
+        let test = TestRecord {
+            suite: "engine".into(),
+            name: "Cache.grows".into(),
+            is_class: false,
+            outcome: Outcome::Passed,
+            verdict: Verdict::Fail,
+            reason: "leaks".into(),
+            duration_s: 0.25,
+            figures: [(Metric::NativeLiveBytes, Figure { value: 61.0, interval: Some((60.0, 62.0)) })].into(),
+            limits: [].into(),
+        };
+        let how = How::Counted;
+        let record = RunRecord {
+            verdict: Verdict::Fail,
+            exit_code: 1,
+            is_whole: true,
+            duration_ms: 1500,
+            tests: vec![test],
+            leaks: [].into(),
+            sightings: vec![Sighting { leak: "n1".into(), test: 0, how, bytes: 61.0, count: 1.0 }],
+        };
+        Run { report: serde_json::from_value(report).unwrap(), record, leak: "{}" }
+    }
+
+    fn of(run: &Run) -> String {
+        digest(&run.report, &run.record, [("n1", run.leak)]).unwrap()
+    }
+
+    #[test]
+    fn a_digest_that_is_stored_is_found_again() {
+        // Not to be changed: runs that are stored have such digests.
+        assert_eq!(of(&run()), "364ce593b9dda76080c469eb657c1246956f2de1e87c24b4f1e0e0911a7e51b5");
+    }
+
+    #[test]
+    fn what_differs_in_anything_that_is_stored_is_another_run() {
+        let change = |change: fn(&mut Run)| {
+            let mut changed = run();
+            change(&mut changed);
+            of(&changed)
+        };
+        let all = [
+            of(&run()),
+            change(|run| run.leak = "{ }"),
+            change(|run| run.report.session.push('1')),
+            change(|run| run.report.started.clear()),
+            change(|run| run.report.duration_s = 1.25),
+            change(|run| run.report.agent_cost.peak_bytes = 8),
+            change(|run| run.report.suites[0].screened_s = 1.125),
+            change(|run| run.record.exit_code = 2),
+            change(|run| run.record.is_whole = false),
+            change(|run| run.record.verdict = Verdict::Warn),
+            change(|run| run.record.tests[0].suite.push('C')),
+            // The same letters, divided elsewhere.
+            change(|run| {
+                let test = &mut run.record.tests[0];
+                (test.suite, test.name) = ("engineC".into(), "ache.grows".into());
+            }),
+            change(|run| run.record.tests[0].outcome = Outcome::Failed),
+            change(|run| run.record.tests[0].verdict = Verdict::Pass),
+            change(|run| run.record.tests[0].reason.clear()),
+            change(|run| run.record.tests[0].is_class = true),
+            change(|run| run.record.tests[0].duration_s = 0.5),
+            change(|run| run.record.tests[0].figures.clear()),
+            change(|run| {
+                let plain = Figure { value: 61.0, interval: None };
+                run.record.tests[0].figures.insert(Metric::NativeLiveBytes, plain);
+            }),
+            change(|run| {
+                run.record.tests[0].limits.insert(Metric::NativeLiveBytes, 61.0);
+            }),
+            change(|run| run.record.sightings[0].how = How::Waived),
+            change(|run| run.record.sightings[0].bytes = 62.0),
+            change(|run| run.record.sightings.clear()),
+        ];
+        let different: BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+}

@@ -1,0 +1,202 @@
+//! What brings the files of a session to the run that was uploaded.
+//!
+//! Data flow: the report page, packed → one `PUT`. A heap dump → its digest → pieces of 8 MiB, each a `PATCH`. Where a
+//! piece is lost, the server says where to go on, in this upload or in a later one of the same session.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use memgate_config::{Artefact, Upload};
+use memgate_history::roster::hex;
+use memgate_model::format_bytes;
+use memgate_server::artefacts::{LENGTH, OFFSET, PAGE};
+use sha2::{Digest as _, Sha256};
+use ureq::http::Response;
+use ureq::tls::RootCerts;
+use ureq::typestate::WithBody;
+use ureq::{Body, RequestBuilder};
+
+use super::upload::{
+    Failed, MOST_OF_AN_ANSWER, Patience, Tokens, Uploaded, encoded, refusal, shows, transport,
+};
+use crate::deliver::secret::without;
+use crate::https;
+use crate::output::{Console, Progress};
+
+/// For a report page, for a piece of a heap dump, and for a whole one, which the server may bring to a bucket.
+const PAGE_LIMIT: Duration = Duration::from_secs(30);
+const PIECE_LIMIT: Duration = Duration::from_secs(120);
+const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Bytes of a piece.
+const PIECE: u64 = 8 << 20;
+/// So often a dump goes back to what was sent: several servers without a common folder each have a part of it.
+const MOST_RETURNS: u32 = 3;
+
+/// Gives the server the files of a session that the configuration names, where it keeps any. What goes wrong is a
+/// warning: the run is there.
+pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
+    let Some((address, ticket)) = &uploaded.artefacts else { return };
+    let mut tokens = match Tokens::of(to) {
+        Ok(tokens) => tokens,
+        Err(why) => return console.warning(&format!("nothing was added to the run: {why}")),
+    };
+    for artefact in &to.artefacts {
+        match artefact {
+            Artefact::Page => {
+                let address = format!("{}{address}/{PAGE}?ticket={ticket}", to.server);
+                let added = packed(&session.join(PAGE)).and_then(|packed| {
+                    whole(&mut tokens, (&address, PAGE_LIMIT), |request| {
+                        request.content_type("text/html").header("Content-Encoding", "gzip").send(&packed)
+                    })
+                });
+                if let Err(why) = added {
+                    console.warning(&format!("the report page was not added to the run: {why}"));
+                }
+            }
+            Artefact::HeapDumps => {
+                for dump in dumps(session) {
+                    let Some(name) = dump.file_name().and_then(OsStr::to_str) else { continue };
+                    let address = format!("{}{address}/{}?ticket={ticket}", to.server, encoded(name));
+                    let added = File::open(&dump)
+                        .map_err(|why| why.to_string())
+                        .and_then(|file| Dump { name, address, file }.send(&mut tokens, to.wait, console));
+                    if let Err(why) = added {
+                        console.warning(&format!("{name} was not added to the run: {why}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn packed(file: &Path) -> Result<Vec<u8>, String> {
+    let page = fs::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(&page).and_then(|()| packed.finish()).map_err(|why| why.to_string())
+}
+
+/// The heap dumps of a session, by name.
+fn dumps(session: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(session).into_iter().flatten().flatten().map(|file| file.path());
+    let is_dump = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.ends_with(".hprof") || name.ends_with(".hprof.gz")
+    };
+    let mut dumps: Vec<PathBuf> = files.filter(is_dump).collect();
+    dumps.sort();
+    dumps
+}
+
+/// Sends a file, once.
+fn whole(
+    tokens: &mut Tokens,
+    (address, limit): (&str, Duration),
+    send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
+) -> Result<(), String> {
+    let token = tokens.token(PAGE_LIMIT).map_err(|why| why.what)?;
+    let request = https::agent(limit, RootCerts::PlatformVerifier).put(address);
+    match send(shows(request, token.as_deref())).map(|answer| answer.status().as_u16()) {
+        Ok(204) => Ok(()),
+        Ok(status) => Err(format!("it answered {status}")),
+        Err(why) => Err(without(&why.to_string(), token.as_deref().as_slice())),
+    }
+}
+
+struct Dump<'a> {
+    name: &'a str,
+    address: String,
+    file: File,
+}
+
+/// What became of a piece.
+enum Sent {
+    /// It is there; so far the file is.
+    To(u64),
+    /// The file goes on elsewhere.
+    Elsewhere(u64),
+}
+
+impl Dump<'_> {
+    /// Sends it, and does not give up before `wait` has passed without a piece.
+    fn send(mut self, tokens: &mut Tokens, wait: Duration, console: &Console) -> Result<(), String> {
+        let length = self.file.metadata().map_err(|why| why.to_string())?.len();
+        console.line(&format!("uploading {} ({})", self.name, format_bytes(length as f64)));
+        let sha256 = self.digest().map_err(|why| why.to_string())?;
+        let title = format!("MiB of {}", self.name);
+        let mut progress = Progress::of_silent_tests(console, &title, length >> 20);
+        let (mut patience, mut at, mut reached, mut returns) = (Patience::new(wait), 0, 0, 0);
+        loop {
+            match self.piece(tokens, &sha256, (at, length)) {
+                Ok(Sent::To(end)) if end == length => return Ok(()),
+                Ok(Sent::To(end)) if end > at => {
+                    (at, patience) = (end, Patience::new(wait));
+                    reached = reached.max(end);
+                    progress.update(end >> 20, "");
+                }
+                Ok(Sent::Elsewhere(offset)) if offset != at && offset <= length => {
+                    if offset > reached {
+                        console.line(&format!("{} goes on at {}", self.name, format_bytes(offset as f64)));
+                    }
+                    returns += u32::from(offset < reached);
+                    (at, reached) = (offset, reached.max(offset));
+                    if returns > MOST_RETURNS {
+                        self.file.rewind().map_err(|why| why.to_string())?;
+                        return whole(tokens, (&self.address, DUMP_LIMIT), |request| {
+                            request.content_type("application/octet-stream").send(&self.file)
+                        });
+                    }
+                }
+                Ok(Sent::To(there) | Sent::Elsewhere(there)) => {
+                    return Err(format!("it says that {there} bytes are there, of {length}"));
+                }
+                Err(why) => {
+                    let yet = format!("{} is not uploaded yet: {}", self.name, why.what);
+                    if !why.passes || !patience.pauses(why.after, console, &yet) {
+                        return Err(why.what);
+                    }
+                }
+            }
+        }
+    }
+
+    fn digest(&mut self) -> io::Result<String> {
+        let mut digest = Sha256::new();
+        io::copy(&mut self.file, &mut digest)?;
+        Ok(hex(&digest.finalize()))
+    }
+
+    fn piece(&mut self, tokens: &mut Tokens, sha256: &str, (at, length): (u64, u64)) -> Result<Sent, Failed> {
+        let mut piece = Vec::new();
+        let read = self.file.seek(SeekFrom::Start(at));
+        read.and_then(|_| (&self.file).take(PIECE).read_to_end(&mut piece))
+            .map_err(|why| Failed::of_file(&why))?;
+        // The last one is checked and kept before it is answered.
+        let is_last = at + piece.len() as u64 == length;
+        let limit = if is_last { DUMP_LIMIT } else { PIECE_LIMIT };
+        let token = tokens.token(PAGE_LIMIT)?;
+        let address = format!("{}&sha256={sha256}", self.address);
+        let request = https::agent(limit, RootCerts::PlatformVerifier)
+            .patch(address)
+            .content_type("application/octet-stream")
+            .header(OFFSET, at.to_string())
+            .header(LENGTH, length.to_string());
+        let hidden = |why: Failed| Failed { what: without(&why.what, token.as_deref().as_slice()), ..why };
+        let answer = shows(request, token.as_deref()).send(&piece);
+        let mut answer = answer.map_err(|why| hidden(transport(&why)))?;
+        let offset = answer.headers().get(OFFSET).and_then(|value| value.to_str().ok()?.parse().ok());
+        match (answer.status().as_u16(), offset) {
+            (204, Some(offset)) => Ok(Sent::To(offset)),
+            (409, Some(offset)) => Ok(Sent::Elsewhere(offset)),
+            _ => {
+                let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
+                let text = text.map_err(|why| hidden(transport(&why)))?;
+                Err(hidden(refusal(&answer, &text)))
+            }
+        }
+    }
+}
