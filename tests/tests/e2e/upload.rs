@@ -196,7 +196,7 @@ fn breaking(server: &str, after: usize) -> String {
                 }
             }
             // Whoever has gone already is gone.
-            to.shutdown(Shutdown::Both).ok();
+            drop(to.shutdown(Shutdown::Both));
         }
     });
     address
