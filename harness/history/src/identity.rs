@@ -1,54 +1,77 @@
 //! What tells a run from another one that claims to be the same.
 //!
-//! Data flow: the head of a report, its [`RunRecord`] and the text of its leaks → SHA-256 of them. What is stored is in
-//! it, and enough beside it that nobody guesses it from pages: who knows the digest has the report. A report that is
-//! read and written again, by a newer memgate too, keeps its digest.
+//! Data flow: the head of a report and its [`RunRecord`] → SHA-256 of named fields, so that a report which is read and
+//! written again keeps its digest, with a newer memgate too. It has enough of the report that nobody guesses it from
+//! pages: who knows the digest has the report.
 
-use memgate_model::RunReport;
+use memgate_model::{Outcome, RunReport, Verdict};
 use sha2::{Digest as _, Sha256};
 
 use crate::column::Figure;
 use crate::record::{RunRecord, TestRecord};
 use crate::roster::hex;
 
-/// The digest of a report, in hex; `leaks` are those of its record by id, as they are stored.
-///
-/// # Errors
-/// A part of it is no JSON.
-pub fn digest<'l>(
-    report: &RunReport,
-    record: &RunRecord,
-    leaks: impl IntoIterator<Item = (&'l str, &'l str)>,
-) -> serde_json::Result<String> {
+/// How digests begin. Those of runs that were stored until November 2026 do not.
+pub const VERSION: &str = "2:";
+
+/// The digest of a report.
+#[must_use]
+pub fn digest(report: &RunReport, record: &RunRecord) -> String {
     let mut digest = Fields(Sha256::new());
-    let cost = serde_json::to_string(&report.agent_cost)?;
-    let errors = serde_json::to_string(&report.errors)?;
-    digest.words(&[&report.project, &report.session, &report.started, &cost, &errors]);
+    digest.words(&[&report.project, &report.session, &report.started, verdict(record.verdict)]);
+    let cost = &report.agent_cost;
     digest.numbers(&[
         report.duration_s.to_bits(),
-        record.verdict as u64,
+        cost.cpu_ratio.unwrap_or_default().to_bits(),
+        cost.boundary_s.to_bits(),
+        cost.peak_bytes,
         u64::from(record.exit_code.cast_unsigned()),
         u64::from(record.is_whole),
+        report.errors.len() as u64,
         report.suites.len() as u64,
         record.tests.len() as u64,
         record.leaks.len() as u64,
         record.sightings.len() as u64,
     ]);
+    for error in &report.errors {
+        digest.words(&[&error.what]);
+    }
     for suite in &report.suites {
-        digest.words(&[&suite.name, &suite.reason]);
-        digest.numbers(&[suite.verdict as u64, suite.screened_s.to_bits()]);
+        digest.words(&[&suite.name, &suite.reason, verdict(suite.verdict)]);
+        digest.numbers(&[suite.screened_s.to_bits()]);
     }
     for test in &record.tests {
         digest.test(test);
     }
-    for (id, leak) in leaks {
-        digest.words(&[id, leak]);
+    // An id names the stack.
+    for (id, leak) in &record.leaks {
+        digest.words(&[id, &leak.title]);
     }
     for sighting in &record.sightings {
         digest.words(&[&sighting.leak, sighting.how.name()]);
         digest.numbers(&[sighting.test as u64, sighting.bytes.to_bits(), sighting.count.to_bits()]);
     }
-    Ok(hex(&digest.0.finalize()))
+    format!("{VERSION}{}", hex(&digest.0.finalize()))
+}
+
+const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::NotJudged => "not_judged",
+        Verdict::Warn => "warn",
+        Verdict::Error => "error",
+        Verdict::Fail => "fail",
+    }
+}
+
+const fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Failed => "failed",
+        Outcome::Skipped => "skipped",
+        Outcome::Crashed => "crashed",
+        Outcome::TimedOut => "timed_out",
+    }
 }
 
 /// Fields one after the other, each with its length where that is not known: no two records look the same.
@@ -56,10 +79,8 @@ struct Fields(Sha256);
 
 impl Fields {
     fn test(&mut self, test: &TestRecord) {
-        self.words(&[&test.suite, &test.name, &test.reason]);
+        self.words(&[&test.suite, &test.name, &test.reason, outcome(test.outcome), verdict(test.verdict)]);
         self.numbers(&[
-            test.outcome as u64,
-            test.verdict as u64,
             u64::from(test.is_class),
             test.duration_s.to_bits(),
             test.figures.len() as u64,
@@ -94,7 +115,7 @@ impl Fields {
 mod tests {
     use std::collections::BTreeSet;
 
-    use memgate_model::{Metric, Outcome, Verdict};
+    use memgate_model::{Leak, Metric};
     use serde_json::json;
 
     use super::*;
@@ -103,7 +124,6 @@ mod tests {
     struct Run {
         report: RunReport,
         record: RunRecord,
-        leak: &'static str,
     }
 
     fn run() -> Run {
@@ -113,8 +133,13 @@ mod tests {
             "agent_cost": { "cpu_ratio": 1.25, "peak_bytes": 7, "boundary_s": 0.5, "truncated_stacks": 0 },
             "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
                          "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [] }],
-            "waivers": [], "errors": [],
+            "waivers": [], "errors": [{ "where": "engine", "what": "it crashed", "hint": "" }],
         });
+        let leak: Leak = serde_json::from_value(json!({
+            "id": "n1", "kind": "native", "title": "1 × 61 B", "bytes_per_iteration": 61.0, "count_per_iteration": 1.0,
+            "frames": [], "holder": [],
+        }))
+        .unwrap();
         let test = TestRecord {
             suite: "engine".into(),
             name: "Cache.grows".into(),
@@ -133,20 +158,20 @@ mod tests {
             is_whole: true,
             duration_ms: 1500,
             tests: vec![test],
-            leaks: [].into(),
+            leaks: [("n1".to_owned(), leak)].into(),
             sightings: vec![Sighting { leak: "n1".into(), test: 0, how, bytes: 61.0, count: 1.0 }],
         };
-        Run { report: serde_json::from_value(report).unwrap(), record, leak: "{}" }
+        Run { report: serde_json::from_value(report).unwrap(), record }
     }
 
     fn of(run: &Run) -> String {
-        digest(&run.report, &run.record, [("n1", run.leak)]).unwrap()
+        digest(&run.report, &run.record)
     }
 
     #[test]
     fn a_digest_that_is_stored_is_found_again() {
         // Not to be changed: runs that are stored have such digests.
-        assert_eq!(of(&run()), "364ce593b9dda76080c469eb657c1246956f2de1e87c24b4f1e0e0911a7e51b5");
+        assert_eq!(of(&run()), "2:57c3d373379242646f52298229c73e34316c85fa83398c1433aa8e4cdf51e442");
     }
 
     #[test]
@@ -158,7 +183,8 @@ mod tests {
         };
         let all = [
             of(&run()),
-            change(|run| run.leak = "{ }"),
+            change(|run| run.report.errors[0].what.clear()),
+            change(|run| run.record.leaks.get_mut("n1").unwrap().title.clear()),
             change(|run| run.report.session.push('1')),
             change(|run| run.report.started.clear()),
             change(|run| run.report.duration_s = 1.25),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memgate_server::artefacts::{Artefacts, Exchange};
+use memgate_server::artefacts::{ARRIVING, Artefacts, Exchange};
 use memgate_server::http;
 use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
@@ -51,7 +51,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     let exchange: Exchange = Arc::new(https::exchange);
     let variable = |name: &str| std::env::var(name).ok();
     let open = |place: &String| {
-        let opened = Artefacts::open(place, variable, &exchange);
+        let opened = Artefacts::open(place, &request.store.data.join(ARRIVING), variable, &exchange);
         opened.map_err(|why| {
             ExpectedError::usage(
                 format!("failed to {why}"),

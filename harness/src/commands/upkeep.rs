@@ -79,8 +79,12 @@ pub(super) async fn every_day(
         }
         if let Some(artefacts) = &artefacts {
             let now_us = jiff::Timestamp::now().as_microsecond();
-            if let Err(why) = artefacts.retain(&store, now_us).await.and_then(|_| artefacts.remove_pieces()) {
-                log(&format!("old artefacts are still there, and are tried again tomorrow: failed to {why}"));
+            for removed in [artefacts.retain(&store, now_us).await, artefacts.remove_parts()] {
+                if let Err(why) = removed {
+                    log(&format!(
+                        "old artefacts are still there, and are tried again tomorrow: failed to {why}"
+                    ));
+                }
             }
         }
         tokio::time::sleep(DAY).await;

@@ -1,7 +1,8 @@
 //! What brings the files of a session to the run that was uploaded.
 //!
-//! Data flow: the report page, packed → one `PUT`. A heap dump → its digest → pieces of 8 MiB, each a `PATCH`. Where a
-//! piece is lost, the server says where to go on, in this upload or in a later one of the same session.
+//! Data flow: the report page, packed → one `PUT`. A heap dump → its digest → an empty piece, to which the server says
+//! where to go on → pieces, each a `PATCH`. After each failure it asks again, in this upload or in a later one of the
+//! same session.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,12 +29,12 @@ use crate::deliver::secret::without;
 use crate::https;
 use crate::output::{Console, Progress};
 
-/// For a report page, for a piece of a heap dump, and for a whole one, which the server may bring to a bucket.
+/// For a report page or a question, for a piece of a heap dump, and for its end, which the server may bring to a bucket.
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
-const PIECE_LIMIT: Duration = Duration::from_secs(120);
+const PIECE_LIMIT: Duration = Duration::from_secs(60);
 const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// Bytes of a piece.
-const PIECE: u64 = 8 << 20;
+/// Bytes of a piece: some proxies keep a whole one before they send it on.
+const PIECE: u64 = 4 << 20;
 /// So often a dump goes back to what was sent: several servers without a common folder each have a part of it.
 const MOST_RETURNS: u32 = 3;
 
@@ -115,53 +116,72 @@ struct Dump<'a> {
 
 /// What became of a piece.
 enum Sent {
-    /// It is there; so far the file is.
+    /// So far the file is there, this piece included.
     To(u64),
     /// The file goes on elsewhere.
     Elsewhere(u64),
+    /// It arrived with another digest: it begins anew.
+    Damaged(String),
+    /// Nobody on the way knows pieces.
+    NoPieces,
 }
 
 impl Dump<'_> {
-    /// Sends it, and does not give up before `wait` has passed without a piece.
+    /// Sends it, and does not give up before `wait` has passed without a byte.
     fn send(mut self, tokens: &mut Tokens, wait: Duration, console: &Console) -> Result<(), String> {
         let length = self.file.metadata().map_err(|why| why.to_string())?.len();
         console.line(&format!("uploading {} ({})", self.name, format_bytes(length as f64)));
         let sha256 = self.digest().map_err(|why| why.to_string())?;
         let title = format!("MiB of {}", self.name);
         let mut progress = Progress::of_silent_tests(console, &title, length >> 20);
-        let (mut patience, mut at, mut reached, mut returns) = (Patience::new(wait), 0, 0, 0);
+        // Of a file that is there an answer comes before its bytes are read: they are not sent before it asks for them.
+        let (mut at, mut asks, mut reached, mut returns) = (0, true, 0, 0);
+        let mut patience = None;
+        let mut damaged = false;
         loop {
-            match self.piece(tokens, &sha256, (at, length)) {
+            let piece = if asks { Vec::new() } else { self.piece(at, length)? };
+            let sent = self.patch(tokens, &sha256, (at, length), &piece);
+            let (next, was_asked) = (at + piece.len() as u64, asks);
+            match sent {
                 Ok(Sent::To(end)) if end == length => return Ok(()),
-                Ok(Sent::To(end)) if end > at => {
-                    (at, patience) = (end, Patience::new(wait));
-                    reached = reached.max(end);
-                    progress.update(end >> 20, "");
-                }
-                Ok(Sent::Elsewhere(offset)) if offset != at && offset <= length => {
-                    if offset > reached {
+                Ok(Sent::To(end)) if end == next => (at, asks) = (end, false),
+                Ok(Sent::Elsewhere(offset)) if offset <= length && offset != at => {
+                    returns += u32::from(offset < reached);
+                    if was_asked && offset > 0 {
                         console.line(&format!("{} goes on at {}", self.name, format_bytes(offset as f64)));
                     }
-                    returns += u32::from(offset < reached);
-                    (at, reached) = (offset, reached.max(offset));
-                    if returns > MOST_RETURNS {
-                        self.file.rewind().map_err(|why| why.to_string())?;
-                        return whole(tokens, (&self.address, DUMP_LIMIT), |request| {
-                            request.content_type("application/octet-stream").send(&self.file)
-                        });
-                    }
+                    (at, asks) = (offset, false);
                 }
                 Ok(Sent::To(there) | Sent::Elsewhere(there)) => {
-                    return Err(format!("it says that {there} bytes are there, of {length}"));
+                    return Err(format!("the server has {there} bytes, and wants others than those at {at}"));
                 }
+                Ok(Sent::Damaged(why)) if damaged => return Err(why),
+                Ok(Sent::Damaged(_)) => (at, asks, reached, damaged) = (0, false, 0, true),
+                Ok(Sent::NoPieces) => return self.whole(tokens),
                 Err(why) => {
                     let yet = format!("{} is not uploaded yet: {}", self.name, why.what);
+                    let patience = patience.get_or_insert_with(|| Patience::new(wait));
                     if !why.passes || !patience.pauses(why.after, console, &yet) {
                         return Err(why.what);
                     }
+                    asks = true;
                 }
             }
+            if at > reached {
+                (reached, patience) = (at, None);
+                progress.update(at >> 20, "");
+            }
+            if returns > MOST_RETURNS {
+                return self.whole(tokens);
+            }
         }
+    }
+
+    fn whole(mut self, tokens: &mut Tokens) -> Result<(), String> {
+        self.file.rewind().map_err(|why| why.to_string())?;
+        whole(tokens, (&self.address, DUMP_LIMIT), |request| {
+            request.content_type("application/octet-stream").send(&self.file)
+        })
     }
 
     fn digest(&mut self) -> io::Result<String> {
@@ -170,11 +190,21 @@ impl Dump<'_> {
         Ok(hex(&digest.finalize()))
     }
 
-    fn piece(&mut self, tokens: &mut Tokens, sha256: &str, (at, length): (u64, u64)) -> Result<Sent, Failed> {
+    fn piece(&mut self, at: u64, length: u64) -> Result<Vec<u8>, String> {
         let mut piece = Vec::new();
         let read = self.file.seek(SeekFrom::Start(at));
-        read.and_then(|_| (&self.file).take(PIECE).read_to_end(&mut piece))
-            .map_err(|why| Failed::of_file(&why))?;
+        read.and_then(|_| (&self.file).take(PIECE.min(length - at)).read_to_end(&mut piece))
+            .map_err(|why| why.to_string())?;
+        if piece.is_empty() && at < length { Err("it became shorter".to_owned()) } else { Ok(piece) }
+    }
+
+    fn patch(
+        &self,
+        tokens: &mut Tokens,
+        sha256: &str,
+        (at, length): (u64, u64),
+        piece: &[u8],
+    ) -> Result<Sent, Failed> {
         // The last one is checked and kept before it is answered.
         let is_last = at + piece.len() as u64 == length;
         let limit = if is_last { DUMP_LIMIT } else { PIECE_LIMIT };
@@ -186,17 +216,18 @@ impl Dump<'_> {
             .header(OFFSET, at.to_string())
             .header(LENGTH, length.to_string());
         let hidden = |why: Failed| Failed { what: without(&why.what, token.as_deref().as_slice()), ..why };
-        let answer = shows(request, token.as_deref()).send(&piece);
+        let answer = shows(request, token.as_deref()).send(piece);
         let mut answer = answer.map_err(|why| hidden(transport(&why)))?;
         let offset = answer.headers().get(OFFSET).and_then(|value| value.to_str().ok()?.parse().ok());
         match (answer.status().as_u16(), offset) {
-            (204, Some(offset)) => Ok(Sent::To(offset)),
-            (409, Some(offset)) => Ok(Sent::Elsewhere(offset)),
-            _ => {
-                let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
-                let text = text.map_err(|why| hidden(transport(&why)))?;
-                Err(hidden(refusal(&answer, &text)))
-            }
+            (204, Some(offset)) => return Ok(Sent::To(offset)),
+            (409, Some(offset)) => return Ok(Sent::Elsewhere(offset)),
+            (405 | 501, None) => return Ok(Sent::NoPieces),
+            _ => {}
         }
+        let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
+        let text = text.map_err(|why| hidden(transport(&why)))?;
+        let refused = hidden(refusal(&answer, &text));
+        if offset == Some(0) { Ok(Sent::Damaged(refused.what)) } else { Err(refused) }
     }
 }

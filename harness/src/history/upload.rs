@@ -75,13 +75,6 @@ pub(super) struct Failed {
     pub(super) after: Option<Duration>,
 }
 
-impl Failed {
-    /// A file of ours cannot be read.
-    pub(super) fn of_file(why: &std::io::Error) -> Self {
-        Self { what: why.to_string(), hint: String::new(), passes: false, after: None }
-    }
-}
-
 /// How long something is tried, with growing pauses.
 pub(super) struct Patience {
     wait: Duration,

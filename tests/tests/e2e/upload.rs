@@ -243,16 +243,37 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
         got.len()
     );
 
-    // A connection that breaks in the second piece of the next one.
+    // A connection that breaks in the second piece of the next one, and again before there is time to go on.
     let dump: Vec<u8> = (0..5_000_000_u32).flat_map(u32::to_le_bytes).collect();
     fs::write(project.folder().join(".memgate/latest/java_pid8.hprof"), &dump).unwrap();
-    configure(&project, "tiles", &breaking(&address, 12 << 20), "required");
-    let yaml = project.read("memgate.yaml") + "  artefacts: [heap_dumps]\n";
-    project.write("memgate.yaml", yaml);
-    let added = with_token(&project, &token, &LATEST);
-    added.ends_with(0).says("java_pid8.hprof is not uploaded yet: ").says("java_pid8.hprof goes on at ");
-    assert!(!added.stderr.contains("was not added"), "{added}");
+    let dumps = |address: &str, wait: &str| {
+        configure(&project, "tiles", address, "required");
+        let yaml = project.read("memgate.yaml").replace("wait: 2s", wait) + "  artefacts: [heap_dumps]\n";
+        project.write("memgate.yaml", yaml);
+        with_token(
+            &project,
+            &token,
+            &["upload", "--wait", wait.trim_start_matches("wait: "), ".memgate/latest"],
+        )
+    };
+    let cut = dumps(&breaking(&address, 6 << 20), "wait: 100ms");
+    cut.ends_with(0).says("java_pid8.hprof was not added to the run: ");
+    let broken = dumps(&breaking(&address, 8 << 20), "wait: 10s");
+    broken.ends_with(0).says("java_pid8.hprof goes on at ").says("java_pid8.hprof is not uploaded yet: ");
+    assert!(!broken.stderr.contains("was not added"), "{broken}");
     let (_, got) = ask(&address, &format!("GET {page}/artefacts/java_pid8.hprof"), b"");
+    assert!(got == dump, "{} of {} bytes", got.len(), dump.len());
+    let again = dumps(&address, "wait: 10s");
+    assert!(!again.stderr.contains("was not added") && !again.stderr.contains("yet"), "{again}");
+    // Without anybody between.
+    fs::write(project.folder().join(".memgate/latest/java_pid9.hprof"), &dump).unwrap();
+    dumps(&breaking(&address, 6 << 20), "wait: 100ms")
+        .ends_with(0)
+        .says("java_pid9.hprof was not added to the run: ");
+    let direct = dumps(&address, "wait: 10s");
+    direct.ends_with(0).says("java_pid9.hprof goes on at ");
+    assert!(!direct.stderr.contains("was not added") && !direct.stderr.contains("yet"), "{direct}");
+    let (_, got) = ask(&address, &format!("GET {page}/artefacts/java_pid9.hprof"), b"");
     assert!(got == dump, "{} of {} bytes", got.len(), dump.len());
 
     // Somebody else may upload to the project, and gives this run no other page.
@@ -270,8 +291,8 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
 #[test]
 fn the_report_page_and_the_dumps_of_a_run_are_kept_beside_it_and_get_no_rights_there() {
     let project = kept_beside_the_run("upload-page", "pages", &[]);
-    let left = fs::read_dir(project.folder().join("pages")).unwrap().flatten();
-    assert_eq!(left.filter(|file| file.path().is_file()).count(), 0, "nothing half written is left");
+    let left = fs::read_dir(project.folder().join("pages/arriving")).unwrap().count();
+    assert_eq!(left, 0, "nothing half written is left");
 }
 
 #[test]

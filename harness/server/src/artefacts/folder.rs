@@ -21,6 +21,9 @@ impl Folder {
 
     pub(super) fn put(&self, key: &str, spool: &Spool) -> io::Result<()> {
         spool.file.sync_all()?;
+        if !spool.is_there() {
+            return Err(io::Error::other("somebody removed what had arrived"));
+        }
         let path = self.0.join(key);
         fs::create_dir_all(path.parent().unwrap_or(&self.0))?;
         // Whoever reads sees all of it, or nothing.

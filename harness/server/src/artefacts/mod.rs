@@ -19,8 +19,8 @@ use flate2::read::MultiGzDecoder;
 use self::bucket::Bucket;
 pub use self::bucket::{Answered, Exchange, Sent};
 use self::folder::Folder;
-pub(crate) use self::spool::Spool;
 use self::spool::Spools;
+pub(crate) use self::spool::{NoSpool, Spool};
 use crate::store::{Store, StoreError};
 
 /// Headers of a file that comes in pieces: bytes before this piece, bytes of the file.
@@ -38,6 +38,8 @@ pub(crate) const MOST: u64 = 4 << 30;
 pub(crate) const MOST_FILES: usize = 50;
 pub(crate) const MOST_OF_A_RUN: u64 = 16 << 30;
 const LONGEST_NAME: usize = 100;
+/// The folder of what arrives.
+pub const ARRIVING: &str = "arriving";
 /// How long artefacts are kept.
 pub const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
@@ -73,37 +75,33 @@ pub enum ArtefactError {
 
 impl Artefacts {
     /// In a folder, which is made where it is not there, or in `s3://BUCKET/PREFIX`, with `variable` to look up its
-    /// keys.
+    /// keys; what arrives for a bucket is in the folder `arriving` until it is whole.
     ///
     /// # Errors
     /// It cannot be made, or its address or keys are missing.
     pub fn open(
         place: &str,
+        arriving: &Path,
         variable: impl Fn(&str) -> Option<String>,
         exchange: &Exchange,
     ) -> Result<Self, ArtefactError> {
+        let failed = |folder: &Path, why| ArtefactError::Make(folder.display().to_string(), why);
         let Some(address) = place.strip_prefix("s3://") else {
-            let failed = |why| ArtefactError::Make(place.to_owned(), why);
-            let folder = Folder::open(Path::new(place)).map_err(failed)?;
+            let folder = Folder::open(Path::new(place)).map_err(|why| failed(Path::new(place), why))?;
             // On the same disk: a file that is whole only gets another name.
-            let spools = Spools::beside(folder.path());
+            let arriving = folder.path().join(ARRIVING);
+            let spools = Spools::open(&arriving).map_err(|why| failed(&arriving, why))?;
             return Ok(Self { place: Place::Folder(folder), spools });
         };
         let bucket = Bucket::open(address, variable, Arc::clone(exchange));
         let bucket = bucket.map_err(|why| ArtefactError::Bucket(place.to_owned(), why))?;
-        let spools = Spools::of_this_process()
-            .map_err(|why| ArtefactError::Make("a folder for what arrives".to_owned(), why))?;
+        let spools = Spools::open(arriving).map_err(|why| failed(arriving, why))?;
         Ok(Self { place: Place::Bucket(Arc::new(bucket)), spools })
     }
 
-    /// A file for bytes that arrive at once.
-    pub(crate) fn spool(&self) -> io::Result<Spool> {
-        self.spools.whole()
-    }
-
-    /// The file for a file that arrives in pieces, with those that are there; `None`: somebody else adds one.
-    pub(crate) fn spool_of_pieces(&self, run: i64, name: &str, sha256: &str) -> io::Result<Option<Spool>> {
-        self.spools.of_pieces(&format!("{run}-{name}-{sha256}"))
+    /// What has arrived of an artefact, for one sender, with the bytes of the run's others.
+    pub(crate) fn spool(&self, run: i64, name: &str) -> Result<(Spool, u64), NoSpool> {
+        self.spools.of(run, name)
     }
 
     /// Keeps what has arrived.
@@ -128,12 +126,12 @@ impl Artefacts {
         }
     }
 
-    /// Removes pieces that nobody continues any more; how many files of them.
+    /// Removes what arrived in part and nobody continues; how many files that were.
     ///
     /// # Errors
-    /// Their folder cannot be read.
-    pub fn remove_pieces(&self) -> Result<u64, ArtefactError> {
-        self.spools.remove_old().map_err(|why| ArtefactError::Remove("what has not arrived".to_owned(), why))
+    /// Its folder cannot be read, or a file of it cannot be removed.
+    pub fn remove_parts(&self) -> Result<u64, ArtefactError> {
+        self.spools.remove_old().map_err(|why| ArtefactError::Remove(ARRIVING.to_owned(), why))
     }
 
     /// Removes what has ended at that time; how many files that were. What cannot be removed stops nothing else.
@@ -193,15 +191,14 @@ pub(crate) fn check_page(file: &mut File) -> Result<(), String> {
 mod tests {
     use std::fs;
     use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
     use super::*;
 
-    fn spool(kept: &Artefacts, bytes: &[u8]) -> Spool {
-        let mut spool = kept.spool().unwrap();
+    fn spool(kept: &Artefacts, run: i64, name: &str, bytes: &[u8]) -> Spool {
+        let Ok((mut spool, _)) = kept.spool(run, name) else { panic!("{run} {name}") };
         spool.file.write_all(bytes).unwrap();
         spool
     }
@@ -214,26 +211,25 @@ mod tests {
 
     fn in_folder(folder: &Path) -> Artefacts {
         let nobody: Exchange = Arc::new(|_| Err("nobody is asked here".to_owned()));
-        Artefacts::open(folder.to_str().unwrap(), |_| None, &nobody).unwrap()
+        Artefacts::open(folder.to_str().unwrap(), Path::new(""), |_| None, &nobody).unwrap()
     }
 
     #[test]
     fn what_was_put_is_there_until_it_is_removed_and_nothing_half_written_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let kept = in_folder(&folder.path().join("new/pages"));
-        let arrived = spool(&kept, b"one");
-        assert_eq!(arrived.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        kept.put(7, PAGE, &arrived).unwrap();
-        kept.put(263, PAGE, &spool(&kept, b"its neighbour")).unwrap();
-        drop(spool(&kept, b"half"));
+        for (run, text) in [(7, &b"one"[..]), (263, b"its neighbour")] {
+            let arrived = spool(&kept, run, PAGE, text);
+            kept.put(run, PAGE, &arrived).unwrap();
+            arrived.remove().unwrap();
+        }
         let mut read = Vec::new();
         kept.get(7, PAGE).unwrap().read_to_end(&mut read).unwrap();
         assert_eq!(read, b"one");
         kept.remove(7, PAGE).unwrap();
         kept.remove(7, PAGE).unwrap();
         assert!(kept.get(7, PAGE).is_err() && kept.get(263, PAGE).is_ok());
-        let files = fs::read_dir(folder.path().join("new/pages")).unwrap().flatten();
-        assert_eq!(files.filter(|file| file.path().is_file()).count(), 0);
+        assert_eq!(fs::read_dir(folder.path().join("new/pages/arriving")).unwrap().count(), 0);
     }
 
     #[test]
@@ -245,7 +241,7 @@ mod tests {
             let store = Store::open(&database).await.unwrap();
             let run = crate::store::tests::add_one(&store).await;
             for name in ["a", "b", "c"] {
-                kept.put(run, name, &spool(&kept, b"bytes")).unwrap();
+                kept.put(run, name, &spool(&kept, run, name, b"bytes")).unwrap();
                 let row = crate::view::ArtefactRow { name: name.to_owned(), bytes: 5 };
                 store.add_artefact("tiles", run, &row, 0).await.unwrap();
             }
@@ -265,7 +261,12 @@ mod tests {
     fn what_does_not_inflate_is_no_page() {
         let folder = tempfile::tempdir().unwrap();
         let kept = in_folder(folder.path());
-        let check = |bytes: &[u8]| check_page(&mut spool(&kept, bytes).file);
+        let check = |bytes: &[u8]| {
+            let mut arrived = spool(&kept, 7, PAGE, bytes);
+            let checked = check_page(&mut arrived.file);
+            arrived.remove().unwrap();
+            checked
+        };
         let whole = packed(b"a page");
         assert_eq!(check(&whole), Ok(()));
         for bytes in [&b"<html>"[..], &whole[..whole.len() - 3], b""] {

@@ -1,17 +1,15 @@
 //! Files of bytes that arrive, before they are artefacts.
 //!
-//! A file that comes at once goes with whoever receives it. One that comes in pieces stays where it ended, under a name
-//! that its content has alone, until somebody brings the rest.
+//! There is one for each artefact of a run. It stays where it ended until somebody brings the rest, and one sender at a
+//! time holds it: whoever has its lock may write it, make it an artefact, and remove it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tempfile::TempDir;
+use super::MOST_FILES;
 
 /// What nobody continued for so long is removed.
 const CONTINUED_WITHIN: Duration = Duration::from_secs(24 * 3600);
@@ -19,97 +17,128 @@ const ENDING: &str = "part";
 
 /// The folder of what arrives.
 #[derive(Debug, Clone)]
-pub(super) struct Spools {
-    folder: PathBuf,
-    /// Removed with the last of them.
-    _own: Option<Arc<TempDir>>,
+pub(super) struct Spools(PathBuf);
+
+/// Why there is no spool.
+pub(crate) enum NoSpool {
+    /// Somebody else sends this artefact now.
+    Busy,
+    /// The run has as many of them as it may have artefacts.
+    TooMany,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for NoSpool {
+    fn from(why: io::Error) -> Self {
+        Self::Failed(why)
+    }
 }
 
 impl Spools {
-    pub(super) fn beside(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), _own: None }
+    /// In a folder that is made where it is not there, for nobody else.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let spools = Self(folder.to_owned());
+        spools.make()?;
+        Ok(spools)
     }
 
-    /// In a folder that nobody else can write to.
-    pub(super) fn of_this_process() -> io::Result<Self> {
-        let own = tempfile::Builder::new().prefix("memgate-arriving-").tempdir()?;
-        Ok(Self { folder: own.path().to_owned(), _own: Some(Arc::new(own)) })
+    fn make(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }
 
-    pub(super) fn whole(&self) -> io::Result<Spool> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder.join(format!("memgate-{}-{number}.{ENDING}", std::process::id()));
-        // Nobody else on this machine reads a dump.
-        let open = || File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let file = match open() {
-            // Of a process that was killed, and had the same number.
-            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&path)?;
-                open()
+    /// That of an artefact, with the bytes of the run's others.
+    pub(super) fn of(&self, run: i64, name: &str) -> Result<(Spool, u64), NoSpool> {
+        // Somebody may have tidied up.
+        self.make()?;
+        let path = self.0.join(format!("{run}-{name}.{ENDING}"));
+        let (mut files, mut bytes) = (0, 0_u64);
+        for (other, there) in self.files()? {
+            let is_of_run = other
+                .file_name()
+                .is_some_and(|name| name.to_str().is_some_and(|name| name.starts_with(&format!("{run}-"))));
+            if is_of_run && other != path {
+                files += 1;
+                bytes = bytes.saturating_add(there.len());
             }
-            opened => opened,
-        }?;
-        Ok(Spool { path, file, stays: false })
-    }
-
-    /// `None`: somebody else adds a piece now.
-    pub(super) fn of_pieces(&self, name: &str) -> io::Result<Option<Spool>> {
-        let path = self.folder.join(format!("{name}.{ENDING}"));
-        let file = File::options().read(true).append(true).create(true).mode(0o600).open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(why)) => return Err(why),
         }
-        // Whoever had it before may have made it an artefact meanwhile.
-        let is_there = fs::metadata(&path).is_ok_and(|there| {
-            file.metadata().is_ok_and(|own| (there.dev(), there.ino()) == (own.dev(), own.ino()))
-        });
-        Ok(is_there.then_some(Spool { path, file, stays: true }))
+        if files >= MOST_FILES {
+            return Err(NoSpool::TooMany);
+        }
+        // Nobody else on this machine reads a dump.
+        let open = File::options().read(true).append(true).create(true).mode(0o600).open(&path);
+        let mut spool = Spool { path, file: open?, held: false };
+        match spool.file.try_lock() {
+            Ok(()) => spool.held = true,
+            Err(TryLockError::WouldBlock) => return Err(NoSpool::Busy),
+            Err(TryLockError::Error(why)) => return Err(why.into()),
+        }
+        // Whoever held it before may have made it an artefact meanwhile.
+        if spool.is_there() { Ok((spool, bytes)) } else { Err(NoSpool::Busy) }
     }
 
+    /// Removes what nobody continues; how many files that were.
     pub(super) fn remove_old(&self) -> io::Result<u64> {
         let mut removed = 0;
-        for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            let is_old = || {
-                let age =
-                    SystemTime::now().duration_since(fs::metadata(&path).ok()?.modified().ok()?).ok()?;
-                Some(age > CONTINUED_WITHIN)
-            };
-            if path.extension().is_some_and(|ending| ending == ENDING) && is_old() == Some(true) {
-                fs::remove_file(&path)?;
+        for (path, there) in self.files()? {
+            let age = there.modified().ok().and_then(|then| SystemTime::now().duration_since(then).ok());
+            if age.is_none_or(|age| age <= CONTINUED_WITHIN) {
+                continue;
+            }
+            let Ok(file) = File::options().append(true).open(&path) else { continue };
+            let held = file.try_lock().is_ok();
+            let spool = Spool { path, file, held };
+            if held && spool.is_there() {
+                spool.remove()?;
                 removed += 1;
             }
         }
         Ok(removed)
     }
+
+    fn files(&self) -> io::Result<Vec<(PathBuf, Metadata)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            // What was removed meanwhile is none.
+            let Ok(there) = fs::symlink_metadata(&path) else { continue };
+            if there.is_file() && path.extension().is_some_and(|ending| ending == ENDING) {
+                files.push((path, there));
+            }
+        }
+        Ok(files)
+    }
 }
 
-/// A file of bytes that arrive; it goes with this value, unless it was kept or stays for the next piece.
+/// What has arrived of an artefact, held by one sender.
 #[derive(Debug)]
 pub(crate) struct Spool {
     pub(super) path: PathBuf,
     pub(crate) file: File,
-    stays: bool,
+    held: bool,
 }
 
 impl Spool {
+    /// Is its path still its own?
+    pub(super) fn is_there(&self) -> bool {
+        let own = |there: Metadata| {
+            self.file.metadata().is_ok_and(|own| (there.dev(), there.ino()) == (own.dev(), own.ino()))
+        };
+        fs::symlink_metadata(&self.path).is_ok_and(own)
+    }
+
     /// There is no next piece.
-    pub(crate) const fn ends(&mut self) {
-        self.stays = false;
+    pub(crate) fn remove(self) -> io::Result<()> {
+        // It may be an artefact by now, under another name.
+        if self.is_there() { fs::remove_file(&self.path) } else { Ok(()) }
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if self.stays {
-            return;
-        }
-        match fs::remove_file(&self.path) {
-            // It was kept under its own name, or somebody tidied up.
-            Ok(()) | Err(_) => {}
+        let is_empty = self.file.metadata().is_ok_and(|there| there.len() == 0);
+        if self.held && is_empty && self.is_there() {
+            // An empty one says no more than none; one that cannot be removed is removed when it is old.
+            drop(fs::remove_file(&self.path));
         }
     }
 }
@@ -118,35 +147,59 @@ impl Drop for Spool {
 mod tests {
     use std::fs::FileTimes;
     use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
+    fn held(spools: &Spools, run: i64, name: &str) -> Spool {
+        match spools.of(run, name) {
+            Ok((spool, _)) => spool,
+            Err(_none) => panic!("{run} {name}"),
+        }
+    }
+
     #[test]
-    fn pieces_are_found_again_one_at_a_time_until_they_end_or_are_old() {
+    fn pieces_are_found_again_one_sender_at_a_time_until_they_end_or_are_old() {
         let folder = tempfile::tempdir().unwrap();
-        let spools = Spools::beside(folder.path());
-        let pieces = |name| spools.of_pieces(name).unwrap();
-        let mut first = pieces("7-a").unwrap();
+        let spools = Spools::open(&folder.path().join("arriving")).unwrap();
+        let path = folder.path().join("arriving/7-a.part");
+        let mut first = held(&spools, 7, "a");
         first.file.write_all(b"one ").unwrap();
-        assert!(pieces("7-a").is_none(), "one writes at a time");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(spools.of(7, "a"), Err(NoSpool::Busy)), "one sends at a time");
         drop(first);
-        let mut second = pieces("7-a").unwrap();
+        let mut second = held(&spools, 7, "a");
         second.file.write_all(b"two").unwrap();
-        assert_eq!(fs::read(folder.path().join("7-a.part")).unwrap(), b"one two");
-        second.ends();
-        drop(second);
-        let mut third = pieces("7-a").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one two");
+        second.remove().unwrap();
+        let mut third = held(&spools, 7, "a");
         let mut text = String::new();
         third.file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "", "what has ended is gone");
 
-        assert_eq!(spools.remove_old().unwrap(), 0, "somebody may continue it");
+        third.file.write_all(b"three").unwrap();
         let long_ago = SystemTime::now() - CONTINUED_WITHIN - Duration::from_secs(60);
         third.file.set_times(FileTimes::new().set_modified(long_ago)).unwrap();
-        fs::write(folder.path().join("kept"), "").unwrap();
-        assert_eq!(spools.remove_old().unwrap(), 1);
-        assert!(folder.path().join("kept").exists());
+        fs::create_dir(folder.path().join("arriving/x.part")).unwrap();
+        fs::write(folder.path().join("arriving/other"), "").unwrap();
+        assert_eq!(spools.remove_old().unwrap(), 0, "somebody sends it");
         drop(third);
-        drop(pieces("7-a").unwrap());
+        assert_eq!(spools.remove_old().unwrap(), 1);
+        assert!(!path.exists() && folder.path().join("arriving/other").exists());
+        drop(held(&spools, 7, "a"));
+        assert!(!path.exists(), "nothing is left of one that nothing came of");
+    }
+
+    #[test]
+    fn a_run_has_as_many_as_it_may_have_artefacts() {
+        let folder = tempfile::tempdir().unwrap();
+        let spools = Spools::open(folder.path()).unwrap();
+        for number in 0..MOST_FILES {
+            held(&spools, 7, &number.to_string()).file.write_all(b"ab").unwrap();
+        }
+        assert!(matches!(spools.of(7, "more"), Err(NoSpool::TooMany)));
+        let Ok((_, others)) = spools.of(7, "0") else { panic!("it is one of them") };
+        assert_eq!(others, 2 * (MOST_FILES as u64 - 1));
+        drop(held(&spools, 77, "another run"));
     }
 }

@@ -62,6 +62,17 @@ impl Refused {
         Self { offset: Some(offset), ..Self::new(StatusCode::CONFLICT, error, "") }
     }
 
+    /// A file that was damaged on its way; it begins anew.
+    pub(super) fn other_digest(name: &str) -> Self {
+        let error = format!("{name} arrived with another digest, and was removed");
+        Self { offset: Some(0), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, error, "send it again") }
+    }
+
+    pub(super) fn sent_by_another(name: &str) -> Self {
+        let error = format!("another upload of {name} goes on");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "")
+    }
+
     /// There is no room now.
     pub(super) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many runs are being uploaded", "")

@@ -7,7 +7,7 @@ use memgate_history::place::{self, PlacedBy};
 use memgate_history::record::{TestRecord, lean};
 use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column, identity};
-use memgate_model::{Leak, Metric, RunReport};
+use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
@@ -36,11 +36,8 @@ impl Store {
     /// The database cannot be written, the report cannot be kept, or another run has this key.
     pub async fn add(&self, manifest: &Manifest, report: &RunReport) -> Result<Added, StoreError> {
         let record = RunRecord::of(report)?;
-        let text = |(id, leak): (&String, &Leak)| Ok((id.clone(), serde_json::to_string(leak)?));
-        let leaks: BTreeMap<_, _> = record.leaks.iter().map(text).collect::<serde_json::Result<_>>()?;
         // Uploaded or added here: it is the same run.
-        let texts = leaks.iter().map(|(id, text)| (id.as_str(), text.as_str()));
-        let digest = identity::digest(report, &record, texts)?;
+        let digest = identity::digest(report, &record);
         let now_us = jiff::Timestamp::now().as_microsecond();
         let transaction = if self.is_postgres {
             self.pool.begin().await?
@@ -53,13 +50,14 @@ impl Store {
         let run_key = run_key(manifest);
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-            return if known == digest || known == former_digest(report)? {
+            let is_former = !known.starts_with(identity::VERSION);
+            return if known == digest || (is_former && known == former_digest(report)?) {
                 Ok(Added { run, already: true, events: Vec::new(), ticket: ticket(&known) })
             } else {
                 Err(StoreError::Conflict(run))
             };
         }
-        let run = adding.run(manifest, report, (&record, leaks), (&run_key, &digest), now_us).await?;
+        let run = adding.run(manifest, report, &record, (&run_key, &digest), now_us).await?;
         let events = lives::fold(&mut adding, &run, now_us).await?;
         let run = run.run.run;
         if !self.is_postgres {
@@ -193,7 +191,7 @@ impl Adding<'_> {
         &mut self,
         manifest: &Manifest,
         report: &RunReport,
-        (record, leaks): (&RunRecord, BTreeMap<String, String>),
+        record: &RunRecord,
         (run_key, body_digest): (&str, &str),
         now_us: i64,
     ) -> Result<NewRun, StoreError> {
@@ -254,7 +252,7 @@ impl Adding<'_> {
             ]);
         }
         rows::add(self.connection(), sql::ADD_EXCEPTION, exceptions).await?;
-        let seen = self.leaks((run, ends.rest), (record, leaks), &tests, manifest.unproven).await?;
+        let seen = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
             .bind(branch)
@@ -305,7 +303,7 @@ impl Adding<'_> {
     async fn leaks(
         &mut self,
         (run, expires): (i64, i64),
-        (record, texts): (&RunRecord, BTreeMap<String, String>),
+        record: &RunRecord,
         tests: &[i64],
         unproven: bool,
     ) -> Result<BTreeMap<i64, Seen>, StoreError> {
@@ -313,8 +311,10 @@ impl Adding<'_> {
         let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
         let mut leaks = Vec::new();
         // In the order of their names: two programs that add the same leaks do not wait for each other in a circle.
-        for (fingerprint, text) in texts {
-            leaks.push([self.project.into(), self.ids.next().into(), fingerprint.into(), text.into()]);
+        for (fingerprint, leak) in &record.leaks {
+            let id = self.ids.next();
+            let body = serde_json::to_string(leak)?;
+            leaks.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
         }
         rows::add(self.connection(), add_leak, leaks).await?;
         let ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;

@@ -44,9 +44,13 @@ pub(super) async fn add<const N: usize>(
     mut rows: Vec<[Value; N]>,
 ) -> Result<(), sqlx::Error> {
     for size in SIZES {
+        if rows.len() < size {
+            continue;
+        }
+        let text = repeated(statement, N, size);
         while rows.len() >= size {
             let rest = rows.split_off(size);
-            let mut query = sqlx::query(AssertSqlSafe(repeated(statement, N, size)));
+            let mut query = sqlx::query(AssertSqlSafe(text.clone()));
             for value in std::mem::replace(&mut rows, rest).into_iter().flatten() {
                 query = match value {
                     Value::Number(number) => query.bind(number),

@@ -1,14 +1,14 @@
 //! Artefacts of a run that was just uploaded, where the server keeps them.
 //!
 //! Data flow: the answer to an upload has a ticket, which only its sender knows → `PUT …/artefacts/NAME?ticket=…` with
-//! all of it, or `PATCH` with one piece after the other → a file beside the store →
-//! [`Artefacts`](crate::artefacts::Artefacts) → a row. Whoever may upload to a project can give no file to somebody
-//! else's run. What arrived of a piece stays: the answer to a piece that does not begin where the last one ended says
-//! where to go on.
+//! all of it, or `PATCH` with one piece after the other → a [`Spool`], held by one sender → checked and kept in
+//! [`Artefacts`], whether its sender waits for that or not → a row. Whoever may upload to a project can give no file to
+//! somebody else's run. What arrived of a piece stays. An empty piece asks where to go on.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -20,14 +20,19 @@ use memgate_history::roster::hex;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::{Ingest, Refused};
 use crate::artefacts::{
-    Artefacts, LENGTH, MOST, MOST_FILES, MOST_OF_A_PACKED_PAGE, MOST_OF_A_RUN, OFFSET, PAGE, Spool,
+    Artefacts, LENGTH, MOST, MOST_FILES, MOST_OF_A_PACKED_PAGE, MOST_OF_A_RUN, NoSpool, OFFSET, PAGE, Spool,
     check_page, is_name,
 };
+use crate::store::Store;
 use crate::view::ArtefactRow;
+
+/// Whoever sends a piece, and says nothing for so long, does not hold the file any more: it may have another connection.
+const BETWEEN_CHUNKS: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(super) struct Shown {
@@ -68,21 +73,15 @@ pub(super) async fn patch(
     }
 }
 
-/// Room for an artefact.
-struct Room {
+/// An artefact that is not there yet.
+struct Wanted {
     artefacts: Artefacts,
+    project: String,
+    run: i64,
+    name: String,
     /// Bytes that may come.
     most: u64,
-}
-
-impl Room {
-    fn check(&self, name: &str, bytes: u64) -> Result<(), Refused> {
-        if bytes <= self.most {
-            return Ok(());
-        }
-        let most = memgate_model::format_bytes(self.most as f64);
-        Err(Refused::too_large(format!("{name} has more than the {most} that may come")))
-    }
+    turn: OwnedSemaphorePermit,
 }
 
 impl Ingest {
@@ -93,14 +92,17 @@ impl Ingest {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(), Refused> {
-        let (_, _, name) = of;
-        let Some(room) = self.room(of, shown, headers).await? else { return Ok(()) };
-        let turn = self.arriving.try_acquire().map_err(|_full| Refused::busy())?;
-        let spool = room.artefacts.spool().map_err(|why| unkept(name, &why))?;
-        let bytes = self.receive_file(&spool, body, name, &room).await?;
-        self.keep(of, room, (spool, bytes), None).await?;
-        drop(turn);
-        Ok(())
+        let Some(wanted) = self.wanted(of, shown, headers, None).await? else { return Ok(()) };
+        let (spool, wanted) = wanted.spool()?;
+        let name = wanted.name.as_str();
+        spool.file.set_len(0).map_err(|why| unkept(name, &why))?;
+        match receive(&spool, body, (name, wanted.most), self.limits.arrival).await {
+            Ok(bytes) => self.keep(wanted, (spool, bytes), None).await,
+            Err(refused) => {
+                spool.remove().map_err(|why| unkept(name, &why))?;
+                Err(refused)
+            }
+        }
     }
 
     /// Where the next piece begins; that is the length of the file once it is kept.
@@ -111,11 +113,7 @@ impl Ingest {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<u64, Refused> {
-        let (_, run, name) = of;
-        let number = |header| {
-            let text = headers.get(header)?.to_str().ok()?;
-            text.parse::<u64>().ok()
-        };
+        let number = |header| headers.get(header)?.to_str().ok()?.parse::<u64>().ok();
         let (Some(offset), Some(length)) = (number(OFFSET), number(LENGTH)) else {
             let hint =
                 "`Upload-Offset` and `Upload-Length` are the bytes before this piece and those of the file";
@@ -125,35 +123,35 @@ impl Ingest {
         if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(Refused::nonsense("`sha256` is not the digest of a file in lower-case hex", ""));
         }
-        let Some(room) = self.room(of, shown, headers).await? else { return Ok(length) };
-        room.check(name, length)?;
-        let turn = self.arriving.try_acquire().map_err(|_full| Refused::busy())?;
-        let spool = room.artefacts.spool_of_pieces(run, name, sha256).map_err(|why| unkept(name, &why))?;
-        let Some(mut spool) = spool else { return Err(Refused::busy()) };
+        let Some(wanted) = self.wanted(of, shown, headers, Some(length)).await? else { return Ok(length) };
+        let (spool, wanted) = wanted.spool()?;
+        let name = wanted.name.as_str();
+        fits(name, length, wanted.most)?;
         let there = spool.file.metadata().map_err(|why| unkept(name, &why))?.len();
         if there > length {
-            spool.ends();
-            return Err(Refused::nonsense(format!("{there} bytes of {name} are there: it is longer"), ""));
+            // What is there is of another file: this one begins anew.
+            spool.file.set_len(0).map_err(|why| unkept(name, &why))?;
+            return Err(Refused::elsewhere(0));
         }
         if there != offset {
             return Err(Refused::elsewhere(there));
         }
-        let rest = Room { most: length - there, ..room };
-        let end = there + self.receive_file(&spool, body, name, &rest).await?;
+        let arrival = self.limits.arrival.min(BETWEEN_CHUNKS);
+        let end = there + receive(&spool, body, (name, length - there), arrival).await?;
         if end == length {
-            self.keep(of, rest, (spool, length), Some(sha256)).await?;
+            self.keep(wanted, (spool, length), Some(sha256.clone())).await?;
         }
-        drop(turn);
         Ok(end)
     }
 
-    /// `None`: it is there.
-    async fn room(
+    /// `None`: it is there. `length`: how long it has to be then.
+    async fn wanted(
         &self,
         (project, run, name): (&str, i64, &str),
         shown: &Shown,
         headers: &HeaderMap,
-    ) -> Result<Option<Room>, Refused> {
+        length: Option<u64>,
+    ) -> Result<Option<Wanted>, Refused> {
         self.grants.of(project, headers).await?;
         let gone =
             || Refused::new(StatusCode::NOT_FOUND, "there is no such run, or no such ticket of it", "");
@@ -174,86 +172,143 @@ impl Ingest {
             return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error, ""));
         }
         let there = self.store.artefacts(project, run).await.map_err(|why| Refused::of_store(&why))?;
-        if there.iter().any(|row| row.name == name) {
-            return Ok(None);
+        if let Some(row) = there.iter().find(|row| row.name == name) {
+            return if length.is_none_or(|length| length == row.bytes) {
+                Ok(None)
+            } else {
+                Err(another(name))
+            };
         }
         if there.len() >= MOST_FILES {
-            return Err(Refused::too_large(format!("the run has {MOST_FILES} artefacts: more are not kept")));
+            return Err(too_many());
         }
+        let turn = Arc::clone(&self.arriving).try_acquire_owned().map_err(|_full| Refused::busy())?;
         let left = there.iter().fold(MOST_OF_A_RUN, |left, row| left.saturating_sub(row.bytes));
         let most = left.min(if is_page { MOST_OF_A_PACKED_PAGE } else { MOST });
-        Ok(Some(Room { artefacts, most }))
+        let (project, name) = (project.to_owned(), name.to_owned());
+        Ok(Some(Wanted { artefacts, project, run, name, most, turn }))
     }
 
-    /// Keeps a file that is whole, and has this digest.
+    /// Keeps a file that is whole, and has this digest. That goes on where its sender goes away: a bucket takes minutes.
     async fn keep(
         &self,
-        (project, run, name): (&str, i64, &str),
-        room: Room,
-        (mut spool, bytes): (Spool, u64),
-        sha256: Option<&str>,
+        wanted: Wanted,
+        arrived: (Spool, u64),
+        sha256: Option<String>,
     ) -> Result<(), Refused> {
-        let (named, sha256) = (name.to_owned(), sha256.map(str::to_owned));
+        let (store, name) = (self.store.clone(), wanted.name.clone());
+        let kept = tokio::spawn(wanted.keep(store, arrived, sha256));
+        kept.await.map_err(|why| unkept(&name, &why))?
+    }
+}
+
+impl Wanted {
+    /// What has arrived of it.
+    fn spool(self) -> Result<(Spool, Self), Refused> {
+        match self.artefacts.spool(self.run, &self.name) {
+            Ok((spool, others)) => {
+                let most = self.most.min(MOST_OF_A_RUN.saturating_sub(others));
+                Ok((spool, Self { most, ..self }))
+            }
+            Err(NoSpool::Busy) => Err(Refused::sent_by_another(&self.name)),
+            Err(NoSpool::TooMany) => Err(too_many()),
+            Err(NoSpool::Failed(why)) => Err(unkept(&self.name, &why)),
+        }
+    }
+
+    async fn keep(
+        self,
+        store: Store,
+        (mut spool, bytes): (Spool, u64),
+        sha256: Option<String>,
+    ) -> Result<(), Refused> {
+        let Self { artefacts, project, run, name, turn, .. } = self;
+        let there = store.artefacts(&project, run).await.map_err(|why| Refused::of_store(&why))?;
+        if let Some(row) = there.iter().find(|row| row.name == name) {
+            spool.remove().map_err(|why| unkept(&name, &why))?;
+            return if row.bytes == bytes { Ok(()) } else { Err(another(&name)) };
+        }
+        let named = name.clone();
         let kept = tokio::task::spawn_blocking(move || {
-            if let Err(refused) = check(&mut spool.file, &named, sha256.as_deref()) {
-                spool.ends();
+            let failed = |why: io::Error| unkept(&named, &why);
+            if let Some(refused) = wrong(&mut spool.file, &named, sha256.as_deref()).map_err(failed)? {
+                spool.remove().map_err(failed)?;
                 return Err(refused);
             }
             // Where that fails, whoever sent it asks again, with no byte to send.
-            room.artefacts.put(run, &named, &spool).map_err(|why| unkept(&named, &why))?;
-            spool.ends();
-            Ok(())
+            artefacts.put(run, &named, &spool).map_err(failed)?;
+            Ok(spool)
         });
-        kept.await.map_err(|why| unkept(name, &why))??;
-        let row = ArtefactRow { name: name.to_owned(), bytes };
+        let spool = kept.await.map_err(|why| unkept(&name, &why))??;
+        let row = ArtefactRow { name: name.clone(), bytes };
         let now_us = jiff::Timestamp::now().as_microsecond();
-        let added = self.store.add_artefact(project, run, &row, now_us).await;
-        added.map_err(|why| Refused::of_store(&why))
+        store.add_artefact(&project, run, &row, now_us).await.map_err(|why| Refused::of_store(&why))?;
+        drop(turn);
+        spool.remove().map_err(|why| unkept(&name, &why))
     }
+}
 
-    /// The whole body at the end of the spool, and its length. Each chunk has its time: a dump of a gigabyte takes
-    /// minutes.
-    async fn receive_file(&self, spool: &Spool, body: Body, name: &str, room: &Room) -> Result<u64, Refused> {
-        let mut file = tokio::fs::File::from_std(spool.file.try_clone().map_err(|why| unkept(name, &why))?);
-        let (mut chunks, mut bytes) = (body.into_data_stream(), 0_u64);
-        let arrival = self.limits.arrival;
-        let received = loop {
-            let chunk = match timeout(arrival, chunks.next()).await {
-                Err(_slow) => break Err(Refused::slow(arrival)),
-                Ok(None) => break Ok(bytes),
-                Ok(Some(Err(why))) => break Err(Refused::nonsense(format!("{name} ends early: {why}"), "")),
-                Ok(Some(Ok(chunk))) => chunk,
-            };
-            let longer = bytes.saturating_add(chunk.len() as u64);
-            if let Err(refused) = room.check(name, longer) {
-                break Err(refused);
-            }
-            if let Err(why) = file.write_all(&chunk).await {
-                break Err(unkept(name, &why));
-            }
-            bytes = longer;
+/// Adds a body to what has arrived, and says how many bytes that were. Each chunk has its time: a dump of a gigabyte
+/// takes minutes.
+async fn receive(
+    spool: &Spool,
+    body: Body,
+    (name, most): (&str, u64),
+    arrival: Duration,
+) -> Result<u64, Refused> {
+    let mut file = tokio::fs::File::from_std(spool.file.try_clone().map_err(|why| unkept(name, &why))?);
+    let (mut chunks, mut bytes) = (body.into_data_stream(), 0_u64);
+    let received = loop {
+        let chunk = match timeout(arrival, chunks.next()).await {
+            Err(_slow) => break Err(Refused::slow(arrival)),
+            Ok(None) => break Ok(bytes),
+            Ok(Some(Err(why))) => break Err(Refused::nonsense(format!("{name} ends early: {why}"), "")),
+            Ok(Some(Ok(chunk))) => chunk,
         };
-        // What arrived is there for the next piece, however this one ended.
-        file.flush().await.map_err(|why| unkept(name, &why))?;
-        received
+        let longer = bytes.saturating_add(chunk.len() as u64);
+        if let Err(refused) = fits(name, longer, most) {
+            break Err(refused);
+        }
+        if let Err(why) = file.write_all(&chunk).await {
+            break Err(unkept(name, &why));
+        }
+        bytes = longer;
+    };
+    // What arrived is there for the next piece, however this one ended.
+    file.flush().await.map_err(|why| unkept(name, &why))?;
+    received
+}
+
+fn fits(name: &str, bytes: u64, most: u64) -> Result<(), Refused> {
+    if bytes <= most {
+        return Ok(());
     }
+    let most = memgate_model::format_bytes(most as f64);
+    Err(Refused::too_large(format!("{name} has more than the {most} that may come")))
+}
+
+fn too_many() -> Refused {
+    Refused::too_large(format!("the run has {MOST_FILES} artefacts: more are not kept"))
+}
+
+fn another(name: &str) -> Refused {
+    Refused::new(StatusCode::CONFLICT, format!("another file is kept as {name}"), "")
 }
 
 fn unkept(name: &str, why: &dyn std::fmt::Display) -> Refused {
     Refused::database(format!("keep {name}: {why}"))
 }
 
-/// Is a file what it is said to be?
-fn check(file: &mut File, name: &str, sha256: Option<&str>) -> Result<(), Refused> {
+/// Is a file not what it is said to be?
+fn wrong(file: &mut File, name: &str, sha256: Option<&str>) -> io::Result<Option<Refused>> {
     if let Some(told) = sha256 {
         let mut digest = Sha256::new();
-        let read = file.rewind().and_then(|()| io::copy(file, &mut digest));
-        read.map_err(|why| unkept(name, &why))?;
+        file.rewind()?;
+        io::copy(file, &mut digest)?;
         if hex(&digest.finalize()) != told {
-            let error = format!("{name} arrived with another digest, and was removed");
-            return Err(Refused::nonsense(error, "send it again"));
+            return Ok(Some(Refused::other_digest(name)));
         }
     }
     let checked = if name == PAGE { check_page(file) } else { Ok(()) };
-    checked.map_err(|why| Refused::nonsense(format!("that is no page: {why}"), ""))
+    Ok(checked.err().map(|why| Refused::nonsense(format!("that is no page: {why}"), "")))
 }

@@ -96,7 +96,7 @@ struct Ingest {
     /// One for each run that is read and added.
     adding: Semaphore,
     /// One for each artefact that arrives.
-    arriving: Semaphore,
+    arriving: Arc<Semaphore>,
 }
 
 /// The routes of uploads.
@@ -118,7 +118,7 @@ pub(super) fn router(
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
         adding: Semaphore::new(writers),
-        arriving: Semaphore::new(MOST_ARRIVING),
+        arriving: Arc::new(Semaphore::new(MOST_ARRIVING)),
     };
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))

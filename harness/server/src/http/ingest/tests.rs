@@ -563,7 +563,7 @@ fn a_database_that_is_away_is_told_as_something_that_passes() {
 
 fn in_folder(folder: &std::path::Path) -> crate::artefacts::Artefacts {
     let nobody: crate::artefacts::Exchange = Arc::new(|_| Err("nobody is asked here".to_owned()));
-    crate::artefacts::Artefacts::open(folder.to_str().unwrap(), |_| None, &nobody).unwrap()
+    crate::artefacts::Artefacts::open(folder.to_str().unwrap(), folder, |_| None, &nobody).unwrap()
 }
 
 /// With pages in a folder; a token for `tiles` is shown with each request.
@@ -669,6 +669,8 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         assert!(answer.status != 204, "{answer:?}");
         let there = send("a.hprof", &sha256, 0, b"").await;
         goes_on(&there, 90_000);
+        let others = std::fs::read_dir(folder.join("arriving")).unwrap().count();
+        assert_eq!(others, 1, "what is not whole is there");
         let rest = send("a.hprof", &sha256, 90_000, &dump[90_000..]).await;
         assert_eq!(rest.status, 204, "{rest:?}");
         goes_on(&rest, dump.len());
@@ -676,7 +678,19 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         let mut read = Vec::new();
         kept.get(number, "a.hprof").unwrap().read_to_end(&mut read).unwrap();
         assert!(read == dump);
-        goes_on(&send("a.hprof", &sha256, 0, &dump[..10]).await, dump.len());
+        goes_on(&send("a.hprof", &sha256, 0, b"").await, dump.len());
+        let another = head("a.hprof", &sha256, (0, 3), 0);
+        server.send(another.as_bytes()).await.is(409, "another file is kept as a.hprof");
+
+        // Another file under this name: what is there of the first one is found to be none of it.
+        assert_eq!(send("c.hprof", &sha256, 0, &dump[..70_000]).await.status, 204);
+        let mixed = "1".repeat(64);
+        let answer = send("c.hprof", &mixed, 70_000, &dump[70_000..]).await;
+        answer.is(422, "another digest");
+        goes_on(&answer, 0);
+        assert_eq!(send("c.hprof", &sha256, 0, &dump[..70_000]).await.status, 204);
+        let shorter = head("c.hprof", &mixed, (0, 3), 0);
+        goes_on(&server.send(shorter.as_bytes()).await, 0);
 
         // What is not what it was said to be is gone, and can be sent again.
         let other = "0".repeat(64);
@@ -689,6 +703,7 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         server.send(huge.as_bytes()).await.is(413, "more than the 4.0 GiB");
         let nowhere = head("b.hprof", &sha256, (0, 0), 0).replace("Upload-Offset: 0", "Upload-Offset: -1");
         server.send(nowhere.as_bytes()).await.is(422, "where it begins");
+        assert_eq!(std::fs::read_dir(folder.join("arriving")).unwrap().count(), 0);
         let rows = server.store.artefacts("tiles", number).await.unwrap();
         let row = ("a.hprof", dump.len() as u64);
         assert_eq!(rows.iter().map(|row| (row.name.as_str(), row.bytes)).collect::<Vec<_>>(), [row]);
