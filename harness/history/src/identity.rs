@@ -14,10 +14,13 @@ use crate::roster::hex;
 /// How digests begin. Those of runs that were stored until November 2026 do not.
 pub const VERSION: &str = "2:";
 
+/// Bytes that wait to be hashed.
+const MOST_WAITING: usize = 16 << 10;
+
 /// The digest of a report.
 #[must_use]
 pub fn digest(report: &RunReport, record: &RunRecord) -> String {
-    let mut digest = Fields(Sha256::new());
+    let mut digest = Fields::default();
     digest.words(&[&report.project, &report.session, &report.started, verdict(record.verdict)]);
     let cost = &report.agent_cost;
     digest.numbers(&[
@@ -51,7 +54,7 @@ pub fn digest(report: &RunReport, record: &RunRecord) -> String {
         digest.words(&[&sighting.leak, sighting.how.name()]);
         digest.numbers(&[sighting.test as u64, sighting.bytes.to_bits(), sighting.count.to_bits()]);
     }
-    format!("{VERSION}{}", hex(&digest.0.finalize()))
+    format!("{VERSION}{}", hex(&digest.all.chain_update(&digest.last).finalize()))
 }
 
 const fn verdict(verdict: Verdict) -> &'static str {
@@ -75,7 +78,12 @@ const fn outcome(outcome: Outcome) -> &'static str {
 }
 
 /// Fields one after the other, each with its length where that is not known: no two records look the same.
-struct Fields(Sha256);
+#[derive(Default)]
+struct Fields {
+    all: Sha256,
+    /// Those that are not in it yet: many small updates take longer.
+    last: Vec<u8>,
+}
 
 impl Fields {
     fn test(&mut self, test: &TestRecord) {
@@ -100,13 +108,17 @@ impl Fields {
     fn words(&mut self, words: &[&str]) {
         for word in words {
             self.numbers(&[word.len() as u64]);
-            self.0.update(word);
+            self.last.extend(word.as_bytes());
         }
     }
 
     fn numbers(&mut self, numbers: &[u64]) {
+        if self.last.len() > MOST_WAITING {
+            self.all.update(&self.last);
+            self.last.clear();
+        }
         for number in numbers {
-            self.0.update(number.to_le_bytes());
+            self.last.extend(number.to_le_bytes());
         }
     }
 }

@@ -3,7 +3,7 @@
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 /// So many rows at once, the most first: few sizes, so that a connection keeps the plans of few texts.
-const SIZES: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
+const SIZES: [usize; 12] = [64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
 
 pub(super) enum Value {
     Number(i64),
