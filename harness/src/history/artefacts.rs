@@ -29,7 +29,7 @@ use crate::deliver::secret::without;
 use crate::https;
 use crate::output::{Console, Progress};
 
-/// For a report page or a question, for a piece of a heap dump, and for its end, which the server may bring to a bucket.
+/// For a report page or a question, for a piece of a heap dump, and for its last one: the server may use a bucket.
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_LIMIT: Duration = Duration::from_secs(60);
 const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);

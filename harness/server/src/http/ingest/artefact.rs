@@ -31,7 +31,7 @@ use crate::artefacts::{
 use crate::store::Store;
 use crate::view::ArtefactRow;
 
-/// Whoever sends a piece, and says nothing for so long, does not hold the file any more: it may have another connection.
+/// A sender of a piece that is silent for so long does not hold the file any more: it may have another connection.
 const BETWEEN_CHUNKS: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
@@ -189,7 +189,7 @@ impl Ingest {
         Ok(Some(Wanted { artefacts, project, run, name, most, turn }))
     }
 
-    /// Keeps a file that is whole, and has this digest. That goes on where its sender goes away: a bucket takes minutes.
+    /// Keeps a file that is whole, and has this digest. It goes on if the sender goes away: a bucket takes minutes.
     async fn keep(
         &self,
         wanted: Wanted,
