@@ -1,8 +1,8 @@
 //! What tells a run from another one that claims to be the same.
 //!
 //! Data flow: the head of a report and its [`RunRecord`] → SHA-256 of named fields, so that a report which is read and
-//! written again keeps its digest, with a newer memgate too. It has enough of the report that nobody guesses it from
-//! pages: who knows the digest has the report.
+//! written again keeps its digest, with a newer memgate too. It covers more of the report than the pages
+//! show: only who has the report can compute it.
 
 use memgate_model::{Outcome, RunReport, Verdict};
 use sha2::{Digest as _, Sha256};

@@ -35,7 +35,7 @@ const PIECE_LIMIT: Duration = Duration::from_secs(60);
 const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Bytes of a piece: some proxies keep a whole one before they send it on.
 const PIECE: u64 = 4 << 20;
-/// So often a dump goes back to what was sent: several servers without a common folder each have a part of it.
+/// How often earlier bytes may be asked for again: behind a load balancer, several servers may each have a part.
 const MOST_RETURNS: u32 = 3;
 
 /// Gives the server the files of a session that the configuration names, where it keeps any. What goes wrong is a
@@ -100,7 +100,9 @@ fn whole(
     send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(), String> {
     let token = tokens.token(PAGE_LIMIT).map_err(|why| why.what)?;
-    let request = https::agent(limit, RootCerts::PlatformVerifier).put(address);
+    // A server that has the file already answers without reading it.
+    let request =
+        https::agent(limit, RootCerts::PlatformVerifier).put(address).header("Expect", "100-continue");
     match send(shows(request, token.as_deref())).map(|answer| answer.status().as_u16()) {
         Ok(204) => Ok(()),
         Ok(status) => Err(format!("it answered {status}")),
@@ -116,25 +118,25 @@ struct Dump<'a> {
 
 /// What became of a piece.
 enum Sent {
-    /// So far the file is there, this piece included.
+    /// The server has so many bytes, this piece included.
     To(u64),
-    /// The file goes on elsewhere.
+    /// The server wants the bytes from here on.
     Elsewhere(u64),
-    /// It arrived with another digest: it begins anew.
+    /// The whole file arrived with another digest, and was removed.
     Damaged(String),
-    /// Nobody on the way knows pieces.
+    /// The server, or a proxy before it, does not know `PATCH`.
     NoPieces,
 }
 
 impl Dump<'_> {
-    /// Sends it, and does not give up before `wait` has passed without a byte.
+    /// Sends it, and gives up when nothing has arrived for `wait`.
     fn send(mut self, tokens: &mut Tokens, wait: Duration, console: &Console) -> Result<(), String> {
         let length = self.file.metadata().map_err(|why| why.to_string())?.len();
         console.line(&format!("uploading {} ({})", self.name, format_bytes(length as f64)));
         let sha256 = self.digest().map_err(|why| why.to_string())?;
         let title = format!("MiB of {}", self.name);
         let mut progress = Progress::of_silent_tests(console, &title, length >> 20);
-        // Of a file that is there an answer comes before its bytes are read: they are not sent before it asks for them.
+        // A server that has the file already answers without reading a body. So it is first asked with an empty piece.
         let (mut at, mut asks, mut reached, mut returns) = (0, true, 0, 0);
         let mut patience = None;
         let mut damaged = false;

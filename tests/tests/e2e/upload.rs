@@ -172,19 +172,37 @@ fn bucket(folder: &Path) -> Option<(Heard, String)> {
     Some((store, address))
 }
 
-/// Leads to a server, and breaks the connection over which so many bytes have come, once.
-fn breaking(server: &str, after: usize) -> String {
+/// What a proxy does beside passing on what comes.
+#[derive(Clone, Copy)]
+enum Proxy {
+    /// Breaks the connection over which so many bytes have come, once.
+    Breaks(usize),
+    /// The same, and takes no other.
+    Ends(usize),
+    /// Does not know `PATCH`.
+    KnowsNoPieces,
+}
+
+/// The address of a proxy before a server.
+fn behind(proxy: Proxy, server: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
-    let mut left = after;
+    let mut left = if let Proxy::Breaks(bytes) | Proxy::Ends(bytes) = proxy { bytes } else { usize::MAX };
     thread::spawn(move || {
         for client in listener.incoming() {
             let (mut client, mut to) = (client.unwrap(), TcpStream::connect(&server).unwrap());
             let (mut answers, mut back) = (to.try_clone().unwrap(), client.try_clone().unwrap());
-            thread::spawn(move || io::copy(&mut answers, &mut back));
+            thread::spawn(move || {
+                drop(io::copy(&mut answers, &mut back));
+                drop(back.shutdown(Shutdown::Both));
+            });
             let mut bytes = [0; 64 << 10];
             loop {
                 let read = client.read(&mut bytes).unwrap_or(0);
+                if matches!(proxy, Proxy::KnowsNoPieces) && bytes[..read].starts_with(b"PATCH ") {
+                    client.write_all(b"HTTP/1.1 405 Not Allowed\r\nContent-Length: 0\r\n\r\n").unwrap();
+                    break;
+                }
                 if read == 0 || to.write_all(&bytes[..read]).is_err() {
                     break;
                 }
@@ -197,6 +215,9 @@ fn breaking(server: &str, after: usize) -> String {
             }
             // Whoever has gone already is gone.
             drop(to.shutdown(Shutdown::Both));
+            if left == 0 && matches!(proxy, Proxy::Ends(_)) {
+                return;
+            }
         }
     });
     address
@@ -243,41 +264,49 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
         got.len()
     );
 
-    // A connection that breaks in the second piece of the next one, and again before there is time to go on.
+    // Connections that break, in three uploads of the next one.
     let dump: Vec<u8> = (0..5_000_000_u32).flat_map(u32::to_le_bytes).collect();
-    fs::write(project.folder().join(".memgate/latest/java_pid8.hprof"), &dump).unwrap();
+    let latest = project.folder().join(".memgate/latest");
+    fs::write(latest.join("java_pid8.hprof"), &dump).unwrap();
     let dumps = |address: &str, wait: &str| {
         configure(&project, "tiles", address, "required");
-        let yaml = project.read("memgate.yaml").replace("wait: 2s", wait) + "  artefacts: [heap_dumps]\n";
-        project.write("memgate.yaml", yaml);
-        with_token(
-            &project,
-            &token,
-            &["upload", "--wait", wait.trim_start_matches("wait: "), ".memgate/latest"],
-        )
+        project.write("memgate.yaml", project.read("memgate.yaml") + "  artefacts: [heap_dumps]\n");
+        with_token(&project, &token, &["upload", "--wait", wait, ".memgate/latest"])
     };
-    let cut = dumps(&breaking(&address, 6 << 20), "wait: 100ms");
+    let is_there = |name: &str| {
+        let (_, got) = ask(&address, &format!("GET {page}/artefacts/{name}"), b"");
+        assert!(got == dump, "{name}: {} of {} bytes", got.len(), dump.len());
+    };
+    let cut = dumps(&behind(Proxy::Ends(6 << 20), &address), "2s");
     cut.ends_with(0).says("java_pid8.hprof was not added to the run: ");
-    let broken = dumps(&breaking(&address, 8 << 20), "wait: 10s");
+    let broken = dumps(&behind(Proxy::Breaks(8 << 20), &address), "10s");
     broken.ends_with(0).says("java_pid8.hprof goes on at ").says("java_pid8.hprof is not uploaded yet: ");
     assert!(!broken.stderr.contains("was not added"), "{broken}");
-    let (_, got) = ask(&address, &format!("GET {page}/artefacts/java_pid8.hprof"), b"");
-    assert!(got == dump, "{} of {} bytes", got.len(), dump.len());
-    let again = dumps(&address, "wait: 10s");
+    is_there("java_pid8.hprof");
+    let again = dumps(&address, "10s");
     assert!(!again.stderr.contains("was not added") && !again.stderr.contains("yet"), "{again}");
-    // Without anybody between.
-    fs::write(project.folder().join(".memgate/latest/java_pid9.hprof"), &dump).unwrap();
-    dumps(&breaking(&address, 6 << 20), "wait: 100ms")
-        .ends_with(0)
-        .says("java_pid9.hprof was not added to the run: ");
-    let direct = dumps(&address, "wait: 10s");
+
+    // Without anybody between, and with a byte that changed on the server's disk meanwhile.
+    fs::write(latest.join("java_pid9.hprof"), &dump).unwrap();
+    dumps(&behind(Proxy::Ends(6 << 20), &address), "2s").says("java_pid9.hprof was not added to the run: ");
+    let number = page.rsplit_once('/').unwrap().1;
+    let folder = project.folder().join(if place.starts_with("s3:") { "server" } else { place });
+    let part = folder.join(format!("arriving/{number}-java_pid9.hprof.part"));
+    let mut arrived = fs::read(&part).unwrap();
+    arrived[7] ^= 1;
+    fs::write(&part, arrived).unwrap();
+    let direct = dumps(&address, "10s");
     direct.ends_with(0).says("java_pid9.hprof goes on at ");
     assert!(!direct.stderr.contains("was not added") && !direct.stderr.contains("yet"), "{direct}");
-    let (_, got) = ask(&address, &format!("GET {page}/artefacts/java_pid9.hprof"), b"");
-    assert!(got == dump, "{} of {} bytes", got.len(), dump.len());
+    is_there("java_pid9.hprof");
+
+    // Where nobody knows pieces, it is sent as a whole.
+    fs::write(latest.join("java_pid10.hprof"), &dump).unwrap();
+    let whole = dumps(&behind(Proxy::KnowsNoPieces, &address), "10s");
+    assert!(!whole.stderr.contains("was not added"), "{whole}");
+    is_there("java_pid10.hprof");
 
     // Somebody else may upload to the project, and gives this run no other page.
-    let number = page.rsplit_once('/').unwrap().1;
     let put = format!("PUT /api/v1/projects/tiles/runs/{number}/artefacts/report.html?ticket=0");
     let (head, _) = ask(&address, &put, &packed);
     assert!(head.contains("http/1.1 401"), "a token is needed: {head}");

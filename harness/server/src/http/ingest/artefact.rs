@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use memgate_history::roster::hex;
@@ -43,32 +43,24 @@ pub(super) struct Shown {
     sha256: String,
 }
 
-type Named = Path<(String, i64, String)>;
-
-/// A file at once.
-pub(super) async fn put(
+/// A file at once (`PUT`), or its next piece (`PATCH`).
+pub(super) async fn receive(
     State(ingest): State<Arc<Ingest>>,
-    Path((project, run, name)): Named,
+    Path((project, run, name)): Path<(String, i64, String)>,
     Query(shown): Query<Shown>,
+    method: Method,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    match ingest.whole((&project, run, &name), &shown, &headers, body).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(refused) => ingest.options.refused(refused),
-    }
-}
-
-/// The next piece of a file.
-pub(super) async fn patch(
-    State(ingest): State<Arc<Ingest>>,
-    Path((project, run, name)): Named,
-    Query(shown): Query<Shown>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    match ingest.piece((&project, run, &name), &shown, &headers, body).await {
-        Ok(offset) => (StatusCode::NO_CONTENT, [(OFFSET, offset.to_string())]).into_response(),
+    let of = (project.as_str(), run, name.as_str());
+    let received = if method == Method::PATCH {
+        ingest.piece(of, &shown, &headers, body).await.map(Some)
+    } else {
+        ingest.whole(of, &shown, &headers, body).await.map(|()| None)
+    };
+    match received {
+        Ok(None) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Some(offset)) => (StatusCode::NO_CONTENT, [(OFFSET, offset.to_string())]).into_response(),
         Err(refused) => ingest.options.refused(refused),
     }
 }
@@ -96,7 +88,7 @@ impl Ingest {
         let (spool, wanted) = wanted.spool()?;
         let name = wanted.name.as_str();
         spool.file.set_len(0).map_err(|why| unkept(name, &why))?;
-        match receive(&spool, body, (name, wanted.most), self.limits.arrival).await {
+        match arrive(&spool, body, (name, wanted.most), self.limits.arrival).await {
             Ok(bytes) => self.keep(wanted, (spool, bytes), None).await,
             Err(refused) => {
                 spool.remove().map_err(|why| unkept(name, &why))?;
@@ -137,7 +129,7 @@ impl Ingest {
             return Err(Refused::elsewhere(there));
         }
         let arrival = self.limits.arrival.min(BETWEEN_CHUNKS);
-        let end = there + receive(&spool, body, (name, length - there), arrival).await?;
+        let end = there + arrive(&spool, body, (name, length - there), arrival).await?;
         if end == length {
             self.keep(wanted, (spool, length), Some(sha256.clone())).await?;
         }
@@ -250,7 +242,7 @@ impl Wanted {
 
 /// Adds a body to what has arrived, and says how many bytes that were. Each chunk has its time: a dump of a gigabyte
 /// takes minutes.
-async fn receive(
+async fn arrive(
     spool: &Spool,
     body: Body,
     (name, most): (&str, u64),

@@ -125,7 +125,7 @@ pub(super) fn router(
         .route("/api/v1/projects/{project}/live", post(live))
         .route(
             "/api/v1/projects/{project}/runs/{run}/artefacts/{name}",
-            put(artefact::put).patch(artefact::patch),
+            put(artefact::receive).patch(artefact::receive),
         )
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
