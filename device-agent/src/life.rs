@@ -14,7 +14,7 @@ use memgate_tracker::StackLayout;
 use memgate_tracker::sys::find_thread_id;
 use memgate_tracker::thread::Inside;
 use memgate_wire::LogLevel;
-use memgate_wire::options::{Carrier, Options, Target, fits};
+use memgate_wire::options::{Carrier, Options, Stacks, Target, fits};
 
 use crate::entry;
 #[cfg(not(target_os = "android"))]
@@ -113,16 +113,22 @@ pub(crate) fn start() {
     let java = options.java;
     // Where only the native side cannot be seen, Java's can.
     let (blind, unseen) = if java { (None, blind) } else { (blind, None) };
+    let stacks = cfg!(target_os = "android") || find_object.is_some();
     let offers = Offers {
         native: seeing || !java,
-        stacks: cfg!(target_os = "android") || find_object.is_some(),
+        stacks,
+        stacks_later: stacks
+            && options.stacks == Stacks::Later
+            && gtest.is_ok()
+            && !java
+            && options.native_sampling == 0,
         java,
         framework: gtest.is_ok().then_some("gtest"),
         is_its_own: gtest::is_its_own,
         blind,
     };
     let repeats = session::is_repeating(&options);
-    let sampling = options.native_sampling;
+    let (sampling, takes_stacks) = (options.native_sampling, options.stacks != Stacks::Never);
     let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
     if let Err(why) = session::open(options, offers, session::early_bypass(), cost_ns) {
         if repeats && matches!(why, Silent::NoCarrier) {
@@ -162,6 +168,8 @@ pub(crate) fn start() {
             session::mappings::starts(start as fn() as usize, next::allocator());
         }
         TRACKER.sample(sampling);
+        TRACKER.take_stacks(takes_stacks);
+
         recording::start();
     }
     TRACKER.begin_epoch();

@@ -111,6 +111,8 @@ pub struct Plan {
     pub holders: bool,
     /// Mean bytes between two recorded allocations of a native suite's screen; 0: all are recorded.
     pub native_sampling: u64,
+    /// Stacks of native allocations are taken in the screen; else of suspects alone.
+    pub stacks_always: bool,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
     /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
@@ -221,6 +223,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         settle: config.measure.settle,
         holders: config.measure.native.holders,
         native_sampling: config.measure.native.sampling,
+        stacks_always: config.measure.native.stacks_always,
         warnings: warnings(settings),
         mapping: request.mapping.clone(),
         symbols: symbols(config, request, world),

@@ -60,6 +60,7 @@ fn report() -> RunReport {
             screened_s: 412.0,
             screen_executions: None,
             native_sampling: None,
+            stacks_of_suspects: false,
             screen_cost: None,
             app_memory: None,
             hunt: None,

@@ -273,6 +273,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         screened_s: 12.43,
         screen_executions: None,
         native_sampling: None,
+        stacks_of_suspects: false,
         screen_cost: None,
         app_memory: None,
         hunt: None,

@@ -96,6 +96,12 @@ table! {
         /// goes unseen. What leaves a sample is confirmed as always, by runs that record everything.
         #[schemars(extend("default" = 0))]
         sampling: At<Size>,
+        /// Of which tests the call stacks of allocations are taken. `suspects`: the screen of a GoogleTest program
+        /// that memgate starts itself takes none; tests that leave something run once more for them, together, before
+        /// they are confirmed. `always`: in the screen. So it is also without confirmation (`--no-confirm`), where
+        /// the command starts the test programs, with `sampling`, with repeated or shuffled tests, and in recordings.
+        #[schemars(extend("default" = "suspects"))]
+        stacks: StacksFile,
     }
 }
 
@@ -106,6 +112,16 @@ choice! {
         On = "on",
         /// Never.
         Off = "off",
+    }
+}
+
+choice! {
+    /// Of which tests stacks are taken.
+    pub(crate) enum StacksFile ("whose stacks are taken") {
+        /// Of those that left something.
+        Suspects = "suspects",
+        /// Of all.
+        Always = "always",
     }
 }
 
@@ -169,16 +185,18 @@ pub struct MeasureNative {
     pub holders: bool,
     /// Mean bytes between two recorded allocations of the screen; 0: all are recorded.
     pub sampling: u64,
+    /// Are stacks taken in the screen? Else of suspects alone.
+    pub stacks_always: bool,
 }
 
 impl Default for MeasureNative {
     fn default() -> Self {
-        Self { holders: true, sampling: 0 }
+        Self { holders: true, sampling: 0, stacks_always: false }
     }
 }
 
 impl MeasureNative {
-    fn check(NativeFile { holders, sampling }: NativeFile, reader: &mut Reader<'_>) -> Self {
+    fn check(NativeFile { holders, sampling, stacks }: NativeFile, reader: &mut Reader<'_>) -> Self {
         let default = Self::default();
         let sampling = sampling.map_or(default.sampling, |At { value: Size(bytes), span }| {
             if bytes != 0 && !SAMPLING_INTERVALS.contains(&bytes) {
@@ -189,7 +207,11 @@ impl MeasureNative {
             }
             bytes
         });
-        Self { holders: holders.map_or(default.holders, |it| it == Holders::On), sampling }
+        Self {
+            holders: holders.map_or(default.holders, |it| it == Holders::On),
+            sampling,
+            stacks_always: stacks.map_or(default.stacks_always, |it| it == StacksFile::Always),
+        }
     }
 }
 

@@ -37,6 +37,7 @@ options: --rounds N      rounds over all workloads (5)
                          repeatable
          --java          a Java virtual machine instead of native programs
          --sampling N    the agent notes samples, of one byte in N
+         --no-stacks     the agent takes no call stacks, as in the screen of a suite
          --no-peer       without heaptrack, or async-profiler
          --no-dormant    without the runs of a dormant agent
          --allow PERCENT by which CPU ratios may exceed their bounds (10)";
@@ -47,6 +48,7 @@ struct Options {
     only: Vec<String>,
     java: bool,
     sampling: u64,
+    stacks: bool,
     peer: bool,
     dormant: bool,
     allow: f64,
@@ -60,6 +62,7 @@ impl Options {
             only: Vec::new(),
             java: false,
             sampling: 0,
+            stacks: true,
             peer: true,
             dormant: true,
             allow: 0.1,
@@ -74,6 +77,7 @@ impl Options {
                 "--only" => options.only.push(value()?),
                 "--java" => options.java = true,
                 "--sampling" => options.sampling = value()?.parse().map_err(|e| bad(&e))?,
+                "--no-stacks" => options.stacks = false,
                 "--no-dormant" => options.dormant = false,
                 "--no-peer" => options.peer = false,
                 "--allow" => options.allow = value()?.parse::<f64>().map_err(|e| bad(&e))? / 100.0,
@@ -81,6 +85,14 @@ impl Options {
             }
         }
         Ok(options)
+    }
+}
+
+impl Options {
+    /// What the agent is asked for besides.
+    fn extra(&self) -> String {
+        let stacks = if self.stacks { "" } else { ";stacks=never" };
+        format!(";native_sampling={}{stacks}", self.sampling)
     }
 }
 
@@ -114,7 +126,7 @@ fn measured(options: &Options, folder: &Path) -> Result<bool, String> {
     let mut workloads = inputs::prepare(folder)?;
     workloads.retain(|w| options.only.is_empty() || options.only.iter().any(|name| w.name.contains(name)));
     let measure = inputs::build(folder, "measure")?;
-    let bench = Bench { folder: folder.to_owned(), agent: agent()?, measure, sampling: options.sampling };
+    let bench = Bench { folder: folder.to_owned(), agent: agent()?, measure, extra: options.extra() };
 
     let mut rows = Vec::new();
     for (workload, rounds) in workloads.iter().zip(rounds(&bench, &workloads, options)?) {

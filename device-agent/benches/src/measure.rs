@@ -44,8 +44,8 @@ pub(crate) struct Bench {
     pub(crate) folder: PathBuf,
     pub(crate) agent: PathBuf,
     pub(crate) measure: PathBuf,
-    /// Mean bytes between two samples; 0: everything is recorded.
-    pub(crate) sampling: u64,
+    /// Options of the agent besides those of every run.
+    pub(crate) extra: String,
 }
 
 impl Bench {
@@ -92,8 +92,7 @@ impl Bench {
             Mode::Tracked | Mode::Dormant => {
                 settings.push(format!("LD_PRELOAD={}", self.agent.display()));
                 let options = options(spools, target);
-                let sampling = self.sampling;
-                settings.push(format!("MEMGATE_AGENT_OPTIONS={options};native_sampling={sampling}"));
+                settings.push(format!("MEMGATE_AGENT_OPTIONS={options}{}", self.extra));
             }
             Mode::Peer => {
                 settings.push(format!("LD_PRELOAD={HEAPTRACK}"));

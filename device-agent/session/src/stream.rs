@@ -14,8 +14,8 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
-    LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord,
-    SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
+    LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, STACKS_LATER,
+    SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
@@ -114,6 +114,8 @@ pub struct Offers {
     pub native: bool,
     /// Their stacks are unwound.
     pub stacks: bool,
+    /// Not those of allocations in tests: another run takes them.
+    pub stacks_later: bool,
     /// A virtual machine of Java is measured.
     pub java: bool,
     /// The test framework that tells the agent of its tests.
@@ -127,7 +129,8 @@ pub struct Offers {
 impl Default for Offers {
     fn default() -> Self {
         let is_its_own = |_| false;
-        Self { native: false, stacks: false, java: false, framework: None, is_its_own, blind: None }
+        let (framework, blind) = (None, None);
+        Self { native: false, stacks: false, stacks_later: false, java: false, framework, is_its_own, blind }
     }
 }
 
@@ -220,7 +223,7 @@ impl Session {
     }
 
     fn append_hello(&mut self) {
-        let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
+        let Offers { native, stacks, stacks_later, java, framework, blind, .. } = &self.offers;
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         let passes = is_spool && self.role == ProcessRole::Main && !self.options.look_lasts.is_zero();
         let offered = [
@@ -229,6 +232,7 @@ impl Session {
             (*native, "native.live"),
             (*native, "boundary.c_api"),
             (*native && *stacks, "native.stacks"),
+            (*native && *stacks_later, STACKS_LATER),
             (*native && passes, LOOKS_NOW_AND_THEN),
             (*native && !*java && is_spool, native_holders::CAPABILITY),
         ];
@@ -266,6 +270,7 @@ impl Session {
             let epoch = self.next_epoch();
             self.setups.test_begins(suite, epoch);
             self.windows.push(Window::of_test(suite, test, epoch));
+            self.take_stacks();
         }
         TRACKER.publish();
         self.make_room(BOUNDARY_ROOM);

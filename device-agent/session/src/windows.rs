@@ -23,7 +23,16 @@ impl Session {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
         let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
         self.windows.retain(|w| w.thread != thread || w.suite != suite || w.test != test);
+        self.take_stacks();
         is_setup
+    }
+
+    /// Where a run of the suspects takes the stacks of what they leave, they are taken around tests alone: what is set
+    /// up is told from what the framework made for itself by its stack.
+    pub(crate) fn take_stacks(&self) {
+        if self.offers.stacks_later {
+            TRACKER.take_stacks(self.windows.iter().all(|w| w.born.is_some()));
+        }
     }
 
     /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch

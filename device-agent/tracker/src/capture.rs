@@ -153,6 +153,14 @@ pub fn capture(
     id
 }
 
+/// Forgets the rules of objects that are gone. The loader's allocations tell it, where their stacks are taken.
+#[cold]
+pub(crate) fn look_for_unloading(scratch: &mut Scratch, context: &Context) {
+    if context.rules.objects_gone(&mut scratch.room) {
+        context.rules.next_generation();
+    }
+}
+
 impl Scratch {
     /// The stack from these registers, if the walk was taken before and leads to a remembered frame
     /// that is proven to be what it was. Changes nothing.

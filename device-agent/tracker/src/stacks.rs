@@ -11,6 +11,7 @@
 
 use core::ptr;
 
+use crate::capture::TRUNCATED_PC;
 use crate::entry::MAX_STACK;
 use crate::sync::{
     self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor,
@@ -98,6 +99,13 @@ impl StackStore {
         cell.parent.store((u64::from(node.parent) << 32) | (hash & u64::from(u32::MAX)), Ordering::Release);
         self.publish(hash, id);
         Some(id)
+    }
+
+    /// The stack of which nothing is known. `None`: no memory.
+    pub fn unknown(&self, generation: u32) -> Option<u32> {
+        let pc = TRUNCATED_PC as u64;
+        let hash = extend_hash(root_hash(generation), pc);
+        self.find(hash).or_else(|| self.store(hash, Node { parent: 0, generation, pc }))
     }
 
     /// Leaves this many ids, as if all the others were taken.

@@ -65,6 +65,8 @@ pub struct Tracker {
     stopped: AtomicU32,
     /// Mean bytes between two samples; 0: everything is noted.
     interval: AtomicU64,
+    /// The stack of all allocations, where none is taken; 0: each is.
+    no_stack: AtomicU32,
     /// Where noted blocks lie, if only samples are noted.
     sampled: Pages,
     thread_starts: AtomicUsize,
@@ -107,6 +109,18 @@ impl Tracker {
         self.interval.store(interval, Ordering::Relaxed);
     }
 
+    /// From now on stacks of allocations are taken, or none. Where there is no memory for the node that says so,
+    /// they are taken anyway.
+    pub fn take_stacks(&self, takes: bool) {
+        let unknown = if takes { None } else { self.captures.store.unknown(self.generation()) };
+        self.no_stack.store(unknown.unwrap_or(0), Ordering::Relaxed);
+        #[cfg(not(any(target_os = "android", loom)))]
+        if takes {
+            self.threads
+                .with(self.first(), |_, scratch| capture::look_for_unloading(scratch, &self.captures));
+        }
+    }
+
     /// Mean bytes between two samples; `None`: everything is noted.
     #[inline(always)]
     pub fn interval(&self) -> Option<u64> {
@@ -128,14 +142,17 @@ impl Tracker {
             if interval.is_some_and(|interval| !state.countdown.chooses(size, interval)) {
                 return;
             }
-            let Registers { pc, sp, fp } = at;
-            let stack = capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters);
+            let mut stack = self.no_stack.load(Ordering::Relaxed);
             if stack == 0 {
-                self.stop(StopReason::Stacks);
-                return;
+                let Registers { pc, sp, fp } = at;
+                stack = capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters);
+                if stack == 0 {
+                    self.stop(StopReason::Stacks);
+                    return;
+                }
+                #[cfg(feature = "crosscheck")]
+                crate::crosscheck::captured(&self.captures, at, stack);
             }
-            #[cfg(feature = "crosscheck")]
-            crate::crosscheck::captured(&self.captures, at, stack);
             self.enter(state, address, size, stack);
         });
         if done.is_none() {
@@ -292,6 +309,10 @@ impl Tracker {
     pub fn stack_of(&self, at: Registers) -> u32 {
         self.threads
             .with(self.first(), |state, scratch| {
+                #[cfg(not(any(target_os = "android", loom)))]
+                if self.no_stack.load(Ordering::Relaxed) != 0 {
+                    capture::look_for_unloading(scratch, &self.captures);
+                }
                 let Registers { pc, sp, fp } = at;
                 capture::capture(pc, sp, fp, scratch, &self.captures, &state.counters)
             })
@@ -489,6 +510,7 @@ unsafe impl Zeroed for Tracker {
             epoch: Zeroed::zeroed(),
             stopped: Zeroed::zeroed(),
             interval: AtomicU64::new(0),
+            no_stack: Zeroed::zeroed(),
             sampled: Zeroed::zeroed(),
             thread_starts: AtomicUsize::new(0),
             live_counters: Zeroed::zeroed(),

@@ -88,5 +88,8 @@ pub const LOOK: (&str, &str) = ("memgate", "look");
 /// The capability of a process in which not every end of a test waits for the harness.
 pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
 
+/// The capability of a process that takes no stacks of its allocations: a run of the suspects does.
+pub const STACKS_LATER: &str = "native.stacks.later";
+
 /// `pc` of the outermost node of a stack that could not be unwound to its root.
 pub const TRUNCATED_PC: u64 = 1;

@@ -21,6 +21,18 @@ pub enum Detail {
     Growth,
 }
 
+/// Which call stacks of native allocations are taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stacks {
+    /// All.
+    #[default]
+    Always,
+    /// None in tests of GoogleTest: another run takes those of the suspects. Elsewhere all.
+    Later,
+    /// None. A measuring tool.
+    Never,
+}
+
 /// Which processes are tracked. In all others the agent stays dormant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -171,6 +183,8 @@ pub struct Options {
     pub directives: String,
     /// Mean bytes between two samples of native allocations; 0: all are recorded.
     pub native_sampling: u64,
+    /// Which call stacks of native allocations are taken.
+    pub stacks: Stacks,
     /// The end of a test at which nothing is left need not wait for the harness, where it looked at the process so
     /// short a time ago; zero: each end waits.
     pub look_lasts: Duration,
@@ -218,6 +232,7 @@ impl Default for Options {
             failed_dump: String::new(),
             directives: String::new(),
             native_sampling: 0,
+            stacks: Stacks::default(),
             look_lasts: Duration::ZERO,
             end_of_main: false,
             setups: String::new(),
@@ -287,6 +302,7 @@ impl Options {
             "failed_dump" => self.failed_dump = value,
             "directives" => self.directives = value,
             "native_sampling" => self.native_sampling = value.parse().ok()?,
+            "stacks" => self.stacks = parse_stacks(&value)?,
             "look_lasts_us" => self.look_lasts = Duration::from_micros(value.parse::<u32>().ok()?.into()),
             "end_of_main" => self.end_of_main = value == "1",
             "setup" => self.setups = value,
@@ -312,6 +328,7 @@ impl fmt::Display for Options {
             failed_dump,
             directives,
             native_sampling,
+            stacks,
             look_lasts,
             end_of_main,
             setups,
@@ -348,6 +365,11 @@ impl fmt::Display for Options {
             Carrier::App => "app".to_owned(),
             Carrier::Tcp(port) => format!("tcp:127.0.0.1:{port}"),
         };
+        let stacks = match stacks {
+            Stacks::Always => "",
+            Stacks::Later => "later",
+            Stacks::Never => "never",
+        };
         let sampling = match sampling {
             Sampling::Usual => String::new(),
             Sampling::Off => "off".to_owned(),
@@ -380,6 +402,7 @@ impl fmt::Display for Options {
             ("failed_dump", failed_dump, false),
             ("directives", directives, false),
             ("native_sampling", &number(*native_sampling > 0, *native_sampling), false),
+            ("stacks", stacks, false),
             ("look_lasts_us", &number(!look_lasts.is_zero(), micros(*look_lasts)), false),
             ("end_of_main", flag(*end_of_main), false),
             ("setup", setups, false),
@@ -407,6 +430,14 @@ impl fmt::Display for Escaped<'_> {
             ';' | '%' | '=' | '\0'..='\x1f' | '\x7f' => write!(f, "%{:02X}", u32::from(c)),
             c => write!(f, "{c}"),
         })
+    }
+}
+
+fn parse_stacks(value: &str) -> Option<Stacks> {
+    match value {
+        "later" => Some(Stacks::Later),
+        "never" => Some(Stacks::Never),
+        _ => None,
     }
 }
 
@@ -632,7 +663,7 @@ mod tests {
             (at_least, every, at_most, crosscheck) in (any::<u64>(), 1_u64.., any::<u64>(), any::<u64>()),
             native_sampling in any::<u64>(),
             heap_limit in proptest::option::of(1_u64..=99),
-            (carrier, windows, sampling) in (0_usize..4, 0_usize..5, 0_usize..3),
+            (carrier, windows, sampling, stacks) in (0_usize..4, 0_usize..5, 0_usize..3, 0_usize..3),
         ) -> Options {
             let [directory, label, package, token, jars, heap_limit_dump, heap_dump, end_dump, failed_dump, directives, setups, starts, dex, runner, name] = texts;
             let [harness, java, end_of_main, os, as_art, growth] = flags;
@@ -649,6 +680,7 @@ mod tests {
                     _ => Carrier::Unix(format!("@{name}")),
                 },
                 windows: [Windows::Nowhere, Windows::Budget, Windows::Each, Windows::End, Windows::Listed(format!("/{name}"))][windows].clone(),
+                stacks: [Stacks::Always, Stacks::Later, Stacks::Never][stacks],
                 sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
                 follow: FollowOptions { classes, at_least, every, at_most },
                 directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,

@@ -58,13 +58,26 @@ impl Process {
             outcome: Outcome::Passed,
             open_tests: 1,
         };
-        let nodes = (1..=40).map(|id| StackNode { id, parent: 0, pc: 0x1000 + u64::from(id) }).collect();
+        let known = (1..Self::BARE).map(|id| StackNode { id, parent: 0, pc: 0x1000 + u64::from(id) });
+        let bare = StackNode { id: Self::BARE, parent: 0, pc: memgate_wire::TRUNCATED_PC };
+        let nodes = known.chain([bare]).collect();
         process.frame(Frame::Hello(hello()));
         process.frame(Frame::Stacks(Stacks { generation: 0, nodes }));
         let mappings = Mappings { boundary: 1, lost: false, mapped: Vec::new() };
         process.frames.push((Frame::Mappings(mappings), process.t_ns));
         process.boundary(BoundaryKind::ProcessStart, "", 0, Vec::new(), 0, SnapshotScope::All);
         process
+    }
+
+    /// A stack of which nothing is known.
+    pub(crate) const BARE: u32 = 41;
+
+    /// It takes no stacks of its tests' allocations.
+    pub(crate) fn stacks_later(mut self) -> Self {
+        if let Some((Frame::Hello(hello), _)) = self.frames.first_mut() {
+            hello.capabilities.push(memgate_wire::STACKS_LATER.to_owned());
+        }
+        self
     }
 
     pub(crate) fn without_os(mut self) -> Self {

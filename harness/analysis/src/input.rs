@@ -47,6 +47,8 @@ pub struct SuiteInput {
     pub screened: Duration,
     /// Every process of the screening pass, in the order they started.
     pub screen: Vec<ProcessInput>,
+    /// Processes that took the stacks of what its tests left, where the screen did not; they are in [`Self::screen`].
+    pub stacks: Vec<ProcessInput>,
     /// What came of running suspects again, by test id (for a process as the test: the suite's
     /// name).
     pub confirmations: BTreeMap<String, ConfirmationInput>,

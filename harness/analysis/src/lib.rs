@@ -37,6 +37,7 @@ mod resolve;
 mod sampling;
 mod screen;
 mod signature;
+mod stacks;
 pub mod stats;
 
 pub use company::{Company, company, company_of_setup};
@@ -64,3 +65,4 @@ pub use record::{
 };
 pub use resolve::{Resolve, ResolvedStack, Variable};
 pub use screen::{Suspect, causes_first, screen};
+pub use stacks::{complete, wanting};

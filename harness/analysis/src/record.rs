@@ -56,6 +56,8 @@ pub struct ProcessRecord {
     /// What a Java virtual machine told of itself; `None`: none did.
     pub java: Option<JavaRecord>,
     pub(crate) modules: BTreeMap<u32, Vec<Module>>,
+    /// The first generation that was another process's, where one took the stacks of this record.
+    pub(crate) borrowed_from: Option<u32>,
     pub(crate) stacks: HashMap<u32, Node>,
 }
 
@@ -84,7 +86,8 @@ impl ProcessRecord {
     /// The modules that are loaded at the end of the record.
     #[must_use]
     pub fn last_modules(&self) -> &[Module] {
-        self.modules.last_key_value().map_or(&[], |(_, modules)| modules.as_slice())
+        let own = self.modules.range(..self.borrowed_from.unwrap_or(u32::MAX));
+        own.last().map_or(&[], |(_, modules)| modules.as_slice())
     }
 
     /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of
@@ -136,7 +139,7 @@ impl ProcessRecord {
         self.offers(memgate_wire::LOOKS_NOW_AND_THEN)
     }
 
-    fn offers(&self, capability: &str) -> bool {
+    pub(crate) fn offers(&self, capability: &str) -> bool {
         self.hello.as_ref().is_some_and(|hello| hello.capabilities.iter().any(|c| c == capability))
     }
 

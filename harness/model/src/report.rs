@@ -261,6 +261,9 @@ pub struct SuiteReport {
     /// estimates then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_sampling: Option<u64>,
+    /// The screen took no stacks of what its tests allocated: those of the suspects come from another run of these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stacks_of_suspects: bool,
     /// What screening cost compared with the suite alone, for JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,

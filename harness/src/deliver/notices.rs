@@ -154,6 +154,7 @@ fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -
         screened_s: 0.0,
         screen_executions: None,
         native_sampling: None,
+        stacks_of_suspects: false,
         screen_cost: None,
         app_memory: None,
         hunt: None,

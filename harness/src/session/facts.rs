@@ -67,6 +67,9 @@ pub struct SuiteFacts {
     pub screened_s: f64,
     /// Its processes in the screening pass.
     pub screen: Vec<ProcessFacts>,
+    /// Processes that took the stacks of what its tests left, where the screen did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<ProcessFacts>,
     /// For a JVM suite: its rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub java: Option<JavaFacts>,
@@ -219,7 +222,13 @@ impl Facts {
         self.suites.iter_mut().flat_map(|suite| {
             let rounds = suite.java.iter_mut().flat_map(|java| &mut java.rounds);
             let confirming = suite.confirmations.values_mut().flat_map(ConfirmationFacts::processes_mut);
-            suite.screen.iter_mut().chain(rounds).chain(confirming).map(|process| &mut process.stream)
+            suite
+                .screen
+                .iter_mut()
+                .chain(&mut suite.stacks)
+                .chain(rounds)
+                .chain(confirming)
+                .map(|process| &mut process.stream)
         })
     }
 
@@ -306,6 +315,7 @@ impl SuiteFacts {
             boundary: kind.boundary(),
             screened_s: 0.0,
             screen,
+            stacks: Vec::new(),
             java: kind.is_java().then(JavaFacts::default),
             confirmations: BTreeMap::new(),
             hunt: None,
@@ -315,12 +325,19 @@ impl SuiteFacts {
     }
 
     fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> SuiteInput {
+        let screen = self.screen.iter().map(|process| self.held(process.input(record)));
+        let mut screen: Vec<ProcessInput> = screen.collect();
+        let stacks: Vec<ProcessInput> = self.stacks.iter().map(|process| process.input(record)).collect();
+        for process in &mut screen {
+            stacks.iter().for_each(|from| memgate_analysis::complete(&mut process.record, &from.record));
+        }
         SuiteInput {
             name: self.name.clone(),
             runner: self.runner,
             boundary: self.boundary,
             screened: seconds(self.screened_s),
-            screen: self.screen.iter().map(|process| self.held(process.input(record))).collect(),
+            screen,
+            stacks,
             confirmations: self
                 .confirmations
                 .iter()
@@ -459,6 +476,7 @@ mod tests {
             runner: Runner::Gtest,
             boundary: BoundaryQuality::Exact,
             screened_s: 1.5,
+            stacks: vec![process("4-1.mgf", EndingFacts::Exited(0))],
             screen: vec![process("1-1.mgf", EndingFacts::TimedOut(60.0))],
             java: Some(JavaFacts {
                 rounds: vec![process("3-1.mgf", EndingFacts::Exited(0))],
@@ -505,7 +523,7 @@ mod tests {
             read.push(stream.to_owned());
             ProcessRecord::default()
         });
-        assert_eq!(read, ["1-1.mgf", "2-1.mgf", "3-1.mgf"]);
+        assert_eq!(read, ["1-1.mgf", "4-1.mgf", "2-1.mgf", "3-1.mgf"]);
         assert_eq!(input.suites[0].screen[0].ending, Ending::TimedOut(Duration::from_secs(60)));
         assert!(matches!(input.suites[0].confirmations["A.c"], ConfirmationInput::Broken(_)));
     }

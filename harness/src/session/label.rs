@@ -28,6 +28,11 @@ pub enum Label {
         /// The test class.
         class: String,
     },
+    /// Running suspects again, together, for the stacks that the screen did not take.
+    Stacks {
+        /// The suite's name in the report.
+        suite: String,
+    },
     /// Running tests again together, for suspects that do something else alone.
     Company {
         /// The suite's name in the report.
@@ -54,6 +59,7 @@ impl Label {
         match self {
             Self::Screen { suite } => format!("screen{SEPARATOR}{suite}"),
             Self::Rounds { suite } => format!("rounds{SEPARATOR}{suite}"),
+            Self::Stacks { suite } => format!("stacks{SEPARATOR}{suite}"),
             Self::Company { suite } => format!("company{SEPARATOR}{suite}"),
             Self::Confirm { suite, test } => format!("confirm{SEPARATOR}{suite}{SEPARATOR}{test}"),
             Self::Narrow { suite, class } => format!("narrow{SEPARATOR}{suite}{SEPARATOR}{class}"),
@@ -70,6 +76,7 @@ impl Label {
         match parts.as_slice() {
             ["screen", suite] => Self::Screen { suite: (*suite).to_owned() },
             ["rounds", suite] => Self::Rounds { suite: (*suite).to_owned() },
+            ["stacks", suite] => Self::Stacks { suite: (*suite).to_owned() },
             ["company", suite] => Self::Company { suite: (*suite).to_owned() },
             ["confirm", suite, test @ ..] if !test.is_empty() => {
                 Self::Confirm { suite: (*suite).to_owned(), test: test.join("\t") }
@@ -89,7 +96,10 @@ impl Label {
     #[must_use]
     pub fn into_suite(self) -> String {
         match self {
-            Self::Screen { suite } | Self::Rounds { suite } | Self::Company { suite } => suite,
+            Self::Screen { suite }
+            | Self::Rounds { suite }
+            | Self::Stacks { suite }
+            | Self::Company { suite } => suite,
             Self::Confirm { suite, .. } | Self::Narrow { suite, .. } | Self::Length { suite, .. } => suite,
         }
     }
@@ -105,6 +115,7 @@ mod tests {
             Label::Screen { suite: String::new() },
             Label::Screen { suite: "engine".into() },
             Label::Rounds { suite: "loaders".into() },
+            Label::Stacks { suite: "engine".into() },
             Label::Company { suite: "engine".into() },
             Label::Confirm { suite: "engine".into(), test: "A/B.c/0".into() },
             Label::Confirm { suite: "engine".into(), test: "A.with\ttab".into() },

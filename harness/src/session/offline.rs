@@ -51,6 +51,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     let mut screens: Vec<((String, GroupId), ProcessFacts)> = Vec::new();
     let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
+    let mut stacks: Vec<(String, ProcessFacts)> = Vec::new();
     let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
     for file in files {
         let record = reading::read_record(&file, names);
@@ -72,6 +73,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
                 // It told where to look, and nothing else.
                 Label::Narrow { .. } => {}
                 Label::Rounds { suite } => rounds.push((suite, process)),
+                Label::Stacks { suite } => stacks.push((suite, process)),
                 Label::Company { suite } => companies.push((suite, process)),
                 Label::Screen { suite } => screens.push(((suite, GroupId::of(&record, &hello)), process)),
             }
@@ -79,6 +81,10 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
         records.insert(stream, record);
     }
     facts.suites = screened(grouped(screens), records);
+    for (suite, process) in stacks {
+        let known = facts.suites.iter_mut().find(|known| known.name == suite);
+        known.into_iter().for_each(|known| known.stacks.push(process.clone()));
+    }
     for (suite, process) in rounds {
         add_rounds(&mut facts.suites, &suite, process);
     }

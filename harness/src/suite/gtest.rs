@@ -152,6 +152,12 @@ pub fn confirm(
     again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
 }
 
+/// The same tests, once, without the agent.
+#[must_use]
+pub fn once_more(hello: &Hello, environ: &[(OsString, OsString)]) -> Launch {
+    again(hello, Some(environ), [])
+}
+
 /// The process that lists all tests of the executable.
 #[must_use]
 pub fn list(hello: &Hello, environ: Option<&[(OsString, OsString)]>) -> Launch {

@@ -297,7 +297,8 @@ pub(super) fn method(report: &RunReport) -> Html {
             BoundaryQuality::Observed => "boundaries observed from outside",
             BoundaryQuality::Process => "the process is the test",
         };
-        html.element("li", &format!("{}: runner {}, {boundary}", suite.name, suite.runner));
+        let stacks = if suite.stacks_of_suspects { ", call stacks of suspects alone" } else { "" };
+        html.element("li", &format!("{}: runner {}, {boundary}{stacks}", suite.name, suite.runner));
     }
     let confidence =
         report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| t.metrics.values()).map(|v| v.confidence);

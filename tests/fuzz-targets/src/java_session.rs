@@ -65,6 +65,7 @@ pub fn run(data: &[u8]) {
             boundary: BoundaryQuality::Class,
             screened: Duration::from_secs(1),
             screen: vec![process(own)],
+            stacks: Vec::new(),
             confirmations,
             problems: Vec::new(),
             java: Some(JavaInput {

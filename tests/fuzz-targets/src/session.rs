@@ -12,7 +12,7 @@ use crate::sealed;
 use memgate::suite::gtest::{self, Repeat};
 use memgate_analysis::{
     Confirmation, ConfirmationInput, GatePolicy, ProcessInput, ProcessRecord, Repetition, RunInput,
-    SuiteInput, judge, screen,
+    SuiteInput, complete, judge, screen, wanting,
 };
 use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
 use memgate_wire::GoodbyeReason;
@@ -42,7 +42,9 @@ pub fn run(data: &[u8]) {
         today: "2026-11-21".to_owned(),
         ..GatePolicy::default()
     };
-    let first = records.remove(0);
+    let mut first = records.remove(0);
+    repeated.as_slice().iter().for_each(|other| complete(&mut first, other));
+    let _wanting = wanting(&first, SUITE, &policy);
     if let Some(hello) = &first.hello {
         let _again = gtest::confirm(hello, None, "*", Repeat::Times(3));
         let _suite = gtest::SuiteId::of(hello).to_string();
@@ -88,6 +90,7 @@ pub fn run(data: &[u8]) {
             boundary,
             screened: Duration::from_secs(1),
             screen: vec![ProcessInput { record: first, ending: ending(end) }],
+            stacks: Vec::new(),
             confirmations,
             problems: Vec::new(),
             java: None,

@@ -52,6 +52,7 @@ pub(super) fn suite(
         boundary: BoundaryQuality::Class,
         screened: Duration::from_secs(4),
         screen: vec![build().into()],
+        stacks: Vec::new(),
         confirmations,
         problems: Vec::new(),
         java: Some(JavaInput {

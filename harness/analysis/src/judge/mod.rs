@@ -119,7 +119,7 @@ fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
             }
         });
         let rounds = suite.java.iter().flat_map(|java| &java.rounds);
-        rounds.chain(confirming)
+        suite.stacks.iter().chain(rounds).chain(confirming)
     })
 }
 

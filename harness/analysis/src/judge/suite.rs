@@ -68,6 +68,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         screened_s: suite.screened.as_secs_f64(),
         screen_executions: screen_executions(suite, &runs),
         native_sampling: interval(suite),
+        stacks_of_suspects: suite.screen.iter().any(|process| process.record.takes_stacks_later()),
         screen_cost: suite
             .java
             .as_ref()

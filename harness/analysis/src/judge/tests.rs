@@ -29,6 +29,7 @@ fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
         boundary: BoundaryQuality::Exact,
         screened: Duration::from_millis(1240),
         screen,
+        stacks: Vec::new(),
         confirmations: BTreeMap::new(),
         problems: Vec::new(),
         java: None,

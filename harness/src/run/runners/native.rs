@@ -14,6 +14,7 @@ use memgate_analysis::{ProcessRecord, Window, must_be_screened_again};
 use memgate_history::shards::is_disabled;
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem, format_list};
+use memgate_wire::options::Stacks;
 use memgate_wire::setup;
 
 use super::choose::{self, Choice, Mode};
@@ -59,7 +60,8 @@ pub(super) async fn screen(
         && context.plan.screen_repetitions == 1
         && context.plan.policy.allows_looks_now_and_then();
     let look_lasts = if now_and_then { LOOK_LASTS } else { Duration::ZERO };
-    let (mut done, mut listed) = execute(context, planned, choice, look_lasts).await?;
+    let stacks = stacks(context, planned, choice.mode);
+    let (mut done, mut listed) = execute(context, planned, choice, (look_lasts, stacks)).await?;
     if done.finished.iter().any(|process| must_be_screened_again(&process.record)) {
         context.console.line(&format!(
             "{}: one of several tests opened a descriptor or started a thread: screened again, with a look at each",
@@ -69,7 +71,7 @@ pub(super) async fn screen(
         // A test that failed is not forgotten.
         facts.command_ended(status(done.ended.exit));
         let (first, problems) = (done.ended.exit, done.problems);
-        (done, listed) = execute(context, planned, choice, Duration::ZERO).await?;
+        (done, listed) = execute(context, planned, choice, (Duration::ZERO, stacks)).await?;
         done.problems.extend(problems);
         if first.is_success() != done.ended.exit.is_success() {
             context.console.warning(&format!(
@@ -121,16 +123,37 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-/// Runs the command once. `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing.
+/// Are the stacks of allocations taken in the screen, or those of suspects by running these once more? That tells the
+/// same where memgate itself runs the same tests in the same order.
+fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> Stacks {
+    let is_other_order = |text: &str| text.contains("gtest_shuffle") || text.contains("gtest_repeat");
+    let typed = planned.command.iter().any(|argument| is_other_order(&argument.to_string_lossy()));
+    let set = |name: &str| {
+        planned.environment.iter().any(|(known, _)| known == name) || std::env::var_os(name).is_some()
+    };
+    let always = context.plan.stacks_always
+        || mode != Mode::Direct
+        || !context.plan.confirm
+        || context.plan.screen_repetitions > 1
+        || context.plan.native_sampling > 0
+        || typed
+        || set("GTEST_SHUFFLE")
+        || set("GTEST_REPEAT");
+    if always { Stacks::Always } else { Stacks::Later }
+}
+
+/// Runs the command once. `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing;
+/// `stacks`: which call stacks are taken.
 async fn execute(
     context: &mut Context<'_>,
     planned: &PlannedSuite,
     choice: &Choice,
-    look_lasts: Duration,
+    (look_lasts, stacks): (Duration, Stacks),
 ) -> Result<(Done, Option<Listed>), Stopped> {
     let mut progress = Progress::beside_tests(context.console, "screening", None);
     let mut job = job(context, planned, choice);
     job.options.look_lasts = look_lasts;
+    job.options.stacks = stacks;
     // A program that is itself the suite is measured, or was seen to be blind.
     let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
     let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };

@@ -1,6 +1,6 @@
 //! GoogleTest, and whatever tells boundaries as it does: suspects run again, each alone.
 //!
-//! Data flow: screened suites → `analysis::screen` → for every suspect a process of its own that
+//! Data flow: screened suites → [`stacks`], where the screen took none → `analysis::screen` → for every suspect a process of its own that
 //! repeats this one test, with `analysis::Confirmation` deciding at each end whether to go on → for
 //! those that do something else alone the tests around them ([`company`]) → facts of the suite.
 //! [`one_by_one`] is for executables whose boundaries cannot be seen.
@@ -10,6 +10,7 @@ mod company;
 mod hunt;
 mod listing;
 mod one_by_one;
+mod stacks;
 
 use std::time::Duration;
 
@@ -36,6 +37,10 @@ impl Framework for GoogleTest {
         suites: Vec<(&mut Suite, &mut Self)>,
     ) -> Result<Vec<Finished>, Stopped> {
         let mut finished = Vec::new();
+        let mut suites = suites;
+        for (suite, Self(tests)) in &mut suites {
+            stacks::complete(context, suite, tests).await?;
+        }
         let suspects: Vec<Vec<Suspect>> = suites.iter().map(|(suite, _)| suspects(context, suite)).collect();
         let total: usize = suspects.iter().map(Vec::len).sum();
         if total > 0 && context.plan.confirm {

@@ -1,0 +1,268 @@
+//! Stacks for a screen that took none of its tests' allocations: another process takes those of the suspects.
+//!
+//! Data flow: [`wanting`] names the tests whose survivors are judged and have no stacks → some process runs these
+//! tests again, with stacks → [`complete`] puts its survivors in the place of the screen's, where they are the same.
+//! From there on the record is as if the screen had taken the stacks.
+//!
+//! When they are the same: a process that ran the same tests in the same order up to this one left at least as much
+//! in it. One that ran other tests before it left as many blocks of each size. What is not the same stays without
+//! stacks: as it is seen nowhere else, it is repeated with the tests around it, and is reported where it does not
+//! show there.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memgate_model::{Metric, Per};
+use memgate_wire::{Outcome, STACKS_LATER, SnapshotRecord, StackNode};
+
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{Node, ProcessRecord, Window};
+use crate::screen::{judged, left_between, left_too_much};
+
+impl ProcessRecord {
+    /// Does another process take the stacks of what its tests leave?
+    #[must_use]
+    pub fn takes_stacks_later(&self) -> bool {
+        self.offers(STACKS_LATER)
+    }
+
+    /// Has something that the window left no stack?
+    fn lacks_stacks(&self, window: &Window) -> bool {
+        let is_bare = |record: &SnapshotRecord| record.count > 0 && self.stack(record.stack).0.is_empty();
+        window.survivors.iter().any(is_bare)
+    }
+}
+
+/// Tests that left more than a threshold allows, and of which stacks are missing, in the order they ran.
+#[must_use]
+pub fn wanting(record: &ProcessRecord, suite: &str, policy: &GatePolicy) -> Vec<String> {
+    let mut tests = Vec::new();
+    if !record.takes_stacks_later() {
+        return tests;
+    }
+    for window in record.windows.iter().filter(|w| !w.is_setup() && judged(record, w)) {
+        let test = window.id();
+        if is_judged_by_survivors(window, suite, &test, policy)
+            && record.lacks_stacks(window)
+            && !tests.contains(&test)
+        {
+            tests.push(test);
+        }
+    }
+    tests
+}
+
+fn is_judged_by_survivors(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> bool {
+    left_too_much(window, suite, test, policy).is_some()
+        || [Metric::NativeLiveBytes, Metric::NativeLiveAllocations].into_iter().any(|metric| {
+            let left = left_between(window, metric, policy.confidence);
+            let limit = smallest_limit(policy, suite, test, metric, Per::Test);
+            left.zip(limit).is_some_and(|((_, most), limit)| most > limit)
+        })
+}
+
+/// Gives the windows of `record` that left the same in `from` the survivors, and the stacks, of that.
+pub fn complete(record: &mut ProcessRecord, from: &ProcessRecord) {
+    if !record.takes_stacks_later() {
+        return;
+    }
+    let pairs = record.windows.iter().zip(&from.windows);
+    let in_order = pairs.take_while(|(a, b)| (&a.suite, &a.test) == (&b.suite, &b.test)).count();
+    let Some(mut borrowed) = Borrowed::new(record, from) else { return };
+    for at in 0..record.windows.len() {
+        let window = &record.windows[at];
+        if window.is_setup() || !record.lacks_stacks(window) {
+            continue;
+        }
+        let id = window.id();
+        let same_place = from.windows.get(at).filter(|_| at < in_order);
+        let Some(other) = same_place.or_else(|| from.windows_of(&id).next()) else { continue };
+        let is_whole = other.survivors_known && !other.incomplete && other.outcome == window.outcome;
+        let is_same = if same_place.is_some() {
+            other.survivor_count >= window.survivor_count
+        } else {
+            sizes(other) == sizes(window)
+        };
+        if window.outcome == Some(Outcome::Failed) || !is_whole || !is_same || from.lacks_stacks(other) {
+            continue;
+        }
+        let borrow = |survivor: &SnapshotRecord| {
+            let stack = borrowed.stack(record, survivor.stack)?;
+            Some(SnapshotRecord { stack, ..*survivor })
+        };
+        if let Some(survivors) = other.survivors.iter().map(borrow).collect() {
+            let window = &mut record.windows[at];
+            (window.survivors, window.survivor_count) = (survivors, other.survivor_count);
+        }
+    }
+}
+
+/// How many blocks of each size it left.
+fn sizes(window: &Window) -> BTreeMap<u64, u64> {
+    let mut sizes = BTreeMap::<u64, u64>::new();
+    for record in &window.survivors {
+        let count = sizes.entry(record.size).or_default();
+        *count = count.saturating_add(record.count);
+    }
+    sizes
+}
+
+/// Stacks of another process's record, and the modules they lie in, under numbers of their own.
+struct Borrowed<'a> {
+    from: &'a ProcessRecord,
+    next_node: u32,
+    next_generation: u32,
+    nodes: HashMap<u32, u32>,
+    generations: HashMap<u32, u32>,
+}
+
+impl<'a> Borrowed<'a> {
+    /// `None`: there are no more numbers.
+    fn new(record: &ProcessRecord, from: &'a ProcessRecord) -> Option<Self> {
+        let last = record.modules.last_key_value().map_or(0, |(generation, _)| *generation);
+        Some(Self {
+            from,
+            next_node: record.stacks.keys().copied().max().unwrap_or(0).checked_add(1)?,
+            next_generation: last.checked_add(1)?,
+            nodes: HashMap::from([(0, 0)]),
+            generations: HashMap::new(),
+        })
+    }
+
+    /// The stack in `record`.
+    fn stack(&mut self, record: &mut ProcessRecord, stack: u32) -> Option<u32> {
+        let (mut path, mut id) = (Vec::new(), stack);
+        while !self.nodes.contains_key(&id) {
+            let node = *self.from.stacks.get(&id)?;
+            path.push(node);
+            id = node.node.parent;
+        }
+        let mut parent = *self.nodes.get(&id)?;
+        while let Some(Node { node, generation }) = path.pop() {
+            let generation = self.generation(record, generation)?;
+            let id = self.next_node;
+            self.next_node = id.checked_add(1)?;
+            record.stacks.insert(id, Node { node: StackNode { id, parent, ..node }, generation });
+            self.nodes.insert(node.id, id);
+            parent = id;
+        }
+        Some(parent)
+    }
+
+    fn generation(&mut self, record: &mut ProcessRecord, generation: u32) -> Option<u32> {
+        if let Some(known) = self.generations.get(&generation) {
+            return Some(*known);
+        }
+        let own = self.next_generation;
+        self.next_generation = own.checked_add(1)?;
+        record.modules.insert(own, self.from.modules(generation).to_vec());
+        record.borrowed_from.get_or_insert(own);
+        self.generations.insert(generation, own);
+        Some(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::Process;
+    use crate::policy::{Bound, Limit};
+
+    /// A screen without stacks: node 41 is one of which nothing is known.
+    fn bare(run: impl FnOnce(&mut Process)) -> ProcessRecord {
+        let mut p = Process::screen().stacks_later();
+        run(&mut p);
+        p.end()
+    }
+
+    fn with_stacks(run: impl FnOnce(&mut Process)) -> ProcessRecord {
+        let mut p = Process::screen();
+        run(&mut p);
+        p.end()
+    }
+
+    const BARE: u32 = Process::BARE;
+
+    fn want(record: &ProcessRecord) -> Vec<String> {
+        wanting(record, "engine", &GatePolicy::default())
+    }
+
+    /// Address of the innermost frame, size and count of what a test left.
+    fn left(record: &ProcessRecord, test: &str) -> Vec<(Option<u64>, u64, u64)> {
+        let window = record.windows_of(test).next().unwrap();
+        let of = |r: &SnapshotRecord| (record.stack(r.stack).0.first().map(|s| s.pc), r.size, r.count);
+        let mut left: Vec<_> = window.survivors.iter().map(of).collect();
+        left.sort_unstable();
+        left
+    }
+
+    #[test]
+    fn only_what_exceeds_a_limit_is_wanted() {
+        let run = |p: &mut Process| {
+            p.run("A.clean", 0, |_| ());
+            p.run("A.small", 0, |p| p.alloc(BARE, 8, 1));
+            p.run("A.leak", 0, |p| p.alloc(BARE, 4096, 2));
+            p.run("A.known", 0, |p| p.alloc(3, 4096, 2));
+        };
+        let record = bare(run);
+        assert_eq!(want(&record), ["A.small", "A.leak"]);
+        let with = |limit| GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
+        let limit = Limit::fail(Metric::NativeLiveBytes, 100.0, "default");
+        assert_eq!(wanting(&record, "engine", &with(limit.clone())), ["A.leak"]);
+        let limit = Limit { bound: Bound::Absolute(1.0), per: Per::Test, ..limit };
+        assert_eq!(wanting(&record, "engine", &with(limit)), ["A.small", "A.leak"], "per test");
+        assert_eq!(want(&with_stacks(run)), [""; 0], "cut stacks of a screen that took them");
+    }
+
+    #[test]
+    fn the_same_blocks_after_other_tests_are_the_same() {
+        let mut record = bare(|p| {
+            p.run("A.before", 0, |_| ());
+            p.run("A.one", 0, |p| p.alloc(BARE, 64, 3));
+            p.run("A.other", 0, |p| p.alloc(BARE, 32, 1));
+        });
+        complete(
+            &mut record,
+            &with_stacks(|p| {
+                p.run("A.one", 0, |p| {
+                    p.alloc(1, 64, 1);
+                    p.alloc(2, 64, 2);
+                });
+                p.run("A.other", 0, |p| p.alloc(3, 48, 1));
+            }),
+        );
+        assert_eq!(left(&record, "A.one"), [(Some(0x1001), 64, 1), (Some(0x1002), 64, 2)]);
+        assert_eq!(left(&record, "A.other"), [(None, 32, 1)], "another size is another block");
+        assert_eq!(want(&record), ["A.other"]);
+        let before = format!("{:?}", record.windows);
+        complete(&mut record, &with_stacks(|p| p.run("A.one", 0, |p| p.alloc(9, 64, 3))));
+        assert_eq!(format!("{:?}", record.windows), before, "once completed it stays");
+    }
+
+    #[test]
+    fn after_the_same_tests_it_may_leave_other_sizes_but_no_less() {
+        let screen = |p: &mut Process| {
+            p.run("A.before", 0, |_| ());
+            p.run("A.one", 0, |p| p.alloc(BARE, 64, 3));
+        };
+        let again = |count: u64| {
+            with_stacks(|p| {
+                p.run("A.before", 0, |_| ());
+                p.run("A.one", 0, |p| p.alloc(1, 71, count));
+            })
+        };
+        for (count, known) in [(2, None), (3, Some(0x1001)), (4, Some(0x1001))] {
+            let mut record = bare(screen);
+            complete(&mut record, &again(count));
+            assert_eq!(left(&record, "A.one")[0].0, known, "{count} blocks");
+        }
+    }
+
+    #[test]
+    fn modules_that_are_borrowed_are_not_those_at_the_end() {
+        let mut record = bare(|p| p.run("A.one", 0, |p| p.alloc(BARE, 64, 3)));
+        let own = record.last_modules().to_vec();
+        complete(&mut record, &with_stacks(|p| p.run("A.one", 0, |p| p.alloc(1, 64, 3))));
+        assert_eq!(left(&record, "A.one"), [(Some(0x1001), 64, 3)]);
+        assert_eq!(record.last_modules(), own);
+    }
+}

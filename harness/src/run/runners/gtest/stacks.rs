@@ -1,0 +1,118 @@
+//! Stacks for a screen that took none (`measure.native.stacks: suspects`).
+//!
+//! Data flow: a screened suite → `analysis::wanting` names the tests that left something → they run once more,
+//! together, with stacks → `analysis::complete` puts what is the same there into the record of the screen. For what is
+//! not, the whole process runs once more. Both streams join the facts of the suite, so that a session is judged alike
+//! later.
+
+use memgate_launch::Launch;
+use memgate_model::format_counted;
+use memgate_wire::setup;
+
+use super::company::MOST_FILTER;
+use super::listing::{AllTests, with_its_selection};
+use crate::exit::ExpectedError;
+use crate::output::Progress;
+use crate::run::engine::{
+    Clocked, Context, Finished, Job, Limit, MakeOrders, Settle, Stopped, cannot_run_again, keep_output,
+    options_of, silent, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::label::Label;
+use crate::suite::gtest::{self, Repeat};
+
+/// What a process of the screen runs again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Suspects,
+    All,
+}
+
+/// Takes the stacks of what the tests of a suite left, where they are missing.
+pub(super) async fn complete(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    all: &mut AllTests,
+) -> Result<(), Stopped> {
+    for index in 0..suite.processes.len() {
+        for what in [What::Suspects, What::All] {
+            let wanting = wanting(context, suite, index);
+            if !wanting.is_empty() {
+                take(context, suite, all, (index, what), &wanting).await?;
+            }
+        }
+        let left = wanting(context, suite, index).len();
+        if left > 0 {
+            let tests = format_counted(left as f64, "test");
+            let name = &suite.facts.name;
+            context.console.warning(&format!(
+                "{name}: {tests} left something else when run again: the call stacks of what the screen saw are not \
+                 known; `native: {{ stacks: always }}` takes them there"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn wanting(context: &Context<'_>, suite: &Suite, index: usize) -> Vec<String> {
+    let record = suite.processes.get(index).map(|process| &process.record);
+    record.map_or_else(Vec::new, |record| {
+        memgate_analysis::wanting(record, &suite.facts.name, &context.plan.policy)
+    })
+}
+
+/// Runs tests of a process of the screen once more.
+async fn take(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    all: &mut AllTests,
+    (index, what): (usize, What),
+    tests: &[String],
+) -> Result<(), Stopped> {
+    let Some(process) = suite.processes.get(index) else { return Ok(()) };
+    let Some(launch) = launch(process, all.of(index, process).await, what, tests) else { return Ok(()) };
+    let name = suite.facts.name.clone();
+    let (count, of) = match what {
+        What::Suspects => (tests.len(), format_counted(tests.len() as f64, "test")),
+        What::All => (process.record.windows.len(), "all tests".to_owned()),
+    };
+    context.console.line(&format!("{name}: {of} once more, for the call stacks"));
+    let mut options = options_of(context, &process.hello().executable, &Label::Stacks { suite: name });
+    options.setups = setup::EACH.to_owned();
+    let settles = !context.plan.settle.is_zero();
+    let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
+    let job = Job::new(silent(launch), options, Clocked::Test, Limit::Ends(suite.timeout)).with(orders);
+    let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
+    let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
+    drop(progress);
+    let done = match done {
+        Ok(done) => done,
+        Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
+            context.console.warning(&format!("{}: {}", suite.facts.name, cannot_run_again(&gone)));
+            return Ok(());
+        }
+        Err(stopped) => return Err(stopped),
+    };
+    keep_output(context, "stacks", &done)?;
+    for again in done.finished.iter().filter(|process| process.is_main()) {
+        suite.facts.stacks.push(again.facts());
+        if let Some(process) = suite.processes.get_mut(index) {
+            memgate_analysis::complete(&mut process.record, &again.record);
+        }
+    }
+    Ok(())
+}
+
+/// `None`: it cannot be started again, or the tests cannot be selected.
+fn launch(process: &Finished, all: &[String], what: What, tests: &[String]) -> Option<Launch> {
+    let environment = process.environment().map(Vec::as_slice)?;
+    match what {
+        What::Suspects => {
+            let filter = gtest::filter_for_all(tests, all).ok()?;
+            let once = Repeat::Times(1);
+            (filter.len() <= MOST_FILTER)
+                .then(|| gtest::confirm(process.hello(), Some(environment), &filter, once))
+        }
+        What::All => Some(with_its_selection(gtest::once_more(process.hello(), environment), process)),
+    }
+}
