@@ -15,17 +15,34 @@ use super::next;
 
 type Pointer = *mut c_void;
 
+/// Notes a block, by the short way where that is enough.
+#[inline(always)]
+unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    if !TRACKER.record_alloc_quickly(block as usize, bytes as u64) {
+        // SAFETY: registers of the trampoline.
+        unsafe { note_with_stack(block, bytes, place, fp) };
+    }
+}
+
 /// `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
 /// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all
 /// hooks, whose own frames on the guest's stack stay small.
 #[inline(never)]
-unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+unsafe fn note_with_stack(block: Pointer, bytes: usize, place: usize, fp: usize) {
     const RETURN_AT: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
     let at = place.wrapping_add(RETURN_AT);
     // SAFETY: the return address lies there.
     let pc = unsafe { (at as *const usize).read() };
     let at = Registers { pc, sp: at.wrapping_add(8), fp };
-    TRACKER.record_alloc(block as usize, bytes as u64, at);
+    if !TRACKER.record_alloc_with_stack_quickly(block as usize, bytes as u64, at) {
+        note_slowly(block, bytes, at);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_slowly(block: Pointer, bytes: usize, at: Registers) {
+    TRACKER.record_unusual_alloc(block as usize, bytes as u64, at);
 }
 
 pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, fp: usize) -> Pointer {
@@ -102,7 +119,20 @@ fn out_of_memory() -> Pointer {
 }
 
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
-    TRACKER.record_free(block as usize);
+    if TRACKER.record_free_quickly(block as usize).is_some() {
+        // SAFETY: the caller's block.
+        unsafe { next::free(block) };
+    } else {
+        // SAFETY: as above.
+        unsafe { free_slowly(block) };
+    }
+}
+
+/// On its own, so that the short way needs no stack.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_slowly(block: Pointer) {
+    TRACKER.record_unusual_free(block as usize);
     // SAFETY: the caller's block.
     unsafe { next::free(block) };
 }

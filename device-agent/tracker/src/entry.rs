@@ -31,16 +31,21 @@ impl Entry {
     pub(crate) const BITS: (u32, u32, u32) = (STACK_BITS, EPOCH_BITS, SIZE_BITS);
 
     /// The slot's bits; never 0, because `epoch` is not.
+    #[inline(always)]
     pub(crate) const fn pack(self) -> Option<u64> {
-        if self.size >> SIZE_BITS != 0 || self.stack > MAX_STACK || self.epoch == 0 || self.epoch > MAX_EPOCH
-        {
-            return None;
-        }
-        Some(
-            ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS))
-                | ((self.epoch as u64) << SIZE_BITS)
-                | self.size,
-        )
+        if self.fits() { Some(self.bits()) } else { None }
+    }
+
+    /// Has a slot room for it?
+    #[inline(always)]
+    pub(crate) const fn fits(self) -> bool {
+        self.size >> SIZE_BITS == 0 && self.stack <= MAX_STACK && self.epoch != 0 && self.epoch <= MAX_EPOCH
+    }
+
+    /// The bits of one that fits.
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS)) | ((self.epoch as u64) << SIZE_BITS) | self.size
     }
 
     pub(crate) const fn unpack(bits: u64) -> Self {

@@ -58,6 +58,7 @@ pub mod crosscheck;
 mod entry;
 #[cfg(not(loom))]
 pub mod mappings;
+mod quick;
 pub mod rule;
 pub mod rules;
 mod sampling;

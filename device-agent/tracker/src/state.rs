@@ -5,6 +5,7 @@
 )]
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::compiler_fence;
 
 use crate::capture::Scratch;
 use crate::sampling::Countdown;
@@ -37,6 +38,20 @@ pub(crate) const TIMED: u32 = 2;
 const DRAWN_BITS: u32 = 4;
 
 impl ThreadState {
+    /// Begins an event of a thread that is at none and whose next one is not timed. No closure: that might be a call.
+    #[inline(always)]
+    pub(crate) fn begin(&self) {
+        self.busy.store(BUSY, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Ends it.
+    #[inline(always)]
+    pub(crate) fn end(&self) {
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(FREE, Ordering::Relaxed);
+    }
+
     /// One of the events that follow soon is timed. Only the owning thread calls this, during its
     /// event number `event`.
     #[cold]

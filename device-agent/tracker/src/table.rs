@@ -103,7 +103,7 @@ impl Table {
     /// [`Full`] when no memory could be mapped; nothing is recorded then.
     #[inline(always)]
     pub fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
-        let Some(bits) = entry.pack().filter(|_| address & 15 == 0 && address >> ADDRESS_BITS == 0) else {
+        let Some(bits) = entry.pack().filter(|_| Self::fits(address)) else {
             return self.spill.insert(address, entry);
         };
         let (leaf, slot) = match self.slot(address) {
@@ -131,11 +131,37 @@ impl Table {
         if before == 0 { Ok(None) } else { Ok(Some(Entry::unpack(before))) }
     }
 
+    /// The slot of a pointer, if it is empty, and written to in this epoch before.
+    #[inline(always)]
+    pub(crate) fn empty_slot(&self, address: usize, epoch: u32) -> Option<&AtomicU64> {
+        let (leaf, slot) = self.slot(address).filter(|_| Self::fits(address))?;
+        // SAFETY: `slot` < SLOTS, so its page < PAGES.
+        let touched = unsafe { leaf.touched.get_unchecked(slot / PAGE_SLOTS) }.load(Ordering::Relaxed);
+        // SAFETY: `slot` < SLOTS by its mask.
+        let cell = unsafe { leaf.slots.get_unchecked(slot) };
+        (u32::from(touched) >= epoch && cell.load(Ordering::Relaxed) == 0).then_some(cell)
+    }
+
+    /// The slot of a pointer, if it is filled, with what it holds.
+    #[inline(always)]
+    pub(crate) fn filled_slot(&self, address: usize) -> Option<(&AtomicU64, Entry)> {
+        let (leaf, slot) = self.slot(address).filter(|_| Self::fits(address))?;
+        // SAFETY: `slot` < SLOTS by its mask.
+        let cell = unsafe { leaf.slots.get_unchecked(slot) };
+        let bits = cell.load(Ordering::Relaxed);
+        (bits != 0).then(|| (cell, Entry::unpack(bits)))
+    }
+
+    /// Is it a pointer that a slot may hold?
+    #[inline(always)]
+    const fn fits(address: usize) -> bool {
+        address & 15 == 0 && address >> ADDRESS_BITS == 0
+    }
+
     /// Forgets an allocation; `None`: it was not in the table.
     #[inline(always)]
     pub fn remove(&self, address: usize) -> Option<Entry> {
-        let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
-        if let (true, Some((leaf, slot))) = (fits, self.slot(address)) {
+        if let (true, Some((leaf, slot))) = (Self::fits(address), self.slot(address)) {
             // SAFETY: `slot` < SLOTS by its mask.
             let cell = unsafe { leaf.slots.get_unchecked(slot) };
             let before = cell.load(Ordering::Relaxed);
@@ -151,8 +177,7 @@ impl Table {
     /// no table.
     #[inline(always)]
     pub fn holds(&self, address: usize) -> bool {
-        let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
-        if let (true, Some((leaf, slot))) = (fits, self.slot(address)) {
+        if let (true, Some((leaf, slot))) = (Self::fits(address), self.slot(address)) {
             let is_written = |page: &AtomicU16| page.load(Ordering::Relaxed) != 0;
             let is_filled = |cell: &AtomicU64| cell.load(Ordering::Relaxed) != 0;
             if leaf.touched.get(slot / PAGE_SLOTS).is_some_and(is_written)

@@ -44,6 +44,12 @@ impl ThreadStates {
         unsafe { words::state().as_ref() }
     }
 
+    /// The calling thread's state, if it has one, is at no event, and its next one is not timed.
+    #[inline(always)]
+    pub(crate) fn at_rest(&self) -> Option<&ThreadState> {
+        self.own().filter(|own| own.busy.load(Ordering::Relaxed) == FREE)
+    }
+
     /// Runs `work` with the calling thread's state. A thread that is inside already (a signal
     /// handler that allocates) or past its end works with a spare one. `None`: no memory. `first`
     /// runs when the thread takes its state.

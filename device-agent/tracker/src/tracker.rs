@@ -53,20 +53,20 @@ pub struct Totals {
 
 /// Events between two publications of a thread's counters, and between two samples of what events
 /// take, minus one.
-const PUBLISH_MASK: u64 = sized(0xff, 1);
+pub(crate) const PUBLISH_MASK: u64 = sized(0xff, 1);
 
 /// Everything there is. One lives in a static of the agent.
 pub struct Tracker {
-    table: Table,
-    captures: Context,
-    threads: ThreadStates,
+    pub(crate) table: Table,
+    pub(crate) captures: Context,
+    pub(crate) threads: ThreadStates,
     /// Times the count started again 18 | epoch 14: one number that only grows.
-    epoch: AtomicU32,
+    pub(crate) epoch: AtomicU32,
     stopped: AtomicU32,
     /// Mean bytes between two samples; 0: everything is noted.
     interval: AtomicU64,
-    /// The stack of all allocations, where none is taken; 0: each is.
-    no_stack: AtomicU32,
+    /// The stack of all allocations, where none is taken; 0: each is, or nothing is recorded, or samples are.
+    pub(crate) no_stack: AtomicU32,
     /// Where noted blocks lie, if only samples are noted.
     sampled: Pages,
     thread_starts: AtomicUsize,
@@ -112,7 +112,8 @@ impl Tracker {
     /// From now on stacks of allocations are taken, or none. Where there is no memory for the node that says so,
     /// they are taken anyway.
     pub fn take_stacks(&self, takes: bool) {
-        let unknown = if takes { None } else { self.captures.store.unknown(self.generation()) };
+        let is_none = !takes && self.interval().is_none() && self.stopped().is_none();
+        let unknown = if is_none { self.captures.store.unknown(self.generation()) } else { None };
         self.no_stack.store(unknown.unwrap_or(0), Ordering::Relaxed);
         #[cfg(not(any(target_os = "android", loom)))]
         if takes {
@@ -130,6 +131,16 @@ impl Tracker {
     /// Notes that `address` with `size` requested bytes is now allocated.
     #[inline(always)]
     pub fn record_alloc(&self, address: usize, size: u64, at: Registers) {
+        if !self.record_alloc_quickly(address, size)
+            && !self.record_alloc_with_stack_quickly(address, size, at)
+        {
+            self.record_unusual_alloc(address, size, at);
+        }
+    }
+
+    /// The same, whatever is unusual about it.
+    #[inline(always)]
+    pub fn record_unusual_alloc(&self, address: usize, size: u64, at: Registers) {
         if Inside::now() || self.stopped.load(Ordering::Relaxed) != 0 {
             return;
         }
@@ -177,6 +188,12 @@ impl Tracker {
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
+        self.record_free_quickly(address).or_else(|| self.record_unusual_free(address))
+    }
+
+    /// The same, whatever is unusual about it.
+    #[inline(always)]
+    pub fn record_unusual_free(&self, address: usize) -> Removed {
         let address = without_mark(address);
         if self.interval().is_some() && !(self.sampled.may_hold(address) && self.table.holds(address)) {
             return None;
@@ -403,6 +420,7 @@ impl Tracker {
             StopReason::Table => 2,
             StopReason::Stacks => 3,
         };
+        self.no_stack.store(0, Ordering::Relaxed);
         // A lost exchange means that another reason came first: that one stays.
         if self.stopped.load(Ordering::Relaxed) == 0 {
             self.stopped.store(code, Ordering::Relaxed);
@@ -449,7 +467,7 @@ impl Tracker {
 
     /// The epoch of an allocation as it is counted by, if it is recent.
     #[inline(always)]
-    fn recent(&self, entry: Entry) -> Option<u32> {
+    pub(crate) fn recent(&self, entry: Entry) -> Option<u32> {
         self.recent_at(self.epoch.load(Ordering::Relaxed), entry.epoch)
     }
 
@@ -651,6 +669,52 @@ mod tests {
         assert_eq!((totals.frees, totals.freed_bytes), (totals.allocations, totals.allocated_bytes));
         assert_eq!(totals.unknown_frees, 0);
         assert!((0..blocks).all(|i| !t.sampled.may_hold(address(i))), "nothing is left of them");
+    }
+
+    /// What some thousand events come to, and how many took the short way without a stack.
+    fn events(goes_short: bool, takes_stacks: bool) -> (Totals, Vec<(u64, u32)>, Option<u64>, u64) {
+        let t = tracker();
+        t.take_stacks(takes_stacks);
+        let (mut random, mut quick) = (1_u64, 0);
+        for _ in 0..30_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let dice = (random >> 33) as usize;
+            // Some addresses and sizes that no slot holds, and allocations whose free nobody saw.
+            let address = 0x50_0000 + (dice >> 4) % 2000 * 32 + if dice.is_multiple_of(97) { 8 } else { 0 };
+            let size = if dice.is_multiple_of(89) { 1 << 24 } else { (dice >> 7) as u64 % 500 };
+            match dice % 16 {
+                0 if dice.is_multiple_of(640) => {
+                    t.begin_epoch();
+                }
+                0..8 if goes_short && t.record_alloc_quickly(address, size) => quick += 1,
+                0..8 if goes_short => t.record_alloc(address, size, Registers::here()),
+                0..8 => t.record_unusual_alloc(address, size, Registers::here()),
+                _ => {
+                    let removed =
+                        if goes_short { t.record_free(address) } else { t.record_unusual_free(address) };
+                    assert!(removed.is_none_or(|entry| entry.size == 1 << 24 || entry.size < 500));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        t.scan(0, &mut |entry| all.push((entry.size, entry.epoch)));
+        all.sort_unstable();
+        let epoch = t.begin_epoch();
+        (t.totals(), all, t.alive_since(epoch - 2), quick)
+    }
+
+    #[test]
+    fn the_short_way_tells_what_the_long_one_does() {
+        for takes_stacks in [true, false] {
+            // Each in a thread of its own: a thread has one state.
+            let run =
+                |goes_short| std::thread::spawn(move || events(goes_short, takes_stacks)).join().unwrap();
+            let (mut short, long) = (run(true), run(false));
+            assert_eq!(short.3 > 1000, !takes_stacks, "{}", short.3);
+            short.3 = 0;
+            assert!(long.1.len() > 100 && long.2 > Some(10), "{:?} of {}", long.2, long.1.len());
+            assert_eq!(short, long);
+        }
     }
 
     #[test]
