@@ -15,34 +15,43 @@ use super::next;
 
 type Pointer = *mut c_void;
 
-/// Notes a block, by the short way where that is enough.
+/// As [`note`], for the functions that are called most.
 #[inline(always)]
-unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+unsafe fn note_here(block: Pointer, bytes: usize, place: usize, fp: usize) {
     if !TRACKER.record_alloc_quickly(block as usize, bytes as u64) {
         // SAFETY: registers of the trampoline.
-        unsafe { note_with_stack(block, bytes, place, fp) };
+        unsafe { note(block, bytes, place, fp) };
     }
 }
 
-/// `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
-/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all
-/// hooks, whose own frames on the guest's stack stay small.
+/// Notes a block. `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
+/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all hooks, whose own frames
+/// on the guest's stack stay small.
 #[inline(never)]
-unsafe fn note_with_stack(block: Pointer, bytes: usize, place: usize, fp: usize) {
-    const RETURN_AT: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
-    let at = place.wrapping_add(RETURN_AT);
-    // SAFETY: the return address lies there.
-    let pc = unsafe { (at as *const usize).read() };
-    let at = Registers { pc, sp: at.wrapping_add(8), fp };
+unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    // SAFETY: registers of the trampoline.
+    let at = unsafe { registers(place, fp) };
     if !TRACKER.record_alloc_with_stack_quickly(block as usize, bytes as u64, at) {
-        note_slowly(block, bytes, at);
+        // The same arguments in the same registers: the frame here is gone before.
+        // SAFETY: as above.
+        unsafe { note_slowly(block, bytes, place, fp) };
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_slowly(block: Pointer, bytes: usize, at: Registers) {
-    TRACKER.record_unusual_alloc(block as usize, bytes as u64, at);
+unsafe fn note_slowly(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    // SAFETY: registers of the trampoline.
+    TRACKER.record_unusual_alloc(block as usize, bytes as u64, unsafe { registers(place, fp) });
+}
+
+#[inline(always)]
+unsafe fn registers(place: usize, fp: usize) -> Registers {
+    const RETURN_AT: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
+    let at = place.wrapping_add(RETURN_AT);
+    // SAFETY: the return address lies there.
+    let pc = unsafe { (at as *const usize).read() };
+    Registers { pc, sp: at.wrapping_add(8), fp }
 }
 
 pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, fp: usize) -> Pointer {
@@ -50,7 +59,7 @@ pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, fp: usize) -> Po
     let block = unsafe { next::malloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, fp) };
+        unsafe { note_here(block, bytes, sp, fp) };
     }
     block
 }
@@ -61,7 +70,7 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, fp
     if !block.is_null() {
         // The allocator has checked that the product fits.
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, count.wrapping_mul(bytes), sp, fp) };
+        unsafe { note_here(block, count.wrapping_mul(bytes), sp, fp) };
     }
     block
 }

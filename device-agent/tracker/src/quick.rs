@@ -66,6 +66,10 @@ impl Tracker {
     /// Takes a stack, in an event of this thread.
     #[inline(always)]
     fn stack_at(&self, at: Registers, state: &ThreadState) -> u32 {
+        let none = self.no_stack.load(Ordering::Relaxed);
+        if none != 0 {
+            return none;
+        }
         // SAFETY: an event of this thread has begun, which keeps every other user of it out; other threads never
         // touch the scratch.
         let scratch = unsafe { &mut *state.scratch.get() };

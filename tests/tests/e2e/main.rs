@@ -105,6 +105,7 @@ mod setups;
 mod shadow;
 mod socket;
 mod spool;
+mod stacks;
 mod survive;
 mod survive_kills;
 mod survive_socket;

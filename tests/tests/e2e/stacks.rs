@@ -1,0 +1,154 @@
+//! The screen takes no call stacks: those of suspects come from running these once more, and nothing else changes.
+
+use std::collections::BTreeMap;
+
+use memgate_e2e::{Project, Run, samples};
+use memgate_model::{Leak, TestReport, Verdict};
+
+use crate::spool;
+
+const ALWAYS: &str = "version: 1\nmeasure:\n  native: { stacks: always }\n";
+const AGAIN: &str = "once more, for the call stacks";
+
+/// Leaks of every kind that the screen may see, beside tests that leave nothing.
+const SUITE: &str = r#"
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+#define KEEP __attribute__((noinline))
+static void* volatile lost;
+static std::vector<std::string>* cache;
+static bool opened;
+static char* handed;
+KEEP void lose_block() { lost = new char[37]; }
+KEEP void fill_cache() { if (!cache) cache = new std::vector<std::string>(3, std::string(60, 'x')); }
+KEEP void lose_if_opened() { if (opened) lost = new char[97]; }
+KEEP void hand_over() { delete[] handed; handed = new char[101]; }
+KEEP void lose_in_set_up() { lost = new char[53]; }
+KEEP void lose_little() { lost = new char[11]; }
+TEST(Clean, One) { delete new int; }
+TEST(Leaks, EachTime) { lose_block(); }
+TEST(Cache, First) { fill_cache(); }
+TEST(Cache, Second) { fill_cache(); }
+TEST(Opens, It) { opened = true; }
+TEST(Needs, It) { lose_if_opened(); }
+TEST(Hands, Over) { hand_over(); }
+TEST(Takes, It) { delete[] handed; handed = nullptr; }
+TEST(Allowed, Little) { lose_little(); }
+struct SetsUp : testing::Test { static void SetUpTestSuite() { lose_in_set_up(); } };
+TEST_F(SetsUp, A) {}
+TEST_F(SetsUp, B) {}
+TEST(Clean, Two) { delete new int; }
+"#;
+
+const LIMITS: &str = "thresholds:\n  tests:\n    - match: \"*Allowed.*\"\n      native.live_bytes: 1 KiB\n";
+
+/// What a run says of each test.
+fn told(run: &Run) -> BTreeMap<String, (Verdict, String, Vec<String>)> {
+    let leak = |leak: &Leak| {
+        let functions: Vec<_> = leak.frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        format!("{} {} {}", leak.id, leak.title, functions.join(" < "))
+    };
+    // How often it ran differs from run to run.
+    let reason = |test: &TestReport| test.reason.split(" in ").next().unwrap_or_default().to_owned();
+    let of = |test: TestReport| {
+        let leaks = test.leaks.iter().chain(&test.one_time).map(leak).collect();
+        (test.id.clone(), (test.verdict, reason(&test), leaks))
+    };
+    run.suite().tests.into_iter().map(of).collect()
+}
+
+#[test]
+fn every_kind_of_leak_is_told_as_with_stacks_in_the_screen() {
+    let program = samples::own_suite("every_kind", SUITE);
+    let run = |name: &str, config: &str| {
+        let project = Project::new(name);
+        project.write("memgate.yaml", format!("{config}{LIMITS}"));
+        let run = project.run(&program);
+        run.ends_with(1);
+        (project, run)
+    };
+    let (project, later) = run("stacks-later", "version: 1\n");
+    let (_, always) = run("stacks-always", ALWAYS);
+    assert_eq!(told(&later), told(&always));
+    let of = |run: &Run| run.suite().stacks_of_suspects;
+    assert_eq!((of(&later), of(&always)), (true, false));
+    assert!(later.stderr.contains(AGAIN) && !always.stderr.contains(AGAIN), "{later}\n{always}");
+    for (id, verdict, function) in [
+        ("Leaks.EachTime", Verdict::Fail, "lose_block()"),
+        ("Cache.First", Verdict::Pass, "fill_cache()"),
+        ("Needs.It", Verdict::Fail, "lose_if_opened()"),
+        ("SetsUp.SetUpTestSuite()", Verdict::Fail, "lose_in_set_up()"),
+    ] {
+        let test = later.test(id);
+        let named = test.leaks.iter().chain(&test.one_time).flat_map(|leak| &leak.frames);
+        assert!(named.clone().any(|frame| frame.function.as_deref() == Some(function)), "{id}\n{later}");
+        assert_eq!(test.verdict, verdict, "{id}\n{later}");
+    }
+    // From the session, and from its streams alone, the same is judged.
+    let session = project.session();
+    let again = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
+    assert_eq!(told(&again), told(&later));
+    let streams = project.streams().into_iter().map(|stream| stream.to_string_lossy().into_owned());
+    let again = project
+        .memgate(&[["gate", "--format", "json"].map(str::to_owned).to_vec(), streams.collect()].concat());
+    let (again, live) = (told(&again), told(&later));
+    for id in ["Leaks.EachTime", "Cache.First", "Allowed.Little"] {
+        assert_eq!(again[id], live[id]);
+    }
+}
+
+#[test]
+fn a_suite_that_leaves_nothing_runs_once() {
+    let project = Project::new("stacks-clean");
+    let run = project.run(&samples::own_suite(
+        "leaves_nothing",
+        "#include <gtest/gtest.h>\nTEST(Clean, One) { delete new int; }\n",
+    ));
+    run.ends_with(0);
+    assert_eq!(project.streams().len(), 1, "{run}");
+    assert!(run.suite().stacks_of_suspects && !run.stderr.contains(AGAIN), "{run}");
+    let frames = spool::frames(&project.streams()[0]);
+    let stacks = frames.iter().filter(|frame| matches!(frame, memgate_wire::Frame::Stacks(_))).count();
+    assert!(stacks <= 1, "{stacks} frames with stacks: those at the end of the process");
+}
+
+#[test]
+fn where_nothing_is_repeated_the_screen_takes_the_stacks() {
+    let program = samples::own_suite(
+        "lost_at_once",
+        "#include <gtest/gtest.h>\nstatic void* volatile lost;\n__attribute__((noinline)) void lose() { lost = new char[41]; }\nTEST(Loses, It) { lose(); }\n",
+    );
+    for (name, more) in [("stacks-unconfirmed", "--no-confirm"), ("stacks-repeated", "--repeat-screen=6")] {
+        let project = Project::new(name);
+        let run = project.memgate(&["run", more, "--", program.to_str().unwrap()]);
+        assert!(!run.suite().stacks_of_suspects, "{run}");
+        let test = run.test("Loses.It");
+        assert_eq!(test.leaks[0].frames[0].function.as_deref(), Some("lose()"), "{run}");
+    }
+}
+
+/// What one test leaves changes with each execution of the program.
+const GROWS: &str = r#"
+#include <gtest/gtest.h>
+#include <cstdio>
+static void* volatile lost;
+__attribute__((noinline)) void lose(int bytes) { lost = new char[bytes]; }
+TEST(Before, It) {}
+TEST(Counts, Executions) {
+    int runs = 0;
+    if (FILE* file = fopen("runs", "r")) { if (fscanf(file, "%d", &runs) != 1) runs = 0; fclose(file); }
+    if (FILE* file = fopen("runs", "w")) { fprintf(file, "%d", runs + 1); fclose(file); }
+    if (runs < 3) lose(100 + runs);
+}
+"#;
+
+#[test]
+fn other_sizes_after_the_same_tests_are_the_same_leak() {
+    let project = Project::new("stacks-sizes");
+    let run = project.run(&samples::own_suite("other_sizes", GROWS));
+    assert!(run.stderr.contains("all tests once more"), "{run}");
+    let test = run.test("Counts.Executions");
+    assert_eq!(test.verdict, Verdict::Warn, "{run}");
+    assert_eq!(test.leaks[0].frames[0].function.as_deref(), Some("lose(int)"), "{run}");
+}
