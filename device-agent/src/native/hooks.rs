@@ -34,6 +34,17 @@ unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
     if !TRACKER.record_alloc_with_stack_quickly(block as usize, bytes as u64, at) {
         // The same arguments in the same registers: the frame here is gone before.
         // SAFETY: as above.
+        unsafe { note_timed(block, bytes, place, fp) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn note_timed(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    // SAFETY: registers of the trampoline.
+    let at = unsafe { registers(place, fp) };
+    if !TRACKER.record_timed_alloc(block as usize, bytes as u64, at) {
+        // SAFETY: as above.
         unsafe { note_slowly(block, bytes, place, fp) };
     }
 }
@@ -141,7 +152,9 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: Pointer) {
-    TRACKER.record_unusual_free(block as usize);
+    if TRACKER.record_timed_free(block as usize).is_none() {
+        TRACKER.record_unusual_free(block as usize);
+    }
     // SAFETY: the caller's block.
     unsafe { next::free(block) };
 }

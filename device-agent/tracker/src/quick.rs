@@ -2,7 +2,7 @@
 //!
 //! What is unusual in any way is not done here, and nothing of it has happened then: it goes the long way, by
 //! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning and end, inside
-//! other events, timed ones, those that publish counters, samples, addresses and sizes that no slot holds, memory
+//! other events, those that publish counters, samples, addresses and sizes that no slot holds, memory
 //! that is not mapped yet, and blocks whose free was not seen.
 #![cfg_attr(
     not(test),
@@ -33,6 +33,16 @@ impl Tracker {
     pub fn record_alloc_with_stack_quickly(&self, address: usize, size: u64, at: Registers) -> bool {
         let is_plain = self.interval().is_none() && self.stopped().is_none();
         is_plain && self.note_quickly(address, size, |state| self.stack_at(at, state))
+    }
+
+    /// As [`Tracker::record_alloc`], if it is the turn of this allocation to be timed. False: it did nothing.
+    #[inline(always)]
+    pub fn record_timed_alloc(&self, address: usize, size: u64, at: Registers) -> bool {
+        let Some(state) = self.threads.at_timed_event() else { return false };
+        state.begin_timing();
+        let is_over = self.record_alloc_with_stack_quickly(address, size, at);
+        state.end_timing(is_over);
+        is_over
     }
 
     #[inline(always)]
@@ -103,5 +113,15 @@ impl Tracker {
         }
         state.end();
         Some(entry)
+    }
+
+    /// As [`Tracker::record_free`], if it is the turn of this free to be timed. `None`: it did nothing.
+    #[inline(always)]
+    pub fn record_timed_free(&self, address: usize) -> Removed {
+        let state = self.threads.at_timed_event()?;
+        state.begin_timing();
+        let removed = self.record_free_quickly(address);
+        state.end_timing(removed.is_some());
+        removed
     }
 }

@@ -8,6 +8,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::compiler_fence;
 
 use crate::capture::Scratch;
+use crate::cost::ticks;
 use crate::sampling::Countdown;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, Zeroed};
 use crate::thread_counters::ThreadCounters;
@@ -50,6 +51,23 @@ impl ThreadState {
     pub(crate) fn end(&self) {
         compiler_fence(Ordering::SeqCst);
         self.busy.store(FREE, Ordering::Relaxed);
+    }
+
+    /// The event that comes is timed from here on, and otherwise like most.
+    #[inline(always)]
+    pub(crate) fn begin_timing(&self) {
+        self.next_mark.store(FREE, Ordering::Relaxed);
+        self.busy.store(FREE, Ordering::Relaxed);
+        self.counters.timed.begin(&self.counters.allocations);
+    }
+
+    /// It is over; or it was not like most, and comes again to be timed.
+    #[inline(always)]
+    pub(crate) fn end_timing(&self, is_over: bool) {
+        if !is_over || self.counters.timed.end(ticks(), &self.counters.allocations) {
+            self.next_mark.store(TIMED, Ordering::Relaxed);
+            self.busy.store(TIMED, Ordering::Relaxed);
+        }
     }
 
     /// One of the events that follow soon is timed. Only the owning thread calls this, during its

@@ -50,6 +50,12 @@ impl ThreadStates {
         self.own().filter(|own| own.busy.load(Ordering::Relaxed) == FREE)
     }
 
+    /// The calling thread's state, if the event that comes is to be timed.
+    #[inline(always)]
+    pub(crate) fn at_timed_event(&self) -> Option<&ThreadState> {
+        self.own().filter(|own| own.busy.load(Ordering::Relaxed) == TIMED)
+    }
+
     /// Runs `work` with the calling thread's state. A thread that is inside already (a signal
     /// handler that allocates) or past its end works with a spare one. `None`: no memory. `first`
     /// runs when the thread takes its state.

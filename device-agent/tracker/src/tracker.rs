@@ -131,8 +131,8 @@ impl Tracker {
     /// Notes that `address` with `size` requested bytes is now allocated.
     #[inline(always)]
     pub fn record_alloc(&self, address: usize, size: u64, at: Registers) {
-        if !self.record_alloc_quickly(address, size)
-            && !self.record_alloc_with_stack_quickly(address, size, at)
+        if !self.record_alloc_with_stack_quickly(address, size, at)
+            && !self.record_timed_alloc(address, size, at)
         {
             self.record_unusual_alloc(address, size, at);
         }
@@ -188,7 +188,8 @@ impl Tracker {
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
-        self.record_free_quickly(address).or_else(|| self.record_unusual_free(address))
+        let timed = || self.record_timed_free(address);
+        self.record_free_quickly(address).or_else(timed).or_else(|| self.record_unusual_free(address))
     }
 
     /// The same, whatever is unusual about it.

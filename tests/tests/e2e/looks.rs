@@ -8,7 +8,8 @@ use memgate_model::{LeakKind, Metric, Verdict};
 use crate::{leaks_session, spool};
 
 /// A limit that nothing exceeds, and which a look now and then could not judge; and stacks in the screen.
-const LOOK_AT_EACH: &str = "version: 1\nmeasure:\n  native: { stacks: always }\nthresholds:\n  os.rss: 1 TiB\n";
+const LOOK_AT_EACH: &str =
+    "version: 1\nmeasure:\n  native: { stacks: always }\nthresholds:\n  os.rss: 1 TiB\n";
 
 /// Tests that do nothing, with these among them.
 fn quick_tests(others: &str) -> String {
