@@ -1,8 +1,8 @@
 //! The usual event, in few instructions and without a call but that for a stack: an allocation and a free.
 //!
 //! What is unusual in any way is not done here, and nothing of it has happened then: it goes the long way, by
-//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning and end, inside
-//! other events, those that publish counters, samples, addresses and sizes that no slot holds, memory
+//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning
+//! and end, inside other events, those that publish counters, samples, addresses and sizes that no slot holds, memory
 //! that is not mapped yet, and blocks whose free was not seen.
 #![cfg_attr(
     not(test),

@@ -1,8 +1,9 @@
 //! GoogleTest, and whatever tells boundaries as it does: suspects run again, each alone.
 //!
-//! Data flow: screened suites → [`stacks`], where the screen took none → `analysis::screen` → for every suspect a process of its own that
-//! repeats this one test, with `analysis::Confirmation` deciding at each end whether to go on → for
-//! those that do something else alone the tests around them ([`company`]) → facts of the suite.
+//! Data flow: screened suites → [`stacks`], where the screen took none → `analysis::screen` → for every
+//! suspect a process of its own that repeats this one test, with `analysis::Confirmation` deciding at each
+//! end whether to go on → for those that do something else alone the tests around them ([`company`]) →
+//! facts of the suite.
 //! [`one_by_one`] is for executables whose boundaries cannot be seen.
 
 mod alone;

@@ -1,9 +1,9 @@
 //! Stacks for a screen that took none (`measure.native.stacks: suspects`).
 //!
 //! Data flow: a screened suite → `analysis::wanting` names the tests that left something → they run once more,
-//! together, with stacks → `analysis::complete` puts what is the same there into the record of the screen. For what is
-//! not, the whole process runs once more. Both streams join the facts of the suite, so that a session is judged alike
-//! later.
+//! together, with stacks → `analysis::complete` puts what is the same there into the record of the screen. For what
+//! is not, the whole process runs once more. Both streams join the facts of the suite, so that a session is judged
+//! alike later.
 
 use memgate_launch::Launch;
 use memgate_model::format_counted;
