@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{
-    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, Level, Metric, Per, Threshold, ThresholdSource,
-    WaiverReport, WaiverState,
+    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, LeakKind, Level, Metric, Per, Threshold,
+    ThresholdSource, WaiverReport, WaiverState,
 };
+
+use crate::signature::id_of_test;
 
 /// How to measure and what is allowed.
 #[derive(Debug, Clone)]
@@ -377,10 +379,19 @@ impl<'a> Waivers<'a> {
         self.test = (suite.to_owned(), test.to_owned());
     }
 
+    /// The id of a leak of this test. Of one without a stack nobody knows where it comes from: a waiver of it is no
+    /// waiver of another one.
+    pub(crate) fn id_here(&self, leak: &Leak) -> String {
+        let (suite, test) = &self.test;
+        let is_placed = leak.kind != LeakKind::Native || !leak.frames.is_empty();
+        if is_placed { leak.id.clone() } else { id_of_test(suite, test) }
+    }
+
     /// The reason of the first waiver in force that covers this leak; counts its use.
     pub(crate) fn cover(&mut self, leak: &Leak, frame_names: &[String]) -> Option<String> {
+        let here = self.id_here(leak);
         let hit = |waiver: &Waiver| match &waiver.matches {
-            WaiverMatch::Leak(id) => leak.id == *id,
+            WaiverMatch::Leak(id) => here == *id,
             WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
             WaiverMatch::Class(_) => false,
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.is_match(&step.owner)),

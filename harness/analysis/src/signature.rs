@@ -52,6 +52,11 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     }
 }
 
+/// Id of what a test left of which no call stack is known: of this test alone.
+pub(crate) fn id_of_test(suite: &str, test: &str) -> String {
+    id("n1-", ["no stack", suite, test].into_iter())
+}
+
 /// Id of what a process holds open and nobody saw opened: `kind` is `descriptor` or `thread`,
 /// `name` its normalised name.
 pub(crate) fn os_id(kind: &str, name: &str) -> String {

@@ -46,6 +46,9 @@ pub(super) fn judge(
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => measure(context, suite, id, runs, &mut j),
     }
+    for leak in j.leaks.iter_mut().chain(&mut j.one_time) {
+        leak.id = context.waivers.id_here(leak);
+    }
     j.against_base(context.policy, &suite.name, id);
     j.report(id.to_owned(), outcome, duration_s)
 }

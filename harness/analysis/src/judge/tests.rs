@@ -1147,3 +1147,21 @@ fn the_cost_of_measuring_is_told() {
     // Of each millisecond a microsecond goes to boundaries and three to recording.
     assert!((ratio - 1000.0 / 996.0).abs() < 1e-9, "{ratio}");
 }
+
+/// Of what has no stack nobody knows where it comes from: to accept it in one test is not to accept it in another.
+#[test]
+fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
+    let mut p = Process::screen();
+    ["A.one", "A.other"].iter().for_each(|test| p.run(test, 0, |p| p.alloc(Process::BARE, 48, 1)));
+    let input = run_of(suite(vec![p.end().into()]));
+    let leaks = |policy: &GatePolicy| -> Vec<(String, bool)> {
+        let tests = report(&input, policy).suites.remove(0).tests;
+        tests.into_iter().map(|mut test| test.leaks.remove(0)).map(|l| (l.id, l.waiver.is_some())).collect()
+    };
+    let unwaived = leaks(&GatePolicy::default());
+    let [(one, false), (other, false)] = unwaived.as_slice() else { panic!("{unwaived:?}") };
+    assert_ne!(one, other);
+    let waivers = vec![waiver(WaiverMatch::Leak(one.clone()), None)];
+    let waived = leaks(&GatePolicy { waivers, ..GatePolicy::default() });
+    assert_eq!(waived, [(one.clone(), true), (other.clone(), false)]);
+}
