@@ -20,7 +20,6 @@ use crate::rare;
 use crate::record::{Mapped, OsState, ProcessRecord, StackStep, Window, sum};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
-use crate::stacks::sizes;
 use crate::stats::float;
 
 /// Executions of tests after which a run in company ends, so that its record stays small.
@@ -31,26 +30,16 @@ const ENOUGH_BYTES: u64 = 256 << 20;
 /// shows.
 const PATIENCE: u32 = 3;
 
-/// The tests among which one is to run again, in their order, it being the last or one of those before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Among {
-    /// Ids.
-    pub tests: Vec<String>,
-    /// They are tests of another process, of which fewer were enough. Else all that the screen ran up to the last.
-    pub are_few: bool,
-}
-
-/// The tests that are to run again together with `test` so that what it did in `screened` shows; `None`:
-/// alone it does the same, or it has no company. `others`: processes that ran fewer of the tests, once
-/// each: where one of them left the same blocks, its tests are enough.
+/// The tests that are to run again together with `test`, in their order, so that what it did in
+/// `screened` shows; `None`: alone it does the same, or it has no company.
 #[must_use]
 pub fn company(
     policy: &GatePolicy,
     suite: &str,
     test: &str,
-    (screened, others): (&ProcessRecord, &[&ProcessRecord]),
+    screened: &ProcessRecord,
     alone: &ProcessRecord,
-) -> Option<Among> {
+) -> Option<Vec<String>> {
     let failed = |w: &Window| w.outcome.is_some_and(|outcome| outcome != Outcome::Passed);
     let few = alone.windows_of(test).count() < ENOUGH_REPETITIONS;
     if few || alone.damaged.is_some() || alone.windows_of(test).any(failed) {
@@ -60,32 +49,15 @@ pub fn company(
     let windows: Vec<&Window> = screened.windows.iter().filter(|w| !w.is_setup()).collect();
     let at = windows.iter().position(|w| w.is(test) && left_too_much(w, suite, test, policy).is_some())?;
     let last = if is_unlike(screened, windows[at], alone, test) {
-        if missing_os(windows[at], alone, test).next().is_none()
-            && let Some(few) =
-                others.iter().filter_map(|other| up_to(other, windows[at])).min_by_key(Vec::len)
-        {
-            return Some(Among { tests: few, are_few: true });
-        }
         at
     } else if Confirmation::new(policy, suite, test).grows(alone) {
         last_late_free(&windows, at)?
     } else {
         return None;
     };
-    several(&windows[..=last]).map(|tests| Among { tests, are_few: false })
-}
-
-/// The tests of `other` up to this one, if it left as many blocks of each size there.
-fn up_to(other: &ProcessRecord, window: &Window) -> Option<Vec<String>> {
-    let windows: Vec<&Window> = other.windows.iter().filter(|w| !w.is_setup()).collect();
-    let at = windows.iter().position(|w| (&w.suite, &w.test) == (&window.suite, &window.test))?;
-    (windows[at].survivors_known && sizes(windows[at]) == sizes(window)).then(|| several(&windows[..=at]))?
-}
-
-/// The tests of these windows, if they are more than one.
-fn several(windows: &[&Window]) -> Option<Vec<String>> {
     let mut tests: Vec<String> = Vec::new();
-    for id in windows.iter().map(|window| window.id()) {
+    for window in &windows[..=last] {
+        let id = window.id();
         if !tests.contains(&id) {
             tests.push(id);
         }
@@ -111,9 +83,15 @@ pub fn company_of_setup(
         return None;
     }
     let is_of_all = [OF_ALL, BEHIND_ALL].contains(&window.test.as_str());
-    let of_suite =
-        screened.windows.iter().filter(|w| !w.is_setup() && (is_of_all || w.suite == window.suite));
-    several(&of_suite.collect::<Vec<_>>())
+    let mut tests: Vec<String> = Vec::new();
+    for window in screened.windows.iter().filter(|w| !w.is_setup() && (is_of_all || w.suite == window.suite))
+    {
+        let id = window.id();
+        if !tests.contains(&id) {
+            tests.push(id);
+        }
+    }
+    (tests.len() > 1).then_some(tests)
 }
 
 /// Does anything grow alone of which `window` left nothing?
@@ -262,21 +240,11 @@ impl Resolve for ByAddress {
     }
 }
 
-/// The ends of a test among others.
-#[derive(Debug, Default)]
-struct Ends {
-    count: usize,
-    /// What was alive at the last one: bytes and allocations.
-    alive: (u64, u64),
-    /// Since which end it has been so much.
-    since: usize,
-}
-
 /// Watches tests that are repeated together.
 #[derive(Debug)]
 pub struct Company {
-    /// The suspects among them.
-    ends: BTreeMap<String, Ends>,
+    /// The suspects among them, and how often each has ended.
+    ends: BTreeMap<String, usize>,
     iterations: usize,
     unchanged: usize,
     min_run: Duration,
@@ -290,7 +258,7 @@ impl Company {
     #[must_use]
     pub fn new(policy: &GatePolicy, suspects: &[String], most: Duration) -> Self {
         Self {
-            ends: suspects.iter().map(|test| (test.clone(), Ends::default())).collect(),
+            ends: suspects.iter().map(|test| (test.clone(), 0)).collect(),
             iterations: (policy.warm_up as usize).saturating_add(policy.iterations.max(2) as usize),
             unchanged: rare::executions_for(policy.rarest_leak),
             min_run: policy.min_run,
@@ -303,19 +271,14 @@ impl Company {
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
             if let Some(ends) = self.ends.get_mut(&window.id()) {
-                let alive = (window.end.live_bytes(), window.end.live_allocations());
-                if alive != ends.alive {
-                    (ends.alive, ends.since) = (alive, ends.count);
-                }
-                ends.count += 1;
+                *ends += 1;
             }
         }
         self.looked_at = record.windows.len();
         let live = |window: Option<&Window>| window.map_or(0, |w| w.end.live_bytes());
         let grown = live(record.windows.last()).saturating_sub(live(record.windows.first()));
-        let least = self.ends.values().map(|ends| ends.count).min().unwrap_or(0);
-        let quiet = self.ends.values().map(|ends| ends.count - ends.since).min().unwrap_or(0);
-        let rare_would_show = quiet > self.unchanged || least > self.unchanged && elapsed >= self.min_run;
+        let least = self.ends.values().copied().min().unwrap_or(0);
+        let rare_would_show = least > self.unchanged && elapsed >= self.min_run;
         let enough = least >= self.iterations
             && (rare_would_show || elapsed >= self.min_run * PATIENCE || grown > ENOUGH_BYTES);
         let cut = elapsed >= self.most || self.looked_at >= MOST_WINDOWS || record.damaged.is_some();
@@ -346,7 +309,7 @@ mod tests {
     }
 
     fn of(screened: &ProcessRecord, alone: &ProcessRecord) -> Option<Vec<String>> {
-        company(&GatePolicy::default(), "engine", "A.suspect", (screened, &[]), alone).map(|it| it.tests)
+        company(&GatePolicy::default(), "engine", "A.suspect", screened, alone)
     }
 
     #[test]
@@ -401,28 +364,6 @@ mod tests {
         let mut only = Process::screen();
         only.run("A.suspect", 0, |p| p.alloc(1, 37, 2));
         assert_eq!(of(&only.end(), &alone(|_, _| ())), None, "nothing ran before it");
-    }
-
-    #[test]
-    fn the_few_tests_of_a_process_that_left_the_same_are_enough() {
-        let leak = screened(|p| p.alloc(1, 37, 2), |_| ());
-        let few = |size| {
-            let mut p = Process::screen();
-            p.run("A.other", 0, |_| ());
-            p.run("A.suspect", 0, |p| p.alloc(1, size, 2));
-            p.run("A.last", 0, |_| ());
-            p.end()
-        };
-        let policy = GatePolicy::default();
-        let among = |others: &[&ProcessRecord]| {
-            company(&policy, "engine", "A.suspect", (&leak, others), &alone(|_, _| ())).unwrap()
-        };
-        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        let all = Among { tests: names(["A.before", "A.suspect"]), are_few: false };
-        assert_eq!(among(&[]), all);
-        assert_eq!(among(&[&few(41)]), all, "it left something else there");
-        let enough = Among { tests: names(["A.other", "A.suspect"]), are_few: true };
-        assert_eq!(among(&[&few(41), &few(37)]), enough);
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod signature;
 mod stacks;
 pub mod stats;
 
-pub use company::{Among, Company, company, company_of_setup};
+pub use company::{Company, company, company_of_setup};
 pub use confirm::{Confirmation, HuntTime, Next};
 pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};

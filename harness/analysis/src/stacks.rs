@@ -97,7 +97,7 @@ pub fn complete(record: &mut ProcessRecord, from: &ProcessRecord) {
 }
 
 /// How many blocks of each size it left.
-pub(crate) fn sizes(window: &Window) -> BTreeMap<u64, u64> {
+fn sizes(window: &Window) -> BTreeMap<u64, u64> {
     let mut sizes = BTreeMap::<u64, u64>::new();
     for record in &window.survivors {
         let count = sizes.entry(record.size).or_default();

@@ -13,8 +13,6 @@ pub(in crate::run) struct Suite {
     pub(in crate::run) facts: SuiteFacts,
     /// Its processes, in the order of `facts.screen`.
     pub(in crate::run) processes: Vec<Finished>,
-    /// What processes wrote that took the stacks of suspects, each with the place of its process of the screen.
-    pub(super) stacks: Vec<(usize, ProcessRecord)>,
     /// Longest time of one test.
     pub(super) timeout: Duration,
 }
@@ -29,12 +27,7 @@ impl Suite {
     ) -> Self {
         let screen = processes.iter().map(Finished::facts).collect();
         let facts = SuiteFacts { screened_s: elapsed.as_secs_f64(), ..SuiteFacts::new(name, kind, screen) };
-        Self { facts, processes, stacks: Vec::new(), timeout }
-    }
-
-    /// What those of a process of the screen wrote that took its stacks.
-    pub(super) fn stacks_of(&self, process: usize) -> impl Iterator<Item = &ProcessRecord> {
-        self.stacks.iter().filter(move |(of, _)| *of == process).map(|(_, record)| record)
+        Self { facts, processes, timeout }
     }
 
     /// What its processes wrote.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_analysis::{Among, Company, GatePolicy, Next, ProcessRecord, Suspect};
+use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_launch::Launch;
 use memgate_wire::options::Detail;
 use memgate_wire::reply::Reply;
@@ -47,7 +47,7 @@ pub(super) async fn confirm(
 ) -> Result<(), Stopped> {
     let groups = groups(context, suite, suspects, finished);
     let mut open = groups.len();
-    for ((index, _), group) in groups {
+    for (index, group) in groups {
         let count = group.tests.len();
         let share = budget.share(open);
         open -= 1;
@@ -91,8 +91,8 @@ fn groups(
     suite: &Suite,
     suspects: &[Suspect],
     finished: &[Finished],
-) -> BTreeMap<(usize, bool), Group> {
-    let mut groups = BTreeMap::<(usize, bool), Group>::new();
+) -> BTreeMap<usize, Group> {
+    let mut groups = BTreeMap::<usize, Group>::new();
     for suspect in suspects.iter().filter(|suspect| setup::suite_of(&suspect.test).is_none()) {
         let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.get(&suspect.test) else {
             continue;
@@ -101,12 +101,11 @@ fn groups(
         let alone =
             finished.iter().find(|process| process.stream() == alone.stream).map(|process| &process.record);
         let (policy, name) = (&context.plan.policy, &suite.facts.name);
-        let among = screened.zip(alone).and_then(|(screened, alone)| {
-            let others: Vec<_> = suite.stacks_of(suspect.record).collect();
-            memgate_analysis::company(policy, name, &suspect.test, (screened, &others), alone)
+        let tests = screened.zip(alone).and_then(|(screened, alone)| {
+            memgate_analysis::company(policy, name, &suspect.test, screened, alone)
         });
-        let Some(Among { tests, are_few }) = among else { continue };
-        let group = groups.entry((suspect.record, are_few)).or_default();
+        let Some(tests) = tests else { continue };
+        let group = groups.entry(suspect.record).or_default();
         group.suspects.push(suspect.test.clone());
         // Each is the beginning of the same list.
         if tests.len() > group.tests.len() {

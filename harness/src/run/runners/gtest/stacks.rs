@@ -94,12 +94,11 @@ async fn take(
         Err(stopped) => return Err(stopped),
     };
     keep_output(context, "stacks", &done)?;
-    for again in done.finished.into_iter().filter(Finished::is_main) {
+    for again in done.finished.iter().filter(|process| process.is_main()) {
         suite.facts.stacks.push(again.facts());
         if let Some(process) = suite.processes.get_mut(index) {
             memgate_analysis::complete(&mut process.record, &again.record);
         }
-        suite.stacks.push((index, again.record));
     }
     Ok(())
 }
