@@ -55,12 +55,14 @@ impl Tracker {
         }
         let Some(slot) = self.table.empty_slot(without_mark(address), entry.epoch) else { return false };
         let counters = &state.counters;
-        let count = counters.allocations.load(Ordering::Relaxed) + 1;
-        if count & PUBLISH_MASK == 0 {
-            return false;
-        }
         state.begin();
         let stack = stack(state);
+        let count = counters.allocations.load(Ordering::Relaxed) + 1;
+        // A test may have ended while the stack was taken.
+        if count & PUBLISH_MASK == 0 || self.epoch.load(Ordering::Relaxed) != now {
+            state.end();
+            return false;
+        }
         if stack == 0 {
             self.stop(StopReason::Stacks);
         } else {
@@ -100,11 +102,12 @@ impl Tracker {
         let state = self.threads.at_rest()?;
         let (slot, entry) = self.table.filled_slot(without_mark(address))?;
         let counters = &state.counters;
+        state.begin();
         let count = counters.frees.load(Ordering::Relaxed) + 1;
         if count & PUBLISH_MASK == 0 {
+            state.end();
             return None;
         }
-        state.begin();
         slot.store(0, Ordering::Relaxed);
         counters.frees.store(count, Ordering::Release);
         bump(&counters.freed_bytes, entry.size);

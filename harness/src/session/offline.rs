@@ -81,6 +81,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
         records.insert(stream, record);
     }
     facts.suites = screened(grouped(screens), records);
+    stacks.sort_by_key(|(_, process)| records.get(&process.stream).map(|record| record.first_ns));
     for (suite, process) in stacks {
         let known = facts.suites.iter_mut().find(|known| known.name == suite);
         known.into_iter().for_each(|known| known.stacks.push(process.clone()));

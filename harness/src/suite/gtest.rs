@@ -51,6 +51,16 @@ const DROPPED_VARIABLES: [&str; 9] = [
     "XML_OUTPUT_FILE",
 ];
 
+/// Variables by which a process is told where to write what others read.
+const TELLING_VARIABLES: [&str; 6] = [
+    "GTEST_OUTPUT",
+    "GTEST_SHARD_STATUS_FILE",
+    "GTEST_STREAM_RESULT_TO",
+    "TEST_PREMATURE_EXIT_FILE",
+    "TEST_SHARD_STATUS_FILE",
+    "XML_OUTPUT_FILE",
+];
+
 /// Bytes of a listing that are kept.
 const LIST_BYTES: usize = 64 << 20;
 
@@ -152,10 +162,21 @@ pub fn confirm(
     again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
 }
 
-/// The same tests, once, without the agent.
+/// The same process once more, selection and shard included, without the agent. Only what it told others is not told
+/// again.
 #[must_use]
 pub fn once_more(hello: &Hello, environ: &[(OsString, OsString)]) -> Launch {
-    again(hello, Some(environ), [])
+    let tells = |argument: &&String| {
+        flag_name(argument).is_some_and(|flag| ["output", "stream_result_to"].contains(&flag))
+    };
+    let is_told = |name: &OsStr| TELLING_VARIABLES.iter().any(|variable| name == *variable);
+    let kept = hello.arguments.iter().skip(1).filter(|argument| !tells(argument)).cloned();
+    let mut launch = Launch::new(&hello.executable, kept);
+    launch.arg0 = hello.arguments.first().map(OsString::from);
+    launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
+    let environ = environ.iter().filter(|(name, _)| name != OPTIONS_VARIABLE && !is_told(name));
+    launch.environment = Environment::Exactly(environ.cloned().collect());
+    with_its_fakeroot(launch)
 }
 
 /// The process that lists all tests of the executable.

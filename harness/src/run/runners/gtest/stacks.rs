@@ -10,7 +10,7 @@ use memgate_model::format_counted;
 use memgate_wire::setup;
 
 use super::company::MOST_FILTER;
-use super::listing::{AllTests, with_its_selection};
+use super::listing::AllTests;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::run::engine::{
@@ -43,11 +43,12 @@ pub(super) async fn complete(
         }
         let left = wanting(context, suite, index).len();
         if left > 0 {
-            let tests = format_counted(left as f64, "test");
-            let name = &suite.facts.name;
+            let can_start = suite.processes.get(index).is_some_and(|process| process.environment().is_some());
+            let why = if can_start { "left something else when run again" } else { "cannot run again" };
+            let (name, tests) = (&suite.facts.name, format_counted(left as f64, "test"));
             context.console.warning(&format!(
-                "{name}: {tests} left something else when run again: the call stacks of what the screen saw are not \
-                 known; `native: {{ stacks: always }}` takes them there"
+                "{name}: {tests} {why}: the call stacks of what the screen saw are not known; \
+                 `native: {{ stacks: always }}` takes them there"
             ));
         }
     }
@@ -81,7 +82,8 @@ async fn take(
     options.setups = setup::EACH.to_owned();
     let settles = !context.plan.settle.is_zero();
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
-    let job = Job::new(silent(launch), options, Clocked::Test, Limit::Ends(suite.timeout)).with(orders);
+    // What comes before the first test has a time as well: it might wait for what its first execution left.
+    let job = Job::new(silent(launch), options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders);
     let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
@@ -113,6 +115,6 @@ fn launch(process: &Finished, all: &[String], what: What, tests: &[String]) -> O
             (filter.len() <= MOST_FILTER)
                 .then(|| gtest::confirm(process.hello(), Some(environment), &filter, once))
         }
-        What::All => Some(with_its_selection(gtest::once_more(process.hello(), environment), process)),
+        What::All => Some(gtest::once_more(process.hello(), environment)),
     }
 }
