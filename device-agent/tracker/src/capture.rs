@@ -29,6 +29,7 @@ pub use crate::context::{Context, Registers};
 use crate::counters::bump;
 use crate::rules::{Shape, Step};
 use crate::shortcuts::{Check, Junction, Shortcuts};
+pub use crate::stacks::TRUNCATED_PC;
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
 use crate::sys::without_signature;
@@ -36,9 +37,6 @@ use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
 pub const MAX_FRAMES: usize = sized(512, 4);
-
-/// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
-pub const TRUNCATED_PC: usize = 1;
 
 type ReturnBelow = <Native as Arch>::Below;
 

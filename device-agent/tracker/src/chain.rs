@@ -10,15 +10,13 @@
 use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
 use crate::counters::bump;
+pub use crate::stacks::TRUNCATED_PC;
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
 pub const MAX_FRAMES: usize = 512;
-
-/// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
-pub const TRUNCATED_PC: usize = 1;
 
 /// Room for stacks, in the thread's state. All-zero is nothing.
 #[repr(C)]

@@ -11,11 +11,13 @@
 
 use core::ptr;
 
-use crate::capture::TRUNCATED_PC;
 use crate::entry::MAX_STACK;
 use crate::sync::{
     self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor,
 };
+
+/// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
+pub const TRUNCATED_PC: usize = 1;
 
 const CHUNK_NODES: usize = sized(1 << 16, 4);
 const CHUNKS: usize = (MAX_STACK as usize + 1) / CHUNK_NODES;
