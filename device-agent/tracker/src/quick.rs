@@ -56,10 +56,14 @@ impl Tracker {
         let Some(slot) = self.table.empty_slot(without_mark(address), entry.epoch) else { return false };
         let counters = &state.counters;
         state.begin();
-        let stack = stack(state);
         let count = counters.allocations.load(Ordering::Relaxed) + 1;
-        // A test may have ended while the stack was taken.
-        if count & PUBLISH_MASK == 0 || self.epoch.load(Ordering::Relaxed) != now {
+        if count & PUBLISH_MASK == 0 {
+            state.end();
+            return false;
+        }
+        let stack = stack(state);
+        // A test may have ended meanwhile.
+        if self.epoch.load(Ordering::Relaxed) != now {
             state.end();
             return false;
         }
