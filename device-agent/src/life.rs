@@ -169,7 +169,6 @@ pub(crate) fn start() {
         }
         TRACKER.sample(sampling);
         TRACKER.take_stacks(takes_stacks);
-
         recording::start();
     }
     TRACKER.begin_epoch();

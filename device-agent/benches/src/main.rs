@@ -86,9 +86,7 @@ impl Options {
         }
         Ok(options)
     }
-}
 
-impl Options {
     /// What the agent is asked for besides.
     fn extra(&self) -> String {
         let stacks = if self.stacks { "" } else { ";stacks=never" };

@@ -51,8 +51,8 @@ const DROPPED_VARIABLES: [&str; 9] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// Variables by which a process is told where to write what others read.
-const TELLING_VARIABLES: [&str; 6] = [
+/// Variables that name where GoogleTest writes its results.
+const RESULT_VARIABLES: [&str; 6] = [
     "GTEST_OUTPUT",
     "GTEST_SHARD_STATUS_FILE",
     "GTEST_STREAM_RESULT_TO",
@@ -162,21 +162,17 @@ pub fn confirm(
     again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
 }
 
-/// The same process once more, selection and shard included, without the agent. Only what it told others is not told
-/// again.
+/// The same process once more, with its filter and shard, without the agent. It writes no results of its own: those of
+/// the first execution stay.
 #[must_use]
 pub fn once_more(hello: &Hello, environ: &[(OsString, OsString)]) -> Launch {
-    let tells = |argument: &&String| {
+    let is_of_results = |argument: &str| {
         flag_name(argument).is_some_and(|flag| ["output", "stream_result_to"].contains(&flag))
     };
-    let is_told = |name: &OsStr| TELLING_VARIABLES.iter().any(|variable| name == *variable);
-    let kept = hello.arguments.iter().skip(1).filter(|argument| !tells(argument)).cloned();
-    let mut launch = Launch::new(&hello.executable, kept);
-    launch.arg0 = hello.arguments.first().map(OsString::from);
-    launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
-    let environ = environ.iter().filter(|(name, _)| name != OPTIONS_VARIABLE && !is_told(name));
-    launch.environment = Environment::Exactly(environ.cloned().collect());
-    with_its_fakeroot(launch)
+    let kept = hello.arguments.iter().skip(1).filter(|argument| !is_of_results(argument)).cloned();
+    let is_dropped = |name: &OsStr| name == OPTIONS_VARIABLE || RESULT_VARIABLES.iter().any(|it| name == *it);
+    let environ = environ.iter().filter(|(name, _)| !is_dropped(name)).cloned().collect();
+    as_before(hello, kept, Environment::Exactly(environ))
 }
 
 /// The process that lists all tests of the executable.
@@ -302,10 +298,15 @@ fn again<const N: usize>(
 ) -> Launch {
     let dropped = |argument: &str| flag_name(argument).is_some_and(is_dropped) || is_our_selection(argument);
     let kept = hello.arguments.iter().skip(1).filter(|argument| !dropped(argument)).cloned();
-    let mut launch = Launch::new(&hello.executable, kept.chain(flags));
+    as_before(hello, kept.chain(flags), environment(environ))
+}
+
+/// Its executable, started under its name and in its directory.
+fn as_before(hello: &Hello, arguments: impl Iterator<Item = String>, environment: Environment) -> Launch {
+    let mut launch = Launch::new(&hello.executable, arguments);
     launch.arg0 = hello.arguments.first().map(OsString::from);
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
-    launch.environment = environment(environ);
+    launch.environment = environment;
     with_its_fakeroot(launch)
 }
 

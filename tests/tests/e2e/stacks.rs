@@ -1,9 +1,10 @@
 //! The screen takes no call stacks: those of suspects come from running these once more, and nothing else changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Leak, TestReport, Verdict};
+use memgate_wire::{Frame, TRUNCATED_PC};
 
 use crate::spool;
 
@@ -69,7 +70,9 @@ fn every_kind_of_leak_is_told_as_with_stacks_in_the_screen() {
         (project, run)
     };
     let (project, later) = run("stacks-later", "version: 1\n");
-    let (_, always) = run("stacks-always", ALWAYS);
+    let (other, always) = run("stacks-always", ALWAYS);
+    let bare = [&project, &other].map(has_survivors_without_a_stack);
+    assert_eq!(bare, [true, false]);
     assert_eq!(told(&later), told(&always));
     let of = |run: &Run| run.suite().stacks_of_suspects;
     assert_eq!((of(&later), of(&always)), (true, false));
@@ -108,9 +111,48 @@ fn a_suite_that_leaves_nothing_runs_once() {
     run.ends_with(0);
     assert_eq!(project.streams().len(), 1, "{run}");
     assert!(run.suite().stacks_of_suspects && !run.stderr.contains(AGAIN), "{run}");
-    let frames = spool::frames(&project.streams()[0]);
-    let stacks = frames.iter().filter(|frame| matches!(frame, memgate_wire::Frame::Stacks(_))).count();
-    assert!(stacks <= 1, "{stacks} frames with stacks: those at the end of the process");
+}
+
+/// Has the stream of the screen a survivor without a stack?
+fn has_survivors_without_a_stack(project: &Project) -> bool {
+    let is_screen =
+        |frames: &Vec<Frame>| matches!(&frames[0], Frame::Hello(hello) if hello.label.starts_with("screen"));
+    let frames = project.streams().iter().map(|stream| spool::frames(stream)).find(is_screen).unwrap();
+    let nodes = frames.iter().flat_map(|frame| match frame {
+        Frame::Stacks(stacks) => stacks.nodes.as_slice(),
+        _ => &[],
+    });
+    let unknown: BTreeSet<u32> = nodes.filter(|node| node.pc == TRUNCATED_PC).map(|node| node.id).collect();
+    frames.iter().any(|frame| match frame {
+        Frame::NativeSnapshot(part) => part.records.iter().any(|record| unknown.contains(&record.stack)),
+        _ => false,
+    })
+}
+
+/// Waits before its first test wherever it is started again.
+const WAITS: &str = r#"
+#include <gtest/gtest.h>
+#include <cstdio>
+#include <unistd.h>
+static void* volatile lost;
+TEST(Loses, It) { lost = new char[61]; }
+int main(int count, char** arguments) {
+    testing::InitGoogleTest(&count, arguments);
+    if (!GTEST_FLAG_GET(list_tests)) {
+        if (access("started", F_OK) == 0) for (;;) pause();
+        fclose(fopen("started", "w"));
+    }
+    return RUN_ALL_TESTS();
+}
+"#;
+
+#[test]
+fn a_program_that_waits_when_it_runs_again_is_ended_and_passes_nothing() {
+    let project = Project::new("stacks-waits");
+    project.write("memgate.yaml", "version: 1\nmeasure: { timeout: 1s }\n");
+    let run = project.run(&samples::own_suite("waits_again", WAITS));
+    assert!(run.stderr.contains("the call stacks of what the screen saw are not known"), "{run}");
+    assert!(run.test("Loses.It").verdict > Verdict::Pass, "{run}");
 }
 
 #[test]
