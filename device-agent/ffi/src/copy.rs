@@ -38,6 +38,14 @@ pub struct Copied {
     pub stack_pointer: u64,
 }
 
+impl Copied {
+    /// None was made, because it would be of no use.
+    #[must_use]
+    pub fn refused() -> Self {
+        Self { error: libc::EOPNOTSUPP, ..Self::default() }
+    }
+}
+
 /// Copies the process. The copy ends by itself after `limit`.
 #[inline(never)]
 #[must_use]

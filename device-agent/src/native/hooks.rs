@@ -15,7 +15,7 @@ use super::next;
 
 type Pointer = *mut c_void;
 
-/// As [`note`], for the functions that are called most.
+/// Notes a block, see [`note`]: without a call where no stack is taken.
 #[inline(always)]
 unsafe fn note_here(block: Pointer, bytes: usize, place: usize, fp: usize) {
     if !TRACKER.record_alloc_quickly(block as usize, bytes as u64) {
@@ -43,9 +43,17 @@ unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
 unsafe fn note_timed(block: Pointer, bytes: usize, place: usize, fp: usize) {
     // SAFETY: registers of the trampoline.
     let at = unsafe { registers(place, fp) };
-    if !TRACKER.record_timed_alloc(block as usize, bytes as u64, at) {
+    let timing = TRACKER.begin_timing();
+    let (address, size) = (block as usize, bytes as u64);
+    let is_over = timing.is_some()
+        && (TRACKER.record_alloc_with_stack_quickly(address, size, at)
+            || TRACKER.record_alloc_quickly(address, size));
+    if !is_over {
         // SAFETY: as above.
         unsafe { note_slowly(block, bytes, place, fp) };
+    }
+    if let Some(timing) = timing {
+        timing.end();
     }
 }
 
@@ -86,9 +94,15 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, fp
     block
 }
 
-/// As [`note`], with its frame given back before the allocator is called.
+/// Forgets a block, with its frame given back before the allocator is called.
 #[inline(never)]
 fn forget(block: Pointer) -> Removed {
+    TRACKER.record_free_quickly(block as usize).or_else(|| forget_slowly(block))
+}
+
+#[cold]
+#[inline(never)]
+fn forget_slowly(block: Pointer) -> Removed {
     TRACKER.record_free(block as usize)
 }
 
@@ -98,7 +112,7 @@ pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize,
     let new = unsafe { next::realloc(block, bytes) };
     if !new.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(new, bytes, sp, fp) };
+        unsafe { note_here(new, bytes, sp, fp) };
     } else if bytes != 0 {
         TRACKER.restore(block as usize, removed);
     }
@@ -152,8 +166,12 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: Pointer) {
-    if TRACKER.record_timed_free(block as usize).is_none() {
+    let timing = TRACKER.begin_timing();
+    if timing.is_none() || TRACKER.record_free_quickly(block as usize).is_none() {
         TRACKER.record_unusual_free(block as usize);
+    }
+    if let Some(timing) = timing {
+        timing.end();
     }
     // SAFETY: the caller's block.
     unsafe { next::free(block) };
@@ -164,7 +182,7 @@ pub(crate) unsafe extern "C" fn memalign(align: usize, bytes: usize, sp: usize, 
     let block = unsafe { next::memalign(align, bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, fp) };
+        unsafe { note_here(block, bytes, sp, fp) };
     }
     block
 }
@@ -174,7 +192,7 @@ pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize, sp: us
     let block = unsafe { next::aligned_alloc(align, bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, fp) };
+        unsafe { note_here(block, bytes, sp, fp) };
     }
     block
 }
@@ -193,7 +211,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
         let block = unsafe { *out };
         if !block.is_null() {
             // SAFETY: registers of the trampoline.
-            unsafe { note(block, bytes, sp, fp) };
+            unsafe { note_here(block, bytes, sp, fp) };
         }
     }
     status
@@ -204,7 +222,7 @@ pub(crate) unsafe extern "C" fn valloc(bytes: usize, sp: usize, fp: usize) -> Po
     let block = unsafe { next::valloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, fp) };
+        unsafe { note_here(block, bytes, sp, fp) };
     }
     block
 }
@@ -214,7 +232,7 @@ pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, fp: usize) -> P
     let block = unsafe { next::pvalloc(bytes) };
     if !block.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note(block, bytes, sp, fp) };
+        unsafe { note_here(block, bytes, sp, fp) };
     }
     block
 }

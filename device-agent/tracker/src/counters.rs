@@ -21,28 +21,54 @@ pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
 const COUNT_BITS: u32 = 36;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Counts of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that
-/// still holds an older epoch counts nothing for the one that is asked for.
+/// What was born and what died of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that
+/// still holds an older epoch counts nothing for the one that is asked for. Both of an epoch lie side by side, because
+/// most events are of the present one.
 #[derive(Default)]
-pub struct RecentCounts([AtomicU64; RECENT_EPOCHS]);
+pub struct RecentCounts([[AtomicU64; 2]; RECENT_EPOCHS]);
 
 impl RecentCounts {
-    /// Counts one more. Epochs here never start again; only the owning thread calls this.
+    /// Counts an allocation. Epochs here never start again; only the owning thread calls this.
     #[inline(always)]
-    pub fn add(&self, epoch: u32) {
-        // SAFETY: the remainder indexes an array of that length.
-        let cell = unsafe { self.0.get_unchecked(epoch as usize % RECENT_EPOCHS) };
-        let tag = u64::from(epoch) << COUNT_BITS;
-        let now = cell.load(Ordering::Relaxed);
-        let count = if now & !COUNT_MASK == tag { now } else { tag };
-        cell.store(count + 1, Ordering::Release);
+    pub fn add_born(&self, epoch: u32) {
+        add(&self.of(epoch)[0], epoch);
     }
 
-    /// What was counted in the epochs `from` to `to`.
-    #[must_use]
-    pub fn sum(&self, from: u32, to: u32) -> u64 {
-        let tags = u64::from(from) << COUNT_BITS..=u64::from(to) << COUNT_BITS | COUNT_MASK;
-        let counts = self.0.iter().map(|cell| cell.load(Ordering::Acquire));
-        counts.filter(|now| tags.contains(now)).map(|now| now & COUNT_MASK).sum()
+    /// Counts a free of an allocation of that epoch, as [`RecentCounts::add_born`].
+    #[inline(always)]
+    pub fn add_died(&self, epoch: u32) {
+        add(&self.of(epoch)[1], epoch);
     }
+
+    /// Allocations in the epochs `from` to `to`.
+    #[must_use]
+    pub fn born(&self, from: u32, to: u32) -> u64 {
+        self.0.iter().map(|[born, _]| count(born, from, to)).sum()
+    }
+
+    /// Frees of allocations of the epochs `from` to `to`.
+    #[must_use]
+    pub fn died(&self, from: u32, to: u32) -> u64 {
+        self.0.iter().map(|[_, died]| count(died, from, to)).sum()
+    }
+
+    #[inline(always)]
+    fn of(&self, epoch: u32) -> &[AtomicU64; 2] {
+        // SAFETY: the remainder indexes an array of that length.
+        unsafe { self.0.get_unchecked(epoch as usize % RECENT_EPOCHS) }
+    }
+}
+
+#[inline(always)]
+fn add(cell: &AtomicU64, epoch: u32) {
+    let tag = u64::from(epoch) << COUNT_BITS;
+    let now = cell.load(Ordering::Relaxed);
+    let count = if now & !COUNT_MASK == tag { now } else { tag };
+    cell.store(count + 1, Ordering::Release);
+}
+
+fn count(cell: &AtomicU64, from: u32, to: u32) -> u64 {
+    let tags = u64::from(from) << COUNT_BITS..=u64::from(to) << COUNT_BITS | COUNT_MASK;
+    let now = cell.load(Ordering::Acquire);
+    if tags.contains(&now) { now & COUNT_MASK } else { 0 }
 }

@@ -1,14 +1,16 @@
-//! What the live table knows of an allocation, and the bits of a slot that hold it.
+//! What the live table knows of an allocation, and the bits of a word that hold it.
 
 use crate::sync::sized;
 
 const STACK_BITS: u32 = sized(26, 4);
 const EPOCH_BITS: u32 = sized(14, 3);
 const SIZE_BITS: u32 = 24;
+const NARROW_SIZE_BITS: u32 = 18;
+const _: () = assert!(EPOCH_BITS + NARROW_SIZE_BITS <= u32::BITS, "a narrow word holds both");
 
-/// Largest stack id a slot can hold.
+/// Largest stack id a word can hold.
 pub const MAX_STACK: u32 = (1 << STACK_BITS) - 1;
-/// Largest epoch a slot can hold.
+/// Largest epoch a word can hold.
 pub const MAX_EPOCH: u32 = (1 << EPOCH_BITS) - 1;
 /// Epoch of everything that is older than the current count reaches back.
 pub const ANCIENT: u32 = 1;
@@ -27,19 +29,21 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bits of a slot: stack, epoch, size, from its top down.
+    /// Bytes of the largest allocation that a narrow word holds.
+    pub(crate) const LARGEST_NARROW: u64 = (1 << NARROW_SIZE_BITS) - 1;
+    /// Bits of a word: stack, epoch, size, from its top down.
     pub(crate) const BITS: (u32, u32, u32) = (STACK_BITS, EPOCH_BITS, SIZE_BITS);
 
-    /// The slot's bits; never 0, because `epoch` is not.
+    /// The bits of a word, never 0, because `epoch` is not; `None`: it has no room.
     #[inline(always)]
     pub(crate) const fn pack(self) -> Option<u64> {
         if self.fits() { Some(self.bits()) } else { None }
     }
 
-    /// Has a slot room for it?
+    /// Has a word room for it?
     #[inline(always)]
     pub(crate) const fn fits(self) -> bool {
-        self.size >> SIZE_BITS == 0 && self.stack <= MAX_STACK && self.epoch != 0 && self.epoch <= MAX_EPOCH
+        self.has_epoch() && self.size >> SIZE_BITS == 0 && self.stack <= MAX_STACK
     }
 
     /// The bits of one that fits.
@@ -48,12 +52,50 @@ impl Entry {
         ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS)) | ((self.epoch as u64) << SIZE_BITS) | self.size
     }
 
-    pub(crate) const fn unpack(bits: u64) -> Self {
-        Self {
+    /// What a word says, if it is not empty.
+    #[inline(always)]
+    pub(crate) const fn unpack(bits: u64) -> Option<Self> {
+        if bits == 0 {
+            return None;
+        }
+        Some(Self {
             size: bits & ((1 << SIZE_BITS) - 1),
             stack: (bits >> (EPOCH_BITS + SIZE_BITS)) as u32,
             epoch: (bits >> SIZE_BITS) as u32 & MAX_EPOCH,
+        })
+    }
+
+    /// The bits of a narrow word, never 0; `None`: it has no room, or the entry another stack than `no_stack`.
+    #[inline(always)]
+    pub(crate) const fn pack_narrow(self, no_stack: u32) -> Option<u64> {
+        if self.fits_narrow() && self.stack == no_stack { Some(self.narrow_bits()) } else { None }
+    }
+
+    /// Has a narrow word room for its epoch and its size?
+    #[inline(always)]
+    pub(crate) const fn fits_narrow(self) -> bool {
+        self.has_epoch() && self.size <= Self::LARGEST_NARROW
+    }
+
+    /// The narrow bits of one that fits.
+    #[inline(always)]
+    pub(crate) const fn narrow_bits(self) -> u64 {
+        ((self.epoch as u64) << NARROW_SIZE_BITS) | self.size
+    }
+
+    /// What a narrow word says, if it is not empty.
+    #[inline(always)]
+    pub(crate) const fn unpack_narrow(bits: u64, stack: u32) -> Option<Self> {
+        if bits == 0 {
+            return None;
         }
+        let size = bits & Self::LARGEST_NARROW;
+        Some(Self { size, stack, epoch: (bits >> NARROW_SIZE_BITS) as u32 })
+    }
+
+    /// Has it an epoch that a word holds?
+    const fn has_epoch(self) -> bool {
+        self.epoch != 0 && self.epoch <= MAX_EPOCH
     }
 }
 

@@ -6,8 +6,8 @@
 //! ([`capture`]) with unwind rules from the process-wide [`rules::RuleCache`] (filled by [`cfi`]
 //! from `.eh_frame`), reuses the part of the previous stack that is provably unchanged, and interns
 //! the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame record,
-//! `chain.rs`.) The live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size.
-//! A free clears them. At a boundary the agent asks for survivors.
+//! `chain.rs`.) The live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size;
+//! 4 where no stack is taken. A free clears them. At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
 //! Everything reachable from `record_alloc` and `record_free` runs inside somebody else's `malloc`:
@@ -59,6 +59,7 @@ mod entry;
 #[cfg(not(loom))]
 pub mod mappings;
 mod quick;
+mod radix;
 pub mod rule;
 pub mod rules;
 mod sampling;
@@ -79,5 +80,6 @@ mod tracker;
 mod words;
 
 pub use bounds::StackLayout;
+pub use quick::Timing;
 pub use tracker::{Removed, StopReason, Totals, Tracker};
 pub use words::available as has_thread_words;

@@ -2,8 +2,9 @@
 //!
 //! What is unusual in any way is not done here, and nothing of it has happened then: it goes the long way, by
 //! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning
-//! and end, inside other events, those that publish counters, samples, addresses and sizes that no slot holds, memory
-//! that is not mapped yet, and blocks whose free was not seen.
+//! and end, inside other events, those that publish counters, samples, large blocks, addresses that no word holds,
+//! memory that is not mapped yet, blocks whose free was not seen, and, where no stacks are taken, the free of a block
+//! that has one.
 #![cfg_attr(
     not(test),
     expect(
@@ -14,78 +15,76 @@
 
 use crate::capture::{self, Registers};
 use crate::counters::bump;
+use crate::radix::Slot;
 use crate::sync::Ordering;
 use crate::sys::without_mark;
 use crate::table::{Entry, MAX_EPOCH};
 use crate::thread::{Inside, ThreadState};
-use crate::tracker::{PUBLISH_MASK, Removed, StopReason, Tracker};
+use crate::tracker::{LARGE, PUBLISH_MASK, Removed, StopReason, Tracker};
 
 impl Tracker {
     /// As [`Tracker::record_alloc`], where no stack is taken. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_quickly(&self, address: usize, size: u64) -> bool {
         let stack = self.no_stack.load(Ordering::Relaxed);
-        stack != 0 && self.note_quickly(address, size, |_| stack)
+        let now = self.epoch.load(Ordering::Relaxed);
+        let entry = Entry { size, stack, epoch: now & MAX_EPOCH };
+        if stack == 0 || size >= LARGE {
+            return false;
+        }
+        let Some(place) = self.table.narrow_place(without_mark(address), entry.epoch) else { return false };
+        self.note_quickly(size, now, |_| {
+            place.store(entry.narrow_bits() as u32, Ordering::Release);
+            Some(true)
+        })
     }
 
     /// As [`Tracker::record_alloc`]. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_with_stack_quickly(&self, address: usize, size: u64, at: Registers) -> bool {
-        let is_plain = self.interval().is_none() && self.stopped().is_none();
-        is_plain && self.note_quickly(address, size, |state| self.stack_at(at, state))
-    }
-
-    /// As [`Tracker::record_alloc`], if it is the turn of this allocation to be timed. False: it did nothing.
-    #[inline(always)]
-    pub fn record_timed_alloc(&self, address: usize, size: u64, at: Registers) -> bool {
-        let Some(state) = self.threads.at_timed_event() else { return false };
-        state.begin_timing();
-        let is_over = self.record_alloc_with_stack_quickly(address, size, at);
-        state.end_timing(is_over);
-        is_over
-    }
-
-    #[inline(always)]
-    fn note_quickly(&self, address: usize, size: u64, stack: impl FnOnce(&ThreadState) -> u32) -> bool {
         let now = self.epoch.load(Ordering::Relaxed);
         let entry = Entry { size, stack: 0, epoch: now & MAX_EPOCH };
-        let Some(state) = self.threads.at_rest() else { return false };
-        if Inside::now() || !entry.fits() {
+        let takes_stacks = self.interval().is_none() && self.stopped().is_none() && !self.takes_none();
+        if !takes_stacks || size >= LARGE {
             return false;
         }
-        let Some(slot) = self.table.empty_slot(without_mark(address), entry.epoch) else { return false };
+        let Some(place) = self.table.wide_place(without_mark(address), entry.epoch) else { return false };
+        self.note_quickly(size, now, |state| {
+            let stack = self.stack_at(at, state);
+            // A test may have ended meanwhile.
+            if self.epoch.load(Ordering::Relaxed) != now {
+                return None;
+            }
+            if stack == 0 {
+                self.stop(StopReason::Stacks);
+            } else {
+                place.store(Entry { stack, ..entry }.bits(), Ordering::Release);
+            }
+            Some(stack != 0)
+        })
+    }
+
+    /// Counts what `note` notes, in an event. False: it did nothing, or left the event to the long way (`None`); of what
+    /// it did otherwise (`Some(false)`) nothing is counted.
+    #[inline(always)]
+    fn note_quickly(&self, size: u64, epoch: u32, note: impl FnOnce(&ThreadState) -> Option<bool>) -> bool {
+        let Some(state) = self.threads.at_rest().filter(|_| !Inside::now()) else { return false };
         let counters = &state.counters;
         state.begin();
         let count = counters.allocations.load(Ordering::Relaxed) + 1;
-        if count & PUBLISH_MASK == 0 {
-            state.end();
-            return false;
-        }
-        let stack = stack(state);
-        // A test may have ended meanwhile.
-        if self.epoch.load(Ordering::Relaxed) != now {
-            state.end();
-            return false;
-        }
-        if stack == 0 {
-            self.stop(StopReason::Stacks);
-        } else {
-            slot.store((Entry { stack, ..entry }).bits(), Ordering::Release);
+        let noted = if count & PUBLISH_MASK == 0 { None } else { note(state) };
+        if noted == Some(true) {
             bump(&counters.allocated_bytes, size);
-            counters.born.add(now);
+            counters.recent.add_born(epoch);
             counters.allocations.store(count, Ordering::Release);
         }
         state.end();
-        true
+        noted.is_some()
     }
 
     /// Takes a stack, in an event of this thread.
     #[inline(always)]
     fn stack_at(&self, at: Registers, state: &ThreadState) -> u32 {
-        let none = self.no_stack.load(Ordering::Relaxed);
-        if none != 0 {
-            return none;
-        }
         // SAFETY: an event of this thread has begun, which keeps every other user of it out; other threads never
         // touch the scratch.
         let scratch = unsafe { &mut *state.scratch.get() };
@@ -104,7 +103,18 @@ impl Tracker {
             return None;
         }
         let state = self.threads.at_rest()?;
-        let (slot, entry) = self.table.filled_slot(without_mark(address))?;
+        let address = without_mark(address);
+        if self.takes_none() {
+            let (place, entry) = self.table.filled_narrow(address)?;
+            self.forget_quickly(state, place, entry)
+        } else {
+            let (place, entry) = self.table.filled_wide(address)?;
+            self.forget_quickly(state, place, entry)
+        }
+    }
+
+    #[inline(always)]
+    fn forget_quickly(&self, state: &ThreadState, place: &impl Slot, entry: Entry) -> Removed {
         let counters = &state.counters;
         state.begin();
         let count = counters.frees.load(Ordering::Relaxed) + 1;
@@ -112,23 +122,32 @@ impl Tracker {
             state.end();
             return None;
         }
-        slot.store(0, Ordering::Relaxed);
+        place.store(0, Ordering::Relaxed);
         counters.frees.store(count, Ordering::Release);
         bump(&counters.freed_bytes, entry.size);
         if let Some(epoch) = self.recent(entry) {
-            counters.died.add(epoch);
+            counters.recent.add_died(epoch);
         }
         state.end();
         Some(entry)
     }
 
-    /// As [`Tracker::record_free`], if it is the turn of this free to be timed. `None`: it did nothing.
+    /// If it is the turn of the event that comes to be timed, its time begins, and ends with [`Timing::end`].
     #[inline(always)]
-    pub fn record_timed_free(&self, address: usize) -> Removed {
+    pub fn begin_timing(&self) -> Option<Timing<'_>> {
         let state = self.threads.at_timed_event()?;
         state.begin_timing();
-        let removed = self.record_free_quickly(address);
-        state.end_timing(removed.is_some());
-        removed
+        Some(Timing(state))
+    }
+}
+
+/// The time of an event.
+pub struct Timing<'a>(&'a ThreadState);
+
+impl Timing<'_> {
+    /// The event is over.
+    #[inline(always)]
+    pub fn end(self) {
+        self.0.end_timing();
     }
 }

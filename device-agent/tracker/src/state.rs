@@ -13,11 +13,9 @@ use crate::sampling::Countdown;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, Zeroed};
 use crate::thread_counters::ThreadCounters;
 
-/// State of one thread.
+/// State of one thread. What every event needs comes first.
 #[repr(C)]
 pub struct ThreadState {
-    pub(crate) next_of_all: AtomicPtr<ThreadState>,
-    pub(crate) next_free: AtomicPtr<ThreadState>,
     /// [`FREE`], [`BUSY`], [`TIMED`], or above that how many events are left to the timed one.
     pub(crate) busy: AtomicU32,
     /// What `busy` is after the present event.
@@ -26,6 +24,8 @@ pub struct ThreadState {
     pub counters: ThreadCounters,
     /// To its next sample.
     pub(crate) countdown: Countdown,
+    pub(crate) next_of_all: AtomicPtr<ThreadState>,
+    pub(crate) next_free: AtomicPtr<ThreadState>,
     pub(crate) scratch: UnsafeCell<Scratch>,
 }
 
@@ -53,7 +53,7 @@ impl ThreadState {
         self.busy.store(FREE, Ordering::Relaxed);
     }
 
-    /// The event that comes is timed from here on, and otherwise like most.
+    /// The event that comes is timed from here on, and otherwise like any.
     #[inline(always)]
     pub(crate) fn begin_timing(&self) {
         self.next_mark.store(FREE, Ordering::Relaxed);
@@ -61,10 +61,10 @@ impl ThreadState {
         self.counters.timed.begin(&self.counters.allocations);
     }
 
-    /// It is over; or it was not like most, and comes again to be timed.
+    /// It is over.
     #[inline(always)]
-    pub(crate) fn end_timing(&self, is_over: bool) {
-        if !is_over || self.counters.timed.end(ticks(), &self.counters.allocations) {
+    pub(crate) fn end_timing(&self) {
+        if self.counters.timed.end(ticks(), &self.counters.allocations) {
             self.next_mark.store(TIMED, Ordering::Relaxed);
             self.busy.store(TIMED, Ordering::Relaxed);
         }
@@ -92,12 +92,12 @@ unsafe impl Zeroed for ThreadState {
     #[cfg(loom)]
     fn zeroed() -> Self {
         Self {
-            next_of_all: Zeroed::zeroed(),
-            next_free: Zeroed::zeroed(),
             busy: Zeroed::zeroed(),
             next_mark: Zeroed::zeroed(),
             counters: ThreadCounters::default(),
             countdown: Countdown::default(),
+            next_of_all: Zeroed::zeroed(),
+            next_free: Zeroed::zeroed(),
             // SAFETY: plain numbers.
             scratch: unsafe { core::mem::zeroed() },
         }

@@ -1,33 +1,23 @@
-//! The live table: 8 bytes of shadow per granule of address space, found by a two-level radix.
+//! The live table: of each granule of the address space a word, that of an allocation with a stack of 8 bytes, that of
+//! one without of 4.
 //!
-//! No lock is needed: whoever holds a pointer owns its slot. The hook stores after the real
-//! `malloc` and clears before the real `free`. A slot packs `stack 26 | epoch 14 | size 24` bits;
-//! what does not fit (16 MiB and more, pointers that are only 8-aligned) goes to a small
+//! No lock is needed: whoever holds a pointer owns its words. The hook stores after the real
+//! `malloc` and clears before the real `free`. A word packs `stack 26 | epoch 14 | size 24` bits, a narrow one
+//! `epoch 14 | size 18`; what does not fit (16 MiB and more, pointers that are only 8-aligned) goes to a small
 //! open-addressing spill table. Granule: 32 bytes where the allocator's smallest block is 32 bytes
 //! (glibc), else 16.
 //!
-//! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a
-//! boundary scans only what its window touched.
-#![cfg_attr(
-    not(test),
-    expect(clippy::arithmetic_side_effects, reason = "places in tables whose sizes are powers of two")
-)]
+//! Where no stacks are taken nothing but the narrow words is touched: half the memory, and half the cache.
 
-use crate::cost::ticks;
 pub use crate::entry::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, MAX_STACK};
+use crate::radix::{MID_BITS, Radix, SLOT_BITS, TOP_BITS};
 use crate::spill::Spill;
-use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Zeroed, zero_constructor};
 
-const SLOT_BITS: u32 = sized(16, 2);
-const MID_BITS: u32 = sized(13, 1);
-const TOP_BITS: u32 = sized(14, 1);
-const SLOTS: usize = 1 << SLOT_BITS;
-const PAGE_SLOTS: usize = sized(512, 2);
-const PAGES: usize = SLOTS / PAGE_SLOTS;
 const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
 /// Where a table lies, and how it is laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Address of the upper directory.
     pub top: u64,
@@ -45,27 +35,17 @@ pub struct Layout {
     pub first_cells: usize,
 }
 
-/// The slots come first, so that the 512 of one stamp are one page of memory.
+/// A word of an entry with a stack, and of one without.
+type Wide = AtomicU64;
+type Narrow = AtomicU32;
+
+/// The table. One lives in a static of the agent; all-zero is empty. What every event reads comes first.
 #[repr(C)]
-struct Leaf {
-    slots: [AtomicU64; SLOTS],
-    touched: [AtomicU16; PAGES],
-}
-
-impl Leaf {
-    fn is_used_to_its_end(&self) -> bool {
-        self.touched.last().is_some_and(|stamp| stamp.load(Ordering::Relaxed) != 0)
-    }
-}
-
-type Mid = Directory<Leaf, { 1 << MID_BITS }>;
-
-/// The table. One lives in a static of the agent; all-zero is empty.
 pub struct Table {
-    top: Directory<Mid, { 1 << TOP_BITS }>,
     granule_shift: AtomicU64,
-    /// Time-stamp ticks that whole leaves took: too seldom for samples.
-    leaf_ticks: AtomicU64,
+    /// The stack of what is noted in narrow words; 0: nothing is.
+    no_stack: AtomicU32,
+    words: Radix,
     spill: Spill,
 }
 
@@ -74,26 +54,42 @@ impl Table {
         /// An empty table. [`Table::set_granule`] comes before the first insert.
     }
 
-    /// Where and how the live allocations are noted, for whoever reads this process's memory.
+    /// Where and how the live allocations are noted, for whoever reads this process's memory. `None`: some are
+    /// noted without a stack.
     #[must_use]
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> Option<Layout> {
+        if self.no_stack().is_some() {
+            return None;
+        }
         let (stack_bits, epoch_bits, size_bits) = Entry::BITS;
         let spill = self.spill.layout();
-        Layout {
-            top: core::ptr::from_ref(&self.top) as u64,
+        Some(Layout {
+            top: self.words.address(),
             bits: [TOP_BITS, MID_BITS, SLOT_BITS],
             granule_shift: self.granule_shift.load(Ordering::Relaxed),
             word: [stack_bits, epoch_bits, size_bits],
             spill: spill.0,
             segments: spill.1,
             first_cells: spill.2,
-        }
+        })
     }
 
     /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is
     /// right for every allocator.
     pub fn set_granule(&self, wide: bool) {
         self.granule_shift.store(if wide { 5 } else { 4 }, Ordering::Relaxed);
+    }
+
+    /// The stack that [`Table::set_no_stack`] told.
+    #[must_use]
+    pub fn no_stack(&self) -> Option<u32> {
+        Some(self.no_stack.load(Ordering::Relaxed)).filter(|stack| *stack != 0)
+    }
+
+    /// Allocations with this stack have none: from now on narrow words are enough for them. Once at most, before the
+    /// first of them.
+    pub fn set_no_stack(&self, stack: u32) {
+        self.no_stack.store(stack, Ordering::Relaxed);
     }
 
     /// Notes a live allocation; returns what the table held for this pointer before (a free that
@@ -103,90 +99,64 @@ impl Table {
     /// [`Full`] when no memory could be mapped; nothing is recorded then.
     #[inline(always)]
     pub fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
-        let Some(bits) = entry.pack().filter(|_| Self::fits(address)) else {
-            return self.spill.insert(address, entry);
-        };
-        let (leaf, slot) = match self.slot(address) {
-            Some(found) => found,
-            None => self.make_slot(address)?,
-        };
-        let page = slot / PAGE_SLOTS;
-        // SAFETY: `slot` < SLOTS, so `page` < PAGES.
-        let touched = unsafe { leaf.touched.get_unchecked(page) };
-        let epoch = entry.epoch as u16;
-        // A thread that still works with the previous epoch must not lower the stamp of the present
-        // one.
-        let stamp = touched.load(Ordering::Relaxed);
-        // SAFETY: `slot` < SLOTS by its mask.
-        let cell = unsafe { leaf.slots.get_unchecked(slot) };
-        if stamp < epoch && touched.fetch_max(epoch, Ordering::Relaxed) == 0 {
-            // Nothing was ever written to this page: reading first would cost a page fault of its
-            // own.
-            cell.store(bits, Ordering::Release);
-            return Ok(None);
+        let Some(granule) = self.granule(address) else { return self.spill.insert(address, entry) };
+        if let Some(word) = entry.pack_narrow(self.no_stack.load(Ordering::Relaxed)) {
+            let before = self.words.replace::<Narrow>(granule, word, entry.epoch)?;
+            return Ok(self.narrow_entry(before).or_else(|| self.take_wide(granule)));
         }
-        let before = cell.load(Ordering::Relaxed);
-        // Whoever scans and finds the id of a stack finds the stack.
-        cell.store(bits, Ordering::Release);
-        if before == 0 { Ok(None) } else { Ok(Some(Entry::unpack(before))) }
+        let Some(word) = entry.pack() else { return self.spill.insert(address, entry) };
+        let before = self.words.replace::<Wide>(granule, word, entry.epoch)?;
+        Ok(Entry::unpack(before).or_else(|| self.take_narrow(granule)))
     }
 
-    /// The slot of a pointer, if it is empty, and written to in this epoch before.
+    /// The word of a pointer, if nothing is noted for it, and its neighbours were written to in this epoch before:
+    /// the place for an entry without a stack.
     #[inline(always)]
-    pub(crate) fn empty_slot(&self, address: usize, epoch: u32) -> Option<&AtomicU64> {
-        let (leaf, slot) = self.slot(address).filter(|_| Self::fits(address))?;
-        // SAFETY: `slot` < SLOTS, so its page < PAGES.
-        let touched = unsafe { leaf.touched.get_unchecked(slot / PAGE_SLOTS) }.load(Ordering::Relaxed);
-        // SAFETY: `slot` < SLOTS by its mask.
-        let cell = unsafe { leaf.slots.get_unchecked(slot) };
-        (u32::from(touched) >= epoch && cell.load(Ordering::Relaxed) == 0).then_some(cell)
+    pub(crate) fn narrow_place(&self, address: usize, epoch: u32) -> Option<&Narrow> {
+        let granule = self.granule(address)?;
+        self.words.leaf(granule)?.empty_slot::<Narrow, Wide>(granule, epoch)
     }
 
-    /// The slot of a pointer, if it is filled, with what it holds.
+    /// The same for an entry with a stack.
     #[inline(always)]
-    pub(crate) fn filled_slot(&self, address: usize) -> Option<(&AtomicU64, Entry)> {
-        let (leaf, slot) = self.slot(address).filter(|_| Self::fits(address))?;
-        // SAFETY: `slot` < SLOTS by its mask.
-        let cell = unsafe { leaf.slots.get_unchecked(slot) };
-        let bits = cell.load(Ordering::Relaxed);
-        (bits != 0).then(|| (cell, Entry::unpack(bits)))
+    pub(crate) fn wide_place(&self, address: usize, epoch: u32) -> Option<&Wide> {
+        let granule = self.granule(address)?;
+        self.words.leaf(granule)?.empty_slot::<Wide, Narrow>(granule, epoch)
     }
 
-    /// Is it a pointer that a slot may hold?
+    /// The narrow word of a pointer, if it is filled, with what it holds.
     #[inline(always)]
-    const fn fits(address: usize) -> bool {
-        address & 15 == 0 && address >> ADDRESS_BITS == 0
+    pub(crate) fn filled_narrow(&self, address: usize) -> Option<(&Narrow, Entry)> {
+        let granule = self.granule(address)?;
+        let slot = self.words.leaf(granule)?.slot::<Narrow>(granule);
+        Some((slot, self.narrow_entry(slot.load(Ordering::Relaxed).into())?))
+    }
+
+    /// The same of a wide word.
+    #[inline(always)]
+    pub(crate) fn filled_wide(&self, address: usize) -> Option<(&Wide, Entry)> {
+        let granule = self.granule(address)?;
+        let slot = self.words.leaf(granule)?.slot::<Wide>(granule);
+        Some((slot, Entry::unpack(slot.load(Ordering::Relaxed))?))
     }
 
     /// Forgets an allocation; `None`: it was not in the table.
     #[inline(always)]
     pub fn remove(&self, address: usize) -> Option<Entry> {
-        if let (true, Some((leaf, slot))) = (Self::fits(address), self.slot(address)) {
-            // SAFETY: `slot` < SLOTS by its mask.
-            let cell = unsafe { leaf.slots.get_unchecked(slot) };
-            let before = cell.load(Ordering::Relaxed);
-            if before != 0 {
-                cell.store(0, Ordering::Relaxed);
-                return Some(Entry::unpack(before));
-            }
-        }
-        self.spill.remove(address)
+        let wide = |granule| self.take_wide(granule);
+        let narrow = |granule| self.take_narrow(granule);
+        let granule = self.granule(address);
+        granule
+            .and_then(|granule| wide(granule).or_else(|| narrow(granule)))
+            .or_else(|| self.spill.remove(address))
     }
 
     /// Is it in the table? Memory that nothing was written to is not touched: asked where most pointers are in
     /// no table.
     #[inline(always)]
     pub fn holds(&self, address: usize) -> bool {
-        if let (true, Some((leaf, slot))) = (Self::fits(address), self.slot(address)) {
-            let is_written = |page: &AtomicU16| page.load(Ordering::Relaxed) != 0;
-            let is_filled = |cell: &AtomicU64| cell.load(Ordering::Relaxed) != 0;
-            if leaf.touched.get(slot / PAGE_SLOTS).is_some_and(is_written)
-                && leaf.slots.get(slot).is_some_and(is_filled)
-            {
-                return true;
-            }
-        }
-        self.spill.holds(address)
+        let in_words = |granule| self.words.holds::<Wide>(granule) || self.words.holds::<Narrow>(granule);
+        self.granule(address).is_some_and(in_words) || self.spill.holds(address)
     }
 
     /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
@@ -198,18 +168,14 @@ impl Table {
                 visit(entry);
             }
         };
-        self.each_leaf(&mut |leaf| {
-            for (page, touched) in leaf.touched.iter().enumerate() {
-                let stamp = u32::from(touched.load(Ordering::Relaxed));
-                if stamp == 0 || stamp < from {
-                    continue;
-                }
-                for slot in leaf.slots.iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
-                    let bits = slot.load(Ordering::Acquire);
-                    if bits != 0 {
-                        choose(Entry::unpack(bits));
-                    }
-                }
+        self.words.scan::<Wide>(from, &mut |word| {
+            if let Some(entry) = Entry::unpack(word) {
+                choose(entry);
+            }
+        });
+        self.words.scan::<Narrow>(from, &mut |word| {
+            if let Some(entry) = self.narrow_entry(word) {
+                choose(entry);
             }
         });
         self.spill.scan(&mut choose);
@@ -218,63 +184,43 @@ impl Table {
     /// Makes every entry ancient, before the epoch count starts again. Runs while no new epoch can
     /// begin.
     pub fn age(&self, keep: u32) {
-        self.each_leaf(&mut |leaf| {
-            for touched in &leaf.touched {
-                if touched.load(Ordering::Relaxed) != 0 {
-                    touched.store(keep as u16, Ordering::Relaxed);
-                }
-            }
-            for slot in &leaf.slots {
-                let mut bits = slot.load(Ordering::Relaxed);
-                while bits != 0 && !matches!(Entry::unpack(bits).epoch, e if e == ANCIENT || e == keep) {
-                    let old = Entry { epoch: ANCIENT, ..Entry::unpack(bits) };
-                    let Some(aged) = old.pack() else { break };
-                    match slot.compare_exchange(bits, aged, Ordering::Relaxed, Ordering::Relaxed) {
-                        Ok(_) => break,
-                        Err(now) => bits = now,
-                    }
-                }
-            }
-        });
+        let aged = |entry: Entry| {
+            let is_old = entry.epoch != ANCIENT && entry.epoch != keep;
+            is_old.then_some(Entry { epoch: ANCIENT, ..entry })
+        };
+        self.words.age::<Wide>(keep, &|word| Entry::unpack(word).and_then(aged)?.pack());
+        let no_stack = self.no_stack.load(Ordering::Relaxed);
+        self.words.age::<Narrow>(keep, &|word| self.narrow_entry(word).and_then(aged)?.pack_narrow(no_stack));
         self.spill.age(keep);
     }
 
     /// Ticks that whole leaves took, all of them.
     pub(crate) fn leaf_ticks(&self) -> u64 {
-        self.leaf_ticks.load(Ordering::Relaxed)
+        self.words.leaf_ticks()
     }
 
-    fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf)) {
-        self.top.each(&mut |mid| mid.each(visit));
+    /// The granule of a pointer that a word may hold.
+    #[inline(always)]
+    fn granule(&self, address: usize) -> Option<usize> {
+        let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
+        fits.then(|| address >> self.granule_shift.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
-    fn indices(&self, address: usize) -> (usize, usize, usize) {
-        let granule = address >> self.granule_shift.load(Ordering::Relaxed);
-        (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS, granule & (SLOTS - 1))
+    fn narrow_entry(&self, word: u64) -> Option<Entry> {
+        Entry::unpack_narrow(word, self.no_stack.load(Ordering::Relaxed))
     }
 
+    /// Empties a wide word.
     #[inline(always)]
-    fn slot(&self, address: usize) -> Option<(&Leaf, usize)> {
-        let (top, mid, slot) = self.indices(address);
-        Some((self.top.get(top)?.get(mid)?, slot))
+    fn take_wide(&self, granule: usize) -> Option<Entry> {
+        Entry::unpack(self.words.take::<Wide>(granule))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn make_slot(&self, address: usize) -> Result<(&Leaf, usize), Full> {
-        let (top, mid, slot) = self.indices(address);
-        let mid_level = self.top.get_or_map(top, false).ok_or(Full)?;
-        // A heap that has filled the two leaves below grows on into this one: all pages at once are
-        // cheaper than a page fault for each. After one leaf that is not known yet: the small heaps
-        // of many threads would each pay for half a leaf they never use.
-        let soon = mid_level.is_used_below(mid, 1) && mid_level.is_used_below(mid, 2);
-        let began = ticks();
-        let leaf = mid_level.get_or_map(mid, soon).ok_or(Full)?;
-        if soon {
-            self.leaf_ticks.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
-        }
-        Ok((leaf, slot))
+    /// Empties a narrow one.
+    #[inline(always)]
+    fn take_narrow(&self, granule: usize) -> Option<Entry> {
+        self.narrow_entry(self.words.take::<Narrow>(granule))
     }
 }
 
@@ -284,83 +230,14 @@ impl Default for Table {
     }
 }
 
-/// Pointers to mappings that are made when they are needed and never given back.
-#[repr(C)]
-struct Directory<T, const N: usize> {
-    entries: [AtomicPtr<T>; N],
-    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there,
-    /// so that whoever was given an entry finds it when it scans.
-    groups: AtomicU64,
-}
-
-impl<const N: usize> Directory<Leaf, N> {
-    /// Was the leaf that lies `distance` before the one at `index` used to its end?
-    fn is_used_below(&self, index: usize, distance: usize) -> bool {
-        let below = (index & (N - 1)).checked_sub(distance);
-        below.and_then(|at| self.get(at)).is_some_and(Leaf::is_used_to_its_end)
-    }
-}
-
-impl<T: Zeroed, const N: usize> Directory<T, N> {
-    const GROUP: usize = N.div_ceil(64);
-
-    /// The entry at `index`, of which the low bits count.
-    #[inline(always)]
-    fn get(&self, index: usize) -> Option<&T> {
-        // SAFETY: N is a power of two, as its users have it.
-        let entry = unsafe { self.entries.get_unchecked(index & (N - 1)) };
-        // SAFETY: what is published stays mapped.
-        unsafe { entry.load(Ordering::Acquire).as_ref() }
-    }
-
-    fn get_or_map(&self, index: usize, soon: bool) -> Option<&T> {
-        let index = index & (N - 1);
-        self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
-        let at = sync::get_or_map(self.entries.get(index)?, 1, soon)?;
-        // SAFETY: what is published stays mapped.
-        unsafe { at.as_ref() }
-    }
-
-    fn each(&self, visit: &mut dyn FnMut(&T)) {
-        let groups = self.groups.load(Ordering::Relaxed);
-        for (i, group) in self.entries.chunks(Self::GROUP).enumerate() {
-            if groups >> i & 1 == 0 {
-                continue;
-            }
-            for entry in group {
-                // SAFETY: what is published stays mapped.
-                if let Some(value) = unsafe { entry.load(Ordering::Acquire).as_ref() } {
-                    visit(value);
-                }
-            }
-        }
-    }
-}
-
-// SAFETY: atomics; all-zero is an empty leaf.
-unsafe impl Zeroed for Leaf {
-    #[cfg(loom)]
-    fn zeroed() -> Self {
-        Self { slots: Zeroed::zeroed(), touched: Zeroed::zeroed() }
-    }
-}
-
-// SAFETY: all-zero is an empty directory.
-unsafe impl<T, const N: usize> Zeroed for Directory<T, N> {
-    #[cfg(loom)]
-    fn zeroed() -> Self {
-        Self { entries: Zeroed::zeroed(), groups: Zeroed::zeroed() }
-    }
-}
-
 // SAFETY: all-zero is an empty table.
 unsafe impl Zeroed for Table {
     #[cfg(loom)]
     fn zeroed() -> Self {
         Self {
-            top: Zeroed::zeroed(),
             granule_shift: Zeroed::zeroed(),
-            leaf_ticks: Zeroed::zeroed(),
+            no_stack: Zeroed::zeroed(),
+            words: Zeroed::zeroed(),
             spill: Zeroed::zeroed(),
         }
     }
@@ -429,10 +306,36 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_stack_takes_a_narrow_word_if_it_fits_and_no_other_place_is_left_filled() {
+        const NONE: u32 = 9;
+        let t = table(true);
+        t.set_no_stack(NONE);
+        let sizes = [0, 37, (1 << 18) - 1, 1 << 18, (1 << 24) - 1, 1 << 24];
+        for (i, size) in sizes.into_iter().enumerate() {
+            for (before, now) in [(NONE, 5), (5, NONE), (NONE, NONE)] {
+                let (address, old, new) = (0x8000 + 64 * i, entry(37, before, 3), entry(size, now, 4));
+                // The free of the first is not seen.
+                assert_eq!(t.insert(address, old), Ok(None));
+                if size < 1 << 24 {
+                    assert_eq!(t.insert(address, new), Ok(Some(old)), "{size}");
+                    assert_eq!(live(t, 0), [new]);
+                }
+                assert!(t.holds(address));
+                let left = t.remove(address);
+                assert_eq!(left, Some(if size < 1 << 24 { new } else { old }));
+                assert!(!t.holds(address) && live(t, 0).is_empty(), "{size}");
+            }
+        }
+        assert_eq!(t.layout(), None, "who reads the memory finds no such words");
+    }
+
+    #[test]
     fn a_scan_gives_only_what_was_born_since() {
         let t = table(true);
+        t.set_no_stack(7);
         for i in 0..3000_u32 {
-            t.insert(0x10_0000 + 32 * i as usize, entry(u64::from(i), 1, 2 + i % 3)).unwrap();
+            t.insert(0x10_0000 + 32 * i as usize, entry(u64::from(i), [1, 7][i as usize / 4 % 2], 2 + i % 3))
+                .unwrap();
         }
         assert_eq!(live(t, 4).len(), 1000);
         assert_eq!(live(t, 0).len(), 3000);

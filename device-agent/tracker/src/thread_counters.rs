@@ -4,8 +4,10 @@ use crate::cost::Timed;
 use crate::counters::RecentCounts;
 use crate::sync::AtomicU64;
 
-/// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads.
+/// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads. What
+/// every event writes comes first.
 #[derive(Default)]
+#[repr(C)]
 pub struct ThreadCounters {
     /// Successful allocations.
     pub allocations: AtomicU64,
@@ -19,10 +21,8 @@ pub struct ThreadCounters {
     pub unknown_frees: AtomicU64,
     /// Stacks that did not reach their root.
     pub truncated: AtomicU64,
-    /// Allocations of recent epochs.
-    pub born: RecentCounts,
-    /// Frees of allocations of recent epochs.
-    pub died: RecentCounts,
+    /// Those of recent epochs, and their frees.
+    pub recent: RecentCounts,
     /// What some events took.
     pub timed: Timed,
     /// What was published of the first four.

@@ -54,19 +54,23 @@ pub struct Totals {
 /// Events between two publications of a thread's counters, and between two samples of what events
 /// take, minus one.
 pub(crate) const PUBLISH_MASK: u64 = sized(0xff, 1);
+/// Bytes of an allocation that is published at once, because a curve of what is alive would miss much. Words hold what
+/// is smaller.
+pub(crate) const LARGE: u64 = Entry::LARGEST_NARROW + 1;
 
-/// Everything there is. One lives in a static of the agent.
+/// Everything there is. One lives in a static of the agent. What every event reads lies in its first cache line.
+#[repr(C, align(64))]
 pub struct Tracker {
+    /// Mean bytes between two samples; 0: everything is noted.
+    interval: AtomicU64,
+    /// Times the count started again 18 | epoch 14: one number that only grows.
+    pub(crate) epoch: AtomicU32,
+    /// The stack of all allocations, where none is taken; 0: each is, or nothing is recorded, or samples are.
+    pub(crate) no_stack: AtomicU32,
+    stopped: AtomicU32,
     pub(crate) table: Table,
     pub(crate) captures: Context,
     pub(crate) threads: ThreadStates,
-    /// Times the count started again 18 | epoch 14: one number that only grows.
-    pub(crate) epoch: AtomicU32,
-    stopped: AtomicU32,
-    /// Mean bytes between two samples; 0: everything is noted.
-    interval: AtomicU64,
-    /// The stack of all allocations, where none is taken; 0: each is, or nothing is recorded, or samples are.
-    pub(crate) no_stack: AtomicU32,
     /// Where noted blocks lie, if only samples are noted.
     sampled: Pages,
     thread_starts: AtomicUsize,
@@ -79,9 +83,9 @@ impl Tracker {
         /// library's file. [`Tracker::prepare`] comes before the first event.
     }
 
-    /// Where the live allocations are noted.
+    /// Where the live allocations are noted. `None`: some are noted without a stack.
     #[must_use]
-    pub fn table_layout(&self) -> crate::table::Layout {
+    pub fn table_layout(&self) -> Option<crate::table::Layout> {
         self.table.layout()
     }
 
@@ -113,13 +117,27 @@ impl Tracker {
     /// they are taken anyway.
     pub fn take_stacks(&self, takes: bool) {
         let is_none = !takes && self.interval().is_none() && self.stopped().is_none();
-        let unknown = if is_none { self.captures.store.unknown(self.generation()) } else { None };
+        let unknown = if is_none { self.unknown_stack() } else { None };
         self.no_stack.store(unknown.unwrap_or(0), Ordering::Relaxed);
         #[cfg(not(any(target_os = "android", loom)))]
         if takes {
             self.threads
                 .with(self.first(), |_, scratch| capture::look_for_unloading(scratch, &self.captures));
         }
+    }
+
+    fn unknown_stack(&self) -> Option<u32> {
+        let known = self.table.no_stack();
+        if known.is_none() {
+            self.table.set_no_stack(self.captures.store.unknown(self.generation())?);
+        }
+        self.table.no_stack()
+    }
+
+    /// Are no stacks taken?
+    #[inline(always)]
+    pub(crate) fn takes_none(&self) -> bool {
+        self.no_stack.load(Ordering::Relaxed) != 0
     }
 
     /// Mean bytes between two samples; `None`: everything is noted.
@@ -131,8 +149,8 @@ impl Tracker {
     /// Notes that `address` with `size` requested bytes is now allocated.
     #[inline(always)]
     pub fn record_alloc(&self, address: usize, size: u64, at: Registers) {
-        if !self.record_alloc_with_stack_quickly(address, size, at)
-            && !self.record_timed_alloc(address, size, at)
+        if !self.record_alloc_quickly(address, size)
+            && !self.record_alloc_with_stack_quickly(address, size, at)
         {
             self.record_unusual_alloc(address, size, at);
         }
@@ -188,8 +206,7 @@ impl Tracker {
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
-        let timed = || self.record_timed_free(address);
-        self.record_free_quickly(address).or_else(timed).or_else(|| self.record_unusual_free(address))
+        self.record_free_quickly(address).or_else(|| self.record_unusual_free(address))
     }
 
     /// The same, whatever is unusual about it.
@@ -245,7 +262,7 @@ impl Tracker {
             bump(&state.counters.frees, count.wrapping_neg());
             bump(&state.counters.freed_bytes, bytes.wrapping_neg());
             if let Some(epoch) = self.recent(entry) {
-                state.counters.born.add(epoch);
+                state.counters.recent.add_born(epoch);
             }
         });
         if self.insert(address, entry).is_err() {
@@ -288,8 +305,8 @@ impl Tracker {
         let (mut died, mut born) = (0, 0_u64);
         // Who sees a free sees the allocation before it, so that a block which passes from thread
         // to thread meanwhile hides no other.
-        self.threads.each(|state| died += state.counters.died.sum(from, now));
-        self.threads.each(|state| born += state.counters.born.sum(from, now));
+        self.threads.each(|state| died += state.counters.recent.died(from, now));
+        self.threads.each(|state| born += state.counters.recent.born(from, now));
         Some(born.saturating_sub(died))
     }
 
@@ -328,7 +345,7 @@ impl Tracker {
         self.threads
             .with(self.first(), |state, scratch| {
                 #[cfg(not(any(target_os = "android", loom)))]
-                if self.no_stack.load(Ordering::Relaxed) != 0 {
+                if self.takes_none() {
                     capture::look_for_unloading(scratch, &self.captures);
                 }
                 let Registers { pc, sp, fp } = at;
@@ -432,14 +449,16 @@ impl Tracker {
     fn count_alloc(&self, state: &ThreadState, address: usize, size: u64, now: u32) {
         let (count, bytes) = self.counts_as(address, size);
         bump(&state.counters.allocated_bytes, bytes);
-        state.counters.born.add(now);
+        state.counters.recent.add_born(now);
         let count = bump(&state.counters.allocations, count);
         if self.interval().is_some() {
             // So few are all timed.
             state.time_next();
             self.publish_state(state);
-        } else if count & PUBLISH_MASK == 0 {
-            state.draw(count);
+        } else if count & PUBLISH_MASK == 0 || size >= LARGE {
+            if count & PUBLISH_MASK == 0 {
+                state.draw(count);
+            }
             self.publish_state(state);
         }
     }
@@ -456,7 +475,7 @@ impl Tracker {
             state.draw(count);
         }
         if let Some(epoch) = self.recent(entry) {
-            state.counters.died.add(epoch);
+            state.counters.recent.add_died(epoch);
         }
     }
 

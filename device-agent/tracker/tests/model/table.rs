@@ -73,9 +73,12 @@ fn segment_made_by_two_threads() {
 }
 
 /// One that stays, one that comes and goes, one that comes, and a scan in between, all in one page
-/// or one probe chain.
-fn neighbours_during_a_scan(stays: usize, goes: usize, comes: usize) {
+/// or one probe chain. The entry with stack `narrow` has none.
+fn neighbours_during_a_scan([stays, goes, comes]: [usize; 3], narrow: Option<u32>) {
     let table = table();
+    if let Some(stack) = narrow {
+        table.set_no_stack(stack);
+    }
     table.insert(stays, entry(1, EPOCH)).unwrap();
     table.insert(goes, entry(2, EPOCH)).unwrap();
     let replaces = {
@@ -105,12 +108,26 @@ fn neighbours_during_a_scan(stays: usize, goes: usize, comes: usize) {
 
 #[test]
 fn slots_during_a_scan() {
-    check("slots_during_a_scan", (2, 3), || neighbours_during_a_scan(SLOT_0, SLOT_1, 0x20));
+    check("slots_during_a_scan", (2, 3), || neighbours_during_a_scan([SLOT_0, SLOT_1, 0x20], None));
+}
+
+/// Where a block with a stack was comes one without.
+#[test]
+fn narrow_words_during_a_scan() {
+    check("narrow_words_during_a_scan", (2, 3), || neighbours_during_a_scan([SLOT_0, SLOT_1, 0x20], Some(3)));
+}
+
+/// One without a stack stays, and others come beside it.
+#[test]
+fn words_beside_a_narrow_one_during_a_scan() {
+    check("words_beside_a_narrow_one_during_a_scan", (2, 3), || {
+        neighbours_during_a_scan([SLOT_0, SLOT_1, 0x20], Some(1));
+    });
 }
 
 #[test]
 fn spill_during_a_scan() {
-    check("spill_during_a_scan", (1, 2), || neighbours_during_a_scan(SPILL_0, SPILL_1, 0x28));
+    check("spill_during_a_scan", (1, 2), || neighbours_during_a_scan([SPILL_0, SPILL_1, 0x28], None));
 }
 
 /// The same cell gets the same key again: nothing but its version tells a scan that it read two
@@ -135,8 +152,11 @@ fn a_cell_refilled_during_a_scan() {
 }
 
 /// A block is freed in one thread and given out again in another, at once.
-fn handover(address: usize, noted_in_time: bool) {
+fn handover(address: usize, noted_in_time: bool, narrow: Option<u32>) {
     let table = table();
+    if let Some(stack) = narrow {
+        table.set_no_stack(stack);
+    }
     table.insert(address, entry(1, EPOCH)).unwrap();
     // What the allocator does between both: its own release and acquire.
     let freed = Arc::new(AtomicBool::new(false));
@@ -161,19 +181,29 @@ fn handover(address: usize, noted_in_time: bool) {
 
 #[test]
 fn slot_handed_over() {
-    check("slot_handed_over", (4, 8), || handover(SLOT_0, true));
+    check("slot_handed_over", (4, 8), || handover(SLOT_0, true, None));
+}
+
+/// From a thread that takes stacks to one that takes none, and back.
+#[test]
+fn slot_handed_over_between_both_kinds_of_words() {
+    for narrow in [1, 2] {
+        check("slot_handed_over_between_both_kinds_of_words", (4, 8), move || {
+            handover(SLOT_0, true, Some(narrow));
+        });
+    }
 }
 
 #[test]
 fn spill_cell_handed_over() {
-    check("spill_cell_handed_over", (4, 8), || handover(SPILL_0, true));
+    check("spill_cell_handed_over", (4, 8), || handover(SPILL_0, true, None));
 }
 
 /// The hooks' order matters: noting a free after it happened loses the next owner of the block.
 #[test]
 #[should_panic]
 fn slot_handed_over_before_it_was_noted() {
-    check("slot_handed_over_before_it_was_noted", (4, 8), || handover(SLOT_0, false));
+    check("slot_handed_over_before_it_was_noted", (4, 8), || handover(SLOT_0, false, None));
 }
 
 /// A thread that still works with the epoch before does not hide what was written in the present

@@ -1,0 +1,352 @@
+//! Words for each granule of the address space, found by a two-level radix.
+//!
+//! There are two kinds of words, wide and narrow ones, of which each granule has both; memory is used only for the kind
+//! that is written. Each 512 words of a kind carry the epoch in which they were last written, so that a boundary scans
+//! only what its window touched.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "places in tables whose sizes are powers of two")
+)]
+
+use core::ptr;
+
+use crate::cost::ticks;
+use crate::entry::Full;
+use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, Zeroed, sized};
+
+/// Bits of a granule's number that choose the word in a leaf, …
+pub(crate) const SLOT_BITS: u32 = sized(16, 2);
+/// … the leaf in a lower directory, …
+pub(crate) const MID_BITS: u32 = sized(13, 1);
+/// … and that in the upper one.
+pub(crate) const TOP_BITS: u32 = sized(14, 1);
+const SLOTS: usize = 1 << SLOT_BITS;
+const PAGE_SLOTS: usize = sized(512, 2);
+const PAGES: usize = SLOTS / PAGE_SLOTS;
+
+/// A word of it, 0: empty. Words have 64 bits for whoever uses them; a narrow one holds those that fit.
+pub(crate) trait Slot: Sized + 'static {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, word: u64, order: Ordering);
+    /// Stores `new` where it still holds `old`; else what it holds.
+    fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
+    /// Those of a leaf.
+    fn of(leaf: &Leaf) -> &[Self; SLOTS];
+    /// The epoch in which those of a page were last written.
+    fn stamp(stamps: &Stamps) -> &AtomicU16;
+}
+
+impl Slot for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order)
+    }
+    #[inline(always)]
+    fn store(&self, word: u64, order: Ordering) {
+        Self::store(self, word, order);
+    }
+    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+        self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
+    }
+    #[inline(always)]
+    fn of(leaf: &Leaf) -> &[Self; SLOTS] {
+        &leaf.wide
+    }
+    #[inline(always)]
+    fn stamp(stamps: &Stamps) -> &AtomicU16 {
+        &stamps.wide
+    }
+}
+
+impl Slot for AtomicU32 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order).into()
+    }
+    #[inline(always)]
+    fn store(&self, word: u64, order: Ordering) {
+        Self::store(self, word as u32, order);
+    }
+    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+        let exchanged = self.compare_exchange(old as u32, new as u32, Ordering::Relaxed, Ordering::Relaxed);
+        exchanged.map(|_| ()).map_err(u64::from)
+    }
+    #[inline(always)]
+    fn of(leaf: &Leaf) -> &[Self; SLOTS] {
+        &leaf.narrow
+    }
+    #[inline(always)]
+    fn stamp(stamps: &Stamps) -> &AtomicU16 {
+        &stamps.narrow
+    }
+}
+
+/// Whoever reads this process's memory finds the wide words at the address of the leaf.
+#[repr(C)]
+pub(crate) struct Leaf {
+    wide: [AtomicU64; SLOTS],
+    narrow: [AtomicU32; SLOTS],
+    stamps: [Stamps; PAGES],
+}
+
+/// Of both kinds of words, when those of a page were last written: side by side, because who writes one kind asks
+/// whether the other is there.
+#[repr(C)]
+pub(crate) struct Stamps {
+    wide: AtomicU16,
+    narrow: AtomicU16,
+}
+
+impl Leaf {
+    fn is_used_to_its_end<S: Slot>(&self) -> bool {
+        self.stamps.last().is_some_and(|stamps| S::stamp(stamps).load(Ordering::Relaxed) != 0)
+    }
+
+    /// The slot, if it and the `Other` one of its granule are empty, and its page was written to in this epoch before.
+    #[inline(always)]
+    pub(crate) fn empty_slot<S: Slot, Other: Slot>(&self, granule: usize, epoch: u32) -> Option<&S> {
+        let (slot, stamp) = self.at::<S>(granule);
+        let is_present = u32::from(stamp.load(Ordering::Relaxed)) >= epoch;
+        let is_empty = is_present && slot.load(Ordering::Relaxed) == 0 && !self.holds::<Other>(granule);
+        is_empty.then_some(slot)
+    }
+
+    /// As [`Radix::holds`].
+    #[inline(always)]
+    pub(crate) fn holds<S: Slot>(&self, granule: usize) -> bool {
+        let (slot, stamp) = self.at::<S>(granule);
+        stamp.load(Ordering::Relaxed) != 0 && slot.load(Ordering::Relaxed) != 0
+    }
+
+    /// A slot.
+    #[inline(always)]
+    pub(crate) fn slot<S: Slot>(&self, granule: usize) -> &S {
+        self.at::<S>(granule).0
+    }
+
+    /// A slot, and the stamp of its page.
+    #[inline(always)]
+    fn at<S: Slot>(&self, slot: usize) -> (&S, &AtomicU16) {
+        let slot = slot & (SLOTS - 1);
+        // SAFETY: `slot` < SLOTS by its mask, so its page < PAGES.
+        let stamps = unsafe { self.stamps.get_unchecked(slot / PAGE_SLOTS) };
+        // SAFETY: as above.
+        (unsafe { S::of(self).get_unchecked(slot) }, S::stamp(stamps))
+    }
+}
+
+type Mid = Directory<Leaf, { 1 << MID_BITS }>;
+
+/// The words. All-zero is empty.
+#[repr(C)]
+pub(crate) struct Radix {
+    top: Directory<Mid, { 1 << TOP_BITS }>,
+    /// Time-stamp ticks that whole leaves took: too seldom for samples.
+    leaf_ticks: AtomicU64,
+}
+
+impl Radix {
+    /// Where it lies: whoever reads this process's memory starts here.
+    pub(crate) fn address(&self) -> u64 {
+        ptr::from_ref(&self.top) as u64
+    }
+
+    /// Ticks that whole leaves took, all of them.
+    pub(crate) fn leaf_ticks(&self) -> u64 {
+        self.leaf_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Writes a word; what was there before.
+    ///
+    /// # Errors
+    /// [`Full`] when no memory could be mapped; nothing is written then.
+    #[inline(always)]
+    pub(crate) fn replace<S: Slot>(&self, granule: usize, word: u64, epoch: u32) -> Result<u64, Full> {
+        let leaf = match self.leaf(granule) {
+            Some(found) => found,
+            None => self.make_leaf::<S>(granule)?,
+        };
+        let (slot, stamp) = leaf.at::<S>(granule);
+        let epoch = epoch as u16;
+        // A thread that still works with the previous epoch must not lower the stamp of the present
+        // one.
+        if stamp.load(Ordering::Relaxed) < epoch && stamp.fetch_max(epoch, Ordering::Relaxed) == 0 {
+            // Nothing was ever written to this page: reading first would cost a page fault of its
+            // own.
+            slot.store(word, Ordering::Release);
+            return Ok(0);
+        }
+        let before = slot.load(Ordering::Relaxed);
+        // Whoever scans and finds the id of a stack finds the stack.
+        slot.store(word, Ordering::Release);
+        Ok(before)
+    }
+
+    /// Empties a slot; what was there. As [`Radix::holds`].
+    #[inline(always)]
+    pub(crate) fn take<S: Slot>(&self, granule: usize) -> u64 {
+        let Some(leaf) = self.leaf(granule).filter(|leaf| leaf.holds::<S>(granule)) else { return 0 };
+        let slot = leaf.slot::<S>(granule);
+        let before = slot.load(Ordering::Relaxed);
+        slot.store(0, Ordering::Relaxed);
+        before
+    }
+
+    /// Is it filled? Memory that nothing was written to is not touched: asked where most granules are empty.
+    #[inline(always)]
+    pub(crate) fn holds<S: Slot>(&self, granule: usize) -> bool {
+        self.leaf(granule).is_some_and(|leaf| leaf.holds::<S>(granule))
+    }
+
+    /// Calls `visit` with every word that is not empty, of pages written to in epoch `from` or later (0: all).
+    pub(crate) fn scan<S: Slot>(&self, from: u32, visit: &mut dyn FnMut(u64)) {
+        self.each_leaf(&mut |leaf| {
+            for (page, stamps) in leaf.stamps.iter().enumerate() {
+                let stamp = u32::from(S::stamp(stamps).load(Ordering::Relaxed));
+                if stamp == 0 || stamp < from {
+                    continue;
+                }
+                for slot in S::of(leaf).iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
+                    let word = slot.load(Ordering::Acquire);
+                    if word != 0 {
+                        visit(word);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Replaces every word by what `aged` makes of it (`None`: it stays), and every stamp by `epoch`.
+    pub(crate) fn age<S: Slot>(&self, epoch: u32, aged: &dyn Fn(u64) -> Option<u64>) {
+        self.each_leaf(&mut |leaf| {
+            for (page, stamps) in leaf.stamps.iter().enumerate() {
+                let stamp = S::stamp(stamps);
+                if stamp.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                stamp.store(epoch as u16, Ordering::Relaxed);
+                for slot in S::of(leaf).iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
+                    let mut word = slot.load(Ordering::Relaxed);
+                    while word != 0
+                        && let Some(old) = aged(word)
+                        && let Err(now) = slot.exchange(word, old)
+                    {
+                        word = now;
+                    }
+                }
+            }
+        });
+    }
+
+    fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf)) {
+        self.top.each(&mut |mid| mid.each(visit));
+    }
+
+    /// What its words are in, if any was written.
+    #[inline(always)]
+    pub(crate) fn leaf(&self, granule: usize) -> Option<&Leaf> {
+        self.top.get(granule >> (SLOT_BITS + MID_BITS))?.get(granule >> SLOT_BITS)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_leaf<S: Slot>(&self, granule: usize) -> Result<&Leaf, Full> {
+        let (top, mid) = (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS);
+        let lower = self.top.get_or_map(top, |_| true).ok_or(Full)?;
+        // A heap that has filled the two leaves below grows on into this one: all pages at once are
+        // cheaper than a page fault for each. After one leaf that is not known yet: the small heaps
+        // of many threads would each pay for half a leaf they never use.
+        let is_used = |leaf: &Leaf| leaf.is_used_to_its_end::<S>();
+        let soon = lower.below(mid, 1).is_some_and(is_used) && lower.below(mid, 2).is_some_and(is_used);
+        let began = ticks();
+        let fill = |leaf: &Leaf| !soon || sync::populate(S::of(leaf));
+        let leaf = lower.get_or_map(mid, fill).ok_or(Full)?;
+        if soon {
+            self.leaf_ticks.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
+        }
+        Ok(leaf)
+    }
+}
+
+/// Pointers to mappings that are made when they are needed and never given back.
+#[repr(C)]
+struct Directory<T, const N: usize> {
+    entries: [AtomicPtr<T>; N],
+    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there,
+    /// so that whoever was given an entry finds it when it scans.
+    groups: AtomicU64,
+}
+
+impl<T: Zeroed, const N: usize> Directory<T, N> {
+    const GROUP: usize = N.div_ceil(64);
+
+    /// The entry at `index`, of which the low bits count.
+    #[inline(always)]
+    fn get(&self, index: usize) -> Option<&T> {
+        // SAFETY: N is a power of two, as its users have it.
+        let entry = unsafe { self.entries.get_unchecked(index & (N - 1)) };
+        // SAFETY: what is published stays mapped.
+        unsafe { entry.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The entry that lies `distance` before the one at `index`.
+    fn below(&self, index: usize, distance: usize) -> Option<&T> {
+        self.get((index & (N - 1)).checked_sub(distance)?)
+    }
+
+    /// The entry at `index`; a new one is made ready by `prepare`.
+    fn get_or_map(&self, index: usize, prepare: impl FnOnce(&T) -> bool) -> Option<&T> {
+        let index = index & (N - 1);
+        self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
+        let at = sync::get_or_map(self.entries.get(index)?, 1, prepare)?;
+        // SAFETY: what is published stays mapped.
+        unsafe { at.as_ref() }
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&T)) {
+        let groups = self.groups.load(Ordering::Relaxed);
+        for (i, group) in self.entries.chunks(Self::GROUP).enumerate() {
+            if groups >> i & 1 == 0 {
+                continue;
+            }
+            for entry in group {
+                // SAFETY: what is published stays mapped.
+                if let Some(value) = unsafe { entry.load(Ordering::Acquire).as_ref() } {
+                    visit(value);
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: atomics; all-zero is an empty leaf.
+unsafe impl Zeroed for Leaf {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { wide: Zeroed::zeroed(), narrow: Zeroed::zeroed(), stamps: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: all-zero is of pages that were never written.
+unsafe impl Zeroed for Stamps {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { wide: Zeroed::zeroed(), narrow: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: all-zero is an empty directory.
+unsafe impl<T, const N: usize> Zeroed for Directory<T, N> {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { entries: Zeroed::zeroed(), groups: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: all-zero is empty.
+unsafe impl Zeroed for Radix {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { top: Zeroed::zeroed(), leaf_ticks: Zeroed::zeroed() }
+    }
+}
