@@ -106,13 +106,20 @@ fn forget_slowly(block: Pointer) -> Removed {
     TRACKER.record_free(block as usize)
 }
 
+/// As [`note_here`], with its frame given back before a stack is taken: that of `realloc` is there already.
+#[inline(never)]
+unsafe fn note_moved(block: Pointer, bytes: usize, place: usize, fp: usize) {
+    // SAFETY: registers of the trampoline.
+    unsafe { note_here(block, bytes, place, fp) };
+}
+
 pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize, fp: usize) -> Pointer {
     let removed = if block.is_null() { None } else { forget(block) };
     // SAFETY: the caller's request.
     let new = unsafe { next::realloc(block, bytes) };
     if !new.is_null() {
         // SAFETY: registers of the trampoline.
-        unsafe { note_here(new, bytes, sp, fp) };
+        unsafe { note_moved(new, bytes, sp, fp) };
     } else if bytes != 0 {
         TRACKER.restore(block as usize, removed);
     }

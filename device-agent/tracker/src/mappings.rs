@@ -289,7 +289,7 @@ impl Mappings {
     fn put(&self, span: Span, owner: Owner) -> bool {
         for (number, cell) in self.tables.iter().enumerate() {
             let Some(slots) = SLOTS.get(number).copied() else { return false };
-            let table = get_or_map(cell, words(slots), |_| true).and_then(|at| table(at, slots));
+            let table = get_or_map(cell, words(slots), false).and_then(|at| table(at, slots));
             let Some(table) = table else { return false };
             if window(span.first, slots).any(|at| table.fill(at, span, owner)) {
                 if owner.is_reserved() {

@@ -1,8 +1,7 @@
-//! Words for each granule of the address space, found by a two-level radix.
+//! A word per granule of the address space, found by a two-level radix.
 //!
-//! There are two kinds of words, wide and narrow ones, of which each granule has both; memory is used only for the kind
-//! that is written. Each 512 words of a kind carry the epoch in which they were last written, so that a boundary scans
-//! only what its window touched.
+//! Each 512 words carry the epoch in which they were last written, so that a boundary scans only what its window
+//! touched.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "places in tables whose sizes are powers of two")
@@ -25,15 +24,11 @@ const PAGE_SLOTS: usize = sized(512, 2);
 const PAGES: usize = SLOTS / PAGE_SLOTS;
 
 /// A word of it, 0: empty. Words have 64 bits for whoever uses them; a narrow one holds those that fit.
-pub(crate) trait Slot: Sized + 'static {
+pub(crate) trait Slot: Zeroed {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, word: u64, order: Ordering);
     /// Stores `new` where it still holds `old`; else what it holds.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
-    /// Those of a leaf.
-    fn of(leaf: &Leaf) -> &[Self; SLOTS];
-    /// The epoch in which those of a page were last written.
-    fn stamp(stamps: &Stamps) -> &AtomicU16;
 }
 
 impl Slot for AtomicU64 {
@@ -47,14 +42,6 @@ impl Slot for AtomicU64 {
     }
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
-    }
-    #[inline(always)]
-    fn of(leaf: &Leaf) -> &[Self; SLOTS] {
-        &leaf.wide
-    }
-    #[inline(always)]
-    fn stamp(stamps: &Stamps) -> &AtomicU16 {
-        &stamps.wide
     }
 }
 
@@ -71,81 +58,64 @@ impl Slot for AtomicU32 {
         let exchanged = self.compare_exchange(old as u32, new as u32, Ordering::Relaxed, Ordering::Relaxed);
         exchanged.map(|_| ()).map_err(u64::from)
     }
-    #[inline(always)]
-    fn of(leaf: &Leaf) -> &[Self; SLOTS] {
-        &leaf.narrow
-    }
-    #[inline(always)]
-    fn stamp(stamps: &Stamps) -> &AtomicU16 {
-        &stamps.narrow
-    }
 }
 
-/// Whoever reads this process's memory finds the wide words at the address of the leaf.
+/// The slots come first, so that those of one stamp lie in one page of memory.
 #[repr(C)]
-pub(crate) struct Leaf {
-    wide: [AtomicU64; SLOTS],
-    narrow: [AtomicU32; SLOTS],
-    stamps: [Stamps; PAGES],
+pub(crate) struct Leaf<S> {
+    slots: [S; SLOTS],
+    /// Of each page of slots, when it was last written.
+    stamps: [AtomicU16; PAGES],
 }
 
-/// Of both kinds of words, when those of a page were last written: side by side, because who writes one kind asks
-/// whether the other is there.
-#[repr(C)]
-pub(crate) struct Stamps {
-    wide: AtomicU16,
-    narrow: AtomicU16,
-}
-
-impl Leaf {
-    fn is_used_to_its_end<S: Slot>(&self) -> bool {
-        self.stamps.last().is_some_and(|stamps| S::stamp(stamps).load(Ordering::Relaxed) != 0)
+impl<S: Slot> Leaf<S> {
+    fn is_used_to_its_end(&self) -> bool {
+        self.stamps.last().is_some_and(|stamp| stamp.load(Ordering::Relaxed) != 0)
     }
 
-    /// The slot, if it and the `Other` one of its granule are empty, and its page was written to in this epoch before.
+    /// The slot, if it is empty, and its page was written to in this epoch before.
     #[inline(always)]
-    pub(crate) fn empty_slot<S: Slot, Other: Slot>(&self, granule: usize, epoch: u32) -> Option<&S> {
-        let (slot, stamp) = self.at::<S>(granule);
+    pub(crate) fn empty_slot(&self, granule: usize, epoch: u32) -> Option<&S> {
+        let (slot, stamp) = self.at(granule);
         let is_present = u32::from(stamp.load(Ordering::Relaxed)) >= epoch;
-        let is_empty = is_present && slot.load(Ordering::Relaxed) == 0 && !self.holds::<Other>(granule);
-        is_empty.then_some(slot)
-    }
-
-    /// As [`Radix::holds`].
-    #[inline(always)]
-    pub(crate) fn holds<S: Slot>(&self, granule: usize) -> bool {
-        let (slot, stamp) = self.at::<S>(granule);
-        stamp.load(Ordering::Relaxed) != 0 && slot.load(Ordering::Relaxed) != 0
+        (is_present && slot.load(Ordering::Relaxed) == 0).then_some(slot)
     }
 
     /// A slot.
     #[inline(always)]
-    pub(crate) fn slot<S: Slot>(&self, granule: usize) -> &S {
-        self.at::<S>(granule).0
+    pub(crate) fn slot(&self, granule: usize) -> &S {
+        self.at(granule).0
+    }
+
+    /// As [`Radix::holds`].
+    #[inline(always)]
+    fn holds(&self, granule: usize) -> bool {
+        let (slot, stamp) = self.at(granule);
+        stamp.load(Ordering::Relaxed) != 0 && slot.load(Ordering::Relaxed) != 0
     }
 
     /// A slot, and the stamp of its page.
     #[inline(always)]
-    fn at<S: Slot>(&self, slot: usize) -> (&S, &AtomicU16) {
-        let slot = slot & (SLOTS - 1);
+    fn at(&self, granule: usize) -> (&S, &AtomicU16) {
+        let slot = granule & (SLOTS - 1);
         // SAFETY: `slot` < SLOTS by its mask, so its page < PAGES.
-        let stamps = unsafe { self.stamps.get_unchecked(slot / PAGE_SLOTS) };
+        let stamp = unsafe { self.stamps.get_unchecked(slot / PAGE_SLOTS) };
         // SAFETY: as above.
-        (unsafe { S::of(self).get_unchecked(slot) }, S::stamp(stamps))
+        (unsafe { self.slots.get_unchecked(slot) }, stamp)
     }
 }
 
-type Mid = Directory<Leaf, { 1 << MID_BITS }>;
+type Mid<S> = Directory<Leaf<S>, { 1 << MID_BITS }>;
 
 /// The words. All-zero is empty.
 #[repr(C)]
-pub(crate) struct Radix {
-    top: Directory<Mid, { 1 << TOP_BITS }>,
+pub(crate) struct Radix<S> {
+    top: Directory<Mid<S>, { 1 << TOP_BITS }>,
     /// Time-stamp ticks that whole leaves took: too seldom for samples.
     leaf_ticks: AtomicU64,
 }
 
-impl Radix {
+impl<S: Slot> Radix<S> {
     /// Where it lies: whoever reads this process's memory starts here.
     pub(crate) fn address(&self) -> u64 {
         ptr::from_ref(&self.top) as u64
@@ -161,12 +131,12 @@ impl Radix {
     /// # Errors
     /// [`Full`] when no memory could be mapped; nothing is written then.
     #[inline(always)]
-    pub(crate) fn replace<S: Slot>(&self, granule: usize, word: u64, epoch: u32) -> Result<u64, Full> {
+    pub(crate) fn replace(&self, granule: usize, word: u64, epoch: u32) -> Result<u64, Full> {
         let leaf = match self.leaf(granule) {
             Some(found) => found,
-            None => self.make_leaf::<S>(granule)?,
+            None => self.make_leaf(granule)?,
         };
-        let (slot, stamp) = leaf.at::<S>(granule);
+        let (slot, stamp) = leaf.at(granule);
         let epoch = epoch as u16;
         // A thread that still works with the previous epoch must not lower the stamp of the present
         // one.
@@ -184,9 +154,9 @@ impl Radix {
 
     /// Empties a slot; what was there. As [`Radix::holds`].
     #[inline(always)]
-    pub(crate) fn take<S: Slot>(&self, granule: usize) -> u64 {
-        let Some(leaf) = self.leaf(granule).filter(|leaf| leaf.holds::<S>(granule)) else { return 0 };
-        let slot = leaf.slot::<S>(granule);
+    pub(crate) fn take(&self, granule: usize) -> u64 {
+        let Some(leaf) = self.leaf(granule).filter(|leaf| leaf.holds(granule)) else { return 0 };
+        let slot = leaf.slot(granule);
         let before = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
         before
@@ -194,19 +164,19 @@ impl Radix {
 
     /// Is it filled? Memory that nothing was written to is not touched: asked where most granules are empty.
     #[inline(always)]
-    pub(crate) fn holds<S: Slot>(&self, granule: usize) -> bool {
-        self.leaf(granule).is_some_and(|leaf| leaf.holds::<S>(granule))
+    pub(crate) fn holds(&self, granule: usize) -> bool {
+        self.leaf(granule).is_some_and(|leaf| leaf.holds(granule))
     }
 
     /// Calls `visit` with every word that is not empty, of pages written to in epoch `from` or later (0: all).
-    pub(crate) fn scan<S: Slot>(&self, from: u32, visit: &mut dyn FnMut(u64)) {
+    pub(crate) fn scan(&self, from: u32, visit: &mut dyn FnMut(u64)) {
         self.each_leaf(&mut |leaf| {
-            for (page, stamps) in leaf.stamps.iter().enumerate() {
-                let stamp = u32::from(S::stamp(stamps).load(Ordering::Relaxed));
+            for (page, stamp) in leaf.stamps.iter().enumerate() {
+                let stamp = u32::from(stamp.load(Ordering::Relaxed));
                 if stamp == 0 || stamp < from {
                     continue;
                 }
-                for slot in S::of(leaf).iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
+                for slot in leaf.slots.iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
                     let word = slot.load(Ordering::Acquire);
                     if word != 0 {
                         visit(word);
@@ -217,50 +187,47 @@ impl Radix {
     }
 
     /// Replaces every word by what `aged` makes of it (`None`: it stays), and every stamp by `epoch`.
-    pub(crate) fn age<S: Slot>(&self, epoch: u32, aged: &dyn Fn(u64) -> Option<u64>) {
+    pub(crate) fn age(&self, epoch: u32, aged: &dyn Fn(u64) -> Option<u64>) {
         self.each_leaf(&mut |leaf| {
-            for (page, stamps) in leaf.stamps.iter().enumerate() {
-                let stamp = S::stamp(stamps);
-                if stamp.load(Ordering::Relaxed) == 0 {
-                    continue;
+            for stamp in &leaf.stamps {
+                if stamp.load(Ordering::Relaxed) != 0 {
+                    stamp.store(epoch as u16, Ordering::Relaxed);
                 }
-                stamp.store(epoch as u16, Ordering::Relaxed);
-                for slot in S::of(leaf).iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
-                    let mut word = slot.load(Ordering::Relaxed);
-                    while word != 0
-                        && let Some(old) = aged(word)
-                        && let Err(now) = slot.exchange(word, old)
-                    {
-                        word = now;
-                    }
+            }
+            for slot in &leaf.slots {
+                let mut word = slot.load(Ordering::Relaxed);
+                while word != 0
+                    && let Some(old) = aged(word)
+                    && let Err(now) = slot.exchange(word, old)
+                {
+                    word = now;
                 }
             }
         });
     }
 
-    fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf)) {
+    fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf<S>)) {
         self.top.each(&mut |mid| mid.each(visit));
     }
 
     /// What its words are in, if any was written.
     #[inline(always)]
-    pub(crate) fn leaf(&self, granule: usize) -> Option<&Leaf> {
+    pub(crate) fn leaf(&self, granule: usize) -> Option<&Leaf<S>> {
         self.top.get(granule >> (SLOT_BITS + MID_BITS))?.get(granule >> SLOT_BITS)
     }
 
     #[cold]
     #[inline(never)]
-    fn make_leaf<S: Slot>(&self, granule: usize) -> Result<&Leaf, Full> {
+    fn make_leaf(&self, granule: usize) -> Result<&Leaf<S>, Full> {
         let (top, mid) = (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS);
-        let lower = self.top.get_or_map(top, |_| true).ok_or(Full)?;
+        let lower = self.top.get_or_map(top, false).ok_or(Full)?;
         // A heap that has filled the two leaves below grows on into this one: all pages at once are
         // cheaper than a page fault for each. After one leaf that is not known yet: the small heaps
         // of many threads would each pay for half a leaf they never use.
-        let is_used = |leaf: &Leaf| leaf.is_used_to_its_end::<S>();
-        let soon = lower.below(mid, 1).is_some_and(is_used) && lower.below(mid, 2).is_some_and(is_used);
+        let is_used = |distance| lower.below(mid, distance).is_some_and(Leaf::is_used_to_its_end);
+        let soon = is_used(1) && is_used(2);
         let began = ticks();
-        let fill = |leaf: &Leaf| !soon || sync::populate(S::of(leaf));
-        let leaf = lower.get_or_map(mid, fill).ok_or(Full)?;
+        let leaf = lower.get_or_map(mid, soon).ok_or(Full)?;
         if soon {
             self.leaf_ticks.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
         }
@@ -294,11 +261,11 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         self.get((index & (N - 1)).checked_sub(distance)?)
     }
 
-    /// The entry at `index`; a new one is made ready by `prepare`.
-    fn get_or_map(&self, index: usize, prepare: impl FnOnce(&T) -> bool) -> Option<&T> {
+    /// The entry at `index`, there or new; `soon`: all of it is used soon.
+    fn get_or_map(&self, index: usize, soon: bool) -> Option<&T> {
         let index = index & (N - 1);
         self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
-        let at = sync::get_or_map(self.entries.get(index)?, 1, prepare)?;
+        let at = sync::get_or_map(self.entries.get(index)?, 1, soon)?;
         // SAFETY: what is published stays mapped.
         unsafe { at.as_ref() }
     }
@@ -320,18 +287,10 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
 }
 
 // SAFETY: atomics; all-zero is an empty leaf.
-unsafe impl Zeroed for Leaf {
+unsafe impl<S: Zeroed> Zeroed for Leaf<S> {
     #[cfg(loom)]
     fn zeroed() -> Self {
-        Self { wide: Zeroed::zeroed(), narrow: Zeroed::zeroed(), stamps: Zeroed::zeroed() }
-    }
-}
-
-// SAFETY: all-zero is of pages that were never written.
-unsafe impl Zeroed for Stamps {
-    #[cfg(loom)]
-    fn zeroed() -> Self {
-        Self { wide: Zeroed::zeroed(), narrow: Zeroed::zeroed() }
+        Self { slots: Zeroed::zeroed(), stamps: Zeroed::zeroed() }
     }
 }
 
@@ -344,7 +303,7 @@ unsafe impl<T, const N: usize> Zeroed for Directory<T, N> {
 }
 
 // SAFETY: all-zero is empty.
-unsafe impl Zeroed for Radix {
+unsafe impl<S: Zeroed> Zeroed for Radix<S> {
     #[cfg(loom)]
     fn zeroed() -> Self {
         Self { top: Zeroed::zeroed(), leaf_ticks: Zeroed::zeroed() }

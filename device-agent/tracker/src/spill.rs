@@ -47,7 +47,7 @@ impl Spill {
     pub(crate) fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
         let before = self.remove(address);
         for (i, segment) in self.segments.iter().enumerate() {
-            sync::get_or_map(segment, cells(i), |_| true).ok_or(Full)?;
+            sync::get_or_map(segment, cells(i), false).ok_or(Full)?;
             if probe(segment, i, address).any(|cell| cell.fill(address, entry)) {
                 return Ok(before);
             }

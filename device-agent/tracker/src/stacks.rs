@@ -147,11 +147,8 @@ impl StackStore {
 
     fn node_cell(&self, id: u32, make: bool) -> Option<&NodeCell> {
         let chunk = self.chunks.get(id as usize / CHUNK_NODES)?;
-        let at = if make {
-            sync::get_or_map(chunk, CHUNK_NODES, |_| true)?
-        } else {
-            chunk.load(Ordering::Acquire)
-        };
+        let at =
+            if make { sync::get_or_map(chunk, CHUNK_NODES, false)? } else { chunk.load(Ordering::Acquire) };
         if at.is_null() {
             return None;
         }

@@ -23,7 +23,7 @@ mod model;
 #[cfg(loom)]
 pub use model::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence, new_execution};
 #[cfg(loom)]
-pub(crate) use model::{map, populate, unmap};
+pub(crate) use model::{map, unmap};
 
 /// A size as it ships, and as a model can fill it.
 pub(crate) const fn sized<T: Copy>(shipped: T, modelled: T) -> T {
@@ -65,27 +65,18 @@ macro_rules! zero_constructor {
 }
 pub(crate) use zero_constructor;
 
-/// Loads the pointer, or maps `count` zeroed values, and publishes them when the first is prepared. `None`: no memory.
+/// Loads the pointer, or maps `count` zeroed values and publishes them; `soon`: all of them are
+/// used soon. `None`: no memory.
 ///
 /// Two threads may both map: one mapping is published, the other one was never seen by anybody and
 /// is given back.
 #[inline(always)]
-pub(crate) fn get_or_map<T: Zeroed>(
-    cell: &AtomicPtr<T>,
-    count: usize,
-    prepare: impl FnOnce(&T) -> bool,
-) -> Option<*mut T> {
+pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, soon: bool) -> Option<*mut T> {
     let at = cell.load(Ordering::Acquire);
     if !at.is_null() {
         return Some(at);
     }
-    let new = map::<(), T>(count, false)?;
-    // SAFETY: one value at least, all zero.
-    if !prepare(unsafe { new.cast().as_ref() }) {
-        // SAFETY: this mapping was never published.
-        unsafe { unmap::<(), T>(new, count) };
-        return None;
-    }
+    let new = map::<(), T>(count, soon)?;
     match cell.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new.as_ptr().cast()),
         Err(other) => {
@@ -111,14 +102,6 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, soon: bool) -> Option<NonN
     let bytes = bytes::<H, T>(count)?;
     let at = if soon { crate::sys::map_populated(bytes) } else { crate::sys::map(bytes) };
     at.map(NonNull::cast)
-}
-
-/// A part of what is mapped and not published is used soon, whole pages of it. False: there was no memory, and it is
-/// no longer mapped.
-#[cfg(not(loom))]
-pub(crate) fn populate<T>(part: &T) -> bool {
-    // SAFETY: promised by the caller: nobody has seen it, so all of it is zero, before and after.
-    unsafe { crate::sys::map_anew(NonNull::from(part).cast(), size_of::<T>()) }
 }
 
 /// Gives back what [`map`] gave.

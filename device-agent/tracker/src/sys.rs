@@ -18,34 +18,22 @@ pub fn mapped_bytes() -> u64 {
 /// needed that a guest's seccomp filter could refuse.
 #[must_use]
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
-    map_at(ptr::null_mut(), bytes, 0)
+    map_with(bytes, 0)
 }
 
 /// As [`map`], with all pages there at once: for memory whose pages are all used soon, in random
 /// order, that is cheaper than two page faults for each (the first read, then the first write).
 #[must_use]
 pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
-    map_at(ptr::null_mut(), bytes, libc::MAP_POPULATE)
+    map_with(bytes, libc::MAP_POPULATE)
 }
 
-/// The same in place of memory that [`map`] gave. False: there was none, and nothing is mapped there any more.
-///
-/// # Safety
-/// Nothing but zeroes was seen there by anybody.
-pub(crate) unsafe fn map_anew(at: NonNull<u8>, bytes: usize) -> bool {
-    let is_there = map_at(at.as_ptr().cast(), bytes, libc::MAP_POPULATE | libc::MAP_FIXED).is_some();
-    // These were counted before.
-    MAPPED_BYTES.fetch_sub(if is_there { bytes as u64 } else { 0 }, Ordering::Relaxed);
-    is_there
-}
-
-/// `at`: a place of this library's own, or null.
-fn map_at(at: *mut libc::c_void, bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
+fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     let errno = Errno::save();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK | more;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that
-    // exists; nor does one in place of zeroes that nobody has seen.
-    let at = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    // exists.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     errno.restore();
     if at == libc::MAP_FAILED {
         return None;

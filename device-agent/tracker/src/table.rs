@@ -12,7 +12,7 @@
 pub use crate::entry::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, MAX_STACK};
 use crate::radix::{MID_BITS, Radix, SLOT_BITS, TOP_BITS};
 use crate::spill::Spill;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Zeroed, zero_constructor};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, zero_constructor};
 
 const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
@@ -45,7 +45,9 @@ pub struct Table {
     granule_shift: AtomicU64,
     /// The stack of what is noted in narrow words; 0: nothing is.
     no_stack: AtomicU32,
-    words: Radix,
+    /// Null: there is no narrow word.
+    narrow: AtomicPtr<Radix<Narrow>>,
+    wide: Radix<Wide>,
     spill: Spill,
 }
 
@@ -64,7 +66,7 @@ impl Table {
         let (stack_bits, epoch_bits, size_bits) = Entry::BITS;
         let spill = self.spill.layout();
         Some(Layout {
-            top: self.words.address(),
+            top: self.wide.address(),
             bits: [TOP_BITS, MID_BITS, SLOT_BITS],
             granule_shift: self.granule_shift.load(Ordering::Relaxed),
             word: [stack_bits, epoch_bits, size_bits],
@@ -88,8 +90,13 @@ impl Table {
 
     /// Allocations with this stack have none: from now on narrow words are enough for them. Once at most, before the
     /// first of them.
-    pub fn set_no_stack(&self, stack: u32) {
+    ///
+    /// # Errors
+    /// [`Full`] when there is no memory for such words: nothing changes.
+    pub fn set_no_stack(&self, stack: u32) -> Result<(), Full> {
+        sync::get_or_map(&self.narrow, 1, false).ok_or(Full)?;
         self.no_stack.store(stack, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Notes a live allocation; returns what the table held for this pointer before (a free that
@@ -100,12 +107,14 @@ impl Table {
     #[inline(always)]
     pub fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
         let Some(granule) = self.granule(address) else { return self.spill.insert(address, entry) };
-        if let Some(word) = entry.pack_narrow(self.no_stack.load(Ordering::Relaxed)) {
-            let before = self.words.replace::<Narrow>(granule, word, entry.epoch)?;
+        if let Some(word) = entry.pack_narrow(self.no_stack.load(Ordering::Relaxed))
+            && let Some(narrow) = self.narrow()
+        {
+            let before = narrow.replace(granule, word, entry.epoch)?;
             return Ok(self.narrow_entry(before).or_else(|| self.take_wide(granule)));
         }
         let Some(word) = entry.pack() else { return self.spill.insert(address, entry) };
-        let before = self.words.replace::<Wide>(granule, word, entry.epoch)?;
+        let before = self.wide.replace(granule, word, entry.epoch)?;
         Ok(Entry::unpack(before).or_else(|| self.take_narrow(granule)))
     }
 
@@ -114,21 +123,21 @@ impl Table {
     #[inline(always)]
     pub(crate) fn narrow_place(&self, address: usize, epoch: u32) -> Option<&Narrow> {
         let granule = self.granule(address)?;
-        self.words.leaf(granule)?.empty_slot::<Narrow, Wide>(granule, epoch)
+        self.narrow()?.leaf(granule)?.empty_slot(granule, epoch).filter(|_| !self.wide.holds(granule))
     }
 
     /// The same for an entry with a stack.
     #[inline(always)]
     pub(crate) fn wide_place(&self, address: usize, epoch: u32) -> Option<&Wide> {
         let granule = self.granule(address)?;
-        self.words.leaf(granule)?.empty_slot::<Wide, Narrow>(granule, epoch)
+        self.wide.leaf(granule)?.empty_slot(granule, epoch).filter(|_| !self.holds_narrow(granule))
     }
 
     /// The narrow word of a pointer, if it is filled, with what it holds.
     #[inline(always)]
     pub(crate) fn filled_narrow(&self, address: usize) -> Option<(&Narrow, Entry)> {
         let granule = self.granule(address)?;
-        let slot = self.words.leaf(granule)?.slot::<Narrow>(granule);
+        let slot = self.narrow()?.leaf(granule)?.slot(granule);
         Some((slot, self.narrow_entry(slot.load(Ordering::Relaxed).into())?))
     }
 
@@ -136,7 +145,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn filled_wide(&self, address: usize) -> Option<(&Wide, Entry)> {
         let granule = self.granule(address)?;
-        let slot = self.words.leaf(granule)?.slot::<Wide>(granule);
+        let slot = self.wide.leaf(granule)?.slot(granule);
         Some((slot, Entry::unpack(slot.load(Ordering::Relaxed))?))
     }
 
@@ -155,7 +164,7 @@ impl Table {
     /// no table.
     #[inline(always)]
     pub fn holds(&self, address: usize) -> bool {
-        let in_words = |granule| self.words.holds::<Wide>(granule) || self.words.holds::<Narrow>(granule);
+        let in_words = |granule| self.wide.holds(granule) || self.holds_narrow(granule);
         self.granule(address).is_some_and(in_words) || self.spill.holds(address)
     }
 
@@ -168,16 +177,18 @@ impl Table {
                 visit(entry);
             }
         };
-        self.words.scan::<Wide>(from, &mut |word| {
+        self.wide.scan(from, &mut |word| {
             if let Some(entry) = Entry::unpack(word) {
                 choose(entry);
             }
         });
-        self.words.scan::<Narrow>(from, &mut |word| {
-            if let Some(entry) = self.narrow_entry(word) {
-                choose(entry);
-            }
-        });
+        if let Some(narrow) = self.narrow() {
+            narrow.scan(from, &mut |word| {
+                if let Some(entry) = self.narrow_entry(word) {
+                    choose(entry);
+                }
+            });
+        }
         self.spill.scan(&mut choose);
     }
 
@@ -188,15 +199,28 @@ impl Table {
             let is_old = entry.epoch != ANCIENT && entry.epoch != keep;
             is_old.then_some(Entry { epoch: ANCIENT, ..entry })
         };
-        self.words.age::<Wide>(keep, &|word| Entry::unpack(word).and_then(aged)?.pack());
-        let no_stack = self.no_stack.load(Ordering::Relaxed);
-        self.words.age::<Narrow>(keep, &|word| self.narrow_entry(word).and_then(aged)?.pack_narrow(no_stack));
+        self.wide.age(keep, &|word| Entry::unpack(word).and_then(aged)?.pack());
+        if let Some(narrow) = self.narrow() {
+            let no_stack = self.no_stack.load(Ordering::Relaxed);
+            narrow.age(keep, &|word| self.narrow_entry(word).and_then(aged)?.pack_narrow(no_stack));
+        }
         self.spill.age(keep);
     }
 
     /// Ticks that whole leaves took, all of them.
     pub(crate) fn leaf_ticks(&self) -> u64 {
-        self.words.leaf_ticks()
+        self.wide.leaf_ticks().saturating_add(self.narrow().map_or(0, Radix::leaf_ticks))
+    }
+
+    #[inline(always)]
+    fn narrow(&self) -> Option<&Radix<Narrow>> {
+        // SAFETY: what is published stays mapped.
+        unsafe { self.narrow.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline(always)]
+    fn holds_narrow(&self, granule: usize) -> bool {
+        self.narrow().is_some_and(|narrow| narrow.holds(granule))
     }
 
     /// The granule of a pointer that a word may hold.
@@ -214,13 +238,13 @@ impl Table {
     /// Empties a wide word.
     #[inline(always)]
     fn take_wide(&self, granule: usize) -> Option<Entry> {
-        Entry::unpack(self.words.take::<Wide>(granule))
+        Entry::unpack(self.wide.take(granule))
     }
 
     /// Empties a narrow one.
     #[inline(always)]
     fn take_narrow(&self, granule: usize) -> Option<Entry> {
-        self.narrow_entry(self.words.take::<Narrow>(granule))
+        self.narrow_entry(self.narrow()?.take(granule))
     }
 }
 
@@ -237,7 +261,8 @@ unsafe impl Zeroed for Table {
         Self {
             granule_shift: Zeroed::zeroed(),
             no_stack: Zeroed::zeroed(),
-            words: Zeroed::zeroed(),
+            narrow: Zeroed::zeroed(),
+            wide: Zeroed::zeroed(),
             spill: Zeroed::zeroed(),
         }
     }
@@ -309,7 +334,7 @@ mod tests {
     fn what_has_no_stack_takes_a_narrow_word_if_it_fits_and_no_other_place_is_left_filled() {
         const NONE: u32 = 9;
         let t = table(true);
-        t.set_no_stack(NONE);
+        t.set_no_stack(NONE).unwrap();
         let sizes = [0, 37, (1 << 18) - 1, 1 << 18, (1 << 24) - 1, 1 << 24];
         for (i, size) in sizes.into_iter().enumerate() {
             for (before, now) in [(NONE, 5), (5, NONE), (NONE, NONE)] {
@@ -332,7 +357,7 @@ mod tests {
     #[test]
     fn a_scan_gives_only_what_was_born_since() {
         let t = table(true);
-        t.set_no_stack(7);
+        t.set_no_stack(7).unwrap();
         for i in 0..3000_u32 {
             t.insert(0x10_0000 + 32 * i as usize, entry(u64::from(i), [1, 7][i as usize / 4 % 2], 2 + i % 3))
                 .unwrap();

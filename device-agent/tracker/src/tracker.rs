@@ -129,7 +129,7 @@ impl Tracker {
     fn unknown_stack(&self) -> Option<u32> {
         let known = self.table.no_stack();
         if known.is_none() {
-            self.table.set_no_stack(self.captures.store.unknown(self.generation())?);
+            self.table.set_no_stack(self.captures.store.unknown(self.generation())?).ok()?;
         }
         self.table.no_stack()
     }

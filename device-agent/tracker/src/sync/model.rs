@@ -195,8 +195,3 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _soon: bool) -> Option<Non
 /// The memory stays until the execution ends: what somebody still does with it shows in what is
 /// missing elsewhere.
 pub(crate) unsafe fn unmap<H, T>(_at: NonNull<H>, _count: usize) {}
-
-/// A model has no pages.
-pub(crate) fn populate<T>(_part: &T) -> bool {
-    true
-}

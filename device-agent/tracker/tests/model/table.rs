@@ -77,7 +77,7 @@ fn segment_made_by_two_threads() {
 fn neighbours_during_a_scan([stays, goes, comes]: [usize; 3], narrow: Option<u32>) {
     let table = table();
     if let Some(stack) = narrow {
-        table.set_no_stack(stack);
+        table.set_no_stack(stack).unwrap();
     }
     table.insert(stays, entry(1, EPOCH)).unwrap();
     table.insert(goes, entry(2, EPOCH)).unwrap();
@@ -155,7 +155,7 @@ fn a_cell_refilled_during_a_scan() {
 fn handover(address: usize, noted_in_time: bool, narrow: Option<u32>) {
     let table = table();
     if let Some(stack) = narrow {
-        table.set_no_stack(stack);
+        table.set_no_stack(stack).unwrap();
     }
     table.insert(address, entry(1, EPOCH)).unwrap();
     // What the allocator does between both: its own release and acquire.
