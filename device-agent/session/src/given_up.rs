@@ -1,16 +1,31 @@
-//! What a guest gives up for good, told by the calls that do so before they are made: the
-//! processor's time-stamp counter, and all system calls but `read`, `write` and `exit`.
+//! What a guest gives up for good, told by the calls that do so before they are made: the processor's time-stamp
+//! counter, and system calls: all but `read`, `write` and `exit`, or those that a filter of its own refuses.
+
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use memgate_ffi::{process, stack};
 use memgate_tracker::cost;
 use memgate_wire::{ErrorCode, ErrorFrame, Frame};
 
+use crate::filter::{self, Step};
 use crate::recording;
-use crate::session::{SESSION, begin};
+use crate::session::{SESSION, begin, is_recorded};
 
 /// What is written of a process that goes on in SECCOMP's strict mode.
 const STRICT: &str = "it went into SECCOMP's strict mode, which forbids the system calls that recording needs; \
                       measure what runs before, or leave the mode out for the gate";
+
+/// What is written of a process that goes on under a filter.
+const FILTER: &str = "it installed a filter of system calls (SECCOMP) that refuses futex, mmap or munmap, which recording \
+                      needs; measure what runs before, or let the filter allow them for the gate";
+
+/// Hooks ask nothing of the kernel any more.
+static SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
+
+/// Are the system calls given up that hooks make?
+pub(crate) fn system_calls() -> bool {
+    SYSTEM_CALLS.load(Ordering::Relaxed)
+}
 
 /// The time-stamp counter is not read any more, by the clocks neither.
 pub fn gives_up_counter() {
@@ -23,19 +38,34 @@ pub fn gives_up_counter() {
     cost::give_up();
 }
 
-/// Recording ends: tables that grow would end the thread. It is not known whether the call will
-/// succeed, and afterwards it is too late.
-pub fn gives_up_system_calls() {
+/// In strict mode recording ends: tables that grow would end the thread. It is not known whether the call will succeed,
+/// and afterwards it is too late.
+pub fn goes_strict() {
     gives_up_counter();
-    if let Some(_work) = begin() {
-        stack::with_room(end_recording);
+    gives_up_system_calls(STRICT);
+}
+
+/// Recording ends where the filter that is about to be installed refuses what hooks ask of the kernel.
+pub fn filters(length: usize, step: impl Fn(usize) -> Step) {
+    if !system_calls() && !filter::allows_hooks(length, step) {
+        gives_up_system_calls(FILTER);
     }
 }
 
-fn end_recording() {
+fn gives_up_system_calls(why: &str) {
+    match begin() {
+        Some(_work) => stack::with_room(|| end_recording(why)),
+        // Of a forked child nothing may be recorded; its hooks are there even so.
+        None if !is_recorded() => SYSTEM_CALLS.store(true, Ordering::Relaxed),
+        None => {}
+    }
+}
+
+fn end_recording(why: &str) {
     let Some(mut session) = SESSION.lock().take_if(|session| session.is_this_process()) else { return };
     recording::stop();
-    session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text: STRICT.to_owned() }));
+    SYSTEM_CALLS.store(true, Ordering::Relaxed);
+    session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text: why.to_owned() }));
     session.flush();
     // The words stay mapped: another thread that is still in a hook may be publishing.
     core::mem::forget(session);

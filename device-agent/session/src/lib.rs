@@ -13,6 +13,7 @@
 ))]
 
 pub mod carrier;
+mod filter;
 mod given_up;
 pub mod handles;
 pub mod leak_info;
@@ -29,7 +30,8 @@ mod stream;
 mod system;
 mod windows;
 
-pub use given_up::{gives_up_counter, gives_up_system_calls};
+pub use filter::{LONGEST, Step};
+pub use given_up::{filters, gives_up_counter, goes_strict};
 pub use session::{
     Append, Silent, Work, channel, early_bypass, ends, event, fails, is_active, is_repeating,
     iteration_begins, library_bypasses, log, main_ends, mark, module_unloaded, module_unloads, note_outcome,

@@ -53,7 +53,12 @@ static TESTS: AtomicU64 = AtomicU64::new(0);
 /// between, and what it interrupted may hold a lock), or this process is not the one that is
 /// recorded.
 pub(crate) fn begin() -> Option<Work> {
-    (!Inside::now() && OWN.holds()).then(Work::new)
+    (!Inside::now() && is_recorded()).then(Work::new)
+}
+
+/// Is this the process that is recorded, or one that shares its memory?
+pub(crate) fn is_recorded() -> bool {
+    OWN.holds()
 }
 
 /// While it lives, this thread does our own work: what it allocates is not the guest's, and it is

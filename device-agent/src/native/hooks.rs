@@ -43,18 +43,18 @@ unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
 unsafe fn note_timed(block: Pointer, bytes: usize, place: usize, fp: usize) {
     // SAFETY: registers of the trampoline.
     let at = unsafe { registers(place, fp) };
-    let timing = TRACKER.begin_timing();
-    let (address, size) = (block as usize, bytes as u64);
-    let is_over = timing.is_some()
-        && (TRACKER.record_alloc_with_stack_quickly(address, size, at)
-            || TRACKER.record_alloc_quickly(address, size));
-    if !is_over {
-        // SAFETY: as above.
-        unsafe { note_slowly(block, bytes, place, fp) };
+    if let Some(timing) = TRACKER.begin_timing() {
+        let (address, size) = (block as usize, bytes as u64);
+        if TRACKER.record_alloc_with_stack_quickly(address, size, at)
+            || TRACKER.record_alloc_quickly(address, size)
+        {
+            return timing.end();
+        }
+        timing.goes_the_long_way();
     }
-    if let Some(timing) = timing {
-        timing.end();
-    }
+    // The frame here is gone before.
+    // SAFETY: as above.
+    unsafe { note_slowly(block, bytes, place, fp) };
 }
 
 #[cold]

@@ -65,9 +65,15 @@ impl ThreadState {
     #[inline(always)]
     pub(crate) fn end_timing(&self) {
         if self.counters.timed.end(ticks(), &self.counters.allocations) {
-            self.next_mark.store(TIMED, Ordering::Relaxed);
-            self.busy.store(TIMED, Ordering::Relaxed);
+            self.time_again();
         }
+    }
+
+    /// The event that comes is timed.
+    #[inline(always)]
+    pub(crate) fn time_again(&self) {
+        self.next_mark.store(TIMED, Ordering::Relaxed);
+        self.busy.store(TIMED, Ordering::Relaxed);
     }
 
     /// One of the events that follow soon is timed. Only the owning thread calls this, during its

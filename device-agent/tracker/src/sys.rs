@@ -16,6 +16,9 @@ pub fn mapped_bytes() -> u64 {
 /// MAP_STACK keeps transparent huge pages away (since Linux 6.7): sparse shadow memory would
 /// otherwise take 2 MiB for each touched page. It is a flag of `mmap`, so no further system call is
 /// needed that a guest's seccomp filter could refuse.
+///
+/// The kernel is asked, and not `mmap`: a library of the guest's may define that and call the agent's, which would
+/// have its own memory as the library's, and no memory yet to note it in.
 #[must_use]
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, 0)
@@ -28,18 +31,20 @@ pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, libc::MAP_POPULATE)
 }
 
+#[cold]
+#[inline(never)]
 fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     let errno = Errno::save();
+    // All words of a system call are of a register's width.
+    let protection = libc::c_long::from(libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK | more;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that
-    // exists.
-    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let (flags, no_file) = (libc::c_long::from(flags), libc::c_long::from(-1));
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, 0usize, bytes, protection, flags, no_file, 0usize) };
     errno.restore();
-    if at == libc::MAP_FAILED {
-        return None;
-    }
+    let at = NonNull::new(ptr::with_exposed_provenance_mut(usize::try_from(at).ok()?))?;
     MAPPED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
-    NonNull::new(at.cast())
+    Some(at)
 }
 
 /// Gives memory back that [`map`] gave.
@@ -49,7 +54,7 @@ fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
 pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     let errno = Errno::save();
     // SAFETY: the caller owns the mapping alone.
-    let failed = unsafe { libc::munmap(at.as_ptr().cast(), bytes) } != 0;
+    let failed = unsafe { libc::syscall(libc::SYS_munmap, at.as_ptr(), bytes) } != 0;
     errno.restore();
     if !failed {
         MAPPED_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);

@@ -267,6 +267,12 @@ impl Company {
         }
     }
 
+    /// Is it for this test that the others run?
+    #[must_use]
+    pub fn is_suspect(&self, test: &str) -> bool {
+        self.ends.contains_key(test)
+    }
+
     /// To be asked after each end of a test.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {

@@ -39,6 +39,12 @@ pub trait Follow: Send {
         Reply::default()
     }
 
+    /// Do the names of descriptors and threads matter at this boundary, where there are as many as before? They may be
+    /// others.
+    fn compares_names(&self, boundary: &Boundary) -> bool {
+        boundary.iteration > 0
+    }
+
     /// A copy of the process stands still: whose holders are to be searched in it.
     fn wanted(&self) -> Wanted {
         Wanted::default()

@@ -177,13 +177,16 @@ impl<'a> Following<'a> {
         let sample = self.take(Occasion::Boundary);
         self.deliver()?;
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
-        // As many as before may be others. Where a test is repeated, its names are compared.
+        // As many as before may be others.
         let (came, ended) = (std::mem::take(&mut self.handles_came), std::mem::take(&mut self.ended));
         // What one test opened another may have closed.
         let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
         let others = came || ended > u32::from(is_end);
-        let is_repeated = at.as_ref().is_some_and(|(boundary, _)| boundary.iteration > 0);
-        let counts_do = self.shared.options.listing_stands.is_zero() || !others && !is_repeated;
+        let compared = at
+            .as_ref()
+            .zip(self.guest.as_ref())
+            .is_some_and(|((boundary, _), guest)| guest.follow.compares_names(boundary));
+        let counts_do = self.shared.options.listing_stands.is_zero() || !others && !compared;
         let sample = if counts_do { sample } else { self.take(Occasion::Changed) };
         if let Some((mut sample, t_ns)) = sample {
             // A guest that was tired of waiting has gone on: the sample is then one of in between.

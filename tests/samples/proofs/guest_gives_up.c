@@ -1,10 +1,13 @@
 /* Gives something up for good, and goes on allocating: the time-stamp counter (by prctl or by syscall; in main, in a signal handler,
- * before main), or, in SECCOMP's strict mode, all system calls but read, write and exit.
- * `guest_gives_up counter|strict prctl|syscall|handler|early|child`. */
+ * before main), or system calls: all but read, write and exit in SECCOMP's strict mode, or all but a few by a filter.
+ * `guest_gives_up counter|strict|filter prctl|syscall|handler|early|child`. */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,14 +15,35 @@
 
 #include "guest.h"
 
-static int by_syscall;
+static int by_syscall, by_filter;
 
 static void give_up_counter(void) {
     if (by_syscall) need(syscall(SYS_prctl, PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "SYS_prctl");
     else need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
 }
 
+/* No futex, and nothing that gets memory. */
+static void filter(void) {
+#define ALLOW(NAME) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##NAME, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+    static struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(openat),
+        ALLOW(write),
+        ALLOW(close),
+        ALLOW(exit_group),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program = {sizeof steps / sizeof *steps, steps};
+    need(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+    if (by_syscall) need(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0, "SYS_seccomp");
+    else need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "PR_SET_SECCOMP");
+}
+
 static void lock_up(void) {
+    if (by_filter) {
+        filter();
+        return;
+    }
     if (by_syscall) need(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL) == 0, "SYS_seccomp");
     else need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0, "PR_SET_SECCOMP");
 }
@@ -48,6 +72,11 @@ static void locked_up(int status) {
     work();
     escape(malloc(213));
     need(write(1, "locked up\n", 10) == 10, "write");
+    if (by_filter) {
+        int null = open("/dev/null", O_WRONLY);
+        need(null >= 0 && close(null) == 0, "open");
+        _exit(status);
+    }
     syscall(SYS_exit, status);
 }
 
@@ -57,15 +86,17 @@ __attribute__((constructor)) static void early(int count, char** arguments) {
 }
 
 int main(int count, char** arguments) {
-    need(count == 3, "guest_gives_up counter|strict prctl|syscall|handler|early|child");
+    need(count == 3, "guest_gives_up counter|strict|filter prctl|syscall|handler|early|child");
     const char* how = arguments[2];
     by_syscall = !strcmp(how, "syscall");
+    by_filter = !strcmp(arguments[1], "filter");
+    int locks_up = by_filter || !strcmp(arguments[1], "strict");
     int kept = 3;
     for (int i = 0; i < kept; ++i) escape(malloc(4241));
-    if (!strcmp(arguments[1], "strict") && strcmp(how, "child") != 0) locked_up(42);
+    if (locks_up && strcmp(how, "child") != 0) locked_up(42);
     pid_t child = strcmp(how, "child") ? -1 : fork();
     if (child == 0) {
-        if (!strcmp(arguments[1], "strict")) locked_up(7);
+        if (locks_up) locked_up(7);
         give_up_counter();
         work();
         _exit(7);

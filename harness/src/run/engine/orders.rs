@@ -22,6 +22,11 @@ pub(in crate::run) trait Orders: Send {
     /// The answer. `record` holds the window that ends here.
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply;
 
+    /// See [`Follow::compares_names`]: every test that is repeated is one that is judged.
+    fn compares_names(&self, boundary: &Boundary) -> bool {
+        boundary.iteration > 0
+    }
+
     /// The answer where `main` has ended and the process is the test.
     fn at_main_end(&mut self) -> Reply {
         Reply::default()
@@ -95,6 +100,10 @@ impl Follow for Follower {
         Reply { classes: reply.classes.filter(|_| self.takes_classes), ..reply }
     }
 
+    fn compares_names(&self, boundary: &Boundary) -> bool {
+        self.orders.compares_names(boundary)
+    }
+
     fn wanted(&self) -> Wanted {
         let record = self.reading.record();
         Wanted { stacks: stacks_that_grew(record), modules: record.last_modules().to_vec() }
@@ -116,7 +125,7 @@ impl Follow for Follower {
 }
 
 /// `Suite.Test`, as GoogleTest prints it.
-fn test_id(boundary: &Boundary) -> String {
+pub(in crate::run) fn test_id(boundary: &Boundary) -> String {
     let Boundary { suite, test, .. } = boundary;
     match (suite.is_empty(), test.is_empty()) {
         (true, _) => test.clone(),

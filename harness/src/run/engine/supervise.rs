@@ -24,6 +24,9 @@ use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};
 use crate::session::facts::EndingFacts;
 
+/// How long a listing of descriptors and threads stands where their numbers are the same: names of those that the agent
+/// does not see come and go may be as old.
+const LISTING_STANDS: Duration = Duration::from_millis(20);
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(250);
 /// How long processes get to end by themselves after the user's first signal.
@@ -55,10 +58,10 @@ impl Job {
         Self { orders, ..self }
     }
 
-    /// A screen: which descriptors and threads there are is listed where their numbers changed, or
-    /// so long after the last time.
-    pub(in crate::run) fn listing_every(self, listing_stands: Duration) -> Self {
-        Self { listing_stands, ..self }
+    /// Which descriptors and threads there are is listed where their numbers changed, or [`LISTING_STANDS`] after the
+    /// last time.
+    pub(in crate::run) fn listing_where_numbers_change(self) -> Self {
+        Self { listing_stands: LISTING_STANDS, ..self }
     }
 
     /// Of virtual machines that load the agent by themselves.

@@ -38,9 +38,6 @@ use crate::session::naming;
 use crate::suite::Program;
 use crate::suite::gtest::{self, SuiteId};
 
-/// How long a listing of descriptors and threads stands in the screen, where their numbers are the
-/// same: names of those that the agent does not see come and go may be as old.
-const LISTING_STANDS: Duration = Duration::from_millis(20);
 /// How long a look at descriptors and threads stands for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
 /// Tests named where many did not run.
@@ -184,7 +181,7 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
     Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
         .with(orders)
-        .listing_every(LISTING_STANDS)
+        .listing_where_numbers_change()
 }
 
 /// Test programs that ran below the command without the agent.

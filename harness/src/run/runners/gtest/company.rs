@@ -18,7 +18,7 @@ use memgate_wire::{Boundary, Outcome, setup};
 use super::listing::AllTests;
 use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Settle, Stopped, elapsed,
-    keep_output, of_programs, options_of, silent, supervise,
+    keep_output, of_programs, options_of, silent, supervise, test_id,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::{ConfirmationFacts, ProcessFacts};
@@ -147,7 +147,9 @@ fn job(
         settle: Settle::new(settles),
         last: Last::new(holders),
     });
-    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout))
+        .with(orders)
+        .listing_where_numbers_change()
 }
 
 /// Goes on until enough is known of each suspect.
@@ -158,6 +160,10 @@ struct Together {
 }
 
 impl Orders for Together {
+    fn compares_names(&self, boundary: &Boundary) -> bool {
+        self.company.is_suspect(&test_id(boundary))
+    }
+
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         if self.last.is_over() {
             return self.last.reply(record);
