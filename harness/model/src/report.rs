@@ -168,7 +168,7 @@ impl RunReport {
 /// What measuring cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentCost {
-    /// CPU time of the tested processes divided by an estimate of the same without the agent;
+    /// CPU time of the tested processes in the screening pass divided by an estimate of the same without the agent;
     /// `null`: not estimated.
     pub cpu_ratio: Option<f64>,
     /// CPU time of the tested processes that the ratio rests on, seconds.
@@ -176,7 +176,7 @@ pub struct AgentCost {
     pub cpu_s: f64,
     /// Largest memory the agent mapped in one process, bytes.
     pub peak_bytes: u64,
-    /// Time spent at the start of processes and at boundaries, seconds.
+    /// Time spent at the start of processes and at boundaries in the screening pass, seconds.
     pub boundary_s: f64,
     /// Stacks that could not be unwound to their root, over all processes.
     pub truncated_stacks: u64,

@@ -246,7 +246,7 @@ pub(super) fn cost(report: &RunReport) -> Html {
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let peak = format_bytes(cost.peak_bytes as f64);
     for (what, value) in [
-        ("the agent: CPU time of the tests", cpu),
+        ("the agent: CPU time of the tests, each once", cpu),
         ("the agent: memory, at most in one process", peak),
         ("the agent: time at starts and boundaries", format!("{:.2} s", cost.boundary_s)),
         ("the tests, each once", format!("{screened:.1} s")),

@@ -1142,10 +1142,25 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
 fn the_cost_of_measuring_is_told() {
     let mut p = Process::screen();
     p.run(TEST, 0, |_| ());
-    let report = report(&run_of(suite(vec![p.end().into()])), &GatePolicy::default());
-    let ratio = report.agent_cost.cpu_ratio.expect("CPU time is known");
+    let policy = GatePolicy::default();
+    let ratio = report(&run_of(suite(vec![p.end().into()])), &policy)
+        .agent_cost
+        .cpu_ratio
+        .expect("CPU time is known");
     // Of each millisecond a microsecond goes to boundaries and three to recording.
     assert!((ratio - 1000.0 / 996.0).abs() < 1e-9, "{ratio}");
+    let screened = || {
+        let mut p = Process::screen();
+        p.run(TEST, 0, |p| p.alloc(1, 1 << 20, 1));
+        p.end()
+    };
+    let once = report(&run_of(suite(vec![screened().into()])), &policy).agent_cost;
+    let mut repeated = Process::confirm();
+    (0..50).for_each(|i| repeated.run(TEST, i, |_| ()));
+    let confirmed = confirmed_by(screened(), ConfirmationInput::Repeated(Box::new(repeated.end().into())));
+    let confirmed = report(&confirmed, &policy).agent_cost;
+    assert!(confirmed.repeated_s > 0.0 && once.boundary_s > 0.0);
+    assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");
 }
 
 /// Of what has no stack nobody knows where it comes from: to accept it in one test is not to accept it in another.
