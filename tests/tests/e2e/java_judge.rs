@@ -173,6 +173,41 @@ fn a_baseline_knows_generated_classes_by_what_is_the_same_in_every_run() {
     assert!(run.stderr.contains("1 of 1 test class left no more than the baseline says"), "{run}");
 }
 
+/// As Kotest's engine does that looks through the class path each time.
+const LOUD_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
+public class LoudEngine implements TestEngine {
+    static final List<Object[]> KEPT = new ArrayList<>();
+    @Override public String getId() { return \"loud\"; }
+    @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
+        for (int i = 0; i < 8; i++) KEPT.add(new Object[50]);
+        return new org.junit.platform.engine.support.descriptor.EngineDescriptor(id, getId());
+    }
+    @Override public void execute(ExecutionRequest request) {}
+}";
+
+#[test]
+fn what_another_engine_keeps_when_it_looks_for_tests_is_no_leak_of_a_test() {
+    let Some(jdk) = first() else { return };
+    let quiet =
+        class("class QuietTest { @Test void isClean() { Assertions.assertEquals(1, List.of(7).size()); } }");
+    let leaks = class(
+        "class LeaksTest {
+            static final List<int[]> KEPT = new ArrayList<>();
+            @Test void leaks() { KEPT.add(new int[100]); }
+        }",
+    );
+    let sources = [("LoudEngine", LOUD_ENGINE), ("QuietTest", &quiet), ("LeaksTest", &leaks)];
+    let project = junit::project("judge-engine", &jdk, &sources);
+    project
+        .write("classes/META-INF/services/org.junit.platform.engine.TestEngine", "com.example.LoudEngine\n");
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    assert_eq!(run.test("com.example.QuietTest.isClean").verdict, Verdict::Pass, "{run}");
+    let leaks = run.test("com.example.LeaksTest.leaks").leaks;
+    let titles: Vec<&str> = leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(titles, ["1 × int[]"], "{run}");
+}
+
 /// Four classes, each with something to be said of it.
 fn said() -> &'static Option<(Project, Run)> {
     static SAID: OnceLock<Option<(Project, Run)>> = OnceLock::new();

@@ -1,6 +1,7 @@
 package org.junit.platform.launcher.core;
 
 import org.junit.platform.engine.DiscoverySelector;
+import org.junit.platform.engine.Filter;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 
 public final class LauncherDiscoveryRequestBuilder {
@@ -9,6 +10,10 @@ public final class LauncherDiscoveryRequestBuilder {
     }
 
     public LauncherDiscoveryRequestBuilder selectors(DiscoverySelector... selectors) {
+        return null;
+    }
+
+    public LauncherDiscoveryRequestBuilder filters(Filter<?>... filters) {
         return null;
     }
 

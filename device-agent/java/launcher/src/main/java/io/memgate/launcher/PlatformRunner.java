@@ -5,8 +5,10 @@ import io.memgate.junit.TestName;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.regex.Matcher;
@@ -14,6 +16,7 @@ import java.util.regex.Pattern;
 import org.junit.platform.engine.DiscoverySelector;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.discovery.DiscoverySelectors;
+import org.junit.platform.launcher.EngineFilter;
 import org.junit.platform.launcher.Launcher;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 import org.junit.platform.launcher.TestExecutionListener;
@@ -26,6 +29,9 @@ import org.junit.platform.launcher.core.LauncherFactory;
 final class PlatformRunner implements TestRunner {
     /** {@code sheets()[3][1]}. */
     private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
+
+    /** The engine that a test is of. */
+    private static final Pattern ENGINE = Pattern.compile("\\[engine:([^\\]/]+)\\]");
 
     /** A thread of a pool that was shut down may never end: it is not waited for any longer. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
@@ -40,12 +46,13 @@ final class PlatformRunner implements TestRunner {
         selection.failed.clear();
         LauncherDiscoveryRequest request = requests.get(selection);
         if (request == null) {
+            List<TestIdentifier> known = discovered(selection.suite);
             List<DiscoverySelector> tests =
-                    selection.test.isEmpty() ? ownTests(selection) : Collections.singletonList(test(selection));
+                    selection.test.isEmpty() ? ownTests(selection, known) : Collections.singletonList(test(selection, known));
             if (tests.isEmpty()) {
                 return Hooks.FAILED;
             }
-            request = request(tests);
+            request = request(tests, known);
             requests.put(selection, request);
         }
         outcome.worst = Hooks.SKIPPED;
@@ -90,13 +97,27 @@ final class PlatformRunner implements TestRunner {
         requests.remove(selection);
     }
 
-    private static LauncherDiscoveryRequest request(List<DiscoverySelector> selectors) {
-        return LauncherDiscoveryRequestBuilder.request().selectors(selectors.toArray(new DiscoverySelector[0])).build();
+    /**
+     * Each execution asks the engines for their tests, and what one leaves then would be the test's: only those are asked that know tests
+     * of the class.
+     */
+    private static LauncherDiscoveryRequest request(List<DiscoverySelector> tests, List<TestIdentifier> known) {
+        Set<String> engines = new LinkedHashSet<>();
+        for (TestIdentifier test : known) {
+            Matcher engine = ENGINE.matcher(test.getUniqueId());
+            if (engine.lookingAt()) {
+                engines.add(engine.group(1));
+            }
+        }
+        LauncherDiscoveryRequestBuilder request =
+                LauncherDiscoveryRequestBuilder.request().selectors(tests.toArray(new DiscoverySelector[0]));
+        return engines.isEmpty() ? request.build() : request.filters(EngineFilter.includeEngines(engines.toArray(new String[0]))).build();
     }
 
     /** All that is known of a class before it runs. */
-    private List<TestIdentifier> discovered(DiscoverySelector suite) {
-        TestPlan plan = launcher.discover(request(Collections.singletonList(suite)));
+    private List<TestIdentifier> discovered(String suite) {
+        DiscoverySelector whole = DiscoverySelectors.selectClass(suite);
+        TestPlan plan = launcher.discover(request(Collections.singletonList(whole), Collections.emptyList()));
         List<TestIdentifier> all = new ArrayList<>();
         for (TestIdentifier root : plan.getRoots()) {
             all.addAll(plan.getDescendants(root));
@@ -108,11 +129,11 @@ final class PlatformRunner implements TestRunner {
      * The tests of a class that the build ran, without those of classes nested in it: they are windows of their own. Empty: all of them are
      * left out.
      */
-    private List<DiscoverySelector> ownTests(Selection selection) {
+    private static List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
         DiscoverySelector whole = DiscoverySelectors.selectClass(selection.suite);
         List<DiscoverySelector> own = new ArrayList<>();
         boolean others = false;
-        for (TestIdentifier test : discovered(whole)) {
+        for (TestIdentifier test : known) {
             TestName name = TestName.of(test.getUniqueId());
             boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
             if (mine && selection.includes(name.test)) {
@@ -129,11 +150,11 @@ final class PlatformRunner implements TestRunner {
     }
 
     /** One test; those that only exist once their template or factory runs are named by their numbers below it. */
-    private DiscoverySelector test(Selection selection) {
+    private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
         Matcher numbered = NUMBERED.matcher(selection.test);
         String base = numbered.matches() ? numbered.group(1) : "";
         DiscoverySelector later = null;
-        for (TestIdentifier test : discovered(DiscoverySelectors.selectClass(selection.suite))) {
+        for (TestIdentifier test : known) {
             String id = test.getUniqueId();
             TestName name = TestName.of(id);
             if (!name.suite.equals(selection.suite)) {
