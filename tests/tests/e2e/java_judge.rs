@@ -208,6 +208,78 @@ fn what_another_engine_keeps_when_it_looks_for_tests_is_no_leak_of_a_test() {
     assert_eq!(titles, ["1 × int[]"], "{run}");
 }
 
+/// As Kotest's engine does: a test is known only when its class runs, and cannot be selected alone.
+const SPEC_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
+import org.junit.platform.engine.discovery.*;
+import org.junit.platform.engine.support.descriptor.*;
+public class SpecEngine implements TestEngine {
+    static class Node extends AbstractTestDescriptor {
+        final Class<?> of;
+        final Type type;
+        Node(UniqueId id, Class<?> of, String name, Type type) { super(id, name); this.of = of; this.type = type; }
+        @Override public Type getType() { return type; }
+        @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
+    }
+    @Override public String getId() { return \"specs\"; }
+    @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
+        EngineDescriptor root = new EngineDescriptor(id, getId());
+        Set<Class<?>> specs = new LinkedHashSet<>();
+        for (ClassSelector of : request.getSelectorsByType(ClassSelector.class)) specs.add(of.getJavaClass());
+        for (ClasspathRootSelector in : request.getSelectorsByType(ClasspathRootSelector.class)) specs.add(TileSpec.class);
+        specs.retainAll(Set.of(TileSpec.class));
+        for (Class<?> spec : specs) {
+            root.addChild(new Node(id.append(\"spec\", spec.getName()), spec, spec.getName(), TestDescriptor.Type.CONTAINER));
+        }
+        return root;
+    }
+    @Override public void execute(ExecutionRequest request) {
+        TestDescriptor root = request.getRootTestDescriptor();
+        EngineExecutionListener tell = request.getEngineExecutionListener();
+        tell.executionStarted(root);
+        for (TestDescriptor spec : root.getChildren()) {
+            tell.executionStarted(spec);
+            for (Map.Entry<String, Runnable> test : TileSpec.TESTS.entrySet()) {
+                UniqueId id = spec.getUniqueId().append(\"test\", test.getKey());
+                Node node = new Node(id, null, test.getKey(), TestDescriptor.Type.TEST);
+                node.setParent(spec);
+                tell.dynamicTestRegistered(node);
+                tell.executionStarted(node);
+                test.getValue().run();
+                tell.executionFinished(node, TestExecutionResult.successful());
+            }
+            tell.executionFinished(spec, TestExecutionResult.successful());
+        }
+        tell.executionFinished(root, TestExecutionResult.successful());
+    }
+}";
+
+const TILE_SPEC: &str = "import java.util.*;
+class TileSpec {
+    static final List<int[]> KEPT = new ArrayList<>();
+    static final Map<String, Runnable> TESTS = new TreeMap<>();
+    static {
+        TESTS.put(\"keeps a tile\", () -> KEPT.add(new int[100]));
+        TESTS.put(\"keeps nothing\", () -> new int[100].clone());
+    }
+}";
+
+#[test]
+fn a_test_that_its_engine_knows_only_when_its_class_runs_is_judged_with_the_class() {
+    let Some(jdk) = first() else { return };
+    let project = junit::project("judge-spec", &jdk, &[("SpecEngine", SPEC_ENGINE), ("TileSpec", TILE_SPEC)]);
+    project
+        .write("classes/META-INF/services/org.junit.platform.engine.TestEngine", "com.example.SpecEngine\n");
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    let verdicts =
+        ["com.example.TileSpec", "com.example.TileSpec.keeps a tile", "com.example.TileSpec.keeps nothing"]
+            .map(|id| run.test(id).verdict);
+    assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Pass], "{run}");
+    let leaks = run.test("com.example.TileSpec").leaks;
+    assert_eq!(leaks.iter().map(|leak| leak.title.as_str()).collect::<Vec<_>>(), ["1 × int[]"], "{run}");
+    assert_eq!(run.report().errors, [], "{run}");
+}
+
 /// Four classes, each with something to be said of it.
 fn said() -> &'static Option<(Project, Run)> {
     static SAID: OnceLock<Option<(Project, Run)>> = OnceLock::new();

@@ -24,10 +24,13 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
 use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
 /// Suspects that are reported one by one.
 const SHOWN: usize = 5;
+/// The status with which our launcher ends where it does not find the test.
+const NO_SUCH_TEST: i32 = 3;
 /// Of so few tests each is confirmed, where the rounds over them told nothing.
 const FEW: usize = 8;
 
@@ -86,13 +89,18 @@ pub(super) async fn class(
     show: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
     let tests = tests_of(&junit.classes, class);
-    let whole = match tests {
+    let mut whole = match tests {
         // One test is the class, told more exactly.
         [test] => Selection::one(class, test),
         tests => Selection::class(class, tests),
     };
-    let mut of_whole = |_: &_| show(&whole.id());
-    let (outcome, leaks) = one(context, suite, junit, &whole, how, finished, &mut of_whole).await?;
+    let mut confirmed = one(context, suite, junit, &whole, how, finished, &mut |_| show(&whole.id())).await?;
+    if confirmed.is_none() && !whole.test.is_empty() {
+        whole = Selection::class(class, tests);
+        confirmed = one(context, suite, junit, &whole, how, finished, &mut |_| show(&whole.id())).await?;
+    }
+    let no_class = || (ConfirmationFacts::Broken("its class is not found".to_owned()), false);
+    let (outcome, leaks) = confirmed.unwrap_or_else(no_class);
     suite.facts.confirmations.insert(whole.id(), outcome);
     if !leaks || tests.len() < 2 || how.is_over() {
         return Ok(());
@@ -107,7 +115,9 @@ pub(super) async fn class(
             break;
         }
         let mut of_test = |_: &_| show(&test.id());
-        let (outcome, leaks) = one(context, suite, junit, test, how, finished, &mut of_test).await?;
+        let confirmed = one(context, suite, junit, test, how, finished, &mut of_test).await?;
+        // It is judged with its class.
+        let Some((outcome, leaks)) = confirmed else { continue };
         // What the class does is known, and of this test no more.
         if how.is_over() && !leaks {
             break;
@@ -153,7 +163,7 @@ fn executions(batch: Batch) -> u32 {
     }
 }
 
-/// Repeats one selection; tells also whether it was seen to leak.
+/// Repeats one selection; tells also whether it was seen to leak. `None`: it is a test that cannot be selected.
 async fn one(
     context: &mut Context<'_>,
     suite: &Suite,
@@ -162,8 +172,8 @@ async fn one(
     how: How,
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&RunState),
-) -> Result<(ConfirmationFacts, bool), Stopped> {
-    let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
+) -> Result<Option<(ConfirmationFacts, bool)>, Stopped> {
+    let impossible = |why: &str| Ok(Some((ConfirmationFacts::Impossible(why.to_owned()), false)));
     if !context.plan.confirm {
         return impossible("--no-confirm was given");
     }
@@ -191,7 +201,10 @@ async fn one(
     let output = keep_output(context, &id, &done)?;
     if let Err(why) = silenced(speaker) {
         let why = format!("failed to {}", chain(&why));
-        return Ok((ConfirmationFacts::Broken(why), false));
+        return Ok(Some((ConfirmationFacts::Broken(why), false)));
+    }
+    if is_unknown(&done) {
+        return Ok(None);
     }
     let ended_well = done.ended.exit.is_success();
     let outcome = match outcome(context, done, &id, &output, finished) {
@@ -209,7 +222,14 @@ async fn one(
     if last.out_of_time.load(Ordering::Acquire) && !leaks {
         return impossible("the time of the hunt was over before it could be confirmed");
     }
-    Ok((outcome, leaks))
+    Ok(Some((outcome, leaks)))
+}
+
+/// Did our launcher not find the test? Some engines know their tests only when their class runs.
+fn is_unknown(done: &Done) -> bool {
+    let mut began = done.finished.iter().map(|process| &process.record);
+    done.ended.exit == Exit::Code(NO_SUCH_TEST)
+        && began.all(|record| record.windows.is_empty() && record.open.is_empty())
 }
 
 /// Repeats one selection in a virtual machine of ours; or why that cannot be.

@@ -35,6 +35,8 @@ public final class TestName {
                 case "class":
                 case "class-template":
                 case "runner":
+                case "spec":
+                    // Kotest and Spock: spec:com.example.ASpec
                     suite.append(value);
                     break;
                 case "nested-class":
@@ -45,6 +47,7 @@ public final class TestName {
                 case "test-template-invocation":
                 case "dynamic-test":
                 case "dynamic-container":
+                case "iteration":
                     test.append('[').append(value.replace("#", "")).append(']');
                     break;
                 case "test":

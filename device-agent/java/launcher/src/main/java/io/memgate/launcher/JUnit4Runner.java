@@ -17,6 +17,11 @@ final class JUnit4Runner implements TestRunner {
     private final Map<Selection, Boolean> parts = new HashMap<>();
 
     @Override
+    public boolean knows(Selection selection) {
+        return true;
+    }
+
+    @Override
     public int run(Selection selection) {
         selection.failed.clear();
         Request request = request(selection);

@@ -38,6 +38,9 @@ public final class Main {
     /** Executions of the first window of a hunt, at most. */
     private static final int MOST_HUNTED = 1000;
 
+    /** The status of a launcher that finds none of its tests; the harness knows it. */
+    private static final int NO_SUCH_TEST = 3;
+
     private final List<Selection> selections = new ArrayList<>();
     private int rounds;
     /** Executions in a window; 0: as many as there are in {@link #huntedNanos}. */
@@ -52,9 +55,8 @@ public final class Main {
             Main main = new Main();
             main.read(Paths.get(arguments[0]));
             Gate gate = Gate.find();
-            main.run(gate, TestRunner.find());
+            status = main.run(gate, TestRunner.find()) ? 0 : NO_SUCH_TEST;
             gate.bye();
-            status = 0;
         } catch (Exception | LinkageError why) {
             System.err.println("memgate-launcher: " + why);
         }
@@ -96,7 +98,12 @@ public final class Main {
         huntedNanos = number * 1_000_000L;
     }
 
-    private void run(Gate gate, TestRunner runner) throws IOException {
+    /** False: nothing of it can be selected. */
+    private boolean run(Gate gate, TestRunner runner) throws IOException {
+        selections.removeIf(selection -> !selection.test.isEmpty() && !runner.knows(selection));
+        if (selections.isEmpty()) {
+            return false;
+        }
         int last = rounds > 0 ? rounds : MOST_ITERATIONS;
         // Where one selection is repeated, iterations are counted in executions: so the harness knows how many a window has.
         int before = 0;
@@ -113,7 +120,7 @@ public final class Main {
                 }
                 int orders = gate.window(selection, outcome);
                 if ((orders & Hooks.STOP) != 0) {
-                    return;
+                    return true;
                 }
                 if ((orders & Hooks.DONE) != 0) {
                     each.remove();
@@ -121,6 +128,7 @@ public final class Main {
             }
             before += executions;
         }
+        return true;
     }
 
     /** The executions of one window; the worst outcome, and none behind a failure. */

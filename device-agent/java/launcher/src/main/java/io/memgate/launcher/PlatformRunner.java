@@ -42,18 +42,31 @@ final class PlatformRunner implements TestRunner {
     private final Outcome outcome = new Outcome();
 
     @Override
+    public boolean knows(Selection selection) {
+        List<TestIdentifier> known = discovered(selection.suite);
+        List<DiscoverySelector> tests;
+        if (selection.test.isEmpty()) {
+            tests = ownTests(selection, known);
+        } else {
+            DiscoverySelector test = test(selection, known);
+            if (test == null) {
+                return false;
+            }
+            tests = Collections.singletonList(test);
+        }
+        requests.put(selection, tests.isEmpty() ? null : request(tests, known));
+        return true;
+    }
+
+    @Override
     public int run(Selection selection) {
         selection.failed.clear();
+        if (!requests.containsKey(selection)) {
+            knows(selection);
+        }
         LauncherDiscoveryRequest request = requests.get(selection);
         if (request == null) {
-            List<TestIdentifier> known = discovered(selection.suite);
-            List<DiscoverySelector> tests =
-                    selection.test.isEmpty() ? ownTests(selection, known) : Collections.singletonList(test(selection, known));
-            if (tests.isEmpty()) {
-                return Hooks.FAILED;
-            }
-            request = request(tests, known);
-            requests.put(selection, request);
+            return Hooks.FAILED;
         }
         outcome.worst = Hooks.SKIPPED;
         outcome.failed = selection.failed;
@@ -149,7 +162,7 @@ final class PlatformRunner implements TestRunner {
         return others && !own.isEmpty() ? own : Collections.singletonList(whole);
     }
 
-    /** One test; those that only exist once their template or factory runs are named by their numbers below it. */
+    /** One test, or null; those that only exist once their template or factory runs are named by their numbers below it. */
     private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
         Matcher numbered = NUMBERED.matcher(selection.test);
         String base = numbered.matches() ? numbered.group(1) : "";
@@ -167,9 +180,6 @@ final class PlatformRunner implements TestRunner {
                 later = DiscoverySelectors.selectUniqueId(id + below(id, numbered.group(2)));
             }
         }
-        if (later == null) {
-            throw new IllegalArgumentException("there is no test " + selection.test + " in " + selection.suite);
-        }
         return later;
     }
 
@@ -179,8 +189,8 @@ final class PlatformRunner implements TestRunner {
         boolean dynamic = id.contains("[test-factory:");
         StringBuilder segments = new StringBuilder();
         for (int i = 0; i < each.length; i++) {
-            String kind = !dynamic ? "test-template-invocation" : i + 1 < each.length ? "dynamic-container" : "dynamic-test";
-            segments.append("/[").append(kind).append(":#").append(each[i]).append(']');
+            String kind = !dynamic ? "test-template-invocation:#" : i + 1 < each.length ? "dynamic-container:#" : "dynamic-test:#";
+            segments.append("/[").append(id.contains("[feature:") ? "iteration:" : kind).append(each[i]).append(']');
         }
         return segments.toString();
     }

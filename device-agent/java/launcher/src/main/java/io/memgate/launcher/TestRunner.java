@@ -5,6 +5,9 @@ interface TestRunner {
     /** Runs a selection; returns its outcome as the agent numbers them, and leaves the names of tests that failed in the selection. */
     int run(Selection selection);
 
+    /** Can this be selected? Some engines, as Kotest's, know a test only when its class runs. */
+    boolean knows(Selection selection);
+
     /** Something of the selection is left out from now on. */
     void changed(Selection selection);
 
