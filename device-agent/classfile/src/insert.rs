@@ -80,7 +80,10 @@ pub fn insert_calls(bytes: &[u8], calls: &[Call<'_>]) -> Result<Vec<u8>, Refused
         }
     }
     edits.push(Edit { at: class.pool_end, skip: 0, bytes: constants });
-    apply(bytes, edits)
+    let changed = apply(bytes, edits)?;
+    // A class whose parts overlap may be read before and not after.
+    Class::read(&changed)?;
+    Ok(changed)
 }
 
 /// Constants of one call; returns the index of the method reference.
@@ -336,6 +339,13 @@ mod tests {
         for end in 0..whole.len() - 2 {
             assert!(insert_calls(&whole[..end], &[STARTED, FINISHED]).is_err(), "{end}");
         }
+    }
+
+    #[test]
+    fn a_class_with_a_wrong_count_of_constants_is_not_made_worse() {
+        let mut bytes = class(&[0, RETURN], &[RETURN], vec![("LineNumberTable", vec![0, 1, 0, 0, 0, 1])]);
+        bytes[9] = 10;
+        assert!(insert_calls(&bytes, &[STARTED, FINISHED]).is_err());
     }
 
     proptest! {
