@@ -1,8 +1,6 @@
 //! What a guest gives up for good, told by the calls that do so before they are made: the processor's time-stamp
 //! counter, and system calls: all but `read`, `write` and `exit`, or those that a filter of its own refuses.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use memgate_ffi::{process, stack};
 use memgate_tracker::cost;
 use memgate_wire::{ErrorCode, ErrorFrame, Frame};
@@ -18,14 +16,6 @@ const STRICT: &str = "it went into SECCOMP's strict mode, which forbids the syst
 /// What is written of a process that goes on under a filter.
 const FILTER: &str = "it installed a filter of system calls (SECCOMP) that refuses futex, mmap or munmap, which recording \
                       needs; measure what runs before, or let the filter allow them for the gate";
-
-/// Hooks ask nothing of the kernel any more.
-static SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
-
-/// Are the system calls given up that hooks make?
-pub(crate) fn system_calls() -> bool {
-    SYSTEM_CALLS.load(Ordering::Relaxed)
-}
 
 /// The time-stamp counter is not read any more, by the clocks neither.
 pub fn gives_up_counter() {
@@ -47,7 +37,7 @@ pub fn goes_strict() {
 
 /// Recording ends where the filter that is about to be installed refuses what hooks ask of the kernel.
 pub fn filters(length: usize, step: impl Fn(usize) -> Step) {
-    if !system_calls() && !filter::allows_hooks(length, step) {
+    if recording::asks_the_kernel() && !filter::allows_hooks(length, step) {
         gives_up_system_calls(FILTER);
     }
 }
@@ -56,7 +46,7 @@ fn gives_up_system_calls(why: &str) {
     match begin() {
         Some(_work) => stack::with_room(|| end_recording(why)),
         // Of a forked child nothing may be recorded; its hooks are there even so.
-        None if !is_recorded() => SYSTEM_CALLS.store(true, Ordering::Relaxed),
+        None if !is_recorded() => recording::ask_the_kernel_no_more(),
         None => {}
     }
 }
@@ -64,7 +54,7 @@ fn gives_up_system_calls(why: &str) {
 fn end_recording(why: &str) {
     let Some(mut session) = SESSION.lock().take_if(|session| session.is_this_process()) else { return };
     recording::stop();
-    SYSTEM_CALLS.store(true, Ordering::Relaxed);
+    recording::ask_the_kernel_no_more();
     session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text: why.to_owned() }));
     session.flush();
     // The words stay mapped: another thread that is still in a hook may be publishing.

@@ -16,8 +16,7 @@ use memgate_tracker::sys::{Errno, noted_thread_id};
 use memgate_tracker::thread::Inside;
 use memgate_wire::Handle;
 
-use crate::given_up;
-use crate::recording::TRACKER;
+use crate::recording::{self, TRACKER};
 
 /// Descriptors with a larger number are not noted. These tables are small, because a guest that
 /// locks all its memory locks them, too.
@@ -73,7 +72,7 @@ pub struct Routine {
 /// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
 /// runs with its parent's control block.
 pub(crate) fn is_ours() -> bool {
-    if given_up::system_calls() {
+    if !recording::asks_the_kernel() {
         return false;
     }
     let errno = Errno::save();

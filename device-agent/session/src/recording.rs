@@ -1,7 +1,7 @@
 //! Whether this process's allocations are recorded, and what is known of them.
 #![expect(unsafe_code, reason = "lets the tracker publish into the pages of a carrier")]
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use memgate_tracker::Tracker;
 use memgate_wire::Counters;
@@ -30,6 +30,18 @@ pub fn start() {
 /// Ends recording: the functions are plain jumps again.
 pub fn stop() {
     MODE.store(DORMANT, Ordering::SeqCst);
+}
+
+static GAVE_UP_SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
+
+/// May hooks make system calls? Not where the guest gave up those that they need.
+pub(crate) fn asks_the_kernel() -> bool {
+    !GAVE_UP_SYSTEM_CALLS.load(Ordering::Relaxed)
+}
+
+/// Hooks ask nothing of the kernel any more.
+pub(crate) fn ask_the_kernel_no_more() {
+    GAVE_UP_SYSTEM_CALLS.store(true, Ordering::Relaxed);
 }
 
 /// Lets the tracker publish its counters to the four words this place points at.
