@@ -55,8 +55,9 @@ public final class Main {
             Main main = new Main();
             main.read(Paths.get(arguments[0]));
             Gate gate = Gate.find();
-            status = main.run(gate, TestRunner.find()) ? 0 : NO_SUCH_TEST;
+            boolean found = main.run(gate, TestRunner.find());
             gate.bye();
+            status = found ? 0 : NO_SUCH_TEST;
         } catch (Exception | LinkageError why) {
             System.err.println("memgate-launcher: " + why);
         }

@@ -111,8 +111,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Each execution asks the engines for their tests, and what one leaves then would be the test's: only those are asked that know tests
-     * of the class.
+     * Each execution asks the engines for their tests, and what an engine leaves then would count as the test's. So only the
+     * engines that know tests of the class are asked.
      */
     private static LauncherDiscoveryRequest request(List<DiscoverySelector> tests, List<TestIdentifier> known) {
         Set<String> engines = new LinkedHashSet<>();
@@ -162,7 +162,7 @@ final class PlatformRunner implements TestRunner {
         return others && !own.isEmpty() ? own : Collections.singletonList(whole);
     }
 
-    /** One test, or null; those that only exist once their template or factory runs are named by their numbers below it. */
+    /** One test, or null. Those that exist only once their template or factory runs are named by their numbers below it. */
     private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
         Matcher numbered = NUMBERED.matcher(selection.test);
         String base = numbered.matches() ? numbered.group(1) : "";
