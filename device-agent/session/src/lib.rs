@@ -17,6 +17,7 @@ mod filter;
 mod given_up;
 pub mod handles;
 pub mod leak_info;
+mod left;
 mod listed;
 mod looks;
 #[cfg(not(target_os = "android"))]

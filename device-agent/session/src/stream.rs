@@ -13,13 +13,14 @@ use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
-    LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, STACKS_LATER,
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Freed, Handle, Handles,
+    Hello, LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, STACKS_LATER,
     SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::handles::{self, Told};
+use crate::left::Leavers;
 use crate::looks::Looks;
 #[cfg(not(target_os = "android"))]
 use crate::mappings;
@@ -58,6 +59,10 @@ pub struct Session {
     pub(crate) iteration: u32,
     pub(crate) windows: Vec<Window>,
     pub(crate) setups: SetUps,
+    /// Tests of the screen that left something.
+    pub(crate) leavers: Leavers,
+    /// The last one that began.
+    pub(crate) epoch: u32,
     pub(crate) known: Known,
     pub(crate) sent_nodes: Vec<u64>,
     sent_handles: Told,
@@ -183,6 +188,8 @@ impl Session {
             iteration: 0,
             windows: Vec::new(),
             setups: SetUps::default(),
+            leavers: Leavers::default(),
+            epoch: 0,
             known,
             sent_nodes: Vec::new(),
             sent_handles: Told::new(),
@@ -332,6 +339,18 @@ impl Session {
         is_spool && self.windows.len() == 1 && self.handles_came != self.sequence
     }
 
+    /// All tests have run: which of them left something that is freed by now. Samples cannot tell.
+    pub(crate) fn append_freed(&mut self) {
+        if !recording() || self.options.native_sampling > 0 || !self.make_room(BOUNDARY_ROOM) {
+            return;
+        }
+        let boundaries = self.leavers.freed(|from, visit| TRACKER.scan(from, visit));
+        for chunk in boundaries.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::Freed(Freed { boundaries: chunk.to_vec() }));
+            self.flush();
+        }
+    }
+
     /// The survivors of a window, or in detail `growth` what changed, and both where that is a
     /// set-up's: (survivors, parts written).
     fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
@@ -339,7 +358,12 @@ impl Session {
         match self.options.detail {
             Detail::Survivors if born.is_some() => self.append_born(sequence, born),
             Detail::Survivors if alive == Some(0) => (0, 0),
-            Detail::Survivors => self.append_survivors(sequence, epoch),
+            Detail::Survivors => {
+                if epoch != 0 {
+                    self.leavers.note(sequence, (epoch, self.epoch));
+                }
+                self.append_survivors(sequence, epoch)
+            }
             // Of the tests around the set-up nothing is asked.
             Detail::Growth if !self.options.setups.is_empty() && born.is_none() => (0, 0),
             Detail::Growth => {

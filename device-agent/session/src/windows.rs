@@ -44,8 +44,10 @@ impl Session {
             if !self.setups.remember(|born| snapshot::count_born(born, is_its_own)) {
                 self.gives_up();
             }
+            self.leavers.forget();
         }
         let epoch = TRACKER.begin_epoch();
+        self.epoch = epoch;
         for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
             window.epoch = 0;
         }
@@ -65,6 +67,9 @@ impl Session {
     }
 
     pub(crate) fn tear_down_begins(&mut self, around: Around) {
+        if around == Around::Environments {
+            self.append_freed();
+        }
         if self.setups.is_open(around) {
             let epoch = self.next_epoch();
             self.setups.tear_down_begins(around, epoch);

@@ -202,6 +202,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::LeakInfo(f) => bytes(f),
         Frame::Handles(f) => bytes(f),
         Frame::Mappings(f) => bytes(f),
+        Frame::Freed(f) => bytes(f),
         Frame::NativeCopy(f) => bytes(f),
         Frame::NativeHolders(f) => bytes(f),
         Frame::JvmInfo(f) => bytes(f),
@@ -257,6 +258,7 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::LeakInfo => Frame::LeakInfo(all(body)?),
         FrameType::Handles => Frame::Handles(all(body)?),
         FrameType::Mappings => Frame::Mappings(all(body)?),
+        FrameType::Freed => Frame::Freed(all(body)?),
         FrameType::NativeCopy => Frame::NativeCopy(all(body)?),
         FrameType::NativeHolders => Frame::NativeHolders(all(body)?),
         FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
@@ -291,6 +293,7 @@ impl Frame {
             Self::LeakInfo(_) => FrameType::LeakInfo,
             Self::Handles(_) => FrameType::Handles,
             Self::Mappings(_) => FrameType::Mappings,
+            Self::Freed(_) => FrameType::Freed,
             Self::NativeCopy(_) => FrameType::NativeCopy,
             Self::NativeHolders(_) => FrameType::NativeHolders,
             Self::JvmInfo(_) => FrameType::JvmInfo,
@@ -328,6 +331,7 @@ impl FrameType {
             15 => Self::NativeCopy,
             16 => Self::NativeHolders,
             17 => Self::Mappings,
+            18 => Self::Freed,
             32 => Self::JvmInfo,
             33 => Self::Classes,
             34 => Self::HeapHistogram,
@@ -355,7 +359,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{
-        Handle, Handles, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings, SnapshotRecord,
+        Freed, Handle, Handles, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings, SnapshotRecord,
     };
     use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
@@ -449,6 +453,14 @@ mod tests {
             Mapped { stack: 8, kind: u8::MAX, count: 0, bytes: 0 },
         ];
         let frame = Frame::Mappings(Mappings { boundary: 3, lost: true, mapped });
+        let mut bytes = Vec::new();
+        let written = encode(&frame, 5, &mut bytes);
+        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));
+    }
+
+    #[test]
+    fn tests_of_which_nothing_is_left_come_back_as_they_went() {
+        let frame = Frame::Freed(Freed { boundaries: vec![4, u32::MAX] });
         let mut bytes = Vec::new();
         let written = encode(&frame, 5, &mut bytes);
         assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));

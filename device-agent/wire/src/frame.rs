@@ -48,6 +48,8 @@ pub enum Frame {
     NativeCopy(NativeCopy),
     /// Who holds native blocks: written by the harness, beside the stream.
     NativeHolders(NativeHolders),
+    /// Tests of which nothing is left.
+    Freed(Freed),
     /// Where the stream comes from, if it is a Java virtual machine.
     JvmInfo(JvmInfo),
     /// Classes that later frames refer to.
@@ -106,6 +108,8 @@ pub enum FrameType {
     NativeHolders = 16,
     /// [`Frame::Mappings`]
     Mappings = 17,
+    /// [`Frame::Freed`]
+    Freed = 18,
     /// [`Frame::JvmInfo`]
     JvmInfo = 32,
     /// [`Frame::Classes`]
@@ -432,6 +436,14 @@ pub struct Mappings {
     pub lost: bool,
     /// What changed.
     pub mapped: Vec<Mapped>,
+}
+
+/// Of what these tests left nothing is left: it was freed before all tests had run. Written before the environments
+/// are torn down, where each test runs once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freed {
+    /// The [`Boundary::sequence`] of the end of each.
+    pub boundaries: Vec<u32>,
 }
 
 /// A mapped ELF file.

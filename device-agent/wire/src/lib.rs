@@ -25,7 +25,7 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error,
-//!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13 to 17, 39 and 40
+//!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13 to 18, 39 and 40
 //!   came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //! - **2**: boundary and goodbye, version 2: `recording_ns` after their costs.
 //!   `tests/fixtures/v2.mgf`.
@@ -59,9 +59,9 @@ pub use codec::{
 };
 pub use frame::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType,
-    Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Mapped, MappedKind, Mappings,
-    Module, Modules, NativeSnapshot, Order, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord,
-    SnapshotScope, StackNode, Stacks, ThreadEntry,
+    Freed, Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Mapped, MappedKind,
+    Mappings, Module, Modules, NativeSnapshot, Order, OsSample, Outcome, ProcessRole, Runtime,
+    SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
 /// Version of the stream as a whole, told in the hello.

@@ -250,6 +250,11 @@ impl Process {
         self.frame(Frame::OsSample(sample));
     }
 
+    /// The runner begins an iteration.
+    pub(crate) fn iteration(&mut self, iteration: u32) {
+        self.boundary(BoundaryKind::IterationStart, "", iteration, Vec::new(), 0, SnapshotScope::All);
+    }
+
     /// `main` ends.
     pub(crate) fn main_ends(&mut self) {
         let alive: Vec<_> = self.live.iter().filter(|(_, n)| **n > 0).map(|(key, n)| (*key, *n)).collect();

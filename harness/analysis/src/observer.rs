@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock};
 
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, MappedKind,
-    Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
+    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Freed, Handle, Handles, LogLevel,
+    MappedKind, Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
 };
 
 use crate::java::{JavaReader, JavaWindow};
@@ -274,6 +274,7 @@ impl Observer {
             Frame::Stacks(stacks) => self.stacks(&stacks),
             Frame::Handles(handles) => self.origins.learn(handles),
             Frame::Mappings(mappings) => self.mappings(mappings, t_ns),
+            Frame::Freed(freed) => self.freed(&freed),
             Frame::Log(log) if log.level != LogLevel::Debug && self.record.warnings.len() < MAX_LINES => {
                 self.record.warnings.push(log.text);
             }
@@ -475,6 +476,10 @@ impl Observer {
                 self.record.main_end = Some(self.process_end(&boundary, snapshot, t_ns));
             }
             BoundaryKind::IterationStart => {
+                // What runs again is judged by what each execution left.
+                if boundary.iteration > 0 {
+                    self.record.windows.iter_mut().for_each(|window| window.freed_since = false);
+                }
                 self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
             }
             BoundaryKind::ProcessStart | BoundaryKind::Mark => {}
@@ -540,6 +545,17 @@ impl Observer {
             self.close(&mut window, boundary, snapshot, java, t_ns);
             window.incomplete = true;
             self.record.windows.push(window);
+        }
+    }
+
+    /// Later tests have freed what these left.
+    fn freed(&mut self, freed: &Freed) {
+        for boundary in freed.boundaries.iter().filter(|_| self.record.iterations <= 1) {
+            if let Some((at, Side::End)) = self.window_of.get(boundary)
+                && let Some(window) = self.record.windows.get_mut(*at)
+            {
+                window.freed_since |= window.end_sequence == *boundary && !window.is_setup();
+            }
         }
     }
 

@@ -179,6 +179,8 @@ pub struct Window {
     pub survivor_count: u64,
     /// Survivors are samples, with this many bytes between two of them on average, and counters estimates.
     pub interval: Option<u64>,
+    /// All of them have been freed since, before all tests of the process had run.
+    pub freed_since: bool,
     /// A snapshot of survivors belongs to it, or there were none.
     pub survivors_known: bool,
     /// Pairs of stack and size whose live count differs from the window before, with the count now,

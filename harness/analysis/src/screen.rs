@@ -19,6 +19,8 @@ pub struct Suspect {
     pub test: String,
     /// What it left: `48.0 KiB in 12 allocations`, `1 descriptor`.
     pub why: String,
+    /// Later tests of its process freed all that it left.
+    pub freed_since: bool,
     /// It already ran often enough in one process to be judged without another run.
     pub repeated: bool,
     /// The record it was found in: the process to start again.
@@ -53,14 +55,22 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                     && window.interval.is_none()
                     && !looks::is_unseen(window)
                     && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
-                suspects.push(Suspect { test, why, repeated, record: index });
+                let freed_since = !looks::is_unseen(window) && is_freed_since(window, suite, &test, policy);
+                suspects.push(Suspect { test, why, freed_since, repeated, record: index });
             }
         }
     }
     suspects
 }
 
-/// `suspects` of these records with the first of each cause before the others: where the time is
+/// Is it a suspect only for blocks that have been freed since?
+fn is_freed_since(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> bool {
+    let without = || Window { survivors: Vec::new(), survivor_count: 0, ..window.clone() };
+    window.freed_since && left_too_much(&without(), suite, test, policy).is_none()
+}
+
+/// `suspects` of these records with the first of each cause before the others, and those of which nothing is left
+/// last: where the time is
 /// short, each cause is looked at once. What a cause is, addresses tell: where in the test's own
 /// program that was allocated which it left. (Symbols, which would tell exactly, take longer.)
 #[must_use]
@@ -74,7 +84,9 @@ pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<S
         known.extend(locations);
         is_new
     });
-    [first, others].concat()
+    let mut ordered = [first, others].concat();
+    ordered.sort_by_key(|suspect| suspect.freed_since);
+    ordered
 }
 
 /// File and address in it, for every stack of what a test left: the innermost of its program's own.
@@ -229,7 +241,7 @@ mod tests {
     use std::collections::HashMap;
 
     use crate::policy::{Limit, NamePattern, Rule};
-    use memgate_wire::Outcome;
+    use memgate_wire::{Frame, Freed, Outcome};
 
     fn why(record: &ProcessRecord, policy: &GatePolicy) -> Vec<(String, String)> {
         screen(&[record], "engine", policy).into_iter().map(|s| (s.test, s.why)).collect()
@@ -270,6 +282,39 @@ mod tests {
                 named("Map.thread", "1 thread")
             ]
         );
+    }
+
+    #[test]
+    fn whose_blocks_later_tests_freed_comes_last_unless_it_left_something_else() {
+        let mut p = Process::screen();
+        p.run("Map.freed", 0, |p| p.alloc(1, 100, 1));
+        p.run("Map.freed_and_fd", 0, |p| {
+            p.alloc(2, 100, 1);
+            p.fds.push("/tmp/log");
+        });
+        p.run("Map.frees", 0, |p| {
+            p.free(1, 100, 1);
+            p.free(2, 100, 1);
+        });
+        p.run("Map.leak", 0, |p| p.alloc(3, 100, 1));
+        // The ends of the first two; no boundary, a start, the end of a test that left nothing.
+        let boundaries = vec![3, 5, 0, 8, 7, u32::MAX];
+        p.frame(Frame::Freed(Freed { boundaries: boundaries.clone() }));
+        let suspects = |p: Process| {
+            let record = p.end();
+            let suspects = screen(&[&record], "engine", &GatePolicy::default());
+            let ordered = causes_first(suspects, &[&record]);
+            ordered.into_iter().map(|s| (s.test, s.freed_since)).collect::<Vec<_>>()
+        };
+        let named = |test: &str, freed| (test.to_owned(), freed);
+        let all = [named("Map.freed_and_fd", false), named("Map.leak", false), named("Map.freed", true)];
+        assert_eq!(suspects(p), all);
+
+        let mut p = Process::screen();
+        p.run("Map.freed", 0, |p| p.alloc(1, 100, 1));
+        p.frame(Frame::Freed(Freed { boundaries }));
+        p.iteration(1);
+        assert_eq!(suspects(p), [named("Map.freed", false)], "it runs again: each execution counts");
     }
 
     #[test]
@@ -374,7 +419,13 @@ mod tests {
                 survivors,
                 ..Window::default()
             });
-            suspects.push(Suspect { test: test.to_owned(), why: String::new(), repeated: false, record: 0 });
+            suspects.push(Suspect {
+                test: test.to_owned(),
+                why: String::new(),
+                freed_since: false,
+                repeated: false,
+                record: 0,
+            });
         }
         (suspects, record)
     }

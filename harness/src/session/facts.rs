@@ -155,6 +155,8 @@ pub enum ConfirmationFacts {
     },
     /// Runs that repeated their work a different number of times each.
     Lengths(Vec<(u64, ProcessFacts)>),
+    /// Later tests freed all that it left, and there was no time to repeat it.
+    FreedSince,
     /// It cannot be repeated; why.
     Impossible(String),
     /// memgate's own run of it broke; why.
@@ -400,7 +402,7 @@ impl ConfirmationFacts {
                 std::iter::once(alone).chain(together.as_mut().ok()).collect()
             }
             Self::Lengths(runs) => runs.iter_mut().map(|(_, process)| process).collect(),
-            Self::Impossible(_) | Self::Broken(_) | Self::Unscreened(_) => Vec::new(),
+            Self::FreedSince | Self::Impossible(_) | Self::Broken(_) | Self::Unscreened(_) => Vec::new(),
         }
     }
 
@@ -419,6 +421,7 @@ impl ConfirmationFacts {
                     .map(|(n, process)| Repetition { n: *n, process: process.input(record) })
                     .collect(),
             ),
+            Self::FreedSince => ConfirmationInput::FreedSince,
             Self::Impossible(why) => ConfirmationInput::Impossible(why.clone()),
             Self::Broken(why) => ConfirmationInput::Broken(why.clone()),
             Self::Unscreened(why) => ConfirmationInput::Unscreened(why.clone()),

@@ -321,3 +321,69 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     assert_eq!(run.test("Slow.First").verdict, Verdict::Fail, "what has begun gets its answer: {run}");
     assert_eq!(run.test("Slow.Third").verdict, Verdict::Warn, "{run}");
 }
+
+/// What a test leaves is freed by the next one, in part, by the tear-down of its suite, only after all tests have run,
+/// or never; and one stays where its last thread is.
+const FREED: &str = r#"
+#include <gtest/gtest.h>
+#include <thread>
+#include <unistd.h>
+static char *last, *torn_down, *volatile lost;
+__attribute__((noinline)) void replace() { char* now = new char[61]; delete[] last; last = now; }
+struct TornDown : testing::Test {
+    static void TearDownTestSuite() { delete[] torn_down; torn_down = nullptr; }
+};
+struct Environment : testing::Environment {
+    char* kept = nullptr;
+    void TearDown() override { delete[] kept; }
+};
+static auto* environment = static_cast<Environment*>(testing::AddGlobalTestEnvironment(new Environment));
+
+TEST(Replaces, First) { replace(); }
+TEST(Replaces, Second) { replace(); }
+TEST(Loses, Beside) { replace(); lost = new char[67]; }
+TEST(Leaves, AThread) { replace(); std::thread([] { pause(); }).detach(); }
+TEST(Leaves, ToTheEnvironment) { delete[] environment->kept; environment->kept = new char[71]; }
+TEST_F(TornDown, BySuite) { delete[] torn_down; torn_down = new char[73]; }
+TEST(Remains, Last) { replace(); }
+"#;
+
+#[test]
+fn without_time_a_test_passes_if_later_tests_freed_all_that_it_left() {
+    let program = samples::own_suite("freed_since", FREED);
+    let project = Project::new("freed-since");
+    let suite = format!("suites: {{ freed: {{ run: [{program:?}] }} }}");
+    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 3s }}\n"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for (id, left) in [("Replaces.First", 61), ("Replaces.Second", 61), ("TornDown.BySuite", 73)] {
+        let test = run.test(id);
+        let why =
+            format!("left {left} B in 1 allocation, which later tests freed; not repeated, to save time");
+        assert_eq!((test.verdict, test.reason), (Verdict::Pass, why), "{run}");
+        assert!(test.leaks.is_empty(), "{:?}", test.leaks);
+    }
+    assert_eq!(run.test("Loses.Beside").verdict, Verdict::Fail, "of whom nothing is left comes last: {run}");
+    for id in ["Leaves.AThread", "Leaves.ToTheEnvironment", "Remains.Last"] {
+        let test = run.test(id);
+        assert!(!test.reason.contains("later tests freed"), "{id}: {}", test.reason);
+    }
+    let open = run.test("Remains.Last");
+    assert_eq!(open.verdict, Verdict::Warn, "{}", open.reason);
+    run.says("freed: 3 not repeated, to save time: later tests freed all that they left");
+    // Judged again, without running anything.
+    let again = project.memgate(&["gate", project.session().to_str().unwrap()]);
+    again.ends_with(1);
+
+    // With time all are repeated.
+    project.write("memgate.yaml", format!("version: 1\n{suite}\n"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for id in ["Replaces.First", "Replaces.Second", "TornDown.BySuite", "Remains.Last"] {
+        let test = run.test(id);
+        assert_eq!((test.verdict, test.confirmed), (Verdict::Pass, true), "{id}: {} {run}", test.reason);
+    }
+    for id in ["Loses.Beside", "Leaves.AThread"] {
+        assert_eq!(run.test(id).verdict, Verdict::Fail, "{id}: {run}");
+    }
+}

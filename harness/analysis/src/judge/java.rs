@@ -285,8 +285,10 @@ fn confirmed(
         ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(context.policy, why),
         ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
         ConfirmationInput::Unscreened(why) => j.raise(Verdict::Warn, format!("not screened: {why}")),
-        ConfirmationInput::Lengths(_) | ConfirmationInput::InCompany { .. } => {
-            j.raise(Verdict::Error, "runs of different length say nothing of a Java test".to_owned());
+        ConfirmationInput::Lengths(_)
+        | ConfirmationInput::InCompany { .. }
+        | ConfirmationInput::FreedSince => {
+            j.raise(Verdict::Error, "what runs of native tests tell says nothing of a Java test".to_owned());
         }
     }
 }

@@ -118,7 +118,8 @@ fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
                     std::iter::once(&**alone).chain(together.as_deref().ok()).collect()
                 }
                 ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
-                ConfirmationInput::Impossible(_)
+                ConfirmationInput::FreedSince
+                | ConfirmationInput::Impossible(_)
                 | ConfirmationInput::Broken(_)
                 | ConfirmationInput::Unscreened(_) => Vec::new(),
             }

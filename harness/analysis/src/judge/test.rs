@@ -184,6 +184,10 @@ fn measure(
             judge_again(context, suite, id, (alone, Some(together)), (process, worst), j);
         }
         Some(ConfirmationInput::Lengths(runs)) => lengths::judge(context, &suite.name, id, runs, j),
+        Some(ConfirmationInput::FreedSince) => {
+            let why = format!("left {}, which later tests freed; not repeated, to save time", j.left);
+            j.raise(Verdict::Pass, why);
+        }
         Some(ConfirmationInput::Impossible(why)) => unconfirmed(context, suite, id, process, worst, why, j),
         Some(ConfirmationInput::Broken(why)) => {
             j.raise(Verdict::Error, format!("when it was repeated: {why}"))

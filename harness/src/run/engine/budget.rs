@@ -1,7 +1,8 @@
 //! The time in which the suspects of a suite are run again (`measure.confirm_budget`).
 //!
 //! Each takes what it needs, at most its share of what is left; so that what the first ones do not
-//! use is there for the others. What it leaves open is counted, and told.
+//! use is there for the others. What it leaves open is counted, and told. A test of which later tests freed all that
+//! it left is repeated only while repeating has taken no longer than the suite, unless a time is configured.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ const OF_NO_USE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(in crate::run) struct Budget {
     whole: Duration,
+    /// Of it, as long as tests are repeated of which nothing is left.
+    of_freed: Duration,
     began: Instant,
     left_open: usize,
 }
@@ -26,7 +29,7 @@ impl Budget {
     pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
         let own = Duration::try_from_secs_f64(screened_s).unwrap_or_default();
         let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(LEAST));
-        Self { whole, began: Instant::now(), left_open: 0 }
+        Self { whole, of_freed: configured.unwrap_or(own.max(LEAST)), began: Instant::now(), left_open: 0 }
     }
 
     fn left(&self) -> Duration {
@@ -36,6 +39,11 @@ impl Budget {
     /// What one of so many tests may take; `None`: too little is left.
     pub(in crate::run) fn share(&self, tests: usize) -> Option<Duration> {
         share(self.left(), tests)
+    }
+
+    /// Is there no time to repeat a test of which nothing is left?
+    pub(in crate::run) fn is_over_for_freed(&self) -> bool {
+        self.began.elapsed() >= self.of_freed || self.left() < OF_NO_USE
     }
 
     /// One more is left open; `how`, for the reader.
@@ -80,6 +88,18 @@ mod tests {
         assert_eq!(Budget::of(None, 30.0).whole, seconds(300));
         assert_eq!(Budget::of(Some(seconds(5)), 30.0).whole, seconds(5));
         assert_eq!(Budget::of(None, f64::NAN).whole, seconds(60));
+        for (configured, screened_s, want) in [
+            (None, 0.04, 60),
+            (None, 300.0, 300),
+            (Some(seconds(5)), 300.0, 5),
+            (Some(seconds(900)), 300.0, 900),
+        ] {
+            assert_eq!(
+                Budget::of(configured, screened_s).of_freed,
+                seconds(want),
+                "{configured:?} {screened_s}"
+            );
+        }
     }
 
     #[test]
