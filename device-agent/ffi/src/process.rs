@@ -118,15 +118,28 @@ pub fn thread_id_place() -> Option<usize> {
 #[must_use]
 #[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 pub fn thread_id_place() -> Option<usize> {
-    let told = |name, index| {
-        let at = symbol(name, false) as *const u32;
-        // SAFETY: constants of the C library, the second of three words.
-        (!at.is_null()).then(|| unsafe { at.wrapping_add(index).read() } as usize)
-    };
     if symbol(c"gnu_get_libc_version", false) == 0 {
         return None;
     }
     Some(told(c"_thread_db_pthread_tid", 2)?.wrapping_sub(told(c"_thread_db_sizeof_pthread", 0)?))
+}
+
+/// Where in what `pthread_t` points to glibc keeps the address of the thread's table of thread-local storage.
+#[must_use]
+#[cfg(not(target_os = "android"))]
+pub fn thread_table_place() -> Option<usize> {
+    if symbol(c"gnu_get_libc_version", false) == 0 {
+        return None;
+    }
+    told(c"_thread_db_pthread_dtvp", 2)
+}
+
+/// What glibc tells debuggers of its control blocks: bits, number and offset of a member; or a size alone.
+#[cfg(not(target_os = "android"))]
+fn told(name: &CStr, index: usize) -> Option<usize> {
+    let at = symbol(name, false) as *const u32;
+    // SAFETY: constants of the C library, `index` words and more.
+    (!at.is_null()).then(|| unsafe { at.wrapping_add(index).read() } as usize)
 }
 
 /// Bits of a futex word that hold a thread id (`linux/futex.h`).

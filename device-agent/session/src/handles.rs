@@ -41,6 +41,8 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 pub struct Start {
     taken: AtomicU32,
     stack: AtomicU32,
+    /// 1: nobody will join it.
+    detached: AtomicU32,
     routine: AtomicUsize,
     argument: AtomicUsize,
 }
@@ -52,9 +54,16 @@ impl Start {
         Self {
             taken: AtomicU32::new(0),
             stack: AtomicU32::new(0),
+            detached: AtomicU32::new(0),
             routine: AtomicUsize::new(0),
             argument: AtomicUsize::new(0),
         }
+    }
+
+    /// Is it a thread that nobody will join?
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed) != 0
     }
 
     fn give_back(&self) {
@@ -102,7 +111,7 @@ pub fn closes(descriptor: c_int) {
 }
 
 /// A thread is asked for. `None`: it cannot be noted, and begins as it would without us.
-pub fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static Start> {
+pub fn starts(routine: usize, argument: usize, is_detached: bool, at: Registers) -> Option<&'static Start> {
     if Inside::now() {
         return None;
     }
@@ -111,9 +120,18 @@ pub fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static
         |start: &&Start| start.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let start = STARTS.iter().find(take)?;
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
+    start.detached.store(is_detached.into(), Ordering::Relaxed);
     start.routine.store(routine, Ordering::Relaxed);
     start.argument.store(argument, Ordering::Relaxed);
     Some(start)
+}
+
+/// A thread is about to be joined or detached: from here on nobody has to free what the C library allocated for it, in
+/// this block, and may keep for the next one.
+pub fn given_up(block: usize) {
+    if !Inside::now() {
+        TRACKER.forget(block);
+    }
 }
 
 /// The thread that was asked for could not be made.

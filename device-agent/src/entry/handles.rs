@@ -1,4 +1,4 @@
-//! What opens and closes descriptors and starts threads. On Linux only.
+//! What opens and closes descriptors, and starts threads and gives them up. On Linux only.
 //!
 //! In a process that is not tracked each function is a comparison and a jump. In a tracked one it
 //! calls the C library's with all registers as they came, so that arguments after the dots and
@@ -6,10 +6,13 @@
 //! the stack; the frames of these routines can be unwound.
 
 use core::ffi::c_int;
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
+use memgate_ffi::process;
 use memgate_session::handles::{self, Routine, Start};
 use memgate_tracker::capture::Registers;
-use memgate_tracker::sys::Errno;
+use memgate_tracker::sys::{Errno, readable};
 
 use super::Pointer;
 use super::function::{Function, exported, finding, functions, no_descriptor};
@@ -24,7 +27,14 @@ pub(crate) fn bind_all() {
     for function in ALL {
         function.bind();
     }
+    TABLE_PLACE.store(process::thread_table_place().unwrap_or(UNKNOWN), Ordering::Relaxed);
 }
+
+/// Where in a thread's control block the address of its table of thread-local storage stands.
+static TABLE_PLACE: AtomicUsize = AtomicUsize::new(UNKNOWN);
+const UNKNOWN: usize = usize::MAX;
+/// The table begins behind the word that tells its length.
+const BEFORE_TABLE: usize = 2 * size_of::<usize>();
 
 /// No stream: a null pointer.
 unsafe extern "C" fn no_stream() -> Pointer {
@@ -35,6 +45,11 @@ unsafe extern "C" fn no_stream() -> Pointer {
 /// No thread: the error itself.
 unsafe extern "C" fn no_thread() -> c_int {
     libc::EAGAIN
+}
+
+/// No such thread.
+unsafe extern "C" fn no_such_thread() -> c_int {
+    libc::ESRCH
 }
 
 functions! {
@@ -50,7 +65,7 @@ functions! {
     pipe no_descriptor pipe2 no_descriptor socketpair no_descriptor
     fopen no_stream fopen64 no_stream tmpfile no_stream tmpfile64 no_stream popen no_stream opendir no_stream
     close no_descriptor fclose no_descriptor pclose no_descriptor closedir no_descriptor
-    pthread_create no_thread
+    pthread_create no_thread pthread_join no_such_thread pthread_detach no_such_thread
 }
 
 exported! { "memgate_opens":
@@ -68,6 +83,7 @@ exported! { "memgate_closes": close }
 exported! { "memgate_closes_stream": fclose pclose }
 exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
+exported! { "memgate_gives_up": pthread_join pthread_detach }
 
 extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
     handles::opened(descriptor, Registers { pc, sp, fp });
@@ -111,14 +127,49 @@ unsafe extern "C" fn folder_closes(folder: *mut libc::DIR) {
     errno.restore();
 }
 
-extern "C" fn starts(
+unsafe extern "C" fn starts(
     routine: usize,
     argument: usize,
     pc: usize,
     sp: usize,
     fp: usize,
+    attributes: *const libc::pthread_attr_t,
 ) -> Option<&'static Start> {
-    handles::starts(routine, argument, Registers { pc, sp, fp })
+    // SAFETY: the caller's attributes.
+    let is_detached = !attributes.is_null() && unsafe { is_detached(attributes) };
+    handles::starts(routine, argument, is_detached, Registers { pc, sp, fp })
+}
+
+unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
+    let mut state = libc::PTHREAD_CREATE_JOINABLE;
+    // SAFETY: the caller's attributes, and a place for the answer.
+    let failed = unsafe { pthread_attr_getdetachstate(attributes, &raw mut state) } != 0;
+    !failed && state == libc::PTHREAD_CREATE_DETACHED
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
+}
+
+/// A thread is about to be joined or detached. Before it is: after that, its memory may be another thread's.
+extern "C" fn gives_up(thread: usize) {
+    if let Some(table) = table_of(thread) {
+        handles::given_up(table);
+    }
+}
+
+/// The block that holds a thread's table of thread-local storage. glibc keeps it, with the thread's stack, for threads
+/// to come.
+fn table_of(thread: usize) -> Option<usize> {
+    let place = TABLE_PLACE.load(Ordering::Relaxed);
+    let at = thread.checked_add(place).filter(|at| place != UNKNOWN && at % size_of::<usize>() == 0)?;
+    // What is no thread the C library is free to refuse.
+    if !readable(at) {
+        return None;
+    }
+    // SAFETY: a word of the control block, which can be read.
+    let table = unsafe { ptr::with_exposed_provenance::<usize>(at).read() };
+    table.checked_sub(BEFORE_TABLE)
 }
 
 extern "C" fn start_failed(start: &Start) {
@@ -126,5 +177,9 @@ extern "C" fn start_failed(start: &Start) {
 }
 
 extern "C" fn begun(start: &Start) -> Routine {
+    if start.is_detached() {
+        // SAFETY: always succeeds.
+        gives_up(unsafe { libc::pthread_self() } as usize);
+    }
     handles::begun(start)
 }

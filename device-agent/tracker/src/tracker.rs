@@ -229,6 +229,13 @@ impl Tracker {
         known.unwrap_or_else(|| self.remove_uncounted(address))
     }
 
+    /// Whoever owns this block, if it was noted, will not free it: counts as freed from here on.
+    pub fn forget(&self, address: usize) {
+        if self.table.holds(address) {
+            self.record_free(address);
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn remove_uncounted(&self, address: usize) -> Removed {

@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, opened, opened_two, start_failed, starts, stream_closes,
-    stream_opened,
+    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, starts,
+    stream_closes, stream_opened,
 };
 
 /// What runs in a frame of 32 bytes, with room for a word at sp + 16 and one at sp + 24.
@@ -90,6 +90,7 @@ global_asm!(
     noting_before!("memgate_forgets", "closes"),
     noting_before!("memgate_closes_stream", "stream_closes"),
     noting_before!("memgate_closes_folder", "folder_closes"),
+    noting_before!("memgate_gives_up", "gives_up"),
     // F_DUPFD, F_DUPFD_CLOEXEC
     routine!("memgate_duplicates":
         "cbz w1, 1f",
@@ -115,6 +116,7 @@ global_asm!(
     // pthread_create: the thread begins below, where `starts` could note it.
     routine!("memgate_starts":
         keeping!(
+            "mov x5, x1",
             "mov x0, x2",
             "mov x1, x3",
             "add x3, sp, #96",
@@ -152,6 +154,7 @@ global_asm!(
     closes = sym closes,
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
+    gives_up = sym gives_up,
     starts = sym starts,
     start_failed = sym start_failed,
     begun = sym begun,

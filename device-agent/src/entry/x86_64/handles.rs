@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, opened, opened_two, start_failed, starts, stream_closes,
-    stream_opened,
+    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, starts,
+    stream_closes, stream_opened,
 };
 
 /// Behind a call: hands result and registers of the caller to `$note`, returns the result.
@@ -56,12 +56,11 @@ macro_rules! noting_two {
     };
 }
 
-/// Before a call: hands its argument to `$note`, then goes on.
+/// Before a call of two arguments at most: hands the first to `$note`, then goes on.
 macro_rules! noting_before {
     ($name:literal, $note:literal) => {
         routine!($name:
-            // The third keeps the stack aligned.
-            keeping!(["rdi" "r11" "rax"] concat!("call {", $note, "}")),
+            keeping!(["rdi" "rsi" "r11"] concat!("call {", $note, "}")),
             "jmp r11",
         )
     };
@@ -77,6 +76,7 @@ global_asm!(
     noting_before!("memgate_forgets", "closes"),
     noting_before!("memgate_closes_stream", "stream_closes"),
     noting_before!("memgate_closes_folder", "folder_closes"),
+    noting_before!("memgate_gives_up", "gives_up"),
     // F_DUPFD, F_DUPFD_CLOEXEC
     routine!("memgate_duplicates":
         "test esi, esi",
@@ -99,6 +99,7 @@ global_asm!(
     // pthread_create: the thread begins below, where `starts` could note it.
     routine!("memgate_starts":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r11"]
+            "mov r9, rsi",
             "mov rdi, rdx",
             "mov rsi, rcx",
             "mov rdx, qword ptr [rsp + 40]",
@@ -140,6 +141,7 @@ global_asm!(
     closes = sym closes,
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
+    gives_up = sym gives_up,
     starts = sym starts,
     start_failed = sym start_failed,
     begun = sym begun,
