@@ -40,9 +40,15 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 /// What a new thread is to run, and where it was started.
 pub struct Start {
     taken: AtomicU32,
+    /// How many are through of two: the thread, and who started it.
+    passed: AtomicU32,
+    /// See [`state`].
+    state: AtomicU32,
+    /// The thread, once it runs.
+    thread: AtomicUsize,
+    /// Where the C library writes which thread it is.
+    place: AtomicUsize,
     stack: AtomicU32,
-    /// 1: nobody will join it.
-    detached: AtomicU32,
     routine: AtomicUsize,
     argument: AtomicUsize,
 }
@@ -53,22 +59,68 @@ impl Start {
     const fn new() -> Self {
         Self {
             taken: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
+            state: AtomicU32::new(0),
+            thread: AtomicUsize::new(0),
+            place: AtomicUsize::new(0),
             stack: AtomicU32::new(0),
-            detached: AtomicU32::new(0),
             routine: AtomicUsize::new(0),
             argument: AtomicUsize::new(0),
         }
     }
 
-    /// Is it a thread that nobody will join?
+    /// Where the C library writes which thread it is: good until its `pthread_create` has returned.
     #[must_use]
-    pub fn is_detached(&self) -> bool {
-        self.detached.load(Ordering::Relaxed) != 0
+    pub fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// False: it was before.
+    fn becomes(&self, state: u32) -> bool {
+        self.state.compare_exchange(state::JOINABLE, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whoever comes second is the last that needs it.
+    fn passes(&self) {
+        if self.passed.fetch_add(1, Ordering::AcqRel) == 1 {
+            self.give_back();
+        }
     }
 
     fn give_back(&self) {
         self.taken.store(0, Ordering::Release);
     }
+}
+
+/// What is known of a thread that was asked for.
+mod state {
+    /// Somebody has to join or to detach it.
+    pub(super) const JOINABLE: u32 = 0;
+    /// That is noted.
+    pub(super) const NOTED: u32 = 1;
+    /// Nobody has to, or somebody has begun to.
+    pub(super) const GIVEN_UP: u32 = 2;
+}
+
+/// A block that the C library allocates for a thread, and keeps for others when that has ended.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    /// Its address.
+    pub address: usize,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A thread that is asked for.
+pub struct Asked {
+    /// See [`Start::place`].
+    pub place: usize,
+    /// Nobody will join it.
+    pub is_detached: bool,
+    /// What it is to run.
+    pub routine: usize,
+    /// With this.
+    pub argument: usize,
 }
 
 /// A routine and its argument, in the two registers that a function returns.
@@ -111,7 +163,7 @@ pub fn closes(descriptor: c_int) {
 }
 
 /// A thread is asked for. `None`: it cannot be noted, and begins as it would without us.
-pub fn starts(routine: usize, argument: usize, is_detached: bool, at: Registers) -> Option<&'static Start> {
+pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     if Inside::now() {
         return None;
     }
@@ -120,17 +172,47 @@ pub fn starts(routine: usize, argument: usize, is_detached: bool, at: Registers)
         |start: &&Start| start.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let start = STARTS.iter().find(take)?;
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
-    start.detached.store(is_detached.into(), Ordering::Relaxed);
-    start.routine.store(routine, Ordering::Relaxed);
-    start.argument.store(argument, Ordering::Relaxed);
+    let state = if thread.is_detached { state::GIVEN_UP } else { state::JOINABLE };
+    start.passed.store(0, Ordering::Relaxed);
+    start.state.store(state, Ordering::Relaxed);
+    start.thread.store(0, Ordering::Relaxed);
+    start.place.store(thread.place, Ordering::Relaxed);
+    start.routine.store(thread.routine, Ordering::Relaxed);
+    start.argument.store(thread.argument, Ordering::Relaxed);
     Some(start)
 }
 
-/// A thread is about to be joined or detached: from here on nobody has to free what the C library allocated for it, in
-/// this block, and may keep for the next one.
-pub fn given_up(block: usize) {
+/// It was made. Until somebody joins or detaches it, what the C library allocated for it, or had kept, is its owner's:
+/// a thread that nobody joins leaks it.
+pub fn started(start: &Start, kept: Option<Kept>) {
+    if let Some(kept) = kept.filter(|_| start.state.load(Ordering::Acquire) == state::JOINABLE) {
+        TRACKER.note_kept(kept.address, kept.bytes, start.stack.load(Ordering::Relaxed));
+        // The thread may have detached itself meanwhile.
+        if !start.becomes(state::NOTED) {
+            TRACKER.forget(kept.address);
+        }
+    }
+    start.passes();
+}
+
+/// A thread is about to be joined or detached, or begins as one that is: nobody has to free any more what the C library
+/// allocated for it.
+pub fn given_up(thread: usize, kept: Option<Kept>) {
+    let is_it = |start: &&Start| {
+        start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0
+    };
+    if let Some(start) = STARTS.iter().find(is_it) {
+        start.becomes(state::GIVEN_UP);
+    }
+    if let Some(kept) = kept {
+        was_kept(kept.address);
+    }
+}
+
+/// This block belonged to a thread that is given up.
+pub fn was_kept(address: usize) {
     if !Inside::now() {
-        TRACKER.forget(block);
+        TRACKER.forget(address);
     }
 }
 
@@ -140,13 +222,17 @@ pub fn start_failed(start: &Start) {
 }
 
 /// A new thread begins: what it is to run.
-pub fn begun(start: &Start) -> Routine {
+pub fn begun(start: &Start, thread: usize, kept: impl FnOnce(usize) -> Option<Kept>) -> Routine {
     let routine = Routine {
         routine: start.routine.load(Ordering::Relaxed),
         argument: start.argument.load(Ordering::Relaxed),
     };
     let stack = start.stack.load(Ordering::Relaxed);
-    start.give_back();
+    start.thread.store(thread, Ordering::Release);
+    if start.state.load(Ordering::Relaxed) == state::GIVEN_UP {
+        given_up(thread, kept(thread));
+    }
+    start.passes();
     if let Some(thread) = noted_thread_id() {
         let place = BEGUN.fetch_add(1, Ordering::Relaxed) as usize % MOST_THREADS;
         if let Some(cell) = THREADS.get(place) {

@@ -35,7 +35,8 @@ pub fn stop() {
 static GAVE_UP_SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
 
 /// May hooks make system calls? Not where the guest gave up those that they need.
-pub(crate) fn asks_the_kernel() -> bool {
+#[must_use]
+pub fn asks_the_kernel() -> bool {
     !GAVE_UP_SYSTEM_CALLS.load(Ordering::Relaxed)
 }
 

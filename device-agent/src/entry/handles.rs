@@ -10,7 +10,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use memgate_ffi::process;
-use memgate_session::handles::{self, Routine, Start};
+use memgate_session::handles::{self, Asked, Kept, Routine, Start};
+use memgate_session::recording;
 use memgate_tracker::capture::Registers;
 use memgate_tracker::sys::{Errno, readable};
 
@@ -33,8 +34,6 @@ pub(crate) fn bind_all() {
 /// Where in a thread's control block the address of its table of thread-local storage stands.
 static TABLE_PLACE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 const UNKNOWN: usize = usize::MAX;
-/// The table begins behind the word that tells its length.
-const BEFORE_TABLE: usize = 2 * size_of::<usize>();
 
 /// No stream: a null pointer.
 unsafe extern "C" fn no_stream() -> Pointer {
@@ -65,7 +64,9 @@ functions! {
     pipe no_descriptor pipe2 no_descriptor socketpair no_descriptor
     fopen no_stream fopen64 no_stream tmpfile no_stream tmpfile64 no_stream popen no_stream opendir no_stream
     close no_descriptor fclose no_descriptor pclose no_descriptor closedir no_descriptor
-    pthread_create no_thread pthread_join no_such_thread pthread_detach no_such_thread
+    pthread_create no_thread
+    pthread_join no_such_thread pthread_detach no_such_thread
+    pthread_tryjoin_np no_such_thread pthread_timedjoin_np no_such_thread pthread_clockjoin_np no_such_thread
 }
 
 exported! { "memgate_opens":
@@ -84,6 +85,7 @@ exported! { "memgate_closes_stream": fclose pclose }
 exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
 exported! { "memgate_gives_up": pthread_join pthread_detach }
+exported! { "memgate_may_give_up": pthread_tryjoin_np pthread_timedjoin_np pthread_clockjoin_np }
 
 extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
     handles::opened(descriptor, Registers { pc, sp, fp });
@@ -128,16 +130,21 @@ unsafe extern "C" fn folder_closes(folder: *mut libc::DIR) {
 }
 
 unsafe extern "C" fn starts(
+    place: usize,
+    attributes: *const libc::pthread_attr_t,
     routine: usize,
     argument: usize,
-    pc: usize,
     sp: usize,
     fp: usize,
-    attributes: *const libc::pthread_attr_t,
 ) -> Option<&'static Start> {
+    /// The caller's return address lies so far below its stack pointer.
+    const RETURN_BELOW: usize = if cfg!(target_arch = "aarch64") { 88 } else { 8 };
+    // SAFETY: where the routine that calls this has kept it.
+    let pc = unsafe { ptr::with_exposed_provenance::<usize>(sp.wrapping_sub(RETURN_BELOW)).read() };
     // SAFETY: the caller's attributes.
     let is_detached = !attributes.is_null() && unsafe { is_detached(attributes) };
-    handles::starts(routine, argument, is_detached, Registers { pc, sp, fp })
+    let thread = Asked { place, is_detached, routine, argument };
+    handles::starts(&thread, Registers { pc, sp, fp })
 }
 
 unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
@@ -151,25 +158,45 @@ unsafe extern "C" {
     fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
+extern "C" fn started(start: &Start) {
+    // SAFETY: the C library has written the thread there, for the caller that is still waiting.
+    let thread = unsafe { ptr::with_exposed_provenance::<usize>(start.place()).read() };
+    handles::started(start, table_of(thread));
+}
+
 /// A thread is about to be joined or detached. Before it is: after that, its memory may be another thread's.
 extern "C" fn gives_up(thread: usize) {
-    if let Some(table) = table_of(thread) {
-        handles::given_up(table);
-    }
+    handles::given_up(thread, table_of(thread));
+}
+
+/// A thread may be joined, if it has ended: the block of its table, to be forgotten then; 0: not known.
+extern "C" fn may_give_up(thread: usize) -> usize {
+    table_of(thread).map_or(0, |table| table.address)
+}
+
+/// It was joined.
+extern "C" fn gave_up(address: usize) {
+    handles::was_kept(address);
 }
 
 /// The block that holds a thread's table of thread-local storage. glibc keeps it, with the thread's stack, for threads
 /// to come.
-fn table_of(thread: usize) -> Option<usize> {
+fn table_of(thread: usize) -> Option<Kept> {
+    const ENTRY: usize = 2 * size_of::<usize>();
+    /// The entry with the length, and the one of the generation.
+    const MORE_ENTRIES: usize = 2;
+    let word = |at: usize| {
+        // What is no thread the C library is free to refuse.
+        let can_be_read = at % size_of::<usize>() == 0 && recording::asks_the_kernel() && readable(at);
+        // SAFETY: any bits are a word, and it can be read.
+        can_be_read.then(|| unsafe { ptr::with_exposed_provenance::<usize>(at).read() })
+    };
     let place = TABLE_PLACE.load(Ordering::Relaxed);
-    let at = thread.checked_add(place).filter(|at| place != UNKNOWN && at % size_of::<usize>() == 0)?;
-    // What is no thread the C library is free to refuse.
-    if !readable(at) {
-        return None;
-    }
-    // SAFETY: a word of the control block, which can be read.
-    let table = unsafe { ptr::with_exposed_provenance::<usize>(at).read() };
-    table.checked_sub(BEFORE_TABLE)
+    let table = word(thread.checked_add(place).filter(|_| place != UNKNOWN)?)?;
+    // The table begins behind the entry that tells its length.
+    let address = table.checked_sub(ENTRY)?;
+    let bytes = word(address)?.checked_add(MORE_ENTRIES)?.checked_mul(ENTRY)?;
+    Some(Kept { address, bytes: bytes as u64 })
 }
 
 extern "C" fn start_failed(start: &Start) {
@@ -177,9 +204,7 @@ extern "C" fn start_failed(start: &Start) {
 }
 
 extern "C" fn begun(start: &Start) -> Routine {
-    if start.is_detached() {
-        // SAFETY: always succeeds.
-        gives_up(unsafe { libc::pthread_self() } as usize);
-    }
-    handles::begun(start)
+    // SAFETY: always succeeds.
+    let thread = unsafe { libc::pthread_self() } as usize;
+    handles::begun(start, thread, table_of)
 }

@@ -327,3 +327,81 @@ fn a_test_after_one_that_began_a_thread_is_looked_at_and_quiet_ones_need_not_be(
     let unseen = starts.iter().filter(|(_, sequence)| !looks.contains(sequence)).count();
     assert!(unseen > 0, "{unseen} of 302 tests began without a look");
 }
+
+/// The C library keeps the stacks of ended threads, and what it allocated with them, for threads to come. That is nobody's
+/// leak, however a thread was given up. A thread that nobody gives up leaks it, also where it got a kept one.
+const THREADS: &str = r#"#include <gtest/gtest.h>
+#include <future>
+#include <pthread.h>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+static void* nothing(void*) { return nullptr; }
+static void* waits(void*) { usleep(20000); return nullptr; }
+static void* detaches_itself(void*) { pthread_detach(pthread_self()); return nullptr; }
+static pthread_t begin(void* (*what)(void*), const pthread_attr_t* how = nullptr) {
+    pthread_t thread;
+    EXPECT_EQ(0, pthread_create(&thread, how, what, nullptr));
+    return thread;
+}
+static timespec in(clockid_t clock, int seconds) {
+    timespec time;
+    clock_gettime(clock, &time);
+    time.tv_sec += seconds;
+    return time;
+}
+// A test ends when its threads have: the last one may still be there.
+static void rest() { usleep(50000); }
+
+TEST(GivenUp, Joined) { std::thread([] {}).join(); }
+TEST(GivenUp, JoinedTogether) {
+    for (int i = 0; i < 2; i++) {
+        std::thread threads[10];
+        for (auto& thread : threads) thread = std::thread([] { usleep(1000); });
+        for (auto& thread : threads) thread.join();
+    }
+}
+TEST(GivenUp, Result) {
+    pthread_t thread = begin([](void*) -> void* { return stdout; });
+    void* result = nullptr;
+    EXPECT_EQ(0, pthread_join(thread, &result));
+    EXPECT_NE(nullptr, result);
+}
+TEST(GivenUp, Detached) { for (int i = 0; i < 50; i++) std::thread([] {}).detach(); rest(); }
+TEST(GivenUp, DetachesItself) { for (int i = 0; i < 50; i++) begin(detaches_itself); rest(); }
+TEST(GivenUp, BegunDetached) {
+    pthread_attr_t how;
+    pthread_attr_init(&how);
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    for (int i = 0; i < 20; i++) begin(nothing, &how);
+    pthread_attr_destroy(&how);
+    rest();
+}
+TEST(GivenUp, JoinedIfEnded) { pthread_t thread = begin(waits); while (pthread_tryjoin_np(thread, nullptr)) usleep(1000); }
+TEST(GivenUp, JoinedInTime) {
+    pthread_t thread = begin(waits);
+    timespec now = in(CLOCK_REALTIME, 0), later = in(CLOCK_MONOTONIC, 9);
+    EXPECT_NE(0, pthread_timedjoin_np(thread, nullptr, &now));
+    EXPECT_EQ(0, pthread_clockjoin_np(thread, nullptr, CLOCK_MONOTONIC, &later));
+}
+TEST(GivenUp, Async) { EXPECT_EQ(3, std::async(std::launch::async, [] { return 3; }).get()); }
+TEST(Kept, Never) { begin(nothing); usleep(1000); }
+"#;
+
+#[test]
+fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
+    let suite = samples::own_suite("threads", THREADS);
+    let run = Project::new("threads").run(&suite);
+    run.ends_with(1);
+    run.says("threads  10 tests");
+    run.says("confirming 1");
+    let test = run.test("Kept.Never");
+    assert_eq!(test.verdict, Verdict::Fail, "{run}");
+    let [leak] = test.leaks.as_slice() else { panic!("{:?}", test.leaks) };
+    assert!((0.9..1.1).contains(&leak.count_per_iteration), "{}", leak.title);
+    assert!(
+        functions(leak).iter().any(|name| name.starts_with("Kept_Never_Test::")),
+        "{:?}",
+        functions(leak)
+    );
+}

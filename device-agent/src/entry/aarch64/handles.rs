@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, starts,
-    stream_closes, stream_opened,
+    begun, closes, folder_closes, folder_opened, gave_up, gives_up, may_give_up, opened, opened_two,
+    start_failed, started, starts, stream_closes, stream_opened,
 };
 
 /// What runs in a frame of 32 bytes, with room for a word at sp + 16 and one at sp + 24.
@@ -116,11 +116,8 @@ global_asm!(
     // pthread_create: the thread begins below, where `starts` could note it.
     routine!("memgate_starts":
         keeping!(
-            "mov x5, x1",
-            "mov x0, x2",
-            "mov x1, x3",
-            "add x3, sp, #96",
-            "ldp x4, x2, [sp]",
+            "add x4, sp, #96",
+            "ldr x5, [sp]",
             "bl {starts}",
             "mov x16, x0",
         ),
@@ -133,12 +130,31 @@ global_asm!(
             "add x2, x2, :lo12:memgate_thread",
             "mov x3, x16",
             "blr x17",
-            "cbz w0, 2f",
             "str x0, [sp, #24]",
             "ldr x0, [sp, #16]",
-            "bl {start_failed}",
-            "ldr x0, [sp, #24]",
+            "ldr w16, [sp, #24]",
+            "cbnz w16, 2f",
+            "bl {started}",
+            "b 3f",
             "2:",
+            "bl {start_failed}",
+            "3:",
+            "ldr x0, [sp, #24]",
+        ),
+        "ret",
+    ),
+    // What joins a thread only if that has ended, or ends in time.
+    routine!("memgate_may_give_up":
+        keeping!("bl {may_give_up}", "mov x16, x0"),
+        framed!(
+            "str x16, [sp, #16]",
+            "blr x17",
+            "cbnz w0, 1f",
+            "str x0, [sp, #24]",
+            "ldr x0, [sp, #16]",
+            "bl {gave_up}",
+            "ldr x0, [sp, #24]",
+            "1:",
         ),
         "ret",
     ),
@@ -155,6 +171,9 @@ global_asm!(
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
     gives_up = sym gives_up,
+    may_give_up = sym may_give_up,
+    gave_up = sym gave_up,
+    started = sym started,
     starts = sym starts,
     start_failed = sym start_failed,
     begun = sym begun,

@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, starts,
-    stream_closes, stream_opened,
+    begun, closes, folder_closes, folder_opened, gave_up, gives_up, may_give_up, opened, opened_two,
+    start_failed, started, starts, stream_closes, stream_opened,
 };
 
 /// Behind a call: hands result and registers of the caller to `$note`, returns the result.
@@ -99,12 +99,8 @@ global_asm!(
     // pthread_create: the thread begins below, where `starts` could note it.
     routine!("memgate_starts":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r11"]
-            "mov r9, rsi",
-            "mov rdi, rdx",
-            "mov rsi, rcx",
-            "mov rdx, qword ptr [rsp + 40]",
-            "lea rcx, [rsp + 48]",
-            "mov r8, rbp",
+            "lea r8, [rsp + 48]",
+            "mov r9, rbp",
             "call {starts}",
         ),
         "test rax, rax",
@@ -119,9 +115,25 @@ global_asm!(
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         "test eax, eax",
-        "je 2f",
-        keeping!(["rax"] "call {start_failed}"),
+        "jne 2f",
+        keeping!(["rax"] "call {started}"),
+        "ret",
         "2:",
+        keeping!(["rax"] "call {start_failed}"),
+        "ret",
+    ),
+    // What joins a thread only if that has ended, or ends in time.
+    routine!("memgate_may_give_up":
+        keeping!(["rdi" "rsi" "rdx" "rcx" "r11"] "call {may_give_up}"),
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call r11",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test eax, eax",
+        "jne 1f",
+        keeping!(["rax"] "call {gave_up}"),
+        "1:",
         "ret",
     ),
     // Where such a thread begins: its own routine follows with nothing of ours on the stack.
@@ -142,6 +154,9 @@ global_asm!(
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
     gives_up = sym gives_up,
+    may_give_up = sym may_give_up,
+    gave_up = sym gave_up,
+    started = sym started,
     starts = sym starts,
     start_failed = sym start_failed,
     begun = sym begun,
