@@ -44,8 +44,10 @@ pub struct Start {
     passed: AtomicU32,
     /// See [`state`].
     state: AtomicU32,
-    /// The thread, once it runs.
+    /// The thread, as soon as one of both knows.
     thread: AtomicUsize,
+    /// See [`Kept`].
+    kept: (AtomicUsize, AtomicU64),
     /// Where the C library writes which thread it is.
     place: AtomicUsize,
     stack: AtomicU32,
@@ -62,6 +64,7 @@ impl Start {
             passed: AtomicU32::new(0),
             state: AtomicU32::new(0),
             thread: AtomicUsize::new(0),
+            kept: (AtomicUsize::new(0), AtomicU64::new(0)),
             place: AtomicUsize::new(0),
             stack: AtomicU32::new(0),
             routine: AtomicUsize::new(0),
@@ -80,10 +83,26 @@ impl Start {
         self.state.compare_exchange(state::JOINABLE, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whoever comes second is the last that needs it.
-    fn passes(&self) {
+    /// One of both knows now which thread it is. The other one is the last that needs this.
+    fn passes(&self, thread: usize) {
+        self.thread.store(thread, Ordering::Release);
         if self.passed.fetch_add(1, Ordering::AcqRel) == 1 {
+            self.note();
             self.give_back();
+        }
+    }
+
+    /// Until somebody joins or detaches it, what the C library allocated for it, or had kept, is its owner's: a thread
+    /// that nobody joins leaks it. Neither the thread nor who started it went on before this, but one of both may do
+    /// so meanwhile, and give the thread up.
+    fn note(&self) {
+        let (address, bytes) = (self.kept.0.load(Ordering::Relaxed), self.kept.1.load(Ordering::Relaxed));
+        if address == 0 || self.state.load(Ordering::Acquire) != state::JOINABLE {
+            return;
+        }
+        let is_new = TRACKER.note_kept(address, bytes, self.stack.load(Ordering::Relaxed));
+        if !self.becomes(state::NOTED) && is_new {
+            TRACKER.forget(address);
         }
     }
 
@@ -176,27 +195,19 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     start.passed.store(0, Ordering::Relaxed);
     start.state.store(state, Ordering::Relaxed);
     start.thread.store(0, Ordering::Relaxed);
+    start.kept.0.store(0, Ordering::Relaxed);
     start.place.store(thread.place, Ordering::Relaxed);
     start.routine.store(thread.routine, Ordering::Relaxed);
     start.argument.store(thread.argument, Ordering::Relaxed);
     Some(start)
 }
 
-/// It was made. Until somebody joins or detaches it, what the C library allocated for it, or had kept, is its owner's:
-/// a thread that nobody joins leaks it.
-pub fn started(start: &Start, kept: Option<Kept>) {
-    if let Some(kept) = kept.filter(|_| start.state.load(Ordering::Acquire) == state::JOINABLE) {
-        TRACKER.note_kept(kept.address, kept.bytes, start.stack.load(Ordering::Relaxed));
-        // The thread may have detached itself meanwhile.
-        if !start.becomes(state::NOTED) {
-            TRACKER.forget(kept.address);
-        }
-    }
-    start.passes();
+/// It was made.
+pub fn started(start: &Start, thread: usize) {
+    start.passes(thread);
 }
 
-/// A thread is about to be joined or detached, or begins as one that is: nobody has to free any more what the C library
-/// allocated for it.
+/// A thread is about to be joined or detached: nobody has to free any more what the C library allocated for it.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
     let is_it = |start: &&Start| {
         start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0
@@ -222,17 +233,20 @@ pub fn start_failed(start: &Start) {
 }
 
 /// A new thread begins: what it is to run.
-pub fn begun(start: &Start, thread: usize, kept: impl FnOnce(usize) -> Option<Kept>) -> Routine {
+pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     let routine = Routine {
         routine: start.routine.load(Ordering::Relaxed),
         argument: start.argument.load(Ordering::Relaxed),
     };
     let stack = start.stack.load(Ordering::Relaxed);
-    start.thread.store(thread, Ordering::Release);
-    if start.state.load(Ordering::Relaxed) == state::GIVEN_UP {
-        given_up(thread, kept(thread));
+    if let Some(kept) = kept {
+        start.kept.0.store(kept.address, Ordering::Relaxed);
+        start.kept.1.store(kept.bytes, Ordering::Relaxed);
+        if start.state.load(Ordering::Relaxed) == state::GIVEN_UP {
+            was_kept(kept.address);
+        }
     }
-    start.passes();
+    start.passes(thread);
     if let Some(thread) = noted_thread_id() {
         let place = BEGUN.fetch_add(1, Ordering::Relaxed) as usize % MOST_THREADS;
         if let Some(cell) = THREADS.get(place) {

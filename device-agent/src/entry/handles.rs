@@ -161,7 +161,7 @@ unsafe extern "C" {
 extern "C" fn started(start: &Start) {
     // SAFETY: the C library has written the thread there, for the caller that is still waiting.
     let thread = unsafe { ptr::with_exposed_provenance::<usize>(start.place()).read() };
-    handles::started(start, table_of(thread));
+    handles::started(start, thread);
 }
 
 /// A thread is about to be joined or detached. Before it is: after that, its memory may be another thread's.
@@ -206,5 +206,5 @@ extern "C" fn start_failed(start: &Start) {
 extern "C" fn begun(start: &Start) -> Routine {
     // SAFETY: always succeeds.
     let thread = unsafe { libc::pthread_self() } as usize;
-    handles::begun(start, thread, table_of)
+    handles::begun(start, thread, table_of(thread))
 }

@@ -229,12 +229,12 @@ impl Tracker {
         known.unwrap_or_else(|| self.remove_uncounted(address))
     }
 
-    /// This block has an owner again, though nobody allocated it: it was kept for that. Nothing if it is noted already.
-    /// Samples tell nothing of it.
-    pub fn note_kept(&self, address: usize, size: u64, stack: u32) {
+    /// This block has an owner again, though nobody allocated it: it was kept for that. False: nothing is noted, it was
+    /// already; samples tell nothing of it.
+    pub fn note_kept(&self, address: usize, size: u64, stack: u32) -> bool {
         let stopped = self.stopped.load(Ordering::Relaxed) != 0;
         if Inside::now() || stopped || self.interval().is_some() || self.table.holds(address) {
-            return;
+            return false;
         }
         let no_stack = self.no_stack.load(Ordering::Relaxed);
         let stack = if no_stack == 0 { stack } else { no_stack };
@@ -242,6 +242,7 @@ impl Tracker {
         if done.is_none() {
             self.stop(StopReason::Memory);
         }
+        done.is_some()
     }
 
     /// Whoever owns this block, if it was noted, will not free it: counts as freed from here on.

@@ -91,6 +91,11 @@ const HANDLES: &[&str] = &[
     "pclose",
     "closedir",
     "pthread_create",
+    "pthread_join",
+    "pthread_detach",
+    "pthread_tryjoin_np",
+    "pthread_timedjoin_np",
+    "pthread_clockjoin_np",
 ];
 
 /// What maps and unmaps memory, exported as well.
