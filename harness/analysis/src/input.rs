@@ -123,7 +123,7 @@ pub enum ConfirmationInput {
     },
     /// The process is the test: runs that repeated their work a different number of times each.
     Lengths(Vec<Repetition>),
-    /// Later tests freed all that it left, and there was no time to repeat it.
+    /// Later tests freed all that it left, and there was no time to confirm it.
     FreedSince,
     /// It cannot be repeated; why, as a fragment after "unconfirmed: …". A warning, or a failure by
     /// policy.

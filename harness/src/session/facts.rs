@@ -155,7 +155,7 @@ pub enum ConfirmationFacts {
     },
     /// Runs that repeated their work a different number of times each.
     Lengths(Vec<(u64, ProcessFacts)>),
-    /// Later tests freed all that it left, and there was no time to repeat it.
+    /// Later tests freed all that it left, and there was no time to confirm it.
     FreedSince,
     /// It cannot be repeated; why.
     Impossible(String),

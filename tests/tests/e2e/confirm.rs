@@ -359,7 +359,7 @@ fn without_time_a_test_passes_if_later_tests_freed_all_that_it_left() {
     for (id, left) in [("Replaces.First", 61), ("Replaces.Second", 61), ("TornDown.BySuite", 73)] {
         let test = run.test(id);
         let why =
-            format!("left {left} B in 1 allocation, which later tests freed; not repeated, to save time");
+            format!("left {left} B in 1 allocation, which later tests freed; not confirmed, to save time");
         assert_eq!((test.verdict, test.reason), (Verdict::Pass, why), "{run}");
         assert!(test.leaks.is_empty(), "{:?}", test.leaks);
     }
@@ -370,7 +370,7 @@ fn without_time_a_test_passes_if_later_tests_freed_all_that_it_left() {
     }
     let open = run.test("Remains.Last");
     assert_eq!(open.verdict, Verdict::Warn, "{}", open.reason);
-    run.says("freed: 3 not repeated, to save time: later tests freed all that they left");
+    run.says("freed: 3 not confirmed, to save time: later tests freed all that they left");
     // Judged again, without running anything.
     let again = project.memgate(&["gate", project.session().to_str().unwrap()]);
     again.ends_with(1);

@@ -185,7 +185,7 @@ fn measure(
         }
         Some(ConfirmationInput::Lengths(runs)) => lengths::judge(context, &suite.name, id, runs, j),
         Some(ConfirmationInput::FreedSince) => {
-            let why = format!("left {}, which later tests freed; not repeated, to save time", j.left);
+            let why = format!("left {}, which later tests freed; not confirmed, to save time", j.left);
             j.raise(Verdict::Pass, why);
         }
         Some(ConfirmationInput::Impossible(why)) => unconfirmed(context, suite, id, process, worst, why, j),

@@ -461,7 +461,7 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
     assert_verdict(&input, &waived, Verdict::Pass, "left 48.0 KiB in 12 allocations, waived", 0);
 
     let freed = confirmed_by(screen(), ConfirmationInput::FreedSince);
-    let reason = "left 48.0 KiB in 12 allocations, which later tests freed; not repeated, to save time";
+    let reason = "left 48.0 KiB in 12 allocations, which later tests freed; not confirmed, to save time";
     assert_verdict(&freed, &strict, Verdict::Pass, reason, 0);
 
     let once = run_of(suite(vec![screen().into()]));

@@ -45,7 +45,13 @@ pub(super) async fn confirm(
     budget: &mut Budget,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    let groups = groups(context, suite, suspects, finished);
+    let (freed, others): (Vec<_>, Vec<_>) =
+        suspects.iter().cloned().partition(|suspect| suspect.freed_since && budget.is_over_for_freed());
+    let groups_of_freed = groups(context, suite, &freed, finished);
+    for test in groups_of_freed.into_values().flat_map(|group| group.suspects) {
+        suite.facts.confirmations.insert(test, ConfirmationFacts::FreedSince);
+    }
+    let groups = groups(context, suite, &others, finished);
     let mut open = groups.len();
     for (index, group) in groups {
         let count = group.tests.len();
@@ -57,12 +63,13 @@ pub(super) async fn confirm(
         }
         let Some(process) = suite.processes.get(index) else { continue };
         let all = all_tests.of(index, process).await;
-        let together = match share.map(|_| launch(process, &group, all)) {
+        let together = match share.map(|share| (share, launch(process, &group, all))) {
             None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
-            Some(Err(why)) => Err(why),
-            Some(Ok(launch)) => {
+            Some((_, Err(why))) => Err(why),
+            Some((share, Ok(launch))) => {
                 // One that has begun takes what it needs: cut short it would tell nothing.
-                let job = job(context, suite, (&group, most(suite)), &process.hello().executable, launch);
+                let most = most(suite).min(share.max(least(suite)));
+                let job = job(context, suite, (&group, most), &process.hello().executable, launch);
                 let done = supervise(context, job, &mut |_| ()).await?;
                 let output = keep_output(context, "company", &done)?;
                 outcome(&context.plan.policy, done, &group, &output, finished)
@@ -117,7 +124,16 @@ fn groups(
 
 /// Time for repeating tests of a suite together.
 pub(super) fn most(suite: &Suite) -> Duration {
-    Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20)
+    executions(suite, 20)
+}
+
+/// As much of it as is taken where less is left: fewer executions than these tell nothing.
+fn least(suite: &Suite) -> Duration {
+    executions(suite, 8)
+}
+
+fn executions(suite: &Suite, times: u32) -> Duration {
+    Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * times)
 }
 
 fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, String> {

@@ -51,14 +51,12 @@ impl Framework for GoogleTest {
         let mut done = 0;
         for ((suite, Self(tests)), suspects) in suites.into_iter().zip(suspects) {
             let mut budget = Budget::of(context.plan.confirm_budget, suite.facts.screened_s);
-            let mut freed_since = 0_usize;
             let ordered = memgate_analysis::causes_first(suspects.clone(), &suite.records());
             for (before, suspect) in ordered.into_iter().enumerate() {
                 progress.update(done, &suspect.test);
                 let outcome = if !context.plan.confirm {
                     ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
                 } else if suspect.freed_since && budget.is_over_for_freed() {
-                    freed_since += 1;
                     ConfirmationFacts::FreedSince
                 } else if let Some(most) = budget.share(suspects.len() - before) {
                     let mut show = |_: &_| progress.update(done, &suspect.test);
@@ -73,11 +71,11 @@ impl Framework for GoogleTest {
             if context.plan.confirm {
                 company::confirm(context, suite, tests, &suspects, &mut budget, &mut finished).await?;
             }
-            if freed_since > 0 {
-                context.console.line(&format!(
-                    "{}: {freed_since} not repeated, to save time: later tests freed all that they left",
-                    suite.facts.name
-                ));
+            let is_freed = |facts: &&ConfirmationFacts| matches!(facts, ConfirmationFacts::FreedSince);
+            let freed = suite.facts.confirmations.values().filter(is_freed).count();
+            if freed > 0 {
+                let why = "not confirmed, to save time: later tests freed all that they left";
+                context.console.line(&format!("{}: {freed} {why}", suite.facts.name));
             }
             if let Some(left_open) = budget.left_open() {
                 context.console.warning(&format!("{}: {left_open}", suite.facts.name));
