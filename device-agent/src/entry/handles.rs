@@ -156,6 +156,7 @@ unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
 
 unsafe extern "C" {
     fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
+    fn pthread_self() -> usize;
 }
 
 extern "C" fn started(start: &Start) {
@@ -187,7 +188,8 @@ fn table_of(thread: usize) -> Option<Kept> {
     const MORE_ENTRIES: usize = 2;
     let word = |at: usize| {
         // What is no thread the C library is free to refuse.
-        let can_be_read = at % size_of::<usize>() == 0 && recording::asks_the_kernel() && readable(at);
+        let can_be_read =
+            at.is_multiple_of(size_of::<usize>()) && recording::asks_the_kernel() && readable(at);
         // SAFETY: any bits are a word, and it can be read.
         can_be_read.then(|| unsafe { ptr::with_exposed_provenance::<usize>(at).read() })
     };
@@ -205,6 +207,6 @@ extern "C" fn start_failed(start: &Start) {
 
 extern "C" fn begun(start: &Start) -> Routine {
     // SAFETY: always succeeds.
-    let thread = unsafe { libc::pthread_self() } as usize;
+    let thread = unsafe { pthread_self() };
     handles::begun(start, thread, table_of(thread))
 }
