@@ -328,8 +328,8 @@ fn a_test_after_one_that_began_a_thread_is_looked_at_and_quiet_ones_need_not_be(
     assert!(unseen > 0, "{unseen} of 302 tests began without a look");
 }
 
-/// The C library keeps the stacks of ended threads, and what it allocated with them, for threads to come. That is nobody's
-/// leak, however a thread was given up. A thread that nobody gives up leaks it, also where it got a kept one.
+/// The C library keeps the stacks of ended threads, and what it allocated with them, for threads to come. That is
+/// nobody's leak, however a thread was given up. A thread that nobody gives up leaks it, also where it got a kept one.
 const THREADS: &str = r#"#include <gtest/gtest.h>
 #include <future>
 #include <pthread.h>
