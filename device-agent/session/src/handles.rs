@@ -72,10 +72,11 @@ impl Start {
         }
     }
 
-    /// Where the C library writes which thread it is: good until its `pthread_create` has returned.
+    /// Where the C library has written which thread it is. `None`: the thread runs, knows that itself, and may have freed
+    /// the place.
     #[must_use]
-    pub fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
+    pub fn place(&self) -> Option<usize> {
+        (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
     }
 
     /// False: it was before.
@@ -83,9 +84,12 @@ impl Start {
         self.state.compare_exchange(state::JOINABLE, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// One of both knows now which thread it is. The other one is the last that needs this.
-    fn passes(&self, thread: usize) {
-        self.thread.store(thread, Ordering::Release);
+    /// One of both is through, and knows which thread it is, unless the other one told before. The second is the last that
+    /// needs this.
+    fn passes(&self, thread: Option<usize>) {
+        if let Some(thread) = thread {
+            self.thread.store(thread, Ordering::Release);
+        }
         if self.passed.fetch_add(1, Ordering::AcqRel) == 1 {
             self.note();
             self.give_back();
@@ -203,7 +207,7 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
 }
 
 /// It was made.
-pub fn started(start: &Start, thread: usize) {
+pub fn started(start: &Start, thread: Option<usize>) {
     start.passes(thread);
 }
 
@@ -246,7 +250,7 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
             was_kept(kept.address);
         }
     }
-    start.passes(thread);
+    start.passes(Some(thread));
     if let Some(thread) = noted_thread_id() {
         let place = BEGUN.fetch_add(1, Ordering::Relaxed) as usize % MOST_THREADS;
         if let Some(cell) = THREADS.get(place) {

@@ -27,6 +27,10 @@ impl Leavers {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The count of epochs starts again: whose the blocks are that are alive, nobody can tell any more.
     pub(crate) fn forget(&mut self) {
         self.0.clear();

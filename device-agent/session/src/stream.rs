@@ -341,7 +341,8 @@ impl Session {
 
     /// All tests have run: which of them left something that is freed by now. Samples cannot tell.
     pub(crate) fn append_freed(&mut self) {
-        if !recording() || self.options.native_sampling > 0 || !self.make_room(BOUNDARY_ROOM) {
+        let room = self.leavers.len().saturating_mul(RECORD_ROOM).saturating_add(BOUNDARY_ROOM);
+        if !recording() || self.options.native_sampling > 0 || !self.make_room(room) {
             return;
         }
         let boundaries = self.leavers.freed(|from, visit| TRACKER.scan(from, visit));

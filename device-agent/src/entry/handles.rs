@@ -160,9 +160,9 @@ unsafe extern "C" {
 }
 
 extern "C" fn started(start: &Start) {
-    // SAFETY: the C library has written the thread there, for the caller that is still waiting.
-    let thread = unsafe { ptr::with_exposed_provenance::<usize>(start.place()).read() };
-    handles::started(start, thread);
+    // SAFETY: the C library has written the thread there, and nobody but the caller, who waits, knows the place yet.
+    let read = |place| unsafe { ptr::with_exposed_provenance::<usize>(place).read() };
+    handles::started(start, start.place().map(read));
 }
 
 /// A thread is about to be joined or detached. Before it is: after that, its memory may be another thread's.

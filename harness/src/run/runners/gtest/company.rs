@@ -45,13 +45,7 @@ pub(super) async fn confirm(
     budget: &mut Budget,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    let (freed, others): (Vec<_>, Vec<_>) =
-        suspects.iter().cloned().partition(|suspect| suspect.freed_since && budget.is_over_for_freed());
-    let groups_of_freed = groups(context, suite, &freed, finished);
-    for test in groups_of_freed.into_values().flat_map(|group| group.suspects) {
-        suite.facts.confirmations.insert(test, ConfirmationFacts::FreedSince);
-    }
-    let groups = groups(context, suite, &others, finished);
+    let groups = groups(context, suite, suspects, finished);
     let mut open = groups.len();
     for (index, group) in groups {
         let count = group.tests.len();
