@@ -25,7 +25,7 @@ use super::process::Process;
 use super::starts::{Listed, Starts, Unseen};
 use super::{Runner, Screened};
 use crate::device::{of_tests, text};
-use crate::exit::chain;
+use crate::exit::{ExpectedError, chain};
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
@@ -77,6 +77,9 @@ pub(super) async fn screen(
                 done.ended.exit
             ));
         }
+    }
+    if choice.mode == Mode::Tree && planned.targets.is_empty() {
+        forget_plain_programs(context.console, &mut done)?;
     }
     let unseen = match listed {
         Some(listed) => {
@@ -198,6 +201,41 @@ fn unseen(
         facts.errors.push(problem(&typed(planned), what, "run fewer of them in one command"));
     }
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
+}
+
+/// Programs that contain GoogleTest, and ended without asking it for tests: their `main` does something else, or
+/// `--help` was all that they were to do. Below a command only tests are measured.
+fn forget_plain_programs(console: &Console, done: &mut Done) -> Result<(), ExpectedError> {
+    let ended_well = |record: &ProcessRecord| {
+        record.goodbye.is_some() && record.errors.is_empty() && record.damaged.is_none()
+    };
+    let is_plain = |process: &Finished| {
+        let record = &process.record;
+        !ran_tests(record)
+            && record.iterations == 0
+            && (!process.is_main() || has_boundaries(process) && ended_well(record))
+    };
+    let mut plain = BTreeMap::<&str, bool>::new();
+    for process in &done.finished {
+        *plain.entry(&process.hello().executable).or_insert(true) &= is_plain(process);
+    }
+    let plain: BTreeSet<String> =
+        plain.into_iter().filter(|(_, is_plain)| *is_plain).map(|(path, _)| path.to_owned()).collect();
+    for path in &plain {
+        console.warning(&format!(
+            "{path}: not measured: it contains GoogleTest, and ended without running tests of it"
+        ));
+    }
+    let (gone, kept) =
+        done.finished.drain(..).partition(|process| plain.contains(&process.hello().executable));
+    done.finished = kept;
+    let gone: Vec<Finished> = gone;
+    gone.iter().try_for_each(|process| forget(&process.process.file))
+}
+
+/// The agent sees where GoogleTest's tests begin and end.
+fn has_boundaries(process: &Finished) -> bool {
+    process.hello().capabilities.iter().any(|capability| capability == "boundary.gtest")
 }
 
 /// Programs of which nobody can say any more whether they were tests.
@@ -339,7 +377,7 @@ fn suite(
     elapsed: Duration,
 ) -> Screened {
     let tests = processes.iter().any(|process| ran_tests(&process.record));
-    let hooked = processes.iter().any(|p| p.hello().capabilities.iter().any(|c| c == "boundary.gtest"));
+    let hooked = processes.iter().any(has_boundaries);
     // A plain program may tell boundaries of its own, by the C API.
     let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
     let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
@@ -372,7 +410,10 @@ fn suite(
 
 fn no_test(suite: &str, hooked: bool) -> Problem {
     let (what, hint) = if hooked {
-        ("it ran no test", "look at its filter and its arguments")
+        (
+            "it ended without running a test of GoogleTest",
+            "look at its arguments, or use `runner: command` if its whole run is the test",
+        )
     } else {
         (
             "it ran no test whose boundaries could be seen",
