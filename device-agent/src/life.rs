@@ -124,6 +124,7 @@ pub(crate) fn start() {
             && options.native_sampling == 0,
         java,
         framework: gtest.is_ok().then_some("gtest"),
+        rounds: gtest::hears_of_ends(),
         is_its_own: gtest::is_its_own,
         blind,
     };

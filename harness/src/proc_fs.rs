@@ -4,8 +4,8 @@
 //! Read at boundaries while the guest waits, so the ordinary sample costs one small file for
 //! memory, one for time, two calls per thread and one per descriptor; in a screen, [`Counted`]
 //! lists both only where their number differs. Everything here is bounded
-//! and nothing fails: a process that is gone, or that may not be looked at, gives `None` or an
-//! empty list.
+//! and nothing fails: a process that is gone, or that may not be looked at, gives `None`, and never
+//! a part of what it has.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -18,11 +18,18 @@ use std::time::{Duration, Instant};
 use memgate_formats::proc_text::{self, cpu_ns, resident_bytes, rollup_figure, waited_ns};
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
-/// More threads or descriptors than this are not listed.
-const MAX_ENTRIES: usize = 4096;
+/// Of a process that has more threads or descriptors none are listed.
+pub const MAX_ENTRIES: usize = 4096;
 
 /// The kernel keeps an environment below this (a third of a stack of 8 MiB at most).
 const MAX_ENVIRON_BYTES: u64 = 8 << 20;
+
+/// So many descriptors a process that is started here may have, and are listed of it.
+#[must_use]
+pub fn most_descriptors() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.unwrap_or(u64::MAX).min(MAX_ENTRIES as u64)
+}
 
 /// How much is read for a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +54,8 @@ pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
         pss_bytes: bytes("Pss"),
         private_dirty_bytes: bytes("Private_Dirty"),
         cpu_ns: read(pid, "stat").and_then(|stat| cpu_ns(&stat, ticks)).unwrap_or(0),
-        threads: threads(pid, depth.waits),
-        fds: descriptors(pid),
+        threads: threads(pid, depth.waits)?,
+        fds: descriptors(pid)?,
         counters: None,
     })
 }
@@ -111,10 +118,10 @@ fn listed(sample: &OsSample) -> (u64, u64) {
 }
 
 /// The threads of a process in the order of their ids, with `waits` also where each stands in the
-/// kernel.
-#[must_use]
-pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
-    let mut threads: Vec<_> = numbers(&folder(pid).join("task"))
+/// kernel; `None`: they may not be listed, or are too many.
+fn threads(pid: u32, waits: bool) -> Option<Vec<ThreadEntry>> {
+    let mut threads: Vec<_> = all_numbers(&folder(pid).join("task"))?
+        .into_iter()
         .map(|id| ThreadEntry {
             id,
             name: read(pid, &format!("task/{id}/comm")).map(|name| line(&name)).unwrap_or_default(),
@@ -122,7 +129,7 @@ pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
         })
         .collect();
     threads.sort_unstable_by_key(|t| t.id);
-    threads
+    Some(threads)
 }
 
 /// How long the threads of a process have waited for a processor that others had, all together;
@@ -220,16 +227,29 @@ fn numbers(folder: &Path) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MAX_ENTRIES)
 }
 
-fn descriptors(pid: u32) -> Vec<FdEntry> {
+/// The same, all of them; `None`: they may not be read, or are too many.
+fn all_numbers(folder: &Path) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder).ok()? {
+        numbers.extend(entry.ok()?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+        if numbers.len() > MAX_ENTRIES {
+            return None;
+        }
+    }
+    Some(numbers)
+}
+
+fn descriptors(pid: u32) -> Option<Vec<FdEntry>> {
     let folder = folder(pid).join("fd");
-    let mut fds: Vec<_> = numbers(&folder)
+    let mut fds: Vec<_> = all_numbers(&folder)?
+        .into_iter()
         .filter_map(|fd| {
             let target = fs::read_link(folder.join(fd.to_string())).ok()?;
             Some(FdEntry { fd, target: target.to_string_lossy().into_owned() })
         })
         .collect();
     fds.sort_unstable_by_key(|entry| entry.fd);
-    fds
+    Some(fds)
 }
 
 /// The kernel function a thread sleeps in and the system call it made, as far as the kernel tells.
@@ -268,7 +288,7 @@ mod tests {
         let pid = child.id();
         // Once it runs `cat`, it stands still: it reads.
         while places(pid).is_none_or(|(exe, _)| !exe.ends_with("cat"))
-            || threads(pid, true)[0].waits_in == "running"
+            || threads(pid, true).unwrap()[0].waits_in == "running"
         {
             std::thread::yield_now();
         }
@@ -328,7 +348,7 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(os_sample(pid, ALL), None);
         assert_eq!(environ(pid), None);
-        assert!(threads(pid, true).is_empty());
+        assert_eq!(threads(pid, true), None);
         assert!(!has_mapped(pid, Path::new("/x/1-1.mgf")));
     }
 
@@ -344,7 +364,7 @@ mod tests {
             .unwrap();
         // `spawn` returns when the child has made its exec.
         let environ = environ(child.id()).unwrap();
-        let stands = threads(child.id(), true);
+        let stands = threads(child.id(), true).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(environ, [("A".into(), "1=2".into()), ("EMPTY".into(), "".into())]);

@@ -35,9 +35,10 @@ pub use filter::{LONGEST, Step};
 pub use given_up::{filters, gives_up_counter, goes_strict};
 pub use session::{
     Append, Silent, Work, channel, early_bypass, ends, event, fails, is_active, is_repeating,
-    iteration_begins, library_bypasses, log, main_ends, mark, module_unloaded, module_unloads, note_outcome,
-    open, open_late, process_starts, register, set_up_begins, set_up_ends, settle, tear_down_begins,
-    tear_down_ends, test_begins, test_ends, test_passes, tests_end, try_write, window_ends, write,
+    iteration_begins, iteration_is_over, library_bypasses, log, main_ends, mark, module_unloaded,
+    module_unloads, note_outcome, open, open_late, process_starts, register, set_up_begins, set_up_ends,
+    settle, tear_down_begins, tear_down_ends, test_begins, test_ends, test_passes, tests_end, try_write,
+    window_ends, write,
 };
 pub use setups::Around;
 pub use stream::{Offers, Session, arguments, executable};

@@ -4,7 +4,7 @@
 //! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
 //! child finds everything whole.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use memgate_ffi::calm::{CancelHeld, SignalsHeld};
@@ -19,7 +19,7 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
     BoundaryKind, END_OF_MAIN, END_OF_TESTS, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason,
-    LOOK, Log, LogLevel, Outcome, ProcessRole,
+    LOOK, Log, LogLevel, Outcome, ProcessRole, ROUND_ENDS,
 };
 
 use crate::carrier::{Carrier, Meeting};
@@ -48,6 +48,8 @@ static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
 static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
+/// GoogleTest has begun an iteration, and not all tests of it have run.
+static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
 /// Begins work of our own. `None`: this thread is at such work already (a signal handler came in
 /// between, and what it interrupted may hold a lock), or this process is not the one that is
@@ -320,10 +322,19 @@ pub fn iteration_begins(iteration: u32) {
     if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
         Inside::suspended(|| process::exit(0));
     }
+    IN_ITERATION.store(true, Ordering::Relaxed);
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }
     reach(BoundaryKind::IterationStart, "", "", None);
+}
+
+/// All tests of the iteration have run.
+pub fn iteration_is_over() {
+    let is_first = IN_ITERATION.swap(false, Ordering::Relaxed);
+    if is_first && !is_confirming() {
+        event(ROUND_ENDS, "");
+    }
 }
 
 /// The program set a mark.

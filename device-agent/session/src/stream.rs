@@ -14,8 +14,9 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Freed, Handle, Handles,
-    Hello, LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, STACKS_LATER,
-    SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders, sampling,
+    Hello, LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, ROUND_ENDS, Runtime,
+    STACKS_LATER, SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders,
+    sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
@@ -125,6 +126,8 @@ pub struct Offers {
     pub java: bool,
     /// The test framework that tells the agent of its tests.
     pub framework: Option<&'static str>,
+    /// It tells when all its tests have run.
+    pub rounds: bool,
     /// Is this the stack of something that the framework made for itself?
     pub is_its_own: fn(u32) -> bool,
     /// Why allocations cannot be seen here; a forked child inherits it.
@@ -134,8 +137,16 @@ pub struct Offers {
 impl Default for Offers {
     fn default() -> Self {
         let is_its_own = |_| false;
-        let (framework, blind) = (None, None);
-        Self { native: false, stacks: false, stacks_later: false, java: false, framework, is_its_own, blind }
+        Self {
+            native: false,
+            stacks: false,
+            stacks_later: false,
+            java: false,
+            framework: None,
+            rounds: false,
+            is_its_own,
+            blind: None,
+        }
     }
 }
 
@@ -230,7 +241,7 @@ impl Session {
     }
 
     fn append_hello(&mut self) {
-        let Offers { native, stacks, stacks_later, java, framework, blind, .. } = &self.offers;
+        let Offers { native, stacks, stacks_later, java, framework, rounds, blind, .. } = &self.offers;
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         let passes = is_spool && self.role == ProcessRole::Main && !self.options.look_lasts.is_zero();
         let offered = [
@@ -241,6 +252,7 @@ impl Session {
             (*native && *stacks, "native.stacks"),
             (*native && *stacks_later, STACKS_LATER),
             (*native && passes, LOOKS_NOW_AND_THEN),
+            (*rounds, ROUND_ENDS),
             (*native && !*java && is_spool, native_holders::CAPABILITY),
         ];
         let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());

@@ -254,6 +254,12 @@ pub(crate) fn is_installed() -> bool {
     !unsafe { (*LISTENER.0.get()).vtable }.is_null()
 }
 
+/// Does it hear of the end of each iteration?
+pub(crate) fn hears_of_ends() -> bool {
+    // SAFETY: written before `main`, only read afterwards.
+    is_installed() && unsafe { (*LISTENER.0.get()).table }.contains(&(on_iteration_end as Pointer))
+}
+
 extern "C" fn nothing() {}
 
 extern "C" fn on_test_start(_: Pointer, info: Pointer) {
@@ -285,10 +291,12 @@ extern "C" fn on_environments_are_set_up() {
 }
 
 extern "C" fn on_environments_tear_down() {
+    session::iteration_is_over();
     session::tear_down_begins(Around::Environments);
 }
 
 extern "C" fn on_iteration_end() {
+    session::iteration_is_over();
     session::tear_down_ends(Around::Environments);
 }
 

@@ -11,6 +11,11 @@ pub(crate) const fn install(_executable: &str, _is_shared: bool) -> Result<(), &
     Err("on Android they come from the test runner or the C API")
 }
 
+/// Does the agent hear of the end of each iteration?
+pub(crate) const fn hears_of_ends() -> bool {
+    false
+}
+
 /// Does the agent itself listen to GoogleTest?
 pub(crate) const fn is_installed() -> bool {
     false

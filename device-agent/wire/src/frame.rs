@@ -536,6 +536,8 @@ pub enum ErrorCode {
     Blind,
     /// Anything else.
     Other,
+    /// The operating system does not tell the descriptors and threads of the process.
+    Unlisted,
 }
 
 /// The agent could not do what it was asked to.

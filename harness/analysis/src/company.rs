@@ -26,6 +26,8 @@ use crate::stats::float;
 const MOST_WINDOWS: usize = 100_000;
 /// Growth of the whole process after which it ends.
 const ENOUGH_BYTES: u64 = 256 << 20;
+/// Descriptors or threads after which it ends: from 1,024 on a process may get no more of them.
+const ENOUGH_HANDLES: u64 = 1 << 9;
 /// Where a suite is slow, it is repeated this many times the usual least time, so that a rare leak
 /// shows.
 const PATIENCE: u32 = 3;
@@ -283,11 +285,18 @@ impl Company {
         self.looked_at = record.windows.len();
         let live = |window: Option<&Window>| window.map_or(0, |w| w.end.live_bytes());
         let grown = live(record.windows.last()).saturating_sub(live(record.windows.first()));
+        let opened = |of: fn(&OsState) -> u64| {
+            let at_end = |window: &Window| window.os_end.as_ref().map(of);
+            let first = record.windows.first().and_then(at_end).unwrap_or_default();
+            record.windows.last().and_then(at_end).unwrap_or_default().saturating_sub(first)
+        };
+        let runs_out = opened(OsState::fd_count).max(opened(OsState::thread_count)) > ENOUGH_HANDLES;
         let least = self.ends.values().copied().min().unwrap_or(0);
         let rare_would_show = least > self.unchanged && elapsed >= self.min_run;
         let enough = least >= self.iterations
             && (rare_would_show || elapsed >= self.min_run * PATIENCE || grown > ENOUGH_BYTES);
-        let cut = elapsed >= self.most || self.looked_at >= MOST_WINDOWS || record.damaged.is_some();
+        let cut =
+            elapsed >= self.most || self.looked_at >= MOST_WINDOWS || record.damaged.is_some() || runs_out;
         if enough || cut { Next::Stop } else { Next::Continue }
     }
 }

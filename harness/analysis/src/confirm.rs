@@ -28,6 +28,12 @@ const ENOUGH_BYTES: u64 = 256 << 20;
 /// The same for the number of its mappings, of which a process may have some 65,000.
 const ENOUGH_MAPPINGS: u64 = 1 << 14;
 
+/// The same for its threads: a container may allow little more.
+const ENOUGH_THREADS: u64 = 1 << 10;
+
+/// So many descriptors a process may have, unless more is known.
+const USUAL_DESCRIPTORS: u64 = 1 << 10;
+
 /// A hunt ends here, so that the stream of a very fast test stays small.
 pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
 
@@ -55,6 +61,10 @@ pub struct Confirmation {
     first: Option<Counters>,
     last: Option<Counters>,
     last_os: Option<OsState>,
+    /// Descriptors and threads that the last execution added.
+    opened: (u64, u64),
+    /// Descriptors that the process may have.
+    descriptors: u64,
     /// What was mapped at the first end and at the last one.
     first_mapped: Option<Mapped>,
     last_mapped: Option<Mapped>,
@@ -91,12 +101,20 @@ impl Confirmation {
             first: None,
             last: None,
             last_os: None,
+            opened: (0, 0),
+            descriptors: USUAL_DESCRIPTORS,
             first_mapped: None,
             last_mapped: None,
             failed: false,
             changed: 0,
             next_check: 0,
         }
+    }
+
+    /// Its process may have so many descriptors.
+    #[must_use]
+    pub fn with_descriptors(self, descriptors: u64) -> Self {
+        Self { descriptors, ..self }
     }
 
     /// Goes on for this time, and not until something is known.
@@ -136,7 +154,26 @@ impl Confirmation {
             self.first_mapped.clone_from(&window.mapped_end);
         }
         self.last_mapped.clone_from(&window.mapped_end);
+        self.opened = match (&self.last_os, &window.os_end) {
+            (Some(last), Some(now)) => {
+                let more = |of: fn(&OsState) -> u64| of(now).saturating_sub(of(last));
+                (more(OsState::fd_count), more(OsState::thread_count))
+            }
+            _ => (0, 0),
+        };
         self.last_os = window.os_end.clone().or(self.last_os.take());
+    }
+
+    /// Would a few executions more have all the descriptors or threads there are? From then on none can be opened, and
+    /// growth would seem to come to rest.
+    fn runs_out(&self) -> bool {
+        let Some(last) = &self.last_os else { return false };
+        let is_near = |count: u64, opened: u64, most: u64| {
+            opened > 0 && count.saturating_add(opened.saturating_mul(2)) >= most
+        };
+        let (descriptors, threads) = self.opened;
+        is_near(last.fd_count(), descriptors, self.descriptors)
+            || is_near(last.thread_count(), threads, ENOUGH_THREADS)
     }
 
     /// Resident memory is never quite still; it counts by its slope alone.
@@ -152,6 +189,9 @@ impl Confirmation {
             return true;
         }
         if self.hunt.is_some_and(|hunt| elapsed >= hunt.most) {
+            return true;
+        }
+        if self.runs_out() {
             return true;
         }
         if self.ends < self.run.fewest {
@@ -432,6 +472,23 @@ mod tests {
     fn a_large_leak_is_not_repeated_until_memory_ends() {
         assert_eq!(stops_after(1, |p, _| p.alloc(1, 20 << 20, 1)), 14);
         assert_eq!(stops_after(1, |p, _| p.alloc(1, 1 << 30, 1)), 13);
+    }
+
+    #[test]
+    fn descriptors_and_threads_are_not_repeated_until_there_are_no_more() {
+        let opens =
+            |count: usize| move |p: &mut Process, _: u32| (0..count).for_each(|_| p.fds.push("/tmp/log"));
+        assert_eq!(stops_after(1, opens(1)), 1019, "of 1024, three are open");
+        assert_eq!(stops_after(1, opens(40)), 24);
+        assert_eq!(stops_after(1, opens(300)), 2, "one more, and there may be none left");
+        assert_eq!(
+            stops_after(1, |p, i| if i == 0 {
+                opens(900)(p, i)
+            }),
+            91,
+            "a one-time cost"
+        );
+        assert!(stops_after(1, |p, _| (0..30).for_each(|_| p.threads.push("worker"))) < 40);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::Metric;
 use memgate_wire::SnapshotRecord;
 
-use crate::record::{Names, OsName, OsState, ProcessRecord, Window, total_bytes};
+use crate::record::{Names, OsName, OsState, ProcessEnd, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::sampling::weight;
 use crate::signature::{Place, place};
@@ -269,6 +269,14 @@ impl OsKind {
         match self {
             Self::Mapping => window.mapped_end.as_ref().map(|mapped| &mapped.bytes),
             _ => self.of_system(window.os_end.as_ref()?),
+        }
+    }
+
+    /// What there was as its process ended.
+    pub(crate) fn at_exit(self, end: &ProcessEnd) -> Option<&Names> {
+        match self {
+            Self::Mapping => end.mapped.as_ref().map(|mapped| &mapped.bytes),
+            _ => self.of_system(end.os.as_ref()?),
         }
     }
 

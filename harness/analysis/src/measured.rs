@@ -53,11 +53,20 @@ pub(crate) enum When {
 pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String) {
     let record = &process.record;
     if let Some(goodbye) = &record.goodbye {
-        let how = match goodbye.reason {
-            GoodbyeReason::QuickExit => "the test ended its process with _exit",
-            GoodbyeReason::Exit => "the test ended its process with exit",
-            GoodbyeReason::Exec => "the test replaced its process by another program",
-            GoodbyeReason::Stopped => "memgate stopped its process",
+        let how = match (when, goodbye.reason) {
+            (_, GoodbyeReason::Stopped) => "memgate stopped its process",
+            (When::InATest, GoodbyeReason::QuickExit) => "the test ended its process with _exit",
+            (When::InATest, GoodbyeReason::Exit) => "the test ended its process with exit",
+            (When::InATest, GoodbyeReason::Exec) => "the test replaced its process by another program",
+            (When::AfterATest, GoodbyeReason::QuickExit) => {
+                "its process ended with _exit, and not all tests have run"
+            }
+            (When::AfterATest, GoodbyeReason::Exit) => {
+                "its process ended with exit, and not all tests have run"
+            }
+            (When::AfterATest, GoodbyeReason::Exec) => {
+                "its process became another program, and not all tests have run"
+            }
         };
         return (Outcome::Crashed, how.to_owned());
     }

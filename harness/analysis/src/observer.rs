@@ -11,7 +11,8 @@ use std::sync::{Arc, LazyLock};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Freed, Handle, Handles, LogLevel,
-    MappedKind, Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
+    MappedKind, Mappings, Modules, NativeSnapshot, OsSample, ROUND_ENDS, SnapshotRecord, SnapshotScope,
+    Stacks,
 };
 
 use crate::java::{JavaReader, JavaWindow};
@@ -290,6 +291,7 @@ impl Observer {
             Frame::Event(event) if event.name == memgate_wire::spool::follow::EVENT => {
                 self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
             }
+            Frame::Event(event) if event.name == ROUND_ENDS => self.record.in_iteration = false,
             Frame::NativeHolders(holders) => self.native_holders(holders),
             // Whoever reads the stream makes snapshots of it, or reads the copy.
             Frame::LeakInfo(_) | Frame::NativeCopy(_) => {}
@@ -481,6 +483,7 @@ impl Observer {
                     self.record.windows.iter_mut().for_each(|window| window.freed_since = false);
                 }
                 self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
+                self.record.in_iteration = true;
             }
             BoundaryKind::ProcessStart | BoundaryKind::Mark => {}
         }

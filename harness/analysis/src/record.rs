@@ -8,8 +8,8 @@ use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
-    AgentCost, Counters, ErrorFrame, Goodbye, Hello, Module, Outcome, SnapshotRecord, StackNode,
-    TRUNCATED_PC, ThreadEntry,
+    AgentCost, Counters, ErrorFrame, Goodbye, GoodbyeReason, Hello, Module, Outcome, ROUND_ENDS,
+    SnapshotRecord, StackNode, TRUNCATED_PC, ThreadEntry,
 };
 
 /// One process, as its stream tells it.
@@ -27,6 +27,8 @@ pub struct ProcessRecord {
     pub open: Vec<OpenTest>,
     /// Iterations of its whole selection the runner has begun.
     pub iterations: u32,
+    /// The last of them has begun, and not all of its tests have run.
+    pub in_iteration: bool,
     /// Where `main` returned or the program called `exit`, before static destructors, with
     /// everything that was alive then.
     pub main_end: Option<ProcessEnd>,
@@ -132,6 +134,16 @@ impl ProcessRecord {
     #[must_use]
     pub fn interval(&self) -> Option<u64> {
         self.hello.as_ref().and_then(|hello| memgate_wire::sampling::interval(&hello.capabilities))
+    }
+
+    /// Did it end, in whatever way, before all tests of an iteration had run, and not in the middle of one?
+    #[must_use]
+    pub fn broke_off_between_tests(&self) -> bool {
+        let is_over = |goodbye: &Goodbye| goodbye.reason != GoodbyeReason::Stopped;
+        self.in_iteration
+            && self.offers(ROUND_ENDS)
+            && self.open.is_empty()
+            && self.goodbye.as_ref().is_none_or(is_over)
     }
 
     /// Does not every end of a test wait for the harness?

@@ -1,10 +1,11 @@
 //! The screen: which tests left something behind and are to run again, alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memgate_model::{
     Area, Kind, Metric, Per, Unit, format_amount, format_bytes, format_counted, format_value,
 };
+use memgate_wire::ErrorCode;
 
 use crate::groups::OsKind;
 use crate::looks;
@@ -34,30 +35,30 @@ pub(crate) const ENOUGH_REPETITIONS: usize = 5;
 /// failed, were skipped or could not be measured are not among them: nothing would be judged.
 #[must_use]
 pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Suspect> {
-    let mut suspects = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut suspects: Vec<Suspect> = Vec::new();
+    let mut known = HashMap::<String, usize>::new();
     for (index, record) in records.iter().enumerate().filter(|(_, r)| r.is_main()) {
         let mut runs = BTreeMap::<String, usize>::new();
         for window in &record.windows {
             *runs.entry(window.id()).or_default() += 1;
         }
-        for window in &record.windows {
+        for window in record.windows.iter().filter(|window| judged(record, window)) {
             let test = window.id();
-            if seen.contains(&test) || !judged(record, window) {
+            let unseen = looks::is_unseen(window).then(|| looks::UNSEEN.to_owned());
+            let Some(why) = left_too_much(window, suite, &test, policy).or(unseen) else { continue };
+            let freed_since = !looks::is_unseen(window) && is_freed_since(window, suite, &test, policy);
+            let at = *known.entry(test.clone()).or_insert(suspects.len());
+            if let Some(suspect) = suspects.get_mut(at) {
+                suspect.freed_since &= freed_since;
                 continue;
             }
-            let unseen = looks::is_unseen(window).then(|| looks::UNSEEN.to_owned());
-            if let Some(why) = left_too_much(window, suite, &test, policy).or(unseen) {
-                seen.insert(test.clone());
-                // Only a run of its own tells a set-up from the tests around it.
-                // Samples tell no growth.
-                let repeated = !window.is_setup()
-                    && window.interval.is_none()
-                    && !looks::is_unseen(window)
-                    && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
-                let freed_since = !looks::is_unseen(window) && is_freed_since(window, suite, &test, policy);
-                suspects.push(Suspect { test, why, freed_since, repeated, record: index });
-            }
+            // Only a run of its own tells a set-up from the tests around it.
+            // Samples tell no growth.
+            let repeated = !window.is_setup()
+                && window.interval.is_none()
+                && !looks::is_unseen(window)
+                && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
+            suspects.push(Suspect { test, why, freed_since, repeated, record: index });
         }
     }
     suspects
@@ -221,6 +222,27 @@ pub(crate) fn unmeasured_mappings(
         .iter()
         .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some());
     (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
+}
+
+/// Why descriptors and threads of `window` cannot be held against their limits; `None`: they can, or have none.
+pub(crate) fn unlisted(
+    record: &ProcessRecord,
+    window: &Window,
+    suite: &str,
+    test: &str,
+    policy: &GatePolicy,
+) -> Option<String> {
+    let seen = record.errors.iter().find(|seen| seen.error.code == ErrorCode::Unlisted)?;
+    let has_limit = |metric| {
+        [Per::Iteration, Per::Test]
+            .iter()
+            .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
+    };
+    let missing = [Metric::OsFds, Metric::OsThreads]
+        .into_iter()
+        .any(|metric| has_limit(metric) && left(window, metric).is_none());
+    let why = &seen.error.text;
+    missing.then(|| format!("not measured: {why}; `os.fds: off` and `os.threads: off` do without"))
 }
 
 /// The value of a metric of the operating system.

@@ -13,7 +13,7 @@ use memgate_wire::handshake;
 use memgate_wire::native_holders::NativeCopy;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::{Extent, offset, order, state};
-use memgate_wire::{Boundary, BoundaryKind, Frame, OsSample};
+use memgate_wire::{Boundary, BoundaryKind, ErrorCode, ErrorFrame, Frame, OsSample};
 
 use super::copy::{self, Copy, Prepared};
 use super::observe::{End, Follow, Process, ProcessEnd, ProcessKey};
@@ -21,7 +21,7 @@ use super::sampler::{Occasion, Sampler, now_ns};
 use super::shared::{Shared, lock};
 use super::tracked::{Tracked, is_spoken_for};
 use crate::exit::chain;
-use crate::proc_fs;
+use crate::proc_fs::{self, MAX_ENTRIES};
 use crate::reading::stream::{Reader, StreamError};
 
 /// Shortest interval between samples.
@@ -80,6 +80,8 @@ struct Following<'a> {
     handles_came: bool,
     /// Tests that ended since then.
     ended: u32,
+    /// It was told that it may not be looked at.
+    unlisted: bool,
 }
 
 struct Guest {
@@ -110,6 +112,7 @@ impl<'a> Following<'a> {
             told_copy: None,
             handles_came: false,
             ended: 0,
+            unlisted: false,
         })
     }
 
@@ -195,6 +198,8 @@ impl<'a> Following<'a> {
             });
             sample.boundary = if waits { reached } else { 0 };
             self.record(sample, t_ns);
+        } else {
+            self.note_unlisted();
         }
         let copy = self.open_copy();
         let reply = match (&at, &mut self.guest) {
@@ -323,6 +328,19 @@ impl<'a> Following<'a> {
 
     fn record(&mut self, sample: OsSample, t_ns: u64) {
         self.note(Frame::OsSample(sample), t_ns);
+    }
+
+    /// The guest waits, and may not be looked at: what it has open then is not nothing.
+    fn note_unlisted(&mut self) {
+        let has_sampler = self.guest.as_ref().is_some_and(|guest| guest.sampler.is_some());
+        if has_sampler && self.tracked.visible && !self.unlisted && !self.tracked.is_dead() {
+            self.unlisted = true;
+            let text = format!(
+                "its descriptors and threads could not be listed: memgate may not read its /proc, or there are more \
+                 than {MAX_ENTRIES}"
+            );
+            self.note(Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text }), now_ns());
+        }
     }
 
     /// Writes a frame of ours to the folder, then delivers it.

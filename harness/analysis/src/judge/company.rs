@@ -8,8 +8,8 @@ use memgate_wire::SnapshotRecord;
 
 use super::context::JudgeContext;
 use super::judgement::Judgement;
-use super::leaks;
-use super::repeated::{Measured, hold};
+use super::leaks::{self, OsGroup};
+use super::repeated::{Measured, OsLeak, hold, os_leaks};
 use crate::company::{Seen, missing, missing_os, seen_again};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
 use crate::growth::{Allowed, Finding, judge_exact};
@@ -94,6 +94,8 @@ pub(super) struct Missing<'a> {
     window: &'a Window,
     pub(super) records: Vec<SnapshotRecord>,
     pub(super) os: Vec<(OsKind, f64)>,
+    /// Of these kinds, what no waiver covers.
+    os_groups: Vec<OsGroup>,
     alone: usize,
 }
 
@@ -108,6 +110,7 @@ impl<'a> Missing<'a> {
             window,
             records: missing(&screened.record, window, alone, test),
             os: missing_os(window, alone, test).collect(),
+            os_groups: Vec::new(),
             alone: alone.windows_of(test).count(),
         }
     }
@@ -122,6 +125,7 @@ impl<'a> Missing<'a> {
         together: Together<'_>,
         j: &mut Judgement,
     ) {
+        self.waive_os(context, j);
         let over = |metric, value: f64| {
             let limit = smallest_limit(context.policy, suite, test, metric, Per::Iteration);
             limit.is_some_and(|limit| value > limit)
@@ -161,6 +165,21 @@ impl<'a> Missing<'a> {
             },
         };
         self.unconfirmed(context, &unwaived, &why, j);
+    }
+
+    /// Takes what waivers cover of descriptors, threads and mappings.
+    fn waive_os(&mut self, context: &mut JudgeContext<'_>, j: &mut Judgement) {
+        for group in leaks::os_left(&self.screened.record, self.window, context) {
+            let Some((_, count)) = self.os.iter_mut().find(|(kind, _)| *kind == group.kind) else { continue };
+            let mut leak = group.leak();
+            leak.waiver = context.waivers.cover(&leak, group.frame_names());
+            if leak.waiver.is_some() {
+                *count -= group.count;
+                j.leaks.push(leak);
+            } else {
+                self.os_groups.push(group);
+            }
+        }
     }
 
     /// By the record of a run in which the tests around it were repeated too.
@@ -203,12 +222,27 @@ impl<'a> Missing<'a> {
         }
         let mut closed = Vec::new();
         for (kind, count) in &self.os {
-            let (total, opened) = os_values(together, test, *kind, None);
-            if opened.windows(2).any(|pair| pair[1] > pair[0]) {
-                let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
-                hold(context, suite, test, &measured, allowed, false, j);
-            } else {
+            let (mut total, opened) = os_values(together, test, *kind, None);
+            if !opened.windows(2).any(|pair| pair[1] > pair[0]) {
                 closed.push((*kind, *count));
+                continue;
+            }
+            let windows: Vec<&Window> = together.windows_of(test).collect();
+            let own: BTreeSet<String> = self.os_groups.iter().map(OsGroup::id).collect();
+            let (verdict, mut listed) = (j.verdict(), false);
+            for OsLeak { counts, leak, .. } in os_leaks(context, together, &windows, *kind, allowed) {
+                if leak.waiver.is_some() {
+                    total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+                } else if own.contains(&leak.id) {
+                    j.leaks.push(leak);
+                    listed = true;
+                }
+            }
+            let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
+            hold(context, suite, test, &measured, allowed, false, j);
+            if j.verdict() > verdict && !listed {
+                let of_kind = self.os_groups.iter().filter(|group| group.kind == *kind);
+                j.leaks.extend(of_kind.map(OsGroup::leak));
             }
         }
         if j.verdict() > before {
@@ -239,11 +273,8 @@ impl<'a> Missing<'a> {
         }
         left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
         j.leaks.extend(groups.iter().map(leaks::in_all));
-        for group in leaks::os_left(&self.screened.record, self.window, context) {
-            if self.os.iter().any(|(missing, _)| *missing == group.kind) {
-                j.leaks.push(group.leak());
-            }
-        }
+        let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
+        j.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
         j.left = left.join(" and ");
         let alone = format_counted(float(self.alone as u64), "execution");
         j.unconfirmed(context.policy, &format!("alone nothing of it in {alone}{why}"));

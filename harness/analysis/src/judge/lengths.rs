@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use memgate_model::{Metric, Per, Verdict, format_value};
+use memgate_wire::ErrorCode;
 
 use super::context::JudgeContext;
 use super::judgement::Judgement;
@@ -16,7 +17,7 @@ use crate::input::Repetition;
 use crate::measured::{self, When};
 use crate::native_holders::Holding;
 use crate::policy::thresholds;
-use crate::record::ProcessEnd;
+use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
 use crate::signature::Place;
 use crate::stats::float;
@@ -139,26 +140,29 @@ pub(super) fn judge(
         (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
         (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
     ];
-    if ends.iter().any(|end| end.mappings_lost) {
-        let limits = thresholds(context.policy, suite, test, Metric::NativeMappedBytes, Per::Iteration);
-        if !limits.is_empty() {
-            j.raise(Verdict::Error, MAPPINGS_LOST.to_owned());
+    for kind in OsKind::ALL {
+        let metric = kind.metric();
+        if let Some(why) = unmeasured_kind(kind, &runs, &ends) {
+            if !thresholds(context.policy, suite, test, metric, Per::Iteration).is_empty() {
+                j.raise(Verdict::Error, why);
+            }
+            continue;
         }
-    } else if let Some(mut totals) = mapped_totals(&ends) {
-        for MappedGroup { mut group, bytes, counts } in mapped_groups(context, &runs, moment) {
-            let growth = slope(&bytes, 0.0);
+        let Some(mut totals) = os_totals(kind, &ends) else { continue };
+        for OsPart { mut group, counts, ranges } in os_parts(context, kind, &runs, moment) {
+            let growth = slope(&counts, 0.0);
             if growth.finding == Finding::Grows {
                 group.count = growth.slope.slope;
-                group.ranges = slope(&counts, 0.0).slope.slope;
+                group.ranges = slope(&ranges, 0.0).slope.slope;
                 let mut leak = group.leak();
                 leak.waiver = context.waivers.cover(&leak, group.frame_names());
                 if leak.waiver.is_some() {
-                    totals = without(&totals, &bytes);
+                    totals = without(&totals, &counts);
                 }
                 j.leaks.push(leak);
             }
         }
-        native.push((Metric::NativeMappedBytes, totals));
+        native.push((metric, totals));
     }
     for (metric, values) in native {
         let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
@@ -183,38 +187,68 @@ pub(super) fn judge(
     }
 }
 
-/// What is mapped at each length; `None`: nobody noted it.
-fn mapped_totals(ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
-    ends.iter().map(|end| Some(float(end.mapped.as_ref()?.total()))).collect()
+/// Why nothing can be said of what the ends had; `None`: it can, or nobody noted it.
+fn unmeasured_kind(kind: OsKind, runs: &[&Repetition], ends: &[&ProcessEnd]) -> Option<String> {
+    if kind == OsKind::Mapping {
+        return ends.iter().any(|end| end.mappings_lost).then(|| MAPPINGS_LOST.to_owned());
+    }
+    let told = ends.iter().filter(|end| kind.at_exit(end).is_some()).count();
+    let errors = runs.iter().flat_map(|run| &run.process.record.errors);
+    let refused = errors.map(|seen| &seen.error).find(|error| error.code == ErrorCode::Unlisted);
+    match refused {
+        Some(error) if told < runs.len() => Some(format!("not measured: {}", error.text)),
+        None if (1..runs.len()).contains(&told) => Some(format!(
+            "not measured: {}s were listed at the end of {told} of {} runs",
+            kind.noun(),
+            runs.len()
+        )),
+        _ => None,
+    }
 }
 
-/// What one place has mapped, at every length.
-struct MappedGroup {
+/// How many there are (or bytes) at each length; `None`: nobody noted it.
+fn os_totals(kind: OsKind, ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
+    ends.iter().map(|end| Some(float(sum(kind.at_exit(end)?)))).collect()
+}
+
+/// What one place has opened, started or mapped, at every length.
+struct OsPart {
     group: OsGroup,
-    bytes: Vec<f64>,
     counts: Vec<f64>,
+    /// Of mapped bytes, in how many ranges.
+    ranges: Vec<f64>,
 }
 
-fn mapped_groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) -> Vec<MappedGroup> {
-    let mut groups = BTreeMap::<String, MappedGroup>::new();
+fn os_parts(
+    context: &mut JudgeContext<'_>,
+    kind: OsKind,
+    runs: &[&Repetition],
+    moment: Moment,
+) -> Vec<OsPart> {
+    let mut parts = BTreeMap::<String, OsPart>::new();
     for (i, run) in runs.iter().enumerate() {
-        let Some(mapped) = moment.of(run).and_then(|end| end.mapped.as_ref()) else { continue };
+        let Some(end) = moment.of(run) else { continue };
+        let Some(names) = kind.at_exit(end) else { continue };
+        let ranges = end.mapped.as_ref().filter(|_| kind == OsKind::Mapping).map(|mapped| &mapped.counts);
         let mut places = Places::new(&run.process.record, context.resolve);
-        for ((name, bytes), (_, count)) in mapped.bytes.iter().zip(mapped.counts.iter()) {
+        for (at, (name, count)) in names.iter().enumerate() {
             let place = places.of_handle(name.stack);
-            let names = vec![name.name.clone()];
-            let group = OsGroup { kind: OsKind::Mapping, place, names, count: 0.0, ranges: 0.0 };
+            let group = OsGroup { kind, place, names: vec![name.name.clone()], count: 0.0, ranges: 0.0 };
             let none = vec![0.0; runs.len()];
-            let known = groups.entry(group.id()).or_insert_with(|| MappedGroup {
+            let known = parts.entry(group.id()).or_insert_with(|| OsPart {
                 group,
-                bytes: none.clone(),
-                counts: none,
+                counts: none.clone(),
+                ranges: none,
             });
-            known.bytes[i] += float(*bytes);
+            if !known.group.names.contains(&name.name) {
+                known.group.names.push(name.name.clone());
+            }
             known.counts[i] += float(*count);
+            known.ranges[i] +=
+                ranges.and_then(|ranges| ranges.get(at)).map_or(0.0, |(_, count)| float(*count));
         }
     }
-    groups.into_values().collect()
+    parts.into_values().collect()
 }
 
 fn broken(run: &Repetition) -> Option<String> {

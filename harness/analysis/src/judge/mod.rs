@@ -23,6 +23,8 @@ mod java_tests;
 mod judgement;
 mod leaks;
 mod lengths;
+#[cfg(test)]
+mod missed_tests;
 mod repeated;
 mod suite;
 mod test;

@@ -52,10 +52,25 @@ pub(super) struct Measured<'a> {
     /// The program itself said where the windows end: what grows outside of them counts as what
     /// grows inside, or a leak after the end would be nobody's.
     ends_itself: bool,
-    groups: Vec<(&'a [f64], f64)>,
+    groups: Vec<Group<'a>>,
     block: f64,
     /// Nothing but the test changes it: every step counts.
     exact: bool,
+}
+
+/// What nobody has waived of one place.
+struct Group<'a> {
+    bytes: &'a [f64],
+    block: f64,
+    /// The screen saw blocks of it that the test itself allocated.
+    born_in_test: bool,
+}
+
+impl<'a> Group<'a> {
+    fn of(series: &'a Series, born: &BTreeSet<String>) -> Self {
+        let Series { place, bytes, block, .. } = series;
+        Self { bytes, block: *block, born_in_test: born.contains(&place.id) }
+    }
 }
 
 impl Measured<'_> {
@@ -121,12 +136,13 @@ impl Measured<'_> {
     }
 }
 
-/// Judges the iterations of `test` and returns what its groups that do not grow have kept.
+/// Judges the iterations of `test` and returns what its groups that do not grow have kept. `born`: places of which one
+/// execution left blocks that it allocated.
 pub(super) fn judge(
     context: &mut JudgeContext<'_>,
-    suite: &str,
-    test: &str,
+    (suite, test): (&str, &str),
     record: &ProcessRecord,
+    born: &BTreeSet<String>,
     j: &mut Judgement,
 ) -> Vec<Kept> {
     let windows: Vec<&Window> = record.windows_of(test).collect();
@@ -142,28 +158,30 @@ pub(super) fn judge(
     let sorted = sort_groups(context, &groups, &held, allowed, j);
 
     let block = groups::smallest_block(&groups);
-    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64]| {
-        for group in &sorted.waived {
+    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], is_in: fn(bool) -> bool| {
+        for group in sorted.waived.iter().filter(|group| is_in(born.contains(&group.place.id))) {
             values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
         }
         values
     };
+    // What is allocated outside of the windows never was in the test's own doing.
+    let (anywhere, in_test): (fn(bool) -> bool, fn(bool) -> bool) = (|_| true, |born| born);
     let alone = windows.len() == record.windows.len();
     let ends_itself = record.tells_its_own_tests();
     let bytes = Measured {
         metric: Metric::NativeLiveBytes,
-        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes),
-        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes)),
+        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, anywhere),
+        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, in_test)),
         alone,
         ends_itself,
-        groups: sorted.unwaived.iter().map(|g| (g.bytes.as_slice(), g.block)).collect(),
+        groups: sorted.unwaived.iter().map(|series| Group::of(series, born)).collect(),
         block,
         exact: true,
     };
     let allocations = Measured {
         metric: Metric::NativeLiveAllocations,
-        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts),
-        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts)),
+        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, anywhere),
+        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, in_test)),
         alone,
         ends_itself,
         groups: Vec::new(),
@@ -280,7 +298,19 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let allowed = Allowed { limit: threshold.limit, ..allowed };
     let metric = measured.metric;
     let (end_to_end, own) = measured.growths(allowed);
-    if measured.alone && end_to_end.finding == Finding::Grows && own.slope.high <= threshold.limit {
+    let judge = |group: &Group<'_>| measured.judge(group.bytes, Allowed { block: group.block, ..allowed });
+    let grows = |growth: &Growth| growth.finding == Finding::Grows;
+    let largest = |of: &dyn Fn(&&Group<'_>) -> bool| {
+        let growing = measured.groups.iter().filter(of).map(judge).filter(grows);
+        growing.max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope))
+    };
+    if measured.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
+        // It may free as much of what its set-up gave it.
+        if let Some(growth) = largest(&|group| group.born_in_test).filter(|growth| !is_few(growth, allowed)) {
+            let what = "per iteration in one place";
+            let reason = too_much(metric, growth.slope.slope, what, threshold.limit);
+            return j.raise_figure(threshold.level.verdict(), reason);
+        }
         let (what, verdict) = if measured.ends_itself {
             let what = "per iteration outside of the windows that the program gives the test";
             (what, threshold.level.verdict())
@@ -292,13 +322,8 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         return j.raise_figure(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
     }
     let total = measured.growth(allowed);
-    let judged =
-        measured.groups.iter().map(|&(values, block)| measured.judge(values, Allowed { block, ..allowed }));
-    let judged: Vec<Growth> = judged.collect();
-    let largest = judged
-        .iter()
-        .filter(|g| g.finding == Finding::Grows)
-        .max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope));
+    let judged: Vec<Growth> = measured.groups.iter().map(judge).collect();
+    let largest = largest(&|_| true);
     let limit = format_value(metric, threshold.limit);
     let over =
         |slope: f64, place: &str| too_much(metric, slope, &format!("per iteration{place}"), threshold.limit);
@@ -319,7 +344,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
             series.len()
         )
     };
-    let few = total.iterations + allowed.warm_up < ENOUGH_REPETITIONS;
+    let few = is_few(&total, allowed);
     match (total.finding, largest) {
         (Finding::Grows, _) | (_, Some(_)) if few => {
             j.raise_figure(Verdict::Warn, undecided(", too few to call it a leak"))
@@ -347,6 +372,10 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         }
         (Finding::Still, None) => {}
     }
+}
+
+fn is_few(growth: &Growth, allowed: Allowed) -> bool {
+    growth.iterations + allowed.warm_up < ENOUGH_REPETITIONS
 }
 
 /// `, in 8 of 2000 executions`, where most of them add nothing.
@@ -391,23 +420,9 @@ pub(super) fn judge_os(
     if states.is_empty() {
         return;
     }
-    let allowed = Allowed { block: kind.block(), ..allowed };
     let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
-    let grows = judge_series(&total, allowed).finding == Finding::Grows;
-    let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
-    let mut growing = groups::os_series(&states);
-    growing.retain(|series| grows && grow(&series.counts));
-    let mut places = Places::new(record, context.resolve);
-    let parts = growing_parts(growing, grow, &mut places);
-    let ranges = ranges(windows, &mut places);
-    let slope = |counts: &[f64]| judge_series(counts, allowed).slope.slope;
-    for OsPart { place, names, counts } in parts {
-        let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
-        let ranges = own.map_or(0.0, |part| slope(&part.counts));
-        let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
-        let mut leak = group.leak();
-        leak.waiver = context.waivers.cover(&leak, group.frame_names());
-        let is_handed = group.names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
+    for OsLeak { names, counts, leak } in os_leaks(context, record, windows, kind, allowed) {
+        let is_handed = names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
         if is_handed || leak.waiver.is_some() {
             total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
         }
@@ -420,6 +435,45 @@ pub(super) fn judge_os(
     let measured =
         Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }.shared_by(j.executions());
     hold(context, suite, test, &measured, allowed, false, j);
+}
+
+/// Descriptors, threads or mapped bytes that grow, with their number at the ends of the windows.
+pub(super) struct OsLeak {
+    pub(super) names: Vec<String>,
+    pub(super) counts: Vec<f64>,
+    pub(super) leak: Leak,
+}
+
+/// What of a kind grows from window to window, where all of it does.
+pub(super) fn os_leaks(
+    context: &mut JudgeContext<'_>,
+    record: &ProcessRecord,
+    windows: &[&Window],
+    kind: OsKind,
+    allowed: Allowed,
+) -> Vec<OsLeak> {
+    let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
+    let allowed = Allowed { block: kind.block(), ..allowed };
+    let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
+    let total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
+    if states.is_empty() || !grow(&total) {
+        return Vec::new();
+    }
+    let mut growing = groups::os_series(&states);
+    growing.retain(|series| grow(&series.counts));
+    let mut places = Places::new(record, context.resolve);
+    let parts = growing_parts(growing, grow, &mut places);
+    let ranges = ranges(windows, &mut places);
+    let slope = |counts: &[f64]| judge_series(counts, allowed).slope.slope;
+    let leak = |OsPart { place, names, counts }: OsPart| {
+        let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
+        let ranges = own.map_or(0.0, |part| slope(&part.counts));
+        let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
+        let mut leak = group.leak();
+        leak.waiver = context.waivers.cover(&leak, group.frame_names());
+        OsLeak { names: group.names, counts, leak }
+    };
+    parts.into_iter().map(leak).collect()
 }
 
 /// Descriptors, threads or mapped bytes from one place, or of one name, over the iterations.

@@ -95,9 +95,14 @@ fn screen_executions(suite: &SuiteInput, runs: &[(String, Executions<'_>)]) -> O
     (suite.java.is_none() && most > 1).then_some((fewest, most))
 }
 
+/// It began a round and did not break off.
+fn had_nothing(record: &ProcessRecord) -> bool {
+    record.iterations > 0 && !record.broke_off_between_tests()
+}
+
 /// GoogleTest began a round in every process, and no test was in it.
 fn had_nothing_to_run(suite: &SuiteInput) -> bool {
-    !suite.screen.is_empty() && suite.java.is_none() && suite.screen.iter().all(|p| p.record.iterations > 0)
+    !suite.screen.is_empty() && suite.java.is_none() && suite.screen.iter().all(|p| had_nothing(&p.record))
 }
 
 /// Executions of every test, in the order the tests first came.
@@ -167,14 +172,20 @@ fn of_process(process: &ProcessInput) -> Option<String> {
     if let Some(damage) = &record.damaged {
         return Some(format!("its recording is damaged: {damage}"));
     }
-    if record.windows.is_empty() && record.open.is_empty() {
-        return measured::unmeasured(record, None);
+    if !record.open.is_empty() {
+        return None;
     }
-    let lost = record.goodbye.is_none() && record.open.is_empty();
-    lost.then(|| {
+    let last = record.windows.last();
+    if last.is_none()
+        && let Some(why) = measured::unmeasured(record, None)
+    {
+        return Some(why);
+    }
+    let lost = record.goodbye.is_none() && (last.is_some() || record.iterations > 0);
+    (lost || record.broke_off_between_tests()).then(|| {
         let (_, how) = measured::broken_off(process, When::AfterATest);
-        let last = record.windows.last().map(Window::id).unwrap_or_default();
-        format!("after {last}, {how}")
+        let when = last.map_or_else(|| "before its first test".to_owned(), |w| format!("after {}", w.id()));
+        format!("{when}, {how}")
     })
 }
 

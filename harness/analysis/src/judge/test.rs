@@ -21,7 +21,7 @@ use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::Window;
 use crate::screen::{
-    ENOUGH_REPETITIONS, left, left_between, left_too_much, too_much, undecided, unmeasured_mappings,
+    ENOUGH_REPETITIONS, left, left_between, left_too_much, too_much, undecided, unlisted, unmeasured_mappings,
 };
 use crate::stats::float;
 
@@ -49,6 +49,11 @@ pub(super) fn judge(
     for leak in j.leaks.iter_mut().chain(&mut j.one_time) {
         leak.id = context.waivers.id_here(leak);
     }
+    // What one execution left may have been listed before its growth was.
+    let mut listed = BTreeSet::new();
+    j.leaks.reverse();
+    j.leaks.retain(|leak| listed.insert(leak.id.clone()));
+    j.leaks.reverse();
     j.against_base(context.policy, &suite.name, id);
     j.report(id.to_owned(), outcome, duration_s)
 }
@@ -151,7 +156,9 @@ fn measure(
     }
     let unmeasured =
         runs.ended.iter().find_map(|(_, w)| unmeasured_mappings(w, &suite.name, id, context.policy));
-    unmeasured.into_iter().for_each(|why| j.raise(Verdict::Error, why));
+    let unlisted =
+        runs.ended.iter().find_map(|(p, w)| unlisted(&p.record, w, &suite.name, id, context.policy));
+    unmeasured.into_iter().chain(unlisted).for_each(|why| j.raise(Verdict::Error, why));
     per_test(context, suite, id, runs, j);
 
     let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
@@ -174,14 +181,20 @@ fn measure(
         };
         runs.ended.iter().find_map(why).into_iter().for_each(|why| j.raise(Verdict::Error, why));
     }
+    // It may have done something else in another process.
+    let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
+    let left_more =
+        |(_, w): &(&ProcessInput, &Window)| left_too_much(w, &suite.name, id, context.policy).is_some();
+    let others = runs.ended.iter().copied().filter(|ran| is_other(ran) && left_more(ran));
+    let screened = Screened { worst: (process, worst), others: others.collect() };
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => {
-            judge_again(context, suite, id, (again, None), (process, worst), j);
+            judge_again(context, suite, id, (again, None), &screened, j);
         }
         Some(ConfirmationInput::InCompany { alone, together }) => {
             let together = together.as_deref().map_err(String::as_str);
-            judge_again(context, suite, id, (alone, Some(together)), (process, worst), j);
+            judge_again(context, suite, id, (alone, Some(together)), &screened, j);
         }
         Some(ConfirmationInput::Lengths(runs)) => lengths::judge(context, &suite.name, id, runs, j),
         Some(ConfirmationInput::FreedSince) => {
@@ -199,7 +212,7 @@ fn measure(
             unconfirmed(context, suite, id, process, worst, "it was sampled and not repeated", j);
         }
         None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
-            judge_repeated(context, suite, id, (process, None), (process, worst), j);
+            judge_repeated(context, suite, id, (process, None), &screened, j);
         }
         None if worst.is_setup() => {
             unconfirmed(context, suite, id, process, worst, "it was not repeated", j);
@@ -255,19 +268,33 @@ fn is_stream_buffer(group: &Held) -> bool {
         .any(|name| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate"))
 }
 
+/// Executions of the screen.
+struct Screened<'a> {
+    /// The one that left most.
+    worst: (&'a ProcessInput, &'a Window),
+    /// Those of other processes that left too much.
+    others: Vec<(&'a ProcessInput, &'a Window)>,
+}
+
 /// By its repetitions, where they can be judged.
 fn judge_again(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     (again, together): (&ProcessInput, Together<'_>),
-    (process, window): (&ProcessInput, &Window),
+    screened: &Screened<'_>,
     j: &mut Judgement,
 ) {
-    match unusable(again, id) {
+    let (process, window) = screened.worst;
+    let of_system = again
+        .record
+        .windows_of(id)
+        .find_map(|window| unlisted(&again.record, window, &suite.name, id, context.policy))
+        .map(|why| (Verdict::Error, why));
+    match unusable(again, id).or(of_system) {
         Some((Verdict::Warn, why)) => unconfirmed(context, suite, id, process, window, &why, j),
         Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-        None => judge_repeated(context, suite, id, (again, together), (process, window), j),
+        None => judge_repeated(context, suite, id, (again, together), screened, j),
     }
 }
 
@@ -277,12 +304,15 @@ fn judge_repeated(
     suite: &SuiteInput,
     id: &str,
     (again, together): (&ProcessInput, Together<'_>),
-    (screened, window): (&ProcessInput, &Window),
+    Screened { worst: (screened, window), others }: &Screened<'_>,
     j: &mut Judgement,
 ) {
+    let (screened, window) = (*screened, *window);
     j.handed = company::handed(context, id, &again.record, together);
-    let kept = repeated::judge(context, &suite.name, id, &again.record, j);
     let mut survivors = window.survivors.clone();
+    let left = held(&survivors, &mut Places::new(&screened.record, context.resolve));
+    let born = left.iter().map(|group| group.place.id.clone()).collect();
+    let kept = repeated::judge(context, (&suite.name, id), &again.record, &born, j);
     let mut os_left = os_left(&screened.record, window, context);
     // The user's own repetitions are all there is of the test.
     if !std::ptr::eq(again, screened) {
@@ -290,6 +320,9 @@ fn judge_repeated(
         survivors.retain(|record| !missing.records.contains(record));
         os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
         missing.judge(context, &suite.name, id, together, j);
+    }
+    for other in others {
+        Missing::of(*other, &again.record, id).judge(context, &suite.name, id, None, j);
     }
     let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
     let mut survivors = held(&survivors, &mut Places::new(&screened.record, context.resolve));
@@ -451,6 +484,7 @@ fn per_test(
     runs: &Executions<'_>,
     j: &mut Judgement,
 ) {
+    let mut unwaived = BTreeMap::<*const Window, BTreeMap<Metric, Range>>::new();
     for metric in Metric::ALL {
         for threshold in thresholds(context.policy, &suite.name, id, metric, Per::Test) {
             let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
@@ -459,10 +493,10 @@ fn per_test(
             if high <= threshold.limit {
                 continue;
             }
-            let mut range = Range { value, low, high };
-            if matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations) {
-                range = left_by_group(context, process, window, j).get(&metric).copied().unwrap_or(range);
-            }
+            let known = unwaived
+                .entry(std::ptr::from_ref(*window))
+                .or_insert_with(|| left_by_group(context, process, window, j));
+            let range = known.get(&metric).copied().unwrap_or(Range { value, low, high });
             let Range { value, low, high } = range;
             if low > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);

@@ -20,9 +20,9 @@ use crate::policy::{
 };
 use crate::record::ProcessRecord;
 
-const TEST: &str = "Map.insert";
+pub(super) const TEST: &str = "Map.insert";
 
-fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
+pub(super) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     SuiteInput {
         name: "engine".to_owned(),
         runner: Runner::Gtest,
@@ -39,11 +39,11 @@ fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     }
 }
 
-fn run_of(suite: SuiteInput) -> RunInput {
+pub(super) fn run_of(suite: SuiteInput) -> RunInput {
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }
 
-fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
+pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
     figures_are_told_from_words(judge(input, policy, &mut ByNumber))
 }
 
@@ -65,19 +65,25 @@ fn screened_and_repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> R
     confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
 }
 
-fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
+pub(super) fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
     let mut suite = suite(vec![screen.into()]);
     suite.confirmations.insert(TEST.to_owned(), confirmation);
     run_of(suite)
 }
 
-fn only(report: &RunReport) -> &TestReport {
+pub(super) fn only(report: &RunReport) -> &TestReport {
     let [suite] = report.suites.as_slice() else { panic!("one suite") };
     let [test] = suite.tests.as_slice() else { panic!("one test: {:?}", suite.tests) };
     test
 }
 
-fn assert_verdict(input: &RunInput, policy: &GatePolicy, verdict: Verdict, reason: &str, exit_code: i32) {
+pub(super) fn assert_verdict(
+    input: &RunInput,
+    policy: &GatePolicy,
+    verdict: Verdict,
+    reason: &str,
+    exit_code: i32,
+) {
     let report = report(input, policy);
     let test = only(&report);
     assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason));
@@ -725,7 +731,7 @@ fn a_waiver_limited_to_tests_covers_no_other() {
     assert_eq!((only(&other).verdict, other.waivers[0].state), (Verdict::Fail, WaiverState::Unused));
 }
 
-fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
+pub(super) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
     Waiver {
         matches,
         test: None,
@@ -977,7 +983,7 @@ fn children_that_a_test_forked_are_no_tests() {
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
 }
 
-fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> RunInput {
+pub(super) fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> RunInput {
     let run = |&(n, live): &(u64, u64)| {
         let mut p = Process::screen();
         p.alloc(3, 8, live);

@@ -451,15 +451,21 @@ async fn missing_tests(suite: &mut Suite) {
         })
         .collect();
     let mut problems = Vec::new();
-    for process in suite.processes.iter().filter(|process| !process.record.open.is_empty()) {
-        let ended_in = process.record.open.first().map(|open| open.id.clone()).unwrap_or_default();
+    let breaks_off = |record: &ProcessRecord| !record.open.is_empty() || record.broke_off_between_tests();
+    for process in suite.processes.iter().filter(|process| process.is_main() && breaks_off(&process.record)) {
+        let ProcessRecord { open, windows, .. } = &process.record;
+        let ended = match (open.first(), windows.last()) {
+            (Some(open), _) => format!("in {}", open.id),
+            (None, Some(window)) => format!("after {}", window.id()),
+            (None, None) => "before its first test".to_owned(),
+        };
         let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
             Ok(all) => did_not_run(
-                &ended_in,
+                &ended,
                 all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
             ),
             Err(why) => Some(format!(
-                "the process ended in {ended_in}; which tests did not run is not known: failed to {}",
+                "the process ended {ended}; which tests did not run is not known: failed to {}",
                 chain(&why)
             )),
         };
@@ -491,14 +497,14 @@ fn not_run(suite: &mut Suite, selected: &[String]) {
     }
 }
 
-fn did_not_run(ended_in: &str, missing: Vec<String>) -> Option<String> {
+fn did_not_run(ended: &str, missing: Vec<String>) -> Option<String> {
     let count = missing.len();
     let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
     let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
     match count {
         0 => None,
-        1 => Some(format!("{shown} did not run: the process ended in {ended_in}")),
-        _ => Some(format!("{count} tests did not run: the process ended in {ended_in} ({shown}{more})")),
+        1 => Some(format!("{shown} did not run: the process ended {ended}")),
+        _ => Some(format!("{count} tests did not run: the process ended {ended} ({shown}{more})")),
     }
 }
 
@@ -509,9 +515,9 @@ mod tests {
     #[test]
     fn tests_that_did_not_run_are_named_and_counted() {
         let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
-        assert_eq!(did_not_run("A.x", names(0)), None);
-        assert_eq!(did_not_run("A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
-        let many = did_not_run("A.x", names(12)).unwrap();
+        assert_eq!(did_not_run("in A.x", names(0)), None);
+        assert_eq!(did_not_run("in A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
+        let many = did_not_run("in A.x", names(12)).unwrap();
         assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
         assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
     }

@@ -11,6 +11,7 @@ use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
 use crate::exit::ExpectedError;
+use crate::proc_fs;
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Last, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
     elapsed, of_programs, options_of, silent, supervise,
@@ -104,7 +105,8 @@ fn job(
     let holders = context.plan.holders;
     let began = Instant::now();
     let orders = of_programs(move |_| {
-        let confirmation = Confirmation::new(&policy, &name, &test);
+        let confirmation =
+            Confirmation::new(&policy, &name, &test).with_descriptors(proc_fs::most_descriptors());
         let confirmation = match lasts {
             Lasts::Hunt(time) => confirmation.hunting(time),
             Lasts::NoLonger(_) => confirmation,

@@ -204,10 +204,14 @@ fn outcome(
     };
     let facts = process.facts();
     let least = policy.warm_up.saturating_add(policy.iterations) as usize;
-    let ran = group.suspects.iter().map(|test| process.record.windows_of(test).count()).min().unwrap_or(0);
-    let failed = process.record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed));
+    let failed = |test: &&String| {
+        process.record.windows_of(test).any(|window| window.outcome == Some(Outcome::Failed))
+    };
+    // One that fails is not judged by how often it ran.
+    let judged = group.suspects.iter().filter(|test| !failed(test));
+    let ran = judged.map(|test| process.record.windows_of(test).count()).min().unwrap_or(least);
     finished.push(process);
-    if ran < least && !failed {
+    if ran < least {
         return Err(format!("with the tests around it, it ran {ran} times only, {least} are needed"));
     }
     Ok(facts)

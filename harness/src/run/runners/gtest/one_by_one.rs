@@ -85,6 +85,10 @@ async fn each(
             launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
         };
         let runs = lengths(context, &work, &mut |_| progress.update(done as u64, test)).await?;
+        if let Some(why) = runs.nothing() {
+            suite.facts.problems.push(problem(&name, format!("{test} is not measured: {why}"), ""));
+            continue;
+        }
         screened.extend(
             runs.runs
                 .first()

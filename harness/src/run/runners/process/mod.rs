@@ -91,6 +91,11 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// Why they say nothing, where not even the first was recorded.
+    pub(super) fn nothing(&self) -> Option<&str> {
+        self.broken.as_deref().filter(|_| self.runs.is_empty())
+    }
+
     pub(super) fn into_facts(self) -> (ConfirmationFacts, Vec<Finished>) {
         if let Some(why) = self.broken {
             return (

@@ -1,0 +1,203 @@
+//! What is seen in one place only, or in part: it must not pass for that.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{Metric, Per, Verdict};
+use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, ROUND_ENDS};
+
+use super::tests::{TEST, assert_verdict, confirmed_by, only, process_suite, report, run_of, suite, waiver};
+use crate::dsl::{Process, hello};
+use crate::input::{ConfirmationInput, ProcessInput, Repetition, RunInput};
+use crate::policy::{GatePolicy, Limit, WaiverMatch};
+use crate::record::ProcessRecord;
+
+/// Its set-up allocates this much before each execution, of stack 9.
+const SET_UP: (u32, u64) = (9, 433);
+
+fn with_set_up(iterations: u32, body: impl Fn(&mut Process)) -> RunInput {
+    let run = |mut p: Process, iterations: u32| {
+        for i in 0..iterations {
+            p.alloc(SET_UP.0, SET_UP.1, 1);
+            p.run(TEST, i, &body);
+        }
+        p.end()
+    };
+    let again = Box::new(run(Process::confirm(), iterations).into());
+    confirmed_by(run(Process::screen(), 1), ConfirmationInput::Repeated(again))
+}
+
+#[test]
+fn a_test_that_frees_what_its_set_up_made_leaks_its_own() {
+    let input = with_set_up(20, |p| {
+        p.free(SET_UP.0, SET_UP.1, 1);
+        p.alloc(3, 40, 1);
+    });
+    let fails = "40 B per iteration in one place (allowed 0 B)";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, fails, 1);
+}
+
+#[test]
+fn a_waived_set_up_hides_no_leak_of_the_test() {
+    let input = with_set_up(20, |p| p.alloc(3, 40, 1));
+    let leaks = report(&input, &GatePolicy::default());
+    let of_set_up = only(&leaks).leaks.iter().find(|leak| leak.bytes_per_iteration > 400.0).unwrap();
+    let waivers = vec![waiver(WaiverMatch::Leak(of_set_up.id.clone()), None)];
+    let policy = GatePolicy { waivers, ..GatePolicy::default() };
+    assert_verdict(&input, &policy, Verdict::Fail, "40 B per iteration (allowed 0 B)", 1);
+}
+
+#[test]
+fn repetitions_that_leave_descriptors_open_leak_them() {
+    let lengths = |opens: &dyn Fn(u64) -> u64| {
+        let runs = [1, 2, 4, 8, 16].map(|n| {
+            let mut p = Process::screen();
+            (0..opens(n)).for_each(|_| p.open("/tmp/log", 6));
+            Repetition { n, process: p.end().into() }
+        });
+        let mut run = process_suite(Process::screen().end(), &[(1, 0)]);
+        run.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs.into()));
+        run
+    };
+    let default = GatePolicy::default();
+    let leaks = lengths(&|n| n);
+    assert_verdict(&leaks, &default, Verdict::Fail, "1 descriptor per repetition (allowed 0)", 1);
+    let told = report(&leaks, &default);
+    let titles: Vec<&str> = only(&told).leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(titles, ["1 × descriptor /tmp/log"]);
+    let waivers = vec![waiver(WaiverMatch::Leak(only(&told).leaks[0].id.clone()), None)];
+    assert_eq!(only(&report(&leaks, &GatePolicy { waivers, ..default.clone() })).verdict, Verdict::Pass);
+    assert_verdict(&lengths(&|_| 7), &default, Verdict::Pass, "", 0);
+
+    let mut partly = lengths(&|_| 7);
+    let blind = Process::screen().without_os().end().into();
+    let Some(ConfirmationInput::Lengths(runs)) = partly.suites[0].confirmations.get_mut("engine") else {
+        panic!("lengths")
+    };
+    runs[2].process = blind;
+    let why = "not measured: descriptors were listed at the end of 4 of 5 runs; not measured: threads were listed at the end of 4 of 5 runs";
+    assert_verdict(&partly, &default, Verdict::Error, why, 2);
+}
+
+#[test]
+fn what_cannot_be_listed_is_not_measured() {
+    let mut screen = Process::screen().without_os();
+    screen.run(TEST, 0, |_| ());
+    let text = "its descriptors and threads could not be listed".to_owned();
+    screen.frame(Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text }));
+    let input = run_of(suite(vec![screen.end().into()]));
+    let why = "not measured: its descriptors and threads could not be listed; `os.fds: off` and `os.threads: off` do without";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, why, 2);
+    let native = vec![Limit::fail(Metric::NativeLiveBytes, 0.0, "memgate.yaml:24")];
+    let policy = GatePolicy { defaults: native, ..GatePolicy::default() };
+    assert_verdict(&input, &policy, Verdict::Pass, "", 0);
+}
+
+/// GoogleTest has begun an iteration.
+fn in_iteration(tests: &[&str]) -> Process {
+    let mut p = Process::screen();
+    let mut hello = hello();
+    hello.capabilities.push(ROUND_ENDS.to_owned());
+    p.frames[0].0 = Frame::Hello(hello);
+    p.iteration(0);
+    tests.iter().for_each(|test| p.run(test, 0, |_| ()));
+    p
+}
+
+#[test]
+fn a_process_that_ends_between_tests_has_not_run_them_all() {
+    let judged = |process: ProcessInput| {
+        let report = report(&run_of(suite(vec![process])), &GatePolicy::default());
+        (report.verdict, report.suites[0].reason.clone())
+    };
+    let exits = |p: Process, reason| judged(p.end_with(reason, Some(0)).into());
+    let error = |reason: &str| (Verdict::Error, reason.to_owned());
+    let after = "after Map.insert, its process ended with exit, and not all tests have run";
+    assert_eq!(exits(in_iteration(&[TEST]), GoodbyeReason::Exit), error(after));
+    let before = "before its first test, its process ended with _exit, and not all tests have run";
+    assert_eq!(exits(in_iteration(&[]), GoodbyeReason::QuickExit), error(before));
+    let killed = ProcessInput::from(in_iteration(&[]).cut());
+    let before = "before its first test, its process ended without a word; last seen: main in futex_wait";
+    assert_eq!(judged(killed), error(before));
+
+    let mut over = in_iteration(&[TEST]);
+    over.frame(Frame::Event(Event { name: ROUND_ENDS.to_owned(), detail: String::new() }));
+    assert_eq!(exits(over, GoodbyeReason::QuickExit), (Verdict::Pass, String::new()));
+    // Another version of the agent does not tell.
+    let mut silent = Process::screen();
+    silent.iteration(0);
+    silent.run(TEST, 0, |_| ());
+    assert_eq!(exits(silent, GoodbyeReason::Exit), (Verdict::Pass, String::new()));
+}
+
+/// The second process leaves what the first, in which it is repeated, never had.
+#[test]
+fn what_a_test_leaves_in_another_process_is_no_pass() {
+    let screen = |stack: u32, size: u64| {
+        let mut p = Process::screen();
+        p.run(TEST, 0, |p| p.alloc(stack, size, 1));
+        p.end()
+    };
+    let judged = |second: ProcessRecord| {
+        let mut again = Process::confirm();
+        (0..91).for_each(|i| {
+            again.run(TEST, i, |p| {
+                if i == 0 {
+                    p.alloc(3, 4096, 1)
+                }
+            })
+        });
+        let mut suite = suite(vec![screen(3, 4096).into(), second.into()]);
+        let again = ConfirmationInput::Repeated(Box::new(again.end().into()));
+        suite.confirmations = BTreeMap::from([(TEST.to_owned(), again)]);
+        report(&run_of(suite), &GatePolicy::default())
+    };
+    assert_eq!(only(&judged(screen(3, 4096))).verdict, Verdict::Pass, "a one-time cost in both");
+    let other = judged(screen(5, 48));
+    assert_eq!(only(&other).verdict, Verdict::Warn);
+    let why = "left 48 B in 1 allocation in one execution; alone nothing of it in 91 executions";
+    assert!(only(&other).reason.contains(why), "{}", only(&other).reason);
+}
+
+#[test]
+fn a_descriptor_left_only_after_other_tests_is_a_leak_that_can_be_waived() {
+    let mut screen = Process::screen();
+    screen.run("Map.before", 0, |_| ());
+    screen.run(TEST, 0, |p| p.open("/tmp/log", 6));
+    let mut alone = Process::confirm();
+    (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
+    let mut together = Process::confirm();
+    for i in 0..30 {
+        together.run("Map.before", i, |_| ());
+        together.run(TEST, i, |p| p.open("/tmp/log", 6));
+    }
+    let mut suite = suite(vec![screen.end().into()]);
+    let [alone, together] = [alone.end(), together.end()].map(|record| Box::new(record.into()));
+    let confirmation = ConfirmationInput::InCompany { alone, together: Ok(together) };
+    suite.confirmations.insert(TEST.to_owned(), confirmation);
+    let input = run_of(suite);
+    let of_test = |policy: &GatePolicy| {
+        let report = report(&input, policy);
+        report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().clone()
+    };
+    let fails = of_test(&GatePolicy::default());
+    assert_eq!(fails.verdict, Verdict::Fail, "{}", fails.reason);
+    let titles: Vec<&str> = fails.leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(titles, ["1 × descriptor /tmp/log"]);
+    let waivers = vec![waiver(WaiverMatch::Leak(fails.leaks[0].id.clone()), None)];
+    let waived = of_test(&GatePolicy { waivers, ..GatePolicy::default() });
+    assert_eq!(waived.verdict, Verdict::Pass, "{}", waived.reason);
+}
+
+#[test]
+fn a_waiver_of_a_descriptor_holds_for_a_limit_per_test() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| p.open("/tmp/log", 6));
+    let input = run_of(suite(vec![screen.end().into()]));
+    let limit = Limit { per: Per::Test, ..Limit::fail(Metric::OsFds, 0.0, "memgate.yaml:24") };
+    let policy = GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
+    assert_verdict(&input, &policy, Verdict::Fail, "1 descriptor left by one execution (allowed 0)", 1);
+    let leaks = only(&report(&input, &policy)).leaks.clone();
+    assert_eq!(leaks.len(), 1, "listed once: {leaks:?}");
+    let waivers = vec![waiver(WaiverMatch::Leak(leaks[0].id.clone()), None)];
+    assert_eq!(only(&report(&input, &GatePolicy { waivers, ..policy })).verdict, Verdict::Pass);
+}
