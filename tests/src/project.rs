@@ -104,6 +104,18 @@ impl Project {
         self.finish(&mut self.command(arguments))
     }
 
+    /// The same in a shell that has set a limit (`ulimit -n 1024`).
+    pub fn limited<S: AsRef<OsStr>>(&self, arguments: &[S], limit: &str) -> Run {
+        let memgate = self.command(arguments);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{limit} && exec \"$0\" \"$@\"")]).arg(memgate.get_program());
+        shell.args(memgate.get_args()).current_dir(&self.folder).stdin(Stdio::null());
+        for name in REMOVED {
+            shell.env_remove(name);
+        }
+        self.finish(&mut shell)
+    }
+
     /// Types `memgate run -- PROGRAM`.
     pub fn run(&self, program: &Path) -> Run {
         self.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str()])

@@ -48,6 +48,8 @@ static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
 static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
+/// Boundaries in a row at which the harness is waited for in vain. From then on nobody is.
+const MOST_SILENCES: u8 = 3;
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
@@ -232,7 +234,7 @@ pub fn window_ends(
         Some(reply) => reply,
         // A confirming run repeats its test until it is told to stop: without a harness that would
         // be forever.
-        None if waited && is_confirming() => Reply::of(order::STOP),
+        None if waited && is_abandoned() => Reply::of(order::STOP),
         None => Reply::default(),
     };
     let ends_again = is_measured && reply.has(order::SETTLE);
@@ -485,7 +487,7 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let has = |order| reply.is_some_and(|reply| reply.has(order));
         // A confirming run repeats its test until it is told to stop: without a harness that would
         // be forever.
-        let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
+        let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_abandoned();
         if abandoned || has(order::STOP) {
             // The guest's own exit handlers run now, and the agent's last words.
             Inside::suspended(|| process::exit(0));
@@ -552,6 +554,13 @@ fn copy_process() {
     }
 }
 
+/// A confirming run that nobody answers, or watches, any more.
+fn is_abandoned() -> bool {
+    SESSION.lock().as_ref().is_some_and(|session| {
+        is_repeating(&session.options) && (session.silences == 0 || session.silences >= MOST_SILENCES)
+    })
+}
+
 fn is_confirming() -> bool {
     SESSION.lock().as_ref().is_some_and(|session| is_repeating(&session.options))
 }
@@ -585,10 +594,14 @@ impl Waiting {
         if passes {
             return None;
         }
+        // Not announced either: whoever looks later would see what came since.
+        if session.silences >= MOST_SILENCES && !is_repeating(&session.options) {
+            return None;
+        }
         let first = kind == BoundaryKind::ProcessStart && session.options.harness;
-        let limit = if session.harness_silent { Duration::ZERO } else { session.options.wait };
         let meeting = session.carrier.meeting();
         meeting.announce(session.sequence);
+        let limit = session.options.wait;
         Some(Self { meeting, kind, sequence: session.sequence, limit, expected: first })
     }
 
@@ -596,13 +609,11 @@ impl Waiting {
     fn wait(&self) -> Option<Reply> {
         let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
-            // One full wait without an answer is enough: from then on only a harness that answers
-            // is waited for.
-            session.harness_silent = match answer {
-                Answer::Orders(_) => false,
-                Answer::Silence => session.harness_silent || !self.limit.is_zero(),
-                Answer::Nobody => session.harness_silent,
-            };
+            match answer {
+                Answer::Orders(_) => session.silences = 0,
+                Answer::Silence => session.was_not_answered(),
+                Answer::Nobody => {}
+            }
             // A thread that a test began, and joined, may still be there at its end.
             let settled = matches!(answer, Answer::Orders(_))
                 && matches!(self.kind, BoundaryKind::TestStart | BoundaryKind::TestEnd)

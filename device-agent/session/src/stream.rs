@@ -79,7 +79,8 @@ pub struct Session {
     pub(crate) bypassing: Option<Bypassing>,
     /// Given up when memory runs out, so that there is some to say so.
     reserve: Vec<u8>,
-    pub(crate) harness_silent: bool,
+    /// Boundaries in a row at which the harness did not answer.
+    pub(crate) silences: u8,
     /// When the harness looked at descriptors and threads.
     pub(crate) looks: Looks,
     /// The last boundary told of survivors.
@@ -213,7 +214,7 @@ impl Session {
             told_stop: false,
             bypassing: None,
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
-            harness_silent: false,
+            silences: 0,
             looks: Looks::default(),
             left: false,
             handles_came: 0,
@@ -349,6 +350,16 @@ impl Session {
     fn is_as_seen(&self) -> bool {
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         is_spool && self.windows.len() == 1 && self.handles_came != self.sequence
+    }
+
+    /// The harness did not look at this boundary. What was open then is not known.
+    pub(crate) fn was_not_answered(&mut self) {
+        self.silences = self.silences.saturating_add(1);
+        if self.silences == 1 && matches!(self.carrier, Carrier::Spool(_)) {
+            let waited = self.options.wait.as_secs_f64();
+            let text = format!("memgate did not look at its descriptors and threads within {waited} s");
+            self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text }));
+        }
     }
 
     /// All tests have run: which of them left something that is freed by now. Samples cannot tell.

@@ -73,6 +73,8 @@ pub struct Observer {
     /// Windows by the numbers of their boundaries, for samples that come after their end.
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
+    /// That of the end of `main`.
+    main_end_sequence: Option<u32>,
     last_boundary: u32,
     last_os: OsState,
     origins: Origins,
@@ -475,6 +477,7 @@ impl Observer {
                 self.record.end = Some(self.process_end(&boundary, snapshot, t_ns));
             }
             BoundaryKind::Mark if (boundary.suite.as_str(), boundary.test.as_str()) == END_OF_MAIN => {
+                self.main_end_sequence = Some(boundary.sequence);
                 self.record.main_end = Some(self.process_end(&boundary, snapshot, t_ns));
             }
             BoundaryKind::IterationStart => {
@@ -732,6 +735,10 @@ impl Observer {
             }
         } else if self.end_sequence == Some(sequence)
             && let Some(end) = &mut record.end
+        {
+            end.os = Some(state);
+        } else if self.main_end_sequence == Some(sequence)
+            && let Some(end) = &mut self.record.main_end
         {
             end.os = Some(state);
         } else if self.samples.len() < self.limits.windows {

@@ -44,9 +44,11 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
         }
         for window in record.windows.iter().filter(|window| judged(record, window)) {
             let test = window.id();
-            let unseen = looks::is_unseen(window).then(|| looks::UNSEEN.to_owned());
+            let is_unseen =
+                looks::is_unseen(window) && limited_handles(policy, suite, &test).next().is_some();
+            let unseen = is_unseen.then(|| looks::UNSEEN.to_owned());
             let Some(why) = left_too_much(window, suite, &test, policy).or(unseen) else { continue };
-            let freed_since = !looks::is_unseen(window) && is_freed_since(window, suite, &test, policy);
+            let freed_since = !is_unseen && is_freed_since(window, suite, &test, policy);
             let at = *known.entry(test.clone()).or_insert(suspects.len());
             if let Some(suspect) = suspects.get_mut(at) {
                 suspect.freed_since &= freed_since;
@@ -56,7 +58,7 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
             // Samples tell no growth.
             let repeated = !window.is_setup()
                 && window.interval.is_none()
-                && !looks::is_unseen(window)
+                && !is_unseen
                 && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
             suspects.push(Suspect { test, why, freed_since, repeated, record: index });
         }
@@ -224,6 +226,16 @@ pub(crate) fn unmeasured_mappings(
     (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
 }
 
+/// Which of descriptors and threads have a limit.
+pub(crate) fn limited_handles(policy: &GatePolicy, suite: &str, test: &str) -> impl Iterator<Item = Metric> {
+    let has_limit = |metric: &Metric| {
+        [Per::Iteration, Per::Test]
+            .iter()
+            .any(|per| smallest_limit(policy, suite, test, *metric, *per).is_some())
+    };
+    [Metric::OsFds, Metric::OsThreads].into_iter().filter(has_limit)
+}
+
 /// Why descriptors and threads of `window` cannot be held against their limits; `None`: they can, or have none.
 pub(crate) fn unlisted(
     record: &ProcessRecord,
@@ -233,14 +245,7 @@ pub(crate) fn unlisted(
     policy: &GatePolicy,
 ) -> Option<String> {
     let seen = record.errors.iter().find(|seen| seen.error.code == ErrorCode::Unlisted)?;
-    let has_limit = |metric| {
-        [Per::Iteration, Per::Test]
-            .iter()
-            .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
-    };
-    let missing = [Metric::OsFds, Metric::OsThreads]
-        .into_iter()
-        .any(|metric| has_limit(metric) && left(window, metric).is_none());
+    let missing = limited_handles(policy, suite, test).any(|metric| left(window, metric).is_none());
     let why = &seen.error.text;
     missing.then(|| format!("not measured: {why}; `os.fds: off` and `os.threads: off` do without"))
 }

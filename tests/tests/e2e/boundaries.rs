@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memgate_e2e::{Project, Run, repository, samples, skip_without, truth};
-use memgate_model::{BoundaryQuality, Metric, Verdict};
+use memgate_model::{BoundaryQuality, LeakKind, Metric, Verdict};
 use memgate_wire::{BoundaryKind, Frame};
 
 use crate::{names_session, spool};
@@ -309,6 +309,36 @@ fn growth_that_only_static_destructors_free_is_a_leak_of_a_whole_program() {
         );
         assert_eq!(kept.leaks[0].frames[0].function.as_deref(), Some("keep()"), "{run}");
         run.says("held by  static kept (kept_");
+    }
+}
+
+#[test]
+fn a_whole_program_that_leaves_descriptors_and_threads_behind_leaks_them() {
+    let source = "#include <fcntl.h>\n#include <pthread.h>\n#include <semaphore.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+         static sem_t runs;\nstatic void *forever(void *unused) { sem_post(&runs); pause(); return unused; }\n\
+         __attribute__((noinline)) void leave_open(void) { open(\"/dev/null\", O_RDONLY); }\n\
+         __attribute__((noinline)) void leave_running(void) { pthread_t id; pthread_create(&id, 0, forever, 0); sem_wait(&runs); }\n\
+         int main(int count, char **a) {\n  for (int n = atoi(a[1]); n > 0; --n) a[2][0] == 'd' ? leave_open() : leave_running();\n  \
+         return count > 9;\n}\n";
+    let program = samples::own_program("handles_per_repetition", source);
+    let project = Project::new("handles-per-repetition");
+    let run = format!("{{ run: [{}, \"{{n}}\", KIND], runner: command }}", program.display());
+    let suites = |kind: &str| run.replace("KIND", kind);
+    project.write(
+        "memgate.yaml",
+        format!("version: 1\nsuites:\n  descriptors: {}\n  threads: {}\n", suites("d"), suites("t")),
+    );
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for (test, reason, function) in [
+        ("descriptors", "1 descriptor per repetition (allowed 0)", "leave_open"),
+        ("threads", "1 thread per repetition (allowed 0)", "leave_running"),
+    ] {
+        let told = run.test(test);
+        assert!(told.reason.contains(reason), "{run}");
+        let place =
+            |leak: &memgate_model::Leak| leak.frames.iter().any(|f| f.function.as_deref() == Some(function));
+        assert!(told.leaks.iter().any(|leak| leak.kind == LeakKind::Os && place(leak)), "{run}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use memgate_e2e::{Project, has_tool, memgate, samples};
+use memgate_e2e::{Project, has_tool, samples};
 
 #[track_caller]
 fn refused(name: &str, yaml: &str, told: &[&str]) {
@@ -48,11 +48,7 @@ fn every_mistake_is_shown_at_once_with_the_nearest_name() {
 fn long_files_take_no_more_memory_than_they_need() {
     let project = Project::new("long-files");
     let program = samples::suite("clean");
-    let limited = |arguments: &[&str]| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v 1000000 && exec \"$0\" \"$@\""]).arg(memgate()).args(arguments);
-        project.finish(command.current_dir(project.folder()).stdin(Stdio::null()))
-    };
+    let limited = |arguments: &[&str]| project.limited(arguments, "ulimit -v 1000000");
     let entry = |n| format!("    - {{ match: \"engine::Suite{n}.*\", os.fds: 1 }}\n");
     let entries: String = (0..9_000).map(entry).collect();
     let mail = "reports: { mail: { server: \"smtp+plain://127.0.0.1:1\", to: [a@example.com], owners: CODEOWNERS } }\n";

@@ -71,6 +71,44 @@ fn leaving_in_the_middle_with_status_zero_is_no_pass() {
 
 /// The run is the user's: the time limit is for memgate's own.
 #[test]
+fn leaving_between_tests_is_no_pass_and_the_tests_after_it_are_named() {
+    let suite = |name: &str, before: &str| {
+        let text = format!(
+            "#include <gtest/gtest.h>\n#include <unistd.h>\n\
+             struct Leaves : testing::Test {{ static void SetUpTestSuite() {{ {before} }} }};\n\
+             TEST(Early, Passes) {{}}\nTEST_F(Leaves, Late) {{}}\n"
+        );
+        samples::own_suite(name, &text)
+    };
+    for (name, before, how) in [
+        ("leaves_by_exit", "exit(0);", "its process ended with exit, and not all tests have run"),
+        ("leaves_by__exit", "_exit(0);", "its process ended with _exit, and not all tests have run"),
+        ("leaves_by_kill", "kill(getpid(), SIGKILL);", "signal 9 (SIGKILL)"),
+    ] {
+        let run = Project::new(name).run(&suite(name, before));
+        assert_eq!(run.report().verdict, Verdict::Error, "{run}");
+        assert_eq!(run.test("Early.Passes").verdict, Verdict::Pass);
+        let told = run.problems();
+        assert!(told.contains("after Early.Passes") && told.contains(how), "{told}");
+        let missing = "Leaves.Late did not run: the process ended after Early.Passes";
+        assert!(told.contains(missing), "{told}");
+    }
+    let whole = Project::new("leaves-not").run(&suite("leaves_not", ""));
+    whole.ends_with(0);
+    assert_eq!(whole.report().verdict, Verdict::Pass, "{whole}");
+    // When all tests have run, how the process ends is its own matter.
+    let behind = samples::own_suite(
+        "leaves_behind_all",
+        "#include <gtest/gtest.h>\n#include <unistd.h>\nTEST(Early, Passes) {}\n\
+         struct Quick : testing::Environment { void TearDown() override { _exit(0); } };\n\
+         int main(int n, char** a) { testing::InitGoogleTest(&n, a); AddGlobalTestEnvironment(new Quick); return RUN_ALL_TESTS(); }\n",
+    );
+    let run = Project::new("leaves-behind-all").run(&behind);
+    run.ends_with(0);
+    assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
+}
+
+#[test]
 fn a_test_that_takes_long_says_where_it_stands_and_goes_on() {
     let program = samples::own_suite(
         "slow",
@@ -171,7 +209,7 @@ fn a_program_that_runs_no_test_is_an_error() {
     );
     let run = project.memgate(&["run", "--", program.to_str().unwrap()]);
     run.ends_with(2);
-    assert!(run.problems().contains("ran no test"), "{}", run.problems());
+    assert!(run.problems().contains("ended without running a test of GoogleTest"), "{}", run.problems());
 }
 
 #[test]

@@ -405,3 +405,50 @@ fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
         functions(leak)
     );
 }
+
+/// Fast enough that it would have them all long before two seconds are over.
+#[test]
+fn a_leak_is_told_before_the_process_has_no_more_descriptors() {
+    let suite = samples::own_suite(
+        "many_descriptors",
+        "#include <gtest/gtest.h>\n#include <fcntl.h>\n#include <unistd.h>\n#include <sys/resource.h>\n\
+         static void open_some(int count) { while (count-- > 0) open(\"/dev/null\", O_RDONLY); }\n\
+         TEST(Many, TwoEachTime) { open_some(2); }\n\
+         TEST(Many, FiftyEachTime) { open_some(50); }\n\
+         TEST(Many, HundredsOnce) { static bool once = (open_some(400), true); EXPECT_TRUE(once); }\n",
+    );
+    let project = Project::new("many-descriptors");
+    let words = ["run", "--", suite.to_str().unwrap()];
+    let run = project.limited(&words, "ulimit -n 1024");
+    run.ends_with(1);
+    for (test, verdict, reason) in [
+        ("Many.TwoEachTime", Verdict::Fail, "2 descriptors per iteration (allowed 0)"),
+        ("Many.FiftyEachTime", Verdict::Fail, "50 descriptors per iteration (allowed 0)"),
+        ("Many.HundredsOnce", Verdict::Pass, "one-time: 400 descriptors"),
+    ] {
+        let told = run.test(test);
+        assert_eq!(told.verdict, verdict, "{}", told.reason);
+        assert!(told.reason.starts_with(reason), "{}", told.reason);
+    }
+}
+
+#[test]
+fn more_descriptors_than_can_be_listed_are_not_measured() {
+    let suite = samples::own_suite(
+        "too_many_descriptors",
+        "#include <gtest/gtest.h>\n#include <fcntl.h>\n#include <unistd.h>\n\
+         TEST(TooMany, Opens) { for (int i = 0; i < 5000; i++) ASSERT_GE(open(\"/dev/null\", O_RDONLY), 0); }\n",
+    );
+    let project = Project::new("too-many-descriptors");
+    let words = ["run", "--", suite.to_str().unwrap()];
+    let run = project.limited(&words, "ulimit -n 8192");
+    run.ends_with(2);
+    let told = run.test("TooMany.Opens");
+    assert_eq!(told.verdict, Verdict::Error, "{}", told.reason);
+    let why = "not measured: its descriptors and threads could not be listed";
+    assert!(told.reason.starts_with(why), "{}", told.reason);
+    project.write("memgate.yaml", "version: 1\nthresholds: { os.fds: off, os.threads: off }\n");
+    let run = project.limited(&words, "ulimit -n 8192");
+    run.ends_with(0);
+    assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
+}

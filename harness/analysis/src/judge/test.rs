@@ -21,7 +21,8 @@ use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::Window;
 use crate::screen::{
-    ENOUGH_REPETITIONS, left, left_between, left_too_much, too_much, undecided, unlisted, unmeasured_mappings,
+    ENOUGH_REPETITIONS, left, left_between, left_too_much, limited_handles, too_much, undecided, unlisted,
+    unmeasured_mappings,
 };
 use crate::stats::float;
 
@@ -172,7 +173,8 @@ fn measure(
         }
         _ => false,
     };
-    if !repeated && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
+    let has_limit = limited_handles(context.policy, &suite.name, id).next().is_some();
+    if !repeated && has_limit && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
         j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
     }
     if !repeated {
@@ -286,11 +288,13 @@ fn judge_again(
     j: &mut Judgement,
 ) {
     let (process, window) = screened.worst;
-    let of_system = again
+    // Some ends more or less say the same.
+    let ends = again.record.windows_of(id).count();
+    let unlisted = again
         .record
         .windows_of(id)
-        .find_map(|window| unlisted(&again.record, window, &suite.name, id, context.policy))
-        .map(|why| (Verdict::Error, why));
+        .filter_map(|window| unlisted(&again.record, window, &suite.name, id, context.policy));
+    let of_system = unlisted.skip(ends / 4).next().map(|why| (Verdict::Error, why));
     match unusable(again, id).or(of_system) {
         Some((Verdict::Warn, why)) => unconfirmed(context, suite, id, process, window, &why, j),
         Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),

@@ -78,9 +78,6 @@ pub(super) async fn screen(
             ));
         }
     }
-    if choice.mode == Mode::Tree && planned.targets.is_empty() {
-        forget_plain_programs(context.console, &mut done)?;
-    }
     let unseen = match listed {
         Some(listed) => {
             gone(context.console, &listed, &done);
@@ -88,6 +85,9 @@ pub(super) async fn screen(
         }
         None => Vec::new(),
     };
+    if choice.mode == Mode::Tree && planned.targets.is_empty() {
+        forget_plain_programs(context.console, &mut done)?;
+    }
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
@@ -211,26 +211,29 @@ fn forget_plain_programs(console: &Console, done: &mut Done) -> Result<(), Expec
     };
     let is_plain = |process: &Finished| {
         let record = &process.record;
-        !ran_tests(record)
-            && record.iterations == 0
-            && (!process.is_main() || has_boundaries(process) && ended_well(record))
+        let no_test = !ran_tests(record) && record.iterations == 0;
+        process.is_main() && no_test && has_boundaries(process) && ended_well(record)
     };
-    let mut plain = BTreeMap::<&str, bool>::new();
-    for process in &done.finished {
-        *plain.entry(&process.hello().executable).or_insert(true) &= is_plain(process);
-    }
-    let plain: BTreeSet<String> =
-        plain.into_iter().filter(|(_, is_plain)| *is_plain).map(|(path, _)| path.to_owned()).collect();
-    for path in &plain {
-        console.warning(&format!(
-            "{path}: not measured: it contains GoogleTest, and ended without running tests of it"
-        ));
-    }
-    let (gone, kept) =
-        done.finished.drain(..).partition(|process| plain.contains(&process.hello().executable));
+    let plain: BTreeSet<u32> =
+        done.finished.iter().filter(|process| is_plain(process)).map(|process| process.hello().pid).collect();
+    let is_gone = |process: &Finished| {
+        let hello = process.hello();
+        is_plain(process) || !process.is_main() && plain.contains(&hello.parent_pid)
+    };
+    let (gone, kept): (Vec<Finished>, Vec<Finished>) = done.finished.drain(..).partition(is_gone);
     done.finished = kept;
-    let gone: Vec<Finished> = gone;
-    gone.iter().try_for_each(|process| forget(&process.process.file))
+    // Where it ran tests the other time, there is nothing to be said.
+    let mut told = said_hello(done);
+    for process in &gone {
+        if told.insert(&process.hello().executable) {
+            console.warning(&format!(
+                "{}: not measured: it contains GoogleTest, and ended without running tests of it",
+                process.hello().executable
+            ));
+        }
+        forget(&process.process.file)?;
+    }
+    Ok(())
 }
 
 /// The agent sees where GoogleTest's tests begin and end.
