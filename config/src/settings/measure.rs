@@ -65,7 +65,8 @@ table! {
         /// Confidence of the interval that decides a verdict.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test that memgate repeats, or that runs on a device. In the
+        /// Longest time of one test that memgate repeats, or that runs on a device. A test that is repeated may
+        /// also take no longer than a hundred times its time in the screen, or 10 s. In the
         /// command's own run memgate kills nothing: it reports a test that takes longer.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,

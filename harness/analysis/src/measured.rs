@@ -1,10 +1,11 @@
 //! What could not be measured, and why: never a pass.
 
-use memgate_model::{Outcome, Verdict};
+use memgate_model::{Outcome, Verdict, format_counted};
 use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
 
 use crate::input::{Ending, ProcessInput};
 use crate::record::{ProcessRecord, Window};
+use crate::stats::as_f64;
 
 /// Threads that are named where a process hung or died.
 const MAX_THREADS: usize = 6;
@@ -131,7 +132,15 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     }
     if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = broken_off(again, When::InATest);
-        return error(format!("after {} iterations {how}", windows.len()));
+        let why = format!("after {} {how}", format_counted(as_f64(windows.len()), "iteration"));
+        let is_ended_by_us = record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Stopped);
+        return match windows.len() {
+            // It went once as in the screen, and what it left is in the way of a second time.
+            1 | 2 if !is_ended_by_us => {
+                Some((Verdict::Warn, format!("it cannot be repeated in one process: {why}")))
+            }
+            _ => error(why),
+        };
     }
     match windows.len() {
         0 => error("no iteration of it was recorded".to_owned()),

@@ -122,7 +122,7 @@ fn a_test_that_takes_long_says_where_it_stands_and_goes_on() {
 
 /// A test that hangs only when it is repeated: there the limit ends it.
 #[test]
-fn a_repetition_that_hangs_is_ended_and_says_where_it_hung() {
+fn a_repetition_that_hangs_is_ended_and_unconfirmed_and_says_where_it_hung() {
     let program = samples::own_suite(
         "hangs_again",
         "#include <gtest/gtest.h>\n#include <unistd.h>\n\
@@ -130,9 +130,11 @@ fn a_repetition_that_hangs_is_ended_and_says_where_it_hung() {
     );
     let run =
         Project::new("hangs-again").memgate(&["run", "--timeout", "4s", "--", program.to_str().unwrap()]);
-    run.ends_with(2);
+    run.ends_with(0);
     let hung = run.test("Again.Hangs");
-    assert_eq!(hung.verdict, Verdict::Error, "{run}");
+    assert_eq!(hung.verdict, Verdict::Warn, "{run}");
+    let why = "unconfirmed: left 4 B in 1 allocation in one execution; it cannot be repeated in one process: after 1 iteration still";
+    assert!(hung.reason.starts_with(why), "{}", hung.reason);
     assert!(hung.reason.contains("still running after 4 s; last seen: hangs_again in "), "{}", hung.reason);
 }
 

@@ -21,6 +21,10 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
+/// One execution may take so many times what the test took in the screen, and at least so long.
+const SLOWER: u32 = 100;
+const LEAST_LONGEST: Duration = Duration::from_secs(10);
+
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasts {
@@ -68,7 +72,7 @@ pub(super) async fn repeat(
         return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
     };
     let launch = silent(gtest::confirm(process.hello(), Some(environment), filter, Repeat::Forever));
-    let job = job(context, suite, (test, lasts), &process.hello().executable, launch);
+    let job = job(context, (suite, process), (test, lasts), launch);
     match supervise(context, job, show).await {
         Ok(done) => Ok(Ok(done)),
         Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
@@ -87,16 +91,23 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
+/// How long one execution may take: one that hangs because it cannot be repeated shall not cost a minute.
+fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
+    let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
+    let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();
+    took.map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(Duration::from_nanos(took) * SLOWER)))
+}
+
 fn job(
     context: &Context<'_>,
-    suite: &Suite,
+    (suite, process): (&Suite, &Finished),
     (test, lasts): (&str, Lasts),
-    executable: &str,
     launch: Launch,
 ) -> Job {
+    let longest = longest(suite.timeout, &process.record, test);
     let (name, test) = (suite.facts.name.clone(), test.to_owned());
     let label = Label::Confirm { suite: name.clone(), test: test.clone() };
-    let mut options = options_of(context, executable, &label);
+    let mut options = options_of(context, &process.hello().executable, &label);
     options.detail = Detail::Growth;
     if setup::suite_of(&test).is_some() {
         options.setups.clone_from(&test);
@@ -113,7 +124,7 @@ fn job(
         };
         Confirming { confirmation, lasts, began, settle: Settle::new(settles), last: Last::new(holders) }
     });
-    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(longest)).with(orders)
 }
 
 /// Goes on until enough is known.
@@ -152,6 +163,22 @@ impl Orders for Confirming {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repeated_test_may_take_a_hundred_times_as_long_and_no_longer_than_is_set() {
+        let mut record = ProcessRecord::default();
+        let window = |test: &str, ms: u64| Window {
+            suite: "A".to_owned(),
+            test: test.to_owned(),
+            end_ns: ms * 1_000_000,
+            ..Window::default()
+        };
+        record.windows = vec![window("fast", 3), window("slow", 300), window("fast", 2)];
+        let seconds =
+            |timeout: u64, test: &str| longest(Duration::from_secs(timeout), &record, test).as_secs();
+        assert_eq!([seconds(60, "A.fast"), seconds(60, "A.slow"), seconds(60, "A.unseen")], [10, 30, 60]);
+        assert_eq!([seconds(1, "A.fast"), seconds(20, "A.slow")], [1, 20]);
+    }
 
     #[test]
     fn a_set_up_runs_again_with_the_shortest_test_of_its_suite_that_passed() {
