@@ -168,8 +168,10 @@ impl Confirmation {
     /// growth would seem to come to rest.
     fn runs_out(&self) -> bool {
         let Some(last) = &self.last_os else { return false };
+        // Where there were more before, there may be more.
         let is_near = |count: u64, opened: u64, most: u64| {
-            opened > 0 && count.saturating_add(opened.saturating_mul(2)) >= most
+            let before = count.saturating_sub(opened);
+            opened > 0 && before < most && count.saturating_add(opened.saturating_mul(2)) >= most
         };
         let (descriptors, threads) = self.opened;
         is_near(last.fd_count(), descriptors, self.descriptors)
@@ -489,6 +491,11 @@ mod tests {
             "a one-time cost"
         );
         assert!(stops_after(1, |p, _| (0..30).for_each(|_| p.threads.push("worker"))) < 40);
+        let others = |p: &mut Process, i: u32| match i {
+            0 => (0..1100).for_each(|_| p.threads.push("pool")),
+            _ => p.threads.push("worker"),
+        };
+        assert!(stops_after(20, others) >= 100, "it has more than that anyway");
     }
 
     #[test]

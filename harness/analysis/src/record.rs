@@ -136,6 +136,14 @@ impl ProcessRecord {
         self.hello.as_ref().and_then(|hello| memgate_wire::sampling::interval(&hello.capabilities))
     }
 
+    /// Does it contain GoogleTest, and has it ended without asking it for tests?
+    #[must_use]
+    pub fn asked_for_no_test(&self) -> bool {
+        let is_whole = self.goodbye.is_some() && self.errors.is_empty() && self.damaged.is_none();
+        let no_test = self.windows.is_empty() && self.open.is_empty() && self.iterations == 0;
+        is_whole && no_test && self.is_main() && self.offers("boundary.gtest")
+    }
+
     /// Did it end, in whatever way, before all tests of an iteration had run, and not in the middle of one?
     #[must_use]
     pub fn broke_off_between_tests(&self) -> bool {

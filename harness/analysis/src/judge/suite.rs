@@ -38,15 +38,20 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         None => runs.iter().map(|(id, runs)| test::judge(context, suite, id, runs)).collect(),
     };
     notes.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
+    let all = |has: &dyn Fn(&ProcessRecord) -> bool| suite.screen.iter().all(|process| has(&process.record));
     if tests.is_empty() && notes.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
-        notes.push(if had_nothing_to_run(suite) {
-            (
+        let (verdict, why) = match () {
+            () if suite.screen.is_empty() || suite.java.is_some() => (Verdict::Error, "no test ran"),
+            () if all(&had_nothing) => {
+                (Verdict::NotJudged, "no test to run: its own filter, its shard, or DISABLED_ leave none")
+            }
+            () if all(&ProcessRecord::asked_for_no_test) => (
                 Verdict::NotJudged,
-                "no test to run: its own filter, its shard, or DISABLED_ leave none".to_owned(),
-            )
-        } else {
-            (Verdict::Error, "no test ran".to_owned())
-        });
+                "not measured: it contains GoogleTest, and ended without running tests of it",
+            ),
+            () => (Verdict::Error, "no test ran"),
+        };
+        notes.push((verdict, why.to_owned()));
     }
     let failed_status = failed_without_a_test(suite, &tests);
     heap::add_to(&mut tests, &suite.heap);
@@ -95,14 +100,9 @@ fn screen_executions(suite: &SuiteInput, runs: &[(String, Executions<'_>)]) -> O
     (suite.java.is_none() && most > 1).then_some((fewest, most))
 }
 
-/// It began a round and did not break off.
+/// GoogleTest began a round, had no test in it, and did not break off.
 fn had_nothing(record: &ProcessRecord) -> bool {
     record.iterations > 0 && !record.broke_off_between_tests()
-}
-
-/// GoogleTest began a round in every process, and no test was in it.
-fn had_nothing_to_run(suite: &SuiteInput) -> bool {
-    !suite.screen.is_empty() && suite.java.is_none() && suite.screen.iter().all(|p| had_nothing(&p.record))
 }
 
 /// Executions of every test, in the order the tests first came.

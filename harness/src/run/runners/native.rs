@@ -85,13 +85,15 @@ pub(super) async fn screen(
         }
         None => Vec::new(),
     };
-    if choice.mode == Mode::Tree && planned.targets.is_empty() {
-        forget_plain_programs(context.console, &mut done)?;
+    let is_tree = choice.mode == Mode::Tree && planned.targets.is_empty();
+    if is_tree {
+        forget_other_work(&mut done)?;
     }
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
-    if done.finished.is_empty() && unseen.is_empty() {
+    let is_test = |process: &Finished| !is_tree || !process.record.asked_for_no_test();
+    if !done.finished.iter().any(is_test) && unseen.is_empty() {
         // What fell to this shard of a tree may be scripts: only all shards together tell that nothing is measured.
         let is_clear = !selected.starts_tests
             && program.blind().is_none()
@@ -203,37 +205,18 @@ fn unseen(
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
 }
 
-/// Programs that contain GoogleTest, and ended without asking it for tests: their `main` does something else, or
-/// `--help` was all that they were to do. Below a command only tests are measured.
-fn forget_plain_programs(console: &Console, done: &mut Done) -> Result<(), ExpectedError> {
-    let ended_well = |record: &ProcessRecord| {
-        record.goodbye.is_some() && record.errors.is_empty() && record.damaged.is_none()
-    };
-    let is_plain = |process: &Finished| {
-        let record = &process.record;
-        let no_test = !ran_tests(record) && record.iterations == 0;
-        process.is_main() && no_test && has_boundaries(process) && ended_well(record)
-    };
-    let plain: BTreeSet<u32> =
-        done.finished.iter().filter(|process| is_plain(process)).map(|process| process.hello().pid).collect();
-    let is_gone = |process: &Finished| {
-        let hello = process.hello();
-        is_plain(process) || !process.is_main() && plain.contains(&hello.parent_pid)
-    };
-    let (gone, kept): (Vec<Finished>, Vec<Finished>) = done.finished.drain(..).partition(is_gone);
+/// Of a program that ran tests another time, what was to do something else (`--help`) says nothing.
+fn forget_other_work(done: &mut Done) -> Result<(), ExpectedError> {
+    let is_other = |process: &Finished| process.record.asked_for_no_test();
+    let runs_tests = |process: &&Finished| !is_other(process);
+    let tests: BTreeSet<String> =
+        done.finished.iter().filter(runs_tests).map(|process| process.hello().executable.clone()).collect();
+    let (gone, kept): (Vec<Finished>, Vec<Finished>) = done
+        .finished
+        .drain(..)
+        .partition(|process| is_other(process) && tests.contains(&process.hello().executable));
     done.finished = kept;
-    // Where it ran tests the other time, there is nothing to be said.
-    let mut told = said_hello(done);
-    for process in &gone {
-        if told.insert(&process.hello().executable) {
-            console.warning(&format!(
-                "{}: not measured: it contains GoogleTest, and ended without running tests of it",
-                process.hello().executable
-            ));
-        }
-        forget(&process.process.file)?;
-    }
-    Ok(())
+    gone.iter().try_for_each(|process| forget(&process.process.file))
 }
 
 /// The agent sees where GoogleTest's tests begin and end.
@@ -389,7 +372,11 @@ fn suite(
     // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
     // or disabled.
     let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
-    if gtest && !tests && !one_by_one && !nothing_to_run && context.plan.filter.is_none() {
+    // Below a command only tests are measured: the report says of the others what they are.
+    let is_plain = mode == Mode::Tree
+        && planned.targets.is_empty()
+        && processes.iter().all(|process| process.record.asked_for_no_test());
+    if gtest && !tests && !one_by_one && !nothing_to_run && !is_plain && context.plan.filter.is_none() {
         problems.push(no_test(&name, hooked));
     }
     if processes.iter().any(|process| process.environment().is_none()) {
