@@ -33,17 +33,22 @@ use memgate_session::recording::TRACKER;
 #[cfg(target_os = "android")]
 pub(crate) use self::bionic::{find_object, stack_end, weak};
 #[cfg(not(target_os = "android"))]
-pub(crate) use self::controls::bind_controls;
-#[cfg(not(target_os = "android"))]
-pub(crate) use self::exec::bind as bind_starts;
-#[cfg(not(target_os = "android"))]
-pub(crate) use self::handles::bind_all;
+pub(crate) use self::handles::find_table_place;
 #[cfg(not(target_os = "android"))]
 pub(crate) use self::libc::{find_object, main_ends, next_of, stack_end, weak};
-#[cfg(not(target_os = "android"))]
-pub(crate) use self::mappings::bind_mappings;
 
 pub(crate) type Pointer = *mut c_void;
+
+/// Finds what the C library's functions are, in every process: `dlsym` waits for a thread that loads a library, whose
+/// constructor may wait for the one that calls. Signal handlers and children of `vfork` may not look either.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn bind() {
+    controls::bind();
+    mappings::bind();
+    libc::bind();
+    exec::bind();
+    handles::bind();
+}
 
 /// Allocates with one function and frees with its counterpart: does the tracker see it?
 fn is_seen(allocate: usize, free: usize) -> bool {

@@ -33,13 +33,11 @@ static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 
-/// The constructor: binds the next allocator and decides whether this process is a target.
+/// The constructor: binds the next allocator and the C library's functions, and decides whether this process is a target.
 pub(crate) fn load() {
     next::bind();
     #[cfg(not(target_os = "android"))]
-    entry::bind_controls();
-    #[cfg(not(target_os = "android"))]
-    entry::bind_mappings();
+    entry::bind();
     let Some(text) = platform::options_at_load(|| heap::HEAP.has_room(LOAD_ROOM)) else { return };
     let (_work, _held) = (Work::new(), SignalsHeld::new());
     let began_ns = process::thread_cpu_ns();
@@ -50,7 +48,6 @@ pub(crate) fn load() {
     }
     #[cfg(not(target_os = "android"))]
     if !options.starts.is_empty() {
-        entry::bind_starts();
         starts::note_in(&options.starts, &options.directory);
     }
     if !is_target(&options) {
@@ -162,7 +159,7 @@ pub(crate) fn start() {
             find_thread_id(at, process::thread_id_by_futex());
         }
         #[cfg(not(target_os = "android"))]
-        entry::bind_all();
+        entry::find_table_place();
         // A virtual machine maps for itself all the time, by the same calls.
         #[cfg(not(target_os = "android"))]
         if !java {

@@ -22,12 +22,8 @@ functions! { prctl no_call syscall no_call }
 exported! { "memgate_controls": prctl }
 exported! { "memgate_calls": syscall }
 
-/// Finds both when the agent is loaded: they are called in signal handlers and between `vfork` and
-/// `exec`, where nothing can be looked for.
-pub(crate) fn bind_controls() {
-    for function in ALL {
-        function.bind();
-    }
+pub(super) fn bind() {
+    ALL.iter().for_each(|function| function.bind_early());
 }
 
 extern "C" fn controls(option: c_int, argument: usize, program: usize) {

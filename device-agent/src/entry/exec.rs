@@ -29,8 +29,7 @@ static EXECL: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut(
 static EXECLP: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
 static EXECLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks the C library's functions up: the child of a `vfork` should not have to.
-pub(crate) fn bind() {
+pub(super) fn bind() {
     for (slot, name) in [
         (&EXECVE, c"execve"),
         (&EXECVPE, c"execvpe"),

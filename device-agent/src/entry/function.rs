@@ -1,5 +1,5 @@
 //! Functions of the C library that are stood in for by a comparison and a jump: the jump's target
-//! is looked for at the first call, or before. On Linux only.
+//! is looked for when the agent is loaded, or at a call before that. On Linux only.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -24,14 +24,44 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) fn bind(&self) -> Pointer {
+    /// Looks for it when the agent is loaded. Later `dlsym` may wait for a thread that loads a library, and that for us.
+    /// What is not there may come with a library, and is looked for at its first call.
+    pub(super) fn bind_early(&self) {
+        let found = find(self.name);
+        if !found.is_null() {
+            self.next.store(found, Ordering::Relaxed);
+        }
+    }
+
+    fn bind(&self) -> Pointer {
         let errno = Errno::save();
-        let found = process::symbol(self.name, true) as Pointer;
+        let found = find(self.name);
         let next = if found.is_null() { self.missing as Pointer } else { found };
         self.next.store(next, Ordering::Relaxed);
         errno.restore();
         next
     }
+}
+
+/// The C library's function of this name; null: there is none. Since 1.2.4 musl tells `dlsym` none of the names with a 64:
+/// they mean the same functions.
+fn find(name: &CStr) -> Pointer {
+    let found = process::symbol(name, true);
+    let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, |name| process::symbol(name, true));
+    (if found == 0 { instead() } else { found }) as Pointer
+}
+
+/// Room for the longest name of a function.
+const LONGEST: usize = 32;
+
+fn without_64<'a>(name: &CStr, place: &'a mut [u8; LONGEST]) -> Option<&'a CStr> {
+    let name = name.to_bytes();
+    let at = name.windows(2).position(|part| part == b"64")?;
+    let (before, behind) = (name.get(..at)?, name.get(at.checked_add(2)?..)?);
+    let (start, end) = place.split_at_mut_checked(at)?;
+    start.copy_from_slice(before);
+    end.get_mut(..behind.len())?.copy_from_slice(behind);
+    CStr::from_bytes_until_nul(place).ok()
 }
 
 extern "C" fn bind(function: &Function) -> Pointer {

@@ -22,12 +22,12 @@ use super::function::{Function, exported, finding, functions, no_descriptor};
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/handles.rs")]
 mod machine;
 
-/// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that
-/// comes first to one.
-pub(crate) fn bind_all() {
-    for function in ALL {
-        function.bind();
-    }
+pub(super) fn bind() {
+    ALL.iter().for_each(|function| function.bind_early());
+}
+
+/// For a process that is recorded.
+pub(crate) fn find_table_place() {
     TABLE_PLACE.store(process::thread_table_place().unwrap_or(UNKNOWN), Ordering::Relaxed);
 }
 

@@ -29,6 +29,19 @@ static EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static FULL_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static QUICK_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
+pub(super) fn bind() {
+    for (slot, name) in [
+        (&DLCLOSE, c"dlclose"),
+        (&DLOPEN, c"dlopen"),
+        (&DLMOPEN, c"dlmopen"),
+        (&FULL_EXIT, c"exit"),
+        (&EXIT, c"_exit"),
+        (&QUICK_EXIT, c"quick_exit"),
+    ] {
+        next_of(slot, name);
+    }
+}
+
 pub(crate) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -107,11 +120,13 @@ unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
 
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
-fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
+fn leave(real: Pointer, status: c_int) -> ! {
     if recording::is_tracking() {
         session::ends(GoodbyeReason::QuickExit, Some(status));
     }
-    let real = next_of(slot, name);
+    if real.is_null() {
+        process::end(status);
+    }
     // SAFETY: the C library's own function.
     let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };
     // SAFETY: never returns.
@@ -129,22 +144,22 @@ pub extern "C" fn exit(status: c_int) -> ! {
     unsafe { real(status) }
 }
 
-/// C's `_exit`.
+/// C's `_exit`. A signal handler may call it before the agent is loaded: it is not looked for here.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    leave(&EXIT, c"_exit", status)
+    leave(EXIT.load(Ordering::Relaxed), status)
 }
 
 /// C's `_Exit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    leave(&EXIT, c"_exit", status)
+    leave(EXIT.load(Ordering::Relaxed), status)
 }
 
 /// C's `quick_exit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quick_exit(status: c_int) -> ! {
-    leave(&QUICK_EXIT, c"quick_exit", status)
+    leave(next_of(&QUICK_EXIT, c"quick_exit"), status)
 }
 
 /// glibc's lock-free lookup of unwind tables, where the C library has it (2.35 and later).

@@ -21,11 +21,8 @@ use super::function::{Function, exported, finding, functions, no_descriptor as n
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/mappings.rs")]
 mod machine;
 
-/// Finds all of them when the agent is loaded.
-pub(crate) fn bind_mappings() {
-    for function in BY_KERNEL.iter().chain(ALL) {
-        function.bind();
-    }
+pub(super) fn bind() {
+    BY_KERNEL.iter().chain(ALL).for_each(|function| function.bind_early());
 }
 
 /// Makes of each name a module with its [`Function`], which is the kernel's call until it is bound.

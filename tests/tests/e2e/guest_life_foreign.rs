@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use memgate_e2e::has_tool;
+use memgate_e2e::{has_tool, samples};
 
 use crate::guest_life::{Guest, compiled, gate, is_not_measured, is_root, program};
 
@@ -128,4 +128,38 @@ fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     assert!(!driven.stdout.contains(": no"), "{}", driven.stdout);
     driven.main(&program).is_exact(&[(4241, 3), (4253, 0)]);
     assert!(driven.forked().all(|child| child.goodbye().is_some()) && driven.forked().count() == 1);
+}
+
+/// musl since 1.2.4, played by a library that answers the agent's questions as it does. What it passes on it jumps to:
+/// the loader looks at who asks.
+const TELLS_NO_64: &str = r#"#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+void* dlsym(void* handle, const char* name) {
+    void* (*real)(void*, const char*) = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return strstr(name, "64") ? NULL : real(handle, name);
+}
+"#;
+
+/// Once, a program that was linked to these names could open no file.
+#[test]
+fn functions_whose_names_with_a_64_the_c_library_does_not_tell_work_as_ever() {
+    let library = samples::own("tells_no_64.so", "c", TELLS_NO_64, "cc", &["-shared", "-fPIC", "-O2"]);
+    let program = samples::own_program(
+        "calls_64",
+        r#"#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+int main(void) {
+    int file = open64("/dev/zero", O_RDONLY), other = openat64(AT_FDCWD, "/dev/zero", O_RDONLY);
+    FILE* stream = fopen64("/dev/null", "r");
+    void* at = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 0);
+    printf("%d %d %d %d %d\n", file, other, fcntl64(file, F_DUPFD, 20), stream != NULL, at != MAP_FAILED);
+    return 0;
+}
+"#,
+    );
+    let driven = Guest::new("tells-no-64", &program, &[]).preload(&library, true).drive().ends_with(0);
+    assert_eq!(driven.stdout, "3 4 20 1 1\n");
 }

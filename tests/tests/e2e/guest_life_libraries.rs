@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use memgate_e2e::{Project, samples};
 use memgate_model::Verdict;
 use memgate_wire::{ErrorCode, GoodbyeReason};
 
 use crate::guest_life::{Guest, compiled, gate, program};
+use crate::spool;
 
 fn plugin() -> PathBuf {
     compiled("plugin.so", "life_plugin.c", "cc", &["-shared", "-fPIC"])
@@ -73,4 +75,111 @@ fn a_library_bound_past_the_agent_is_said_and_never_passed() {
     }
     // One that was asked for so, and was not found, is nothing.
     guest("not-found", "not found").drive().ends_with(0).main(&libraries).is_exact(&[(4241, 3)]);
+}
+
+/// Loads a library with this constructor, then says so. An alarm ends what hangs.
+fn loads(name: &str, constructor: &str, main: &str) {
+    let library = format!(
+        r#"#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char** environ;
+{constructor}"#
+    );
+    let flags = ["-shared", "-fPIC", "-O1", "-pthread"];
+    let library = samples::own(&format!("{name}.so"), "c", &library, "cc", &flags);
+    let program = format!(
+        r#"#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int began[2];
+static void* load(void* unused) {{ (void)unused; return dlopen("{}", RTLD_NOW); }}
+{main}"#,
+        library.display()
+    );
+    let flags = ["-O1", "-rdynamic", "-pthread", "-ldl"];
+    let program = samples::own(name, "c", &program, "cc", &flags);
+    let (printed, _) = spool::in_three_ways(&program, &Project::new(name));
+    assert_eq!(printed, ["as ever\n"; 3]);
+}
+
+/// Once, such a thread waited for the loader's lock, which its constructor holds: the agent looked for a function of the
+/// C library where it was called first.
+#[test]
+fn a_library_whose_constructor_waits_for_a_thread_is_loaded_as_ever() {
+    let constructor = r#"
+static void* work(void* unused) {
+    pid_t child;
+    char* words[] = {"true", 0};
+    if (open("/dev/null", O_RDONLY) < 0 || eventfd(0, 0) < 0 || socket(AF_UNIX, SOCK_STREAM, 0) < 0) return "";
+    if (posix_spawnp(&child, "true", 0, 0, words, environ) || waitpid(child, 0, 0) != child) return "";
+    child = vfork();
+    if (child == 0) {
+        execvp("true", words);
+        _exit(9);
+    }
+    return waitpid(child, 0, 0) == child ? 0 : "";
+}
+__attribute__((constructor)) static void begin(void) {
+    pthread_t thread;
+    void* failed;
+    if (pthread_create(&thread, 0, work, 0) || pthread_join(thread, &failed) || failed) puts("failed");
+}
+"#;
+    let main = r#"int main(void) {
+    alarm(30);
+    if (!load(0)) puts(dlerror());
+    puts("as ever");
+    return 0;
+}
+"#;
+    loads("loads_and_waits", constructor, main);
+}
+
+/// Once, these waited for ever for a thread that loads a library: a signal handler, and a forked child, in which there is
+/// no such thread.
+#[test]
+fn a_process_ends_at_once_while_a_library_is_loaded() {
+    let constructor = r#"
+extern int began[2];
+__attribute__((constructor)) static void begin(void) {
+    if (write(began[1], "", 1) != 1) puts("failed");
+    for (;;) pause();
+}
+"#;
+    let main = r#"static void ends(int signal) { (void)signal; _exit(0); }
+static void child_ends(void (*how)(int)) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        how(0);
+    }
+    if (waitpid(child, &status, 0) != child || status) puts("failed");
+}
+int main(void) {
+    pthread_t thread;
+    char byte;
+    alarm(30);
+    if (pipe(began) || pthread_create(&thread, 0, load, 0) || read(began[0], &byte, 1) != 1) return 9;
+    child_ends(_exit);
+    child_ends(_Exit);
+    child_ends(quick_exit);
+    puts("as ever");
+    fflush(stdout);
+    signal(SIGUSR1, ends);
+    return raise(SIGUSR1) + 9;
+}
+"#;
+    loads("ends_while_loading", constructor, main);
 }
