@@ -37,9 +37,7 @@ pub extern "C" fn memgate_active() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_test_begin(suite: *const c_char, test: *const c_char) {
     // SAFETY: the contract of `memgate.h`.
-    let suite = unsafe { text(suite) };
-    // SAFETY: as above.
-    session::test_begins(&suite, &unsafe { text(test) });
+    session::test_begins(|| Some(unsafe { names(suite, test) }));
 }
 
 /// See `memgate.h`.
@@ -51,9 +49,16 @@ pub unsafe extern "C" fn memgate_test_end(suite: *const c_char, test: *const c_c
         _ => Outcome::Failed,
     };
     // SAFETY: the contract of `memgate.h`.
+    session::test_ends(|| Some(unsafe { names(suite, test) }), Some(outcome));
+}
+
+/// # Safety
+/// As [`text`].
+unsafe fn names(suite: *const c_char, test: *const c_char) -> (String, String) {
+    // SAFETY: promised by the caller.
     let suite = unsafe { text(suite) };
     // SAFETY: as above.
-    session::test_ends(&suite, &unsafe { text(test) }, Some(outcome));
+    (suite, unsafe { text(test) })
 }
 
 /// See `memgate.h`.
@@ -66,7 +71,7 @@ pub extern "C" fn memgate_iteration(iteration: u32) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_mark(name: *const c_char) {
     // SAFETY: the contract of `memgate.h`.
-    session::mark(&unsafe { text(name) });
+    session::mark(|| unsafe { text(name) });
 }
 
 /// See `memgate.h`.

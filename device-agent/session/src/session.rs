@@ -244,17 +244,20 @@ pub fn window_ends(
     reply
 }
 
-/// A test begins.
-pub fn test_begins(suite: &str, test: &str) {
+/// A test begins. Its suite and name are made within our own work: a signal handler that forks may come in while the
+/// agent's heap is locked.
+pub fn test_begins<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>) {
     let Some(_work) = begin() else { return };
+    let Some((suite, test)) = names() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
-    reach(BoundaryKind::TestStart, suite, test, None);
+    reach(BoundaryKind::TestStart, suite.as_ref(), test.as_ref(), None);
 }
 
 /// A test ended; `outcome` overrides what was noted while it ran.
-pub fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
+pub fn test_ends<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
-    reach(BoundaryKind::TestEnd, suite, test, outcome);
+    let Some((suite, test)) = names() else { return };
+    reach(BoundaryKind::TestEnd, suite.as_ref(), test.as_ref(), outcome);
 }
 
 /// Something happened to the test that is open: the worst of what was noted counts.
@@ -333,16 +336,20 @@ pub fn iteration_begins(iteration: u32) {
 
 /// All tests of the iteration have run.
 pub fn iteration_is_over() {
+    let Some(_work) = begin() else { return };
     let is_first = IN_ITERATION.swap(false, Ordering::Relaxed);
-    if is_first && !is_confirming() {
-        event(ROUND_ENDS, "");
+    if let Some(session) =
+        SESSION.lock().as_mut().filter(|session| is_first && !is_repeating(&session.options))
+    {
+        let over = Event { name: ROUND_ENDS.to_owned(), detail: String::new() };
+        flushed(session, |session| session.append(&Frame::Event(over)));
     }
 }
 
-/// The program set a mark.
-pub fn mark(name: &str) {
+/// The program set a mark. Its name is made as those of tests.
+pub fn mark(name: impl FnOnce() -> String) {
     let Some(_work) = begin() else { return };
-    reach(BoundaryKind::Mark, "", name, None);
+    reach(BoundaryKind::Mark, "", &name(), None);
 }
 
 /// The last test is over: waits for the harness, which looks at what is alive.
@@ -447,8 +454,8 @@ pub fn module_unloaded(before: (u64, u64)) {
 }
 
 /// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it
-/// was.
-pub fn library_bypasses(path: String, own_name_space: bool) {
+/// was. Its path is made as names of tests, and only where it is told.
+pub fn library_bypasses(path: impl FnOnce() -> String, own_name_space: bool) {
     let loads = modules::counts().0;
     if !recording::is_tracking() {
         EARLY_BYPASS.store(loads.saturating_add(1), Ordering::Relaxed);
@@ -458,7 +465,7 @@ pub fn library_bypasses(path: String, own_name_space: bool) {
     if let Some(session) = SESSION.lock().as_mut() {
         // What an earlier one has to say is said before.
         session.tell_bypassing();
-        session.bypassing = Some(Bypassing { loads, path, own_name_space });
+        session.bypassing = Some(Bypassing { loads, path: path(), own_name_space });
     }
 }
 
@@ -714,7 +721,7 @@ mod tests {
     fn what_is_loaded_past_us_before_a_late_session_does_not_blind_it() {
         let folder = std::env::temp_dir().join(format!("memgate-late-{}", process::pid()));
         std::fs::create_dir_all(&folder).unwrap();
-        library_bypasses("libx.so".to_owned(), false);
+        library_bypasses(|| "libx.so".to_owned(), false);
         assert!(early_bypass().is_some());
         let directory = folder.to_string_lossy().into_owned();
         open_late(Options { directory, wait: Duration::ZERO, ..Options::default() }, None);

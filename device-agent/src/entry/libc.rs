@@ -112,9 +112,9 @@ fn found_or_none(found: Pointer) -> Pointer {
 /// `name_space`: 0 is the process's own.
 unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
     // SAFETY: the loader's contract: a terminated string, or null for the program itself.
-    let path = unsafe { text(path) };
-    if !path.is_empty() {
-        session::library_bypasses(path, name_space != 0);
+    if !path.is_null() && unsafe { path.read() } != 0 {
+        // SAFETY: as above.
+        session::library_bypasses(|| unsafe { text(path) }, name_space != 0);
     }
 }
 

@@ -263,15 +263,11 @@ pub(crate) fn hears_of_ends() -> bool {
 extern "C" fn nothing() {}
 
 extern "C" fn on_test_start(_: Pointer, info: Pointer) {
-    if let Some((suite, test)) = names(info) {
-        session::test_begins(&suite, &test);
-    }
+    session::test_begins(|| names(info));
 }
 
 extern "C" fn on_test_end(_: Pointer, info: Pointer) {
-    if let Some((suite, test)) = names(info) {
-        session::test_ends(&suite, &test, result());
-    }
+    session::test_ends(|| names(info), result());
 }
 
 extern "C" fn on_suite_start() {

@@ -1,8 +1,9 @@
 //! Processes that make processes: from many threads, in storms, in shared memory, into other
 //! programs.
 
+use memgate_e2e::samples;
 use memgate_model::Verdict;
-use memgate_wire::{Frame, GoodbyeReason};
+use memgate_wire::{BoundaryKind, Frame, GoodbyeReason};
 
 use crate::guest_life::{Driven, Guest, gate, program};
 
@@ -38,6 +39,56 @@ fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     assert_eq!(driven.stdout, "all are right\ndone\n");
     driven.main(&program("forks")).is_exact(&[(4241, 3)]);
     assert!(driven.forked().all(|child| child.goodbye().is_some()));
+}
+
+/// Once, the agent copied the names of tests before it said that it was at work: the fork then waited for the lock of its
+/// heap, in the thread that holds it.
+#[test]
+fn a_signal_handler_that_forks_may_come_in_where_a_test_begins_or_ends() {
+    let source = r#"#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static volatile int forks, failed;
+static char name[4000];
+static void handle(int signal) {
+    (void)signal;
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(7);
+    failed |= waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 7;
+    forks++;
+}
+int main(void) {
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 700}, {0, 700}};
+    void (*begins)(const char*, const char*) = dlsym(RTLD_DEFAULT, "memgate_test_begin");
+    void (*ends)(const char*, const char*, int) = dlsym(RTLD_DEFAULT, "memgate_test_end");
+    void (*mark)(const char*) = dlsym(RTLD_DEFAULT, "memgate_mark");
+    memset(name, 'x', sizeof name - 1);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (forks < 200) {
+        if (!begins) continue;
+        begins("suite", name);
+        mark(name);
+        ends("suite", name, 0);
+    }
+    signal(SIGALRM, SIG_IGN);
+    puts(failed ? "failed" : "200 forks");
+    return 0;
+}
+"#;
+    let program = samples::own("forks_at_tests", "c", source, "cc", &["-O1", "-ldl"]);
+    let driven = Guest::new("forks-at-tests", &program, &[]).drive().ends_with(0);
+    assert_eq!(driven.stdout, "200 forks\n");
+    let stream = driven.main(&program);
+    let ends = |frame: &Frame| matches!(frame, Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd);
+    assert!(stream.frames.iter().any(ends) && stream.goodbye().is_some());
 }
 
 /// Once, a child that shares its parent's memory and left by `_exit` ended the recording of its
