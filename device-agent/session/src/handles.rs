@@ -154,14 +154,14 @@ pub struct Routine {
 }
 
 /// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
-/// runs with its parent's control block.
-pub(crate) fn is_ours() -> bool {
+/// runs with its parent's control block. `None`: nobody can tell. The C library is none that we know, or the kernel has
+/// no such futexes, or somebody's filter refuses them.
+pub(crate) fn is_ours() -> Option<bool> {
     if !recording::asks_the_kernel() {
-        return false;
+        return Some(false);
     }
     let errno = Errno::save();
-    let known = noted_thread_id();
-    let ours = known.is_some() && known == process::thread_id_by_futex();
+    let ours = noted_thread_id().zip(process::thread_id_by_futex()).map(|(noted, own)| noted == own);
     errno.restore();
     ours
 }
@@ -172,7 +172,7 @@ fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
 
 /// A descriptor was opened by the caller whose registers these are.
 pub fn opened(descriptor: c_int, at: Registers) {
-    let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours()) else { return };
+    let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours() == Some(true)) else { return };
     cell.store(TRACKER.stack_of(at), Ordering::Relaxed);
     HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
@@ -180,7 +180,9 @@ pub fn opened(descriptor: c_int, at: Registers) {
 /// A descriptor is about to be closed. Before it is: after that, it may be another thread's new
 /// one.
 pub fn closes(descriptor: c_int) {
-    if let Some(cell) = cell(descriptor).filter(|cell| cell.load(Ordering::Relaxed) != 0 && is_ours()) {
+    let is_noted = |cell: &&AtomicU32| cell.load(Ordering::Relaxed) != 0;
+    // Where nobody can tell, no stack is better than a wrong one.
+    if let Some(cell) = cell(descriptor).filter(is_noted).filter(|_| is_ours() != Some(false)) {
         cell.store(0, Ordering::Relaxed);
     }
 }

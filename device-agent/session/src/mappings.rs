@@ -19,7 +19,7 @@ use memgate_tracker::sys::Errno;
 use memgate_tracker::thread::Inside;
 use memgate_wire::{Mapped, MappedKind};
 
-use crate::handles::is_ours;
+use crate::handles;
 use crate::recording::TRACKER;
 
 static TABLE: Table = Table::new();
@@ -71,6 +71,15 @@ pub fn starts(own: usize, malloc: usize) {
 
 fn is_on() -> bool {
     OWN.end.load(Ordering::Relaxed) != 0
+}
+
+/// Is this a thread of this process? Where nobody can tell, what is mapped is not known any more.
+fn is_ours() -> bool {
+    let ours = handles::is_ours();
+    if ours.is_none() {
+        TABLE.lose();
+    }
+    ours == Some(true)
 }
 
 /// Is what this caller maps the program's own?

@@ -277,8 +277,9 @@ impl Mappings {
 
     /// Something is not known any more.
     pub fn lose(&self) {
-        self.lost.store(true, Ordering::Relaxed);
-        self.changed();
+        if !self.lost.swap(true, Ordering::Relaxed) {
+            self.changed();
+        }
     }
 
     fn changed(&self) {

@@ -8,6 +8,7 @@ use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Leak, LeakKind, Metric, Verdict};
 use memgate_wire::{Frame, MappedKind};
 
+use crate::guest_life::Guest;
 use crate::spool;
 
 /// Tests that leak mappings of each kind, and tests that only seem to.
@@ -249,4 +250,52 @@ fn every_way_to_map_is_noted_and_works_as_before() {
         (11, MappedKind::Break),
     ];
     assert_eq!(mapped, want);
+}
+
+/// Starts a program where the futexes are refused by which the agent tells a child of `vfork` from its parent, as by an old
+/// kernel or a sandbox.
+const REFUSES: &str = r#"#include <errno.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char** arguments) {
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_LOCK_PI_PRIVATE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof steps / sizeof *steps, steps};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 9;
+    return count > 1 ? execv(arguments[1], arguments + 1) : 9;
+}
+"#;
+
+/// Once, nothing of it was noted, and a limit was kept.
+#[test]
+fn where_nobody_can_tell_whose_call_it_is_mapped_memory_is_not_measured() {
+    let maps = r#"#include <stdio.h>
+#include <sys/mman.h>
+int main(void) {
+    void* at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("%d\n", at != MAP_FAILED);
+    return 0;
+}
+"#;
+    let (refuses, maps) =
+        (samples::own_program("refuses_lock_pi", REFUSES), samples::own_program("maps_once", maps));
+    let driven =
+        Guest::new("refuses-lock-pi", &refuses, &[maps.to_str().unwrap()]).drive().ends_with(0);
+    assert_eq!(driven.stdout, "1\n");
+    let stream = driven.main(&maps);
+    assert!(stream.errors().is_empty() && stream.goodbye().is_some(), "all else is measured");
+    let lost = |frame: &Frame| matches!(frame, Frame::Mappings(told) if told.lost);
+    assert!(stream.frames.iter().any(lost), "{:?}", stream.frames);
 }
