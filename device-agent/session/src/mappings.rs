@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use memgate_ffi::modules;
 use memgate_tracker::capture::Registers;
 use memgate_tracker::mappings::{Mappings as Table, Owner, Span};
-use memgate_tracker::sys::Errno;
+use memgate_tracker::sys::{Errno, pause};
 use memgate_tracker::thread::Inside;
 use memgate_wire::{Mapped, MappedKind};
 
@@ -59,6 +59,11 @@ static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
 /// `main` was called from this address.
 pub fn main_begins(caller: usize) {
     MAIN_CALLER.store(caller, Ordering::Relaxed);
+}
+
+/// In a forked child.
+pub(crate) fn after_fork() {
+    TABLE.after_fork();
 }
 
 /// Mappings are noted from now on. `own`, `malloc`: addresses in the agent and of the next `malloc`.
@@ -209,14 +214,7 @@ impl Told {
     /// Groups that are not as they were reported last.
     pub(crate) fn changes(&mut self) -> Changes {
         let (changes, lost) = (TABLE.changes(), TABLE.is_lost());
-        let mut now: BTreeMap<Group, (u64, u64)> = BTreeMap::new();
-        TABLE.each(|span, owner| {
-            if !self.is_inner(owner.stack()) {
-                let (count, bytes) = now.entry((owner.stack(), owner.kind())).or_default();
-                *count = count.saturating_add(1);
-                *bytes = bytes.saturating_add(span.bytes());
-            }
-        });
+        let now = self.settled();
         let gone = self.groups.keys().filter(|group| !now.contains_key(*group)).map(|group| (*group, (0, 0)));
         let changed = now.iter().filter(|(group, held)| self.groups.get(*group) != Some(*held));
         let changed = changed.map(|(group, held)| (*group, *held)).chain(gone);
@@ -225,6 +223,27 @@ impl Told {
         self.groups = now;
         self.changes = Some(changes);
         Changes { mapped, lost }
+    }
+
+    /// What is mapped. Other threads may be mapping: then it is looked at again, some times.
+    fn settled(&mut self) -> BTreeMap<Group, (u64, u64)> {
+        const LOOKS: u32 = 20;
+        let mut looks = 0_u32;
+        loop {
+            let mut now: BTreeMap<Group, (u64, u64)> = BTreeMap::new();
+            let is_whole = TABLE.each(|span, owner| {
+                if !self.is_inner(owner.stack()) {
+                    let (count, bytes) = now.entry((owner.stack(), owner.kind())).or_default();
+                    *count = count.saturating_add(1);
+                    *bytes = bytes.saturating_add(span.bytes());
+                }
+            });
+            looks = looks.saturating_add(1);
+            if is_whole || looks == LOOKS || TABLE.is_lost() {
+                return now;
+            }
+            pause();
+        }
     }
 
     fn is_inner(&mut self, stack: u32) -> bool {

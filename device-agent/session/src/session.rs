@@ -23,6 +23,8 @@ use memgate_wire::{
 };
 
 use crate::carrier::{Carrier, Meeting};
+#[cfg(not(target_os = "android"))]
+use crate::mappings;
 use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
 use crate::stream::{Bypassing, Known, Offers, Session};
@@ -666,6 +668,8 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
     handles::after_fork();
+    #[cfg(not(target_os = "android"))]
+    mappings::after_fork();
     if Inside::now() {
         recording::stop();
         return;

@@ -56,7 +56,6 @@ mod counters;
 #[cfg(feature = "crosscheck")]
 pub mod crosscheck;
 mod entry;
-#[cfg(not(loom))]
 pub mod mappings;
 mod quick;
 mod radix;

@@ -1,29 +1,39 @@
 //! The mappings that the program made and has not unmapped, each with what its owner word says.
 //!
-//! Each slot is two words: a span of pages and an owner. Whoever maps or unmaps a range owns it, so
-//! only that caller changes the slots of the range, and a span is replaced in one step. Nothing here
-//! locks or allocates, and a signal handler may come in between any two steps.
+//! Each slot is two words: a span of pages and an owner. Whoever maps or unmaps a range owns it, but
+//! two threads may own two parts of one mapping. Who changes a slot marks its span first. What is left of it stands
+//! elsewhere before the mark goes, so that whoever looks for another part finds the mark, or what is left, or sees
+//! that something was changed since it began to look; then it looks again. Nothing here allocates, and nothing waits
+//! without a limit: a signal handler may come in between any two steps. Where it needs the very mapping that it has
+//! interrupted the change of, something is lost, and that is told.
 //!
 //! A slot is found by the first page of its span, in a window of neighbours. Where a range is not
 //! exactly one span (a part is unmapped, or several mappings at once) all slots in use are looked
 //! at, by a bitmap. Tables of growing size are mapped when the one before is full.
 
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Zeroed, get_or_map};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Zeroed, get_or_map, pause, sized};
 
 /// Pages of 4 KiB.
 const PAGE_BITS: u32 = 12;
 
-/// first page 36 | pages 28
-const COUNT_BITS: u32 = 28;
+/// first page 36 | is being changed 1 | pages 27
+const COUNT_BITS: u32 = 27;
+const CHANGING: u64 = 1 << COUNT_BITS;
+const FIRST_AT: u32 = COUNT_BITS + 1;
 const MOST_PAGES: u64 = (1 << COUNT_BITS) - 1;
-const MOST_FIRST: u64 = (1 << (64 - COUNT_BITS)) - 1;
+const MOST_FIRST: u64 = (1 << (64 - FIRST_AT)) - 1;
 
 /// Slots of each table: together more than there may be mappings (`vm.max_map_count`, 65,530).
-const SLOTS: [usize; 3] = [1 << 10, 1 << 13, 1 << 17];
+const SLOTS: [usize; 3] = [sized(1 << 10, 64), sized(1 << 13, 128), sized(1 << 17, 256)];
 /// Neighbours in which a slot is looked for.
 const WINDOW: usize = 16;
 /// Slots of one word of the bitmap.
 const BLOCK: usize = 64;
+
+/// So often a thread looks again: for some 200 ms, as [`pause`] does.
+const LOOKS: u32 = 1000;
+/// Where something is lost already: without letting others run.
+const SHORT_LOOKS: u32 = 64;
 
 /// Pages `first..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,18 +69,22 @@ impl Span {
     }
 
     const fn packed(self) -> u64 {
-        self.first << COUNT_BITS | self.end.saturating_sub(self.first) & MOST_PAGES
+        self.first << FIRST_AT | self.pages() & MOST_PAGES
+    }
+
+    const fn pages(self) -> u64 {
+        self.end.saturating_sub(self.first)
     }
 
     const fn unpacked(word: u64) -> Option<Self> {
-        let first = word >> COUNT_BITS;
+        let first = word >> FIRST_AT;
         Self::between(first, first.saturating_add(word & MOST_PAGES))
     }
 
     /// Its bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
-        self.end.saturating_sub(self.first) << PAGE_BITS
+        self.pages() << PAGE_BITS
     }
 }
 
@@ -143,13 +157,28 @@ pub struct Mappings {
     tables: [AtomicPtr<AtomicU64>; SLOTS.len()],
     /// Changes so far.
     changes: AtomicU64,
+    /// Slots that somebody has begun to change, and those whose parts are all there.
+    begun: AtomicU64,
+    ended: AtomicU64,
     /// Of those in the tables, how many are reserved.
     reserved: AtomicU64,
     lost: AtomicBool,
 }
 
 // SAFETY: all-zero is none.
-unsafe impl Zeroed for Mappings {}
+unsafe impl Zeroed for Mappings {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            tables: Zeroed::zeroed(),
+            changes: Zeroed::zeroed(),
+            begun: Zeroed::zeroed(),
+            ended: Zeroed::zeroed(),
+            reserved: Zeroed::zeroed(),
+            lost: Zeroed::zeroed(),
+        }
+    }
+}
 
 impl Mappings {
     crate::sync::zero_constructor! {
@@ -165,12 +194,10 @@ impl Mappings {
         let mut rest = Some(span);
         while let Some(span) = rest {
             let (part, after) = span.split();
-            if !fixed && let Some((table, at)) = self.exactly(part.first) {
-                self.take(&table, at);
+            if !fixed && let Some((_, _, old)) = self.exactly(part.first) {
+                self.remove(old);
             }
-            if !self.put(part, owner) {
-                self.lost.store(true, Ordering::Relaxed);
-            }
+            self.put(part, owner);
             rest = after;
         }
         self.changed();
@@ -179,15 +206,19 @@ impl Mappings {
     /// Forgets a range; gives the owner of something in it.
     pub fn remove(&self, range: Span) -> Option<Owner> {
         // Most ranges are one mapping, or the beginning of one.
-        if let Some((table, at)) = self.exactly(range.first)
-            && let Some(span) = table.span(at).filter(|span| range.end <= span.end)
+        let mut looks = 0;
+        while let Some((table, at, span)) =
+            self.exactly(range.first).filter(|(.., span)| range.end <= span.end)
         {
-            let owner = self.take(&table, at)?;
-            if Span::between(range.end, span.end).is_some_and(|rest| !self.put(rest, owner)) {
-                self.lost.store(true, Ordering::Relaxed);
+            let rest = Span::between(range.end, span.end);
+            let owner = self.change(&table, at, span, |owner| [rest.map(|rest| (rest, owner)), None, None]);
+            if owner.is_some() {
+                self.changed();
+                return owner;
             }
-            self.changed();
-            return Some(owner);
+            if !self.looks_again(&mut looks) {
+                return None;
+            }
         }
         self.cut_those(range, |_| true, |_| None)
     }
@@ -205,27 +236,42 @@ impl Mappings {
         fit: impl Fn(Owner) -> bool,
         becomes: impl Fn(Owner) -> Option<Owner>,
     ) -> Option<Owner> {
-        let mut first = None;
-        self.each_slot(|table, at| {
-            let Some(span) = table.span(at) else { return };
-            let Some(part) = span.and(range) else { return };
-            let Some(owner) = table.owner(at).filter(|owner| fit(*owner)) else { return };
-            first.get_or_insert(owner);
-            let before = Span::between(span.first, part.first);
-            let after = Span::between(part.end, span.end);
-            let stays = match before {
-                // The first page is the same, so it is found where it is.
-                Some(before) => table.replace(at, span, before),
-                None => self.take(table, at).is_some(),
-            };
-            if stays {
-                let middle = becomes(owner).map(|new| (part, new));
-                let put = |(span, owner)| self.put(span, owner);
-                if !middle.is_none_or(put) || !after.map(|after| (after, owner)).is_none_or(put) {
-                    self.lost.store(true, Ordering::Relaxed);
+        let (mut first, mut left, mut looks) = (None, range.pages(), 0);
+        loop {
+            let mut ended = self.ended.load(Ordering::Acquire);
+            let mut missed = false;
+            self.each_slot(|table, at| {
+                let Some((span, part)) = table.span(at).and_then(|span| Some((span, span.and(range)?)))
+                else {
+                    return;
+                };
+                if !table.owner(at).is_some_and(&fit) {
+                    return;
                 }
+                let before = Span::between(span.first, part.first);
+                let after = Span::between(part.end, span.end);
+                let parts = |owner| match fit(owner) {
+                    true => [(before, Some(owner)), (Some(part), becomes(owner)), (after, Some(owner))]
+                        .map(|(span, owner)| span.zip(owner)),
+                    false => [Some((span, owner)), None, None],
+                };
+                match self.change(table, at, span, parts) {
+                    Some(owner) => {
+                        ended = ended.wrapping_add(1);
+                        if fit(owner) {
+                            first.get_or_insert(owner);
+                            left = left.saturating_sub(part.pages());
+                        }
+                    }
+                    None => missed = true,
+                }
+            });
+            // Whoever changed something since may have put a part of this range where we had looked.
+            let is_all = left == 0 || !missed && self.ended.load(Ordering::Acquire) == ended;
+            if is_all || !self.looks_again(&mut looks) {
+                break;
             }
-        });
+        }
         if first.is_some() {
             self.changed();
         }
@@ -235,12 +281,33 @@ impl Mappings {
     /// Is anything of this range noted?
     #[must_use]
     pub fn is_noted(&self, range: Span) -> bool {
-        if self.exactly(range.first).is_some() {
-            return true;
+        let mut looks = 0;
+        loop {
+            let ended = self.ended.load(Ordering::Acquire);
+            let mut noted = self.exactly(range.first).is_some();
+            if !noted {
+                self.each_slot(|table, at| {
+                    noted |= table.span(at).is_some_and(|span| span.and(range).is_some())
+                });
+            }
+            if noted || self.ended.load(Ordering::Acquire) == ended || !self.looks_again(&mut looks) {
+                return noted;
+            }
         }
-        let mut noted = false;
-        self.each_slot(|table, at| noted |= table.span(at).is_some_and(|span| span.and(range).is_some()));
-        noted
+    }
+
+    /// False: it has been so long that somebody must be stuck in the midst of a change.
+    #[cold]
+    #[inline(never)]
+    fn looks_again(&self, looks: &mut u32) -> bool {
+        *looks = looks.wrapping_add(1);
+        let is_patient = *looks < if self.is_lost() { SHORT_LOOKS } else { LOOKS };
+        if is_patient {
+            pause(*looks >= SHORT_LOOKS);
+        } else {
+            self.lose();
+        }
+        is_patient
     }
 
     /// Is any of them reserved?
@@ -249,18 +316,31 @@ impl Mappings {
         self.reserved.load(Ordering::Relaxed) > 0
     }
 
-    /// Visits what can be used of all mappings.
-    pub fn each(&self, mut visit: impl FnMut(Span, Owner)) {
+    /// Visits what can be used of all mappings. False: something changed meanwhile, and may have been missed or visited
+    /// twice.
+    pub fn each(&self, mut visit: impl FnMut(Span, Owner)) -> bool {
+        let begun = self.begun.load(Ordering::Acquire);
+        let mut is_whole = self.ended.load(Ordering::Acquire) == begun;
         self.each_slot(|table, at| {
-            let span = table.span(at);
+            let word = table.word(at);
             let owner = table.owner(at);
             // Looked at twice: the slot may have become another's in between.
-            if let Some((span, owner)) = span.filter(|_| table.span(at) == span).zip(owner)
-                && !owner.is_reserved()
+            is_whole &= table.word(at) == word && word & CHANGING == 0;
+            if let Some((span, owner)) =
+                Span::unpacked(word).zip(owner).filter(|(_, owner)| !owner.is_reserved())
             {
                 visit(span, owner);
             }
         });
+        is_whole && self.begun.load(Ordering::Acquire) == begun
+    }
+
+    /// In a forked child: what another thread was about to change is neither here nor there.
+    pub fn after_fork(&self) {
+        let begun = self.begun.load(Ordering::Relaxed);
+        if self.ended.swap(begun, Ordering::Relaxed) != begun {
+            self.lose();
+        }
     }
 
     /// Changes so far.
@@ -286,37 +366,63 @@ impl Mappings {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// False: there is no room.
-    fn put(&self, span: Span, owner: Owner) -> bool {
+    /// Where there is no room, it is lost.
+    fn put(&self, span: Span, owner: Owner) {
         for (number, cell) in self.tables.iter().enumerate() {
-            let Some(slots) = SLOTS.get(number).copied() else { return false };
+            let Some(slots) = SLOTS.get(number).copied() else { break };
             let table = get_or_map(cell, words(slots), false).and_then(|at| table(at, slots));
-            let Some(table) = table else { return false };
+            let Some(table) = table else { break };
             if window(span.first, slots).any(|at| table.fill(at, span, owner)) {
-                if owner.is_reserved() {
-                    self.reserved.fetch_add(1, Ordering::Relaxed);
-                }
-                return true;
+                self.reserved.fetch_add(u64::from(owner.is_reserved()), Ordering::Relaxed);
+                return;
             }
         }
-        false
+        self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Frees a slot that holds a span.
-    fn take(&self, table: &Table<'_>, at: usize) -> Option<Owner> {
-        let owner = table.empty(at)?;
-        if owner.is_reserved() {
-            self.reserved.fetch_sub(1, Ordering::Relaxed);
+    /// The slot that holds this span holds one of these parts instead, other slots the others. Gives its owner; `None`:
+    /// somebody else changes it, or has.
+    fn change(
+        &self,
+        table: &Table<'_>,
+        at: usize,
+        span: Span,
+        parts: impl FnOnce(Owner) -> [Option<(Span, Owner)>; 3],
+    ) -> Option<Owner> {
+        if table.word(at) & CHANGING != 0 {
+            return None;
         }
-        Some(owner)
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        let owner =
+            if table.replace(at, span.packed(), span.packed() | CHANGING) { table.owner(at) } else { None };
+        let mut kept = None;
+        for part in owner.map_or([None; 3], parts).into_iter().flatten() {
+            // It is found where it is.
+            if part.0.first == span.first {
+                kept = Some(part);
+            } else {
+                self.put(part.0, part.1);
+            }
+        }
+        self.ended.fetch_add(1, Ordering::AcqRel);
+        if let Some(owner) = owner {
+            let stays_reserved = kept.is_some_and(|(_, owner)| owner.is_reserved());
+            let less = u64::from(owner.is_reserved() && !stays_reserved);
+            match kept {
+                Some((span, owner)) => table.set(at, span, owner),
+                None => table.empty(at),
+            }
+            self.reserved.fetch_sub(less, Ordering::Relaxed);
+        }
+        owner
     }
 
     /// The slot of the span that begins with this page.
-    fn exactly(&self, first: u64) -> Option<(Table<'_>, usize)> {
+    fn exactly(&self, first: u64) -> Option<(Table<'_>, usize, Span)> {
         self.existing().find_map(|table| {
-            let begins = |at: &usize| table.span(*at).is_some_and(|span| span.first == first);
-            let at = window(first, table.words.len() / 2).find(begins)?;
-            Some((table, at))
+            let begins = |at| table.span(at).filter(|span| span.first == first).map(|span| (at, span));
+            let (at, span) = window(first, table.words.len() / 2).find_map(begins)?;
+            Some((table, at, span))
         })
     }
 
@@ -353,8 +459,12 @@ impl Table<'_> {
         self.words.get(at.wrapping_mul(2).wrapping_add(1))
     }
 
+    fn word(&self, at: usize) -> u64 {
+        self.span_word(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
     fn span(&self, at: usize) -> Option<Span> {
-        Span::unpacked(self.span_word(at)?.load(Ordering::Acquire))
+        Span::unpacked(self.word(at))
     }
 
     fn owner(&self, at: usize) -> Option<Owner> {
@@ -374,21 +484,28 @@ impl Table<'_> {
         is_free
     }
 
-    /// `None`: it held no span.
-    fn empty(&self, at: usize) -> Option<Owner> {
-        let owner = self.owner(at)?;
-        if self.span_word(at)?.swap(0, Ordering::AcqRel) == 0 {
-            return None;
-        }
-        self.used.get(at / BLOCK)?.fetch_and(!(1 << (at % BLOCK)), Ordering::AcqRel);
-        self.owner_word(at)?.store(0, Ordering::Release);
-        Some(owner)
+    fn replace(&self, at: usize, old: u64, new: u64) -> bool {
+        self.span_word(at)
+            .is_some_and(|word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    fn replace(&self, at: usize, old: Span, new: Span) -> bool {
-        self.span_word(at).is_some_and(|word| {
-            word.compare_exchange(old.packed(), new.packed(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+    /// For who has marked it.
+    fn set(&self, at: usize, span: Span, owner: Owner) {
+        if let Some((span_word, owner_word)) = self.span_word(at).zip(self.owner_word(at)) {
+            owner_word.store(owner.0, Ordering::Release);
+            span_word.store(span.packed(), Ordering::Release);
+        }
+    }
+
+    /// For who has marked it.
+    fn empty(&self, at: usize) {
+        if let Some(((span_word, owner_word), used)) =
+            self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK))
+        {
+            span_word.store(0, Ordering::Release);
+            used.fetch_and(!(1 << (at % BLOCK)), Ordering::AcqRel);
+            owner_word.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -506,6 +623,53 @@ mod tests {
         }
         assert!(noted > 65_530, "{noted}: fewer than there can be mappings");
         assert!(held(m).len() as u64 >= noted - 1);
+    }
+
+    /// Once, a part whose mapping another thread had just cut was forgotten, or stayed for ever.
+    #[test]
+    fn threads_that_change_parts_of_one_mapping_lose_nothing() {
+        const THREADS: u64 = 3;
+        const PARTS: u64 = 900;
+        for (is_reserved, call) in [
+            (false, Mappings::remove as fn(&Mappings, Span) -> Option<Owner>),
+            (true, |m, span| {
+                m.becomes_accessible(span);
+                None
+            }),
+        ] {
+            let m = mappings();
+            m.insert(pages(1000, 2 * PARTS), Owner::new(7, 0, is_reserved), false);
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    scope.spawn(move || {
+                        for part in (thread..PARTS).step_by(THREADS as usize) {
+                            assert!(m.is_noted(pages(1000 + part * 2, 1)), "the part is there");
+                            call(m, pages(1000 + part * 2, 1));
+                        }
+                    });
+                }
+            });
+            let kept = if is_reserved { 0 } else { 1 };
+            let want: Vec<_> = (0..PARTS).map(|part| (1000 + part * 2 + kept, 1, 7)).collect();
+            assert_eq!((held(m), m.is_lost()), (want, false));
+            m.remove(pages(1000, 2 * PARTS));
+            assert_eq!((held(m), m.reserved.load(Ordering::Relaxed)), (Vec::new(), 0));
+        }
+    }
+
+    /// A signal handler has interrupted the change of the mapping that it needs, or a fork came in between.
+    #[test]
+    fn what_nobody_goes_on_to_change_is_lost_and_waited_for_no_more() {
+        for ends in [|m: &Mappings| _ = m.remove(pages(104, 2)), Mappings::after_fork] {
+            let m = mappings();
+            m.insert(pages(100, 10), by(1), false);
+            let (table, at, span) = m.exactly(100).expect("a slot");
+            m.begun.fetch_add(1, Ordering::Relaxed);
+            assert!(table.replace(at, span.packed(), span.packed() | CHANGING));
+            assert!(!m.each(|_, _| {}) && !m.is_lost());
+            ends(m);
+            assert!(m.is_lost());
+        }
     }
 
     #[test]

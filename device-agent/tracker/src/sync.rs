@@ -23,11 +23,21 @@ mod model;
 #[cfg(loom)]
 pub use model::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence, new_execution};
 #[cfg(loom)]
-pub(crate) use model::{map, unmap};
+pub(crate) use model::{map, pause, unmap};
 
 /// A size as it ships, and as a model can fill it.
 pub(crate) const fn sized<T: Copy>(shipped: T, modelled: T) -> T {
     if cfg!(loom) { modelled } else { shipped }
+}
+
+/// Lets another thread get on for a moment; `long`: also one that shares this processor.
+#[cfg(not(loom))]
+pub(crate) fn pause(long: bool) {
+    if long {
+        crate::sys::pause();
+    } else {
+        core::hint::spin_loop();
+    }
 }
 
 /// A type whose all-zero bytes are a valid value: its empty one.

@@ -83,6 +83,23 @@ pub fn readable(address: usize) -> bool {
     !fault
 }
 
+/// Sleeps for a fifth of a millisecond. A futex does it: `malloc` makes that call, too.
+pub fn pause() {
+    let errno = Errno::save();
+    let (word, time) = (0_u32, libc::timespec { tv_sec: 0, tv_nsec: 200_000 });
+    // SAFETY: waits for a word that nobody else knows, until the time is over.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            &raw const word,
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            0_u32,
+            &raw const time,
+        );
+    }
+    errno.restore();
+}
+
 /// An address in the loader that started this program.
 #[must_use]
 pub fn loader() -> usize {

@@ -291,8 +291,7 @@ int main(void) {
 "#;
     let (refuses, maps) =
         (samples::own_program("refuses_lock_pi", REFUSES), samples::own_program("maps_once", maps));
-    let driven =
-        Guest::new("refuses-lock-pi", &refuses, &[maps.to_str().unwrap()]).drive().ends_with(0);
+    let driven = Guest::new("refuses-lock-pi", &refuses, &[maps.to_str().unwrap()]).drive().ends_with(0);
     assert_eq!(driven.stdout, "1\n");
     let stream = driven.main(&maps);
     assert!(stream.errors().is_empty() && stream.goodbye().is_some(), "all else is measured");

@@ -109,6 +109,11 @@ impl<T: Word> Atomic<T> {
     }
 
     /// As core's.
+    pub fn fetch_and(&self, bits: T, order: Ordering) -> T {
+        T::of(self.at_once(|| self.value.fetch_and(bits.number(), order)))
+    }
+
+    /// As core's.
     pub fn fetch_max(&self, value: T, order: Ordering) -> T {
         T::of(self.at_once(|| self.value.fetch_max(value.number(), order)))
     }
@@ -190,6 +195,10 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _soon: bool) -> Option<Non
         unsafe { value.write(T::zeroed()) };
     }
     Some(at.cast())
+}
+
+pub(crate) fn pause(_long: bool) {
+    loom::thread::yield_now();
 }
 
 /// The memory stays until the execution ends: what somebody still does with it shows in what is

@@ -14,6 +14,7 @@ mod epochs;
 #[expect(dead_code, unreachable_pub, reason = "a file of another crate; the rest of it wraps the bare lock")]
 mod lock;
 mod locks;
+mod mappings;
 mod shared;
 mod stacks;
 mod table;
