@@ -204,7 +204,11 @@ extern "C" fn thread_ends(round: *mut c_void) {
     let round = round.addr();
     match thread_key() {
         Some(key) if round < 2 => key.set(round.wrapping_add(1)),
-        _ => TRACKER.thread_ends(),
+        _ => {
+            #[cfg(not(target_os = "android"))]
+            memgate_session::handles::thread_ends();
+            TRACKER.thread_ends();
+        }
     }
 }
 

@@ -8,11 +8,12 @@
 //! allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memgate_ffi::process;
 use memgate_tracker::capture::Registers;
-use memgate_tracker::sys::{Errno, noted_thread_id};
+use memgate_tracker::sys::{Errno, noted_thread_id, thread_pointer};
+use memgate_tracker::table::Entry;
 use memgate_tracker::thread::Inside;
 use memgate_wire::Handle;
 
@@ -79,9 +80,10 @@ impl Start {
         (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
     }
 
-    /// False: it was before.
-    fn becomes(&self, state: u32) -> bool {
-        self.state.compare_exchange(state::JOINABLE, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// False: it was before, or has become another thread's since this state was `seen`.
+    fn becomes(&self, seen: u32, state: u32) -> bool {
+        state::of(seen) == state::JOINABLE
+            && self.state.compare_exchange(seen, seen | state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// One of both is through, and knows which thread it is, unless the other one told before. The second is the last that
@@ -101,21 +103,24 @@ impl Start {
     /// so meanwhile, and give the thread up.
     fn note(&self) {
         let (address, bytes) = (self.kept.0.load(Ordering::Relaxed), self.kept.1.load(Ordering::Relaxed));
-        if address == 0 || self.state.load(Ordering::Acquire) != state::JOINABLE {
+        let seen = self.state.load(Ordering::Acquire);
+        if address == 0 || state::of(seen) != state::JOINABLE {
             return;
         }
         let is_new = TRACKER.note_kept(address, bytes, self.stack.load(Ordering::Relaxed));
-        if !self.becomes(state::NOTED) && is_new {
+        if !self.becomes(seen, state::NOTED) && is_new {
             TRACKER.forget(address);
         }
     }
 
     fn give_back(&self) {
+        // Who searches for holders of the block is not to find this one.
+        self.kept.0.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Release);
     }
 }
 
-/// What is known of a thread that was asked for.
+/// What is known of a thread that was asked for, in the lowest bits. Those above count the threads that had this place.
 mod state {
     /// Somebody has to join or to detach it.
     pub(super) const JOINABLE: u32 = 0;
@@ -123,6 +128,17 @@ mod state {
     pub(super) const NOTED: u32 = 1;
     /// Nobody has to, or somebody has begun to.
     pub(super) const GIVEN_UP: u32 = 2;
+
+    const ALL: u32 = 3;
+
+    pub(super) const fn of(word: u32) -> u32 {
+        word & ALL
+    }
+
+    /// Of the next thread.
+    pub(super) const fn after(word: u32, state: u32) -> u32 {
+        (word | ALL).wrapping_add(1) | state
+    }
 }
 
 /// A block that the C library allocates for a thread, and keeps for others when that has ended.
@@ -199,8 +215,9 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
     let state = if thread.is_detached { state::GIVEN_UP } else { state::JOINABLE };
     start.passed.store(0, Ordering::Relaxed);
-    start.state.store(state, Ordering::Relaxed);
+    // Whoever sees this state must not take it for the thread before.
     start.thread.store(0, Ordering::Relaxed);
+    start.state.store(state::after(start.state.load(Ordering::Relaxed), state), Ordering::Release);
     start.kept.0.store(0, Ordering::Relaxed);
     start.place.store(thread.place, Ordering::Relaxed);
     start.routine.store(thread.routine, Ordering::Relaxed);
@@ -215,21 +232,133 @@ pub fn started(start: &Start, thread: Option<usize>) {
 
 /// A thread is about to be joined or detached: nobody has to free any more what the C library allocated for it.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
-    let is_it = |start: &&Start| {
-        start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0
-    };
-    if let Some(start) = STARTS.iter().find(is_it) {
-        start.becomes(state::GIVEN_UP);
+    for start in &STARTS {
+        let seen = start.state.load(Ordering::Acquire);
+        if start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0 {
+            start.becomes(seen, state::GIVEN_UP);
+            break;
+        }
     }
     if let Some(kept) = kept {
+        for join in JOINS.iter().filter(|join| join.address.load(Ordering::Acquire) == kept.address) {
+            join.given_up.store(true, Ordering::Release);
+        }
         was_kept(kept.address);
     }
 }
 
 /// This block belonged to a thread that is given up.
-pub fn was_kept(address: usize) {
+fn was_kept(address: usize) {
     if !Inside::now() {
         TRACKER.forget(address);
+    }
+}
+
+/// A thread that may be joined: if it has ended, or ends in time. What is kept of it is forgotten before, as after that it
+/// may be another thread's; if the thread is not joined, that is taken back.
+struct Join {
+    /// Who waits, by its thread pointer; 0: nobody.
+    by: AtomicUsize,
+    /// What is kept of the thread; 0: not known yet.
+    address: AtomicUsize,
+    /// Somebody else gave the thread up meanwhile.
+    given_up: AtomicBool,
+    /// What was forgotten. No bytes: nothing yet.
+    size: AtomicU64,
+    stack: AtomicU32,
+    epoch: AtomicU32,
+}
+
+/// Calls that may be waiting at a time. Further ones forget nothing before, but after they joined.
+const MOST_JOINS: usize = 64;
+
+static JOINS: [Join; MOST_JOINS] = [const { Join::new() }; MOST_JOINS];
+
+impl Join {
+    const fn new() -> Self {
+        Self {
+            by: AtomicUsize::new(0),
+            address: AtomicUsize::new(0),
+            given_up: AtomicBool::new(false),
+            size: AtomicU64::new(0),
+            stack: AtomicU32::new(0),
+            epoch: AtomicU32::new(0),
+        }
+    }
+
+    fn take(&self) -> bool {
+        self.by.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// False: nothing was noted.
+    fn forgets(&self, address: usize) -> bool {
+        self.given_up.store(false, Ordering::Relaxed);
+        self.size.store(0, Ordering::Relaxed);
+        self.address.store(address, Ordering::Release);
+        let Some(entry) = TRACKER.forget(address) else { return false };
+        self.stack.store(entry.stack, Ordering::Relaxed);
+        self.epoch.store(entry.epoch, Ordering::Relaxed);
+        self.size.store(entry.size, Ordering::Relaxed);
+        true
+    }
+
+    fn takes_back(&self) {
+        let size = self.size.load(Ordering::Relaxed);
+        let is_given_up = || self.given_up.load(Ordering::Acquire);
+        if size == 0 || is_given_up() {
+            return;
+        }
+        let (stack, epoch) = (self.stack.load(Ordering::Relaxed), self.epoch.load(Ordering::Relaxed));
+        let (address, entry) = (self.address.load(Ordering::Relaxed), Entry { size, stack, epoch });
+        TRACKER.restore(address, Some(entry));
+        if is_given_up() {
+            TRACKER.forget(address);
+        }
+    }
+
+    fn give_back(&self) {
+        self.address.store(0, Ordering::Relaxed);
+        self.by.store(0, Ordering::Release);
+    }
+}
+
+/// A block that is only to be forgotten when the thread was joined: no address of one is odd.
+const AFTER: usize = 1;
+
+/// A thread may be joined. Gives what [`tried_to_join`] is to be told.
+#[must_use]
+pub fn tries_to_join(kept: Option<Kept>) -> usize {
+    let Some(kept) = kept.filter(|_| !Inside::now()) else { return 0 };
+    let Some(at) = JOINS.iter().position(Join::take) else { return kept.address | AFTER };
+    match JOINS.get(at).filter(|join| !join.forgets(kept.address)) {
+        Some(nothing) => {
+            nothing.give_back();
+            0
+        }
+        None => at.wrapping_add(1).wrapping_mul(2),
+    }
+}
+
+/// It was joined, or it was not.
+pub fn tried_to_join(told: usize, is_joined: bool) {
+    if told & AFTER != 0 {
+        if is_joined {
+            was_kept(told & !AFTER);
+        }
+    } else if let Some(join) = (told / 2).checked_sub(1).and_then(|at| JOINS.get(at)) {
+        if !is_joined {
+            join.takes_back();
+        }
+        join.give_back();
+    }
+}
+
+/// The calling thread ends. If it was cancelled while it waited, it joined nobody.
+pub fn thread_ends() {
+    let own = thread_pointer();
+    for join in JOINS.iter().filter(|join| join.by.load(Ordering::Relaxed) == own) {
+        join.takes_back();
+        join.give_back();
     }
 }
 
@@ -248,7 +377,7 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     if let Some(kept) = kept {
         start.kept.0.store(kept.address, Ordering::Relaxed);
         start.kept.1.store(kept.bytes, Ordering::Relaxed);
-        if start.state.load(Ordering::Relaxed) == state::GIVEN_UP {
+        if state::of(start.state.load(Ordering::Relaxed)) == state::GIVEN_UP {
             was_kept(kept.address);
         }
     }
@@ -267,9 +396,10 @@ pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// In a forked child: threads that were asked for do not begin here.
+/// In a forked child: threads that were asked for do not begin here, and nobody waits for one.
 pub(crate) fn after_fork() {
     STARTS.iter().for_each(Start::give_back);
+    JOINS.iter().for_each(Join::give_back);
 }
 
 /// What was reported last.
@@ -317,5 +447,69 @@ impl Told {
             (id != 0).then_some(Handle { id, stack })
         };
         (descriptors, (1..=new).rev().filter_map(of).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_tracker::StackLayout;
+
+    use super::*;
+
+    /// Once, a thread that was joined late was taken for the next one in its place, whose block was not noted then.
+    #[test]
+    fn a_thread_that_is_given_up_is_not_taken_for_the_next_one_in_its_place() {
+        let start = Start::new();
+        let seen = start.state.load(Ordering::Relaxed);
+        start.state.store(state::after(seen, state::JOINABLE), Ordering::Relaxed);
+        assert!(!start.becomes(seen, state::GIVEN_UP));
+        let seen = start.state.load(Ordering::Relaxed);
+        assert!(start.becomes(seen, state::GIVEN_UP) && !start.becomes(seen, state::NOTED));
+        let now = start.state.load(Ordering::Relaxed);
+        assert_eq!(
+            (state::of(now), state::of(state::after(now, state::JOINABLE))),
+            (state::GIVEN_UP, state::JOINABLE)
+        );
+    }
+
+    #[test]
+    fn what_is_kept_of_a_thread_is_noted_again_only_if_nobody_joined_it() {
+        let layout = StackLayout { main_thread: 0, main_top: 0, thread_bytes: 8 << 20 };
+        TRACKER.prepare(layout, None, true, || {});
+        let kept = Kept { address: 0x10_0000, bytes: 304 };
+        // Notes it, tries to join, and what another thread does meanwhile.
+        let tries = |is_joined: bool, meanwhile: fn(Kept)| {
+            TRACKER.note_kept(kept.address, kept.bytes, 0);
+            let told = tries_to_join(Some(kept));
+            let is_forgotten = TRACKER.note_kept(kept.address, kept.bytes, 0);
+            TRACKER.forget(kept.address);
+            meanwhile(kept);
+            tried_to_join(told, is_joined);
+            (is_forgotten, TRACKER.forget(kept.address).map(|entry| entry.size))
+        };
+        let joins = |kept| given_up(1, Some(kept));
+        let joins_and_starts = |kept: Kept| {
+            given_up(1, Some(kept));
+            TRACKER.note_kept(kept.address, 305, 0);
+        };
+        let starts = |kept: Kept| assert!(TRACKER.note_kept(kept.address, 305, 0));
+        assert_eq!(tries(true, |_| ()), (true, None));
+        assert_eq!(tries(false, |_| ()), (true, Some(304)), "it runs on");
+        assert_eq!(tries(false, joins), (true, None), "somebody else joined it");
+        assert_eq!(tries(false, joins_and_starts), (true, Some(305)), "and the next thread has its block");
+        assert_eq!(tries(true, starts), (true, Some(305)), "the next thread has its block");
+        // As many as may wait: the next one forgets it when it has joined.
+        let waiting: Vec<usize> = (0..MOST_JOINS)
+            .map(|i| {
+                let kept = Kept { address: 0x20_0000 + i * 512, bytes: 304 };
+                TRACKER.note_kept(kept.address, kept.bytes, 0);
+                tries_to_join(Some(kept))
+            })
+            .collect();
+        assert_eq!(tries(true, |_| ()), (false, None));
+        // The thread is cancelled: all of them are joined by nobody.
+        thread_ends();
+        let is_noted = |i: usize| TRACKER.forget(0x20_0000 + i * 512).is_some();
+        assert!((0..waiting.len()).all(is_noted) && tries(false, |_| ()) == (true, Some(304)));
     }
 }

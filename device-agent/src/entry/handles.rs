@@ -85,7 +85,7 @@ exported! { "memgate_closes_stream": fclose pclose }
 exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
 exported! { "memgate_gives_up": pthread_join pthread_detach }
-exported! { "memgate_may_give_up": pthread_tryjoin_np pthread_timedjoin_np pthread_clockjoin_np }
+exported! { "memgate_tries": pthread_tryjoin_np pthread_timedjoin_np pthread_clockjoin_np }
 
 extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
     handles::opened(descriptor, Registers { pc, sp, fp });
@@ -170,14 +170,13 @@ extern "C" fn gives_up(thread: usize) {
     handles::given_up(thread, table_of(thread));
 }
 
-/// A thread may be joined, if it has ended: the block of its table, to be forgotten then; 0: not known.
-extern "C" fn may_give_up(thread: usize) -> usize {
-    table_of(thread).map_or(0, |table| table.address)
+/// A thread may be joined, if it has ended or ends in time: a word for [`tried`].
+extern "C" fn tries(thread: usize) -> usize {
+    handles::tries_to_join(table_of(thread))
 }
 
-/// It was joined.
-extern "C" fn gave_up(address: usize) {
-    handles::was_kept(address);
+extern "C" fn tried(told: usize, failed: c_int) {
+    handles::tried_to_join(told, failed == 0);
 }
 
 /// The block that holds a thread's table of thread-local storage. glibc keeps it, with the thread's stack, for threads

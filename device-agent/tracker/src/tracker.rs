@@ -246,10 +246,9 @@ impl Tracker {
     }
 
     /// Whoever owns this block, if it was noted, will not free it: counts as freed from here on.
-    pub fn forget(&self, address: usize) {
-        if self.table.holds(address) {
-            self.record_free(address);
-        }
+    /// Gives what was noted.
+    pub fn forget(&self, address: usize) -> Removed {
+        if self.table.holds(address) { self.record_free(address) } else { None }
     }
 
     #[cold]

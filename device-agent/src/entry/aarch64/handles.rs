@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, gave_up, gives_up, may_give_up, opened, opened_two,
-    start_failed, started, starts, stream_closes, stream_opened,
+    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, started, starts,
+    stream_closes, stream_opened, tried, tries,
 };
 
 /// What runs in a frame of 32 bytes, with room for a word at sp + 16 and one at sp + 24.
@@ -144,17 +144,16 @@ global_asm!(
         "ret",
     ),
     // What joins a thread only if that has ended, or ends in time.
-    routine!("memgate_may_give_up":
-        keeping!("bl {may_give_up}", "mov x16, x0"),
+    routine!("memgate_tries":
+        keeping!("bl {tries}", "mov x16, x0"),
         framed!(
             "str x16, [sp, #16]",
             "blr x17",
-            "cbnz w0, 1f",
             "str x0, [sp, #24]",
+            "mov w1, w0",
             "ldr x0, [sp, #16]",
-            "bl {gave_up}",
+            "bl {tried}",
             "ldr x0, [sp, #24]",
-            "1:",
         ),
         "ret",
     ),
@@ -171,8 +170,8 @@ global_asm!(
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
     gives_up = sym gives_up,
-    may_give_up = sym may_give_up,
-    gave_up = sym gave_up,
+    tries = sym tries,
+    tried = sym tried,
     started = sym started,
     starts = sym starts,
     start_failed = sym start_failed,

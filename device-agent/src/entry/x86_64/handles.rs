@@ -6,8 +6,8 @@ use memgate_session::handles::{DESCRIPTORS, MOST_DESCRIPTORS};
 
 use super::super::function::{keeping, routine};
 use super::{
-    begun, closes, folder_closes, folder_opened, gave_up, gives_up, may_give_up, opened, opened_two,
-    start_failed, started, starts, stream_closes, stream_opened,
+    begun, closes, folder_closes, folder_opened, gives_up, opened, opened_two, start_failed, started, starts,
+    stream_closes, stream_opened, tried, tries,
 };
 
 /// Behind a call: hands result and registers of the caller to `$note`, returns the result.
@@ -123,17 +123,15 @@ global_asm!(
         "ret",
     ),
     // What joins a thread only if that has ended, or ends in time.
-    routine!("memgate_may_give_up":
-        keeping!(["rdi" "rsi" "rdx" "rcx" "r11"] "call {may_give_up}"),
+    routine!("memgate_tries":
+        keeping!(["rdi" "rsi" "rdx" "rcx" "r11"] "call {tries}"),
         "push rax",
         ".cfi_adjust_cfa_offset 8",
         "call r11",
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
-        "test eax, eax",
-        "jne 1f",
-        keeping!(["rax"] "call {gave_up}"),
-        "1:",
+        "mov esi, eax",
+        keeping!(["rax"] "call {tried}"),
         "ret",
     ),
     // Where such a thread begins: its own routine follows with nothing of ours on the stack.
@@ -154,8 +152,8 @@ global_asm!(
     stream_closes = sym stream_closes,
     folder_closes = sym folder_closes,
     gives_up = sym gives_up,
-    may_give_up = sym may_give_up,
-    gave_up = sym gave_up,
+    tries = sym tries,
+    tried = sym tried,
     started = sym started,
     starts = sym starts,
     start_failed = sym start_failed,
