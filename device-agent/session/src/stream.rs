@@ -356,8 +356,8 @@ impl Session {
     pub(crate) fn was_not_answered(&mut self) {
         self.silences = self.silences.saturating_add(1);
         if self.silences == 1 && matches!(self.carrier, Carrier::Spool(_)) {
-            let waited = self.options.wait.as_secs_f64();
-            let text = format!("memgate did not look at its descriptors and threads within {waited} s");
+            let waited = self.options.wait.as_millis();
+            let text = format!("memgate did not look at its descriptors and threads within {waited} ms");
             self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text }));
         }
     }
