@@ -7,6 +7,7 @@
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
 use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Strings up to a null pointer, as `execve` takes them.
 #[derive(Clone, Copy)]
@@ -67,17 +68,116 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// An environment in which some variables have other values. Mapped: there may be no heap.
-pub struct Changed {
-    map: *mut core::ffi::c_void,
+/// Memory for what is written down at one start of a program: there may be no heap, and little stack. It is mapped once and
+/// used again.
+///
+/// The child of a `vfork` takes one in its parent's memory, and is gone with it when the program begins. A thread that waits
+/// for such a child does not go on before: if it comes again, or another child of its, the memory is theirs. (A child that
+/// shares memory and runs beside its parent, with the same thread-local storage, may not start programs at the same time.)
+pub struct Room {
+    /// `None`: all were taken.
+    place: Option<&'static Place>,
+    map: *mut u8,
     bytes: usize,
 }
 
-impl Changed {
-    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away.
+struct Place {
+    /// The process that uses it; 0: none.
+    by: AtomicU32,
+    /// Its thread; 0: not known.
+    thread: AtomicU64,
+    map: AtomicPtr<u8>,
+    bytes: AtomicUsize,
+}
+
+static PLACES: [Place; 16] = [const {
+    Place {
+        by: AtomicU32::new(0),
+        thread: AtomicU64::new(0),
+        map: AtomicPtr::new(ptr::null_mut()),
+        bytes: AtomicUsize::new(0),
+    }
+}; 16];
+
+impl Place {
+    fn take(&self, process: u32, thread: u64) -> bool {
+        let by = self.by.load(Ordering::Acquire);
+        let is_free = by == 0 || by != process && self.thread.load(Ordering::Relaxed) == thread;
+        let is_taken =
+            is_free && self.by.compare_exchange(by, process, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if is_taken {
+            self.thread.store(thread, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    fn give_back(&self) {
+        self.thread.store(0, Ordering::Relaxed);
+        self.by.store(0, Ordering::Release);
+    }
+}
+
+impl Room {
+    /// Bytes of [`Room::front`].
+    pub const FRONT: usize = 4096;
+
     /// `None`: no memory.
     #[must_use]
-    pub fn new(base: Strings<'_>, changes: &[(&[u8], &[&[u8]])]) -> Option<Self> {
+    pub fn new() -> Option<Self> {
+        // SAFETY: always succeeds.
+        let thread = unsafe { libc::pthread_self() };
+        let process = crate::process::pid();
+        let place = PLACES.iter().find(|place| place.take(process, thread));
+        let (map, bytes) = place.map_or((ptr::null_mut(), 0), |place| {
+            (place.map.load(Ordering::Relaxed), place.bytes.load(Ordering::Relaxed))
+        });
+        let mut room = Self { place, map, bytes };
+        room.holds(Self::FRONT).then_some(room)
+    }
+
+    /// What is written to the front may be lost.
+    fn holds(&mut self, bytes: usize) -> bool {
+        if bytes <= self.bytes {
+            return true;
+        }
+        let bytes = bytes.saturating_add(Self::FRONT).next_multiple_of(4096);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a mapping at an address of the kernel's choice.
+        let map =
+            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if map == libc::MAP_FAILED {
+            return false;
+        }
+        self.unmap();
+        (self.map, self.bytes) = (map.cast(), bytes);
+        if let Some(place) = self.place {
+            place.map.store(self.map, Ordering::Relaxed);
+            place.bytes.store(bytes, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn unmap(&self) {
+        if !self.map.is_null() {
+            // SAFETY: the mapping belongs to this value.
+            unsafe { libc::munmap(self.map.cast(), self.bytes) };
+        }
+    }
+
+    /// For any use, with any content.
+    pub fn front(&mut self) -> &mut [u8; Self::FRONT] {
+        // SAFETY: mapped, this large, and this value's alone.
+        unsafe { &mut *self.map.cast() }
+    }
+
+    /// Writes an environment in which some variables have other values, before anything is written to the front.
+    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away. `None`: no memory.
+    #[must_use]
+    pub fn environment(
+        &mut self,
+        base: Strings<'_>,
+        changes: &[(&[u8], &[&[u8]])],
+    ) -> Option<*const *const c_char> {
         let word = size_of::<*const c_char>();
         let texts: usize = changes
             .iter()
@@ -85,21 +185,13 @@ impl Changed {
                 parts.iter().fold(name.len().saturating_add(1), |sum, part| sum.saturating_add(part.len()))
             })
             .sum();
-        let bytes = base
-            .count()
-            .saturating_add(changes.len())
-            .saturating_add(1)
-            .saturating_mul(word)
-            .saturating_add(texts);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a mapping at an address of the kernel's choice.
-        let map =
-            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if map == libc::MAP_FAILED {
+        let slots = base.count().saturating_add(changes.len()).saturating_add(1).saturating_mul(word);
+        if !self.holds(Self::FRONT.saturating_add(slots).saturating_add(texts)) {
             return None;
         }
-        let mut slot = map.cast::<*const c_char>();
-        let mut text = map.cast::<u8>().wrapping_add(bytes.wrapping_sub(texts));
+        let first = self.map.wrapping_add(Self::FRONT).cast::<*const c_char>();
+        let mut slot = first;
+        let mut text = self.map.wrapping_add(Self::FRONT).wrapping_add(slots);
         let is_changed =
             |variable: &CStr| changes.iter().any(|(name, _)| variable.to_bytes().starts_with(name));
         for variable in base.filter(|variable| !is_changed(variable)) {
@@ -112,28 +204,24 @@ impl Changed {
             // SAFETY: as above.
             unsafe { slot.write(text.cast()) };
             slot = slot.wrapping_add(1);
-            for part in core::iter::once(name).chain(parts.iter()) {
+            for part in core::iter::once(name).chain(parts.iter()).chain([&b"\0".as_slice()]) {
                 // SAFETY: room for all of them was counted.
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), text, part.len()) };
                 text = text.wrapping_add(part.len());
             }
-            // The byte after is zero, as all of a new mapping.
-            text = text.wrapping_add(1);
         }
-        Some(Self { map, bytes })
-    }
-
-    /// As a C function takes it.
-    #[must_use]
-    pub const fn as_ptr(&self) -> *const *const c_char {
-        self.map.cast_const().cast()
+        // SAFETY: as above.
+        unsafe { slot.write(ptr::null()) };
+        Some(first)
     }
 }
 
-impl Drop for Changed {
+impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value.
-        unsafe { libc::munmap(self.map, self.bytes) };
+        match self.place {
+            Some(place) => place.give_back(),
+            None => self.unmap(),
+        }
     }
 }
 
@@ -169,9 +257,9 @@ pub fn effective_user() -> u32 {
 
 /// May the user this process works as do that, once a program is started? By the bits of the file
 /// and of the folders on the way to it: a process that gave its user up may have kept capabilities
-/// that it loses with the start.
+/// that it loses with the start. `folder`: room for the path of one.
 #[must_use]
-pub fn may_when_started(right: Right, path: &CStr) -> bool {
+pub fn may_when_started(right: Right, path: &CStr, folder: &mut [u8]) -> bool {
     let user = effective_user();
     let bits = |path: &CStr, bits: u32| {
         status_of(path).is_some_and(|(mode, owner)| {
@@ -179,11 +267,12 @@ pub fn may_when_started(right: Right, path: &CStr) -> bool {
             allowed & bits == bits
         })
     };
-    let mut folder = [0_u8; 1024];
     for (at, _) in path.to_bytes().iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0) {
-        let (Some(from), Some(to)) = (path.to_bytes().get(..at), folder.get_mut(..at)) else { return false };
+        let from = path.to_bytes().get(..at).unwrap_or_default();
+        let Some((to, [end, ..])) = folder.split_at_mut_checked(at) else { return false };
         to.copy_from_slice(from);
-        if !CStr::from_bytes_until_nul(&folder).is_ok_and(|folder| bits(folder, 0o1)) {
+        *end = 0;
+        if !CStr::from_bytes_until_nul(folder).is_ok_and(|folder| bits(folder, 0o1)) {
             return false;
         }
     }
@@ -255,21 +344,50 @@ mod tests {
         let base = unsafe { Strings::new(array.as_ptr()) };
         assert_eq!(base.value(b"LD_PRELOAD="), Some(b"/a.so:/b.so".as_slice()));
         let changes: [(&[u8], &[&[u8]]); 2] = [(b"LD_PRELOAD=", &[b"/b", b".so"]), (b"NEW=", &[b"x"])];
-        let changed = Changed::new(base, &changes).unwrap();
-        // SAFETY: terminated by zeroes; it lives to the end of the test.
-        let after: Vec<&CStr> = unsafe { Strings::new(changed.as_ptr()) }.collect();
+        let mut room = Room::new().unwrap();
+        let changed = room.environment(base, &changes).unwrap();
+        room.front().fill(b'#');
+        // SAFETY: terminated; the room lives to the end of the test.
+        let after: Vec<&CStr> = unsafe { Strings::new(changed) }.collect();
         assert_eq!(after, [c"A=1", c"AB=2", c"LD_PRELOAD=/b.so", c"NEW=x"]);
-        let changed = Changed::new(base, &[(b"LD_PRELOAD=", &[])]).unwrap();
+        let changed = room.environment(base, &[(b"LD_PRELOAD=", &[])]).unwrap();
         // SAFETY: as above.
-        let after: Vec<&CStr> = unsafe { Strings::new(changed.as_ptr()) }.collect();
+        let after: Vec<&CStr> = unsafe { Strings::new(changed) }.collect();
         assert_eq!(after, [c"A=1", c"AB=2"]);
+        let long = vec![b'x'; 100_000];
+        let changed = room.environment(base, &[(b"A=", &[&long])]).unwrap();
+        // SAFETY: as above.
+        let after = unsafe { Strings::new(changed) };
+        assert_eq!(after.value(b"A=").map(<[u8]>::len), Some(100_000), "the room has grown");
+    }
+
+    #[test]
+    fn a_room_is_taken_from_its_thread_only_by_the_next_child_of_it() {
+        let place = &Place {
+            by: AtomicU32::new(0),
+            thread: AtomicU64::new(0),
+            map: AtomicPtr::new(ptr::null_mut()),
+            bytes: AtomicUsize::new(0),
+        };
+        let (process, child, other_child) = (10, 11, 12);
+        assert!(place.take(child, 7), "it is free");
+        assert!(!place.take(child, 7), "a signal handler in the child");
+        assert!(!place.take(process, 8) && !place.take(other_child, 8), "another thread");
+        assert!(place.take(other_child, 7) && place.take(process, 7), "the child before has gone");
+        assert!(!place.take(process, 7), "a signal handler");
+        place.give_back();
+        assert!(place.take(process, 8));
     }
 
     #[test]
     fn what_a_file_is_and_allows_is_told() {
         let own = std::ffi::CString::new(std::env::current_exe().unwrap().to_str().unwrap()).unwrap();
+        let folder = &mut [b'#'; 1024];
         assert!(may(Right::Run, &own) && mode_of_file(&own).is_some_and(|mode| mode & 0o100 != 0));
-        assert!(may_when_started(Right::Read, &own) && !may_when_started(Right::Read, c"/no/such/file"));
+        assert!(
+            may_when_started(Right::Read, &own, folder)
+                && !may_when_started(Right::Read, c"/no/such/file", folder)
+        );
         assert!(mode_of_file(c"/").is_none() && !may(Right::Read, c"/no/such/file"));
         let mut folder = [0; 512];
         let bytes = current_folder(&mut folder);

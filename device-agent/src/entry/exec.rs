@@ -9,12 +9,14 @@ use core::sync::atomic::AtomicPtr;
 use memgate_ffi::exec::Strings;
 
 use super::Pointer;
+use super::function::{Function, finding, functions, no_descriptor as no_status};
 use super::libc::next_of;
 use crate::native::starts::{self, Named, Noted};
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/exec.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/exec.rs")]
 mod machine;
+pub(super) use machine::shelling;
 use machine::{REGISTERS, spreading};
 
 type Array = *const *const c_char;
@@ -40,6 +42,25 @@ pub(super) fn bind() {
         (&EXECLE, c"execle"),
     ] {
         next_of(slot, name);
+    }
+    ALL.iter().for_each(|function| function.bind_early());
+}
+
+functions! { system no_status }
+
+/// C's `system`. The C library starts the shell past these functions, in the environment of this process.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system() {
+    shelling!(note_shell, system::FUNCTION, "memgate_goes_on")
+}
+
+/// Notes the start of a shell for this command.
+pub(super) unsafe extern "C" fn note_shell(command: *const c_char) {
+    // SAFETY: a terminated string of the caller's, or null: that starts nothing.
+    if let Some(command) = unsafe { name(command) } {
+        let arguments = [c"sh", c"-c", command].into_iter();
+        drop(starts::begin((c"/bin/sh", Named::Path), arguments, Strings::environment()));
     }
 }
 
@@ -68,7 +89,7 @@ unsafe fn exec(
 ) -> c_int {
     // SAFETY: passed on.
     let noted = unsafe { begin(program, named, arguments, environment) };
-    let environment = noted.environment.as_ref().map_or(environment, memgate_ffi::exec::Changed::as_ptr);
+    let environment = noted.environment(environment);
     let real = next_of(slot, real);
     // SAFETY: the C library's function of this name.
     let real = unsafe { core::mem::transmute::<Pointer, WithEnvironment>(real) };
@@ -120,7 +141,7 @@ macro_rules! spawns {
         ) -> c_int {
             // SAFETY: passed on.
             let noted = unsafe { begin(program, $named, arguments, environment) };
-            let environment = noted.environment.as_ref().map_or(environment, memgate_ffi::exec::Changed::as_ptr);
+            let environment = noted.environment(environment);
             let real = next_of(&$slot, $text);
             // SAFETY: the C library's function of this name.
             let real = unsafe { core::mem::transmute::<Pointer, Spawn>(real) };

@@ -16,6 +16,7 @@ use memgate_tracker::capture::Registers;
 use memgate_tracker::sys::{Errno, readable};
 
 use super::Pointer;
+use super::exec::{note_shell, shelling};
 use super::function::{Function, exported, finding, functions, no_descriptor};
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/handles.rs")]
@@ -78,7 +79,7 @@ exported! { "memgate_opens":
 exported! { "memgate_duplicates": fcntl fcntl64 }
 exported! { "memgate_opens_two_at_first": pipe pipe2 }
 exported! { "memgate_opens_two_at_fourth": socketpair }
-exported! { "memgate_opens_stream": fopen fopen64 tmpfile tmpfile64 popen }
+exported! { "memgate_opens_stream": fopen fopen64 tmpfile tmpfile64 }
 exported! { "memgate_opens_folder": opendir }
 exported! { "memgate_closes": close }
 exported! { "memgate_closes_stream": fclose pclose }
@@ -86,6 +87,13 @@ exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
 exported! { "memgate_gives_up": pthread_join pthread_detach }
 exported! { "memgate_tries": pthread_tryjoin_np pthread_timedjoin_np pthread_clockjoin_np }
+
+/// C's `popen`, which starts a program as `system` does.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen() {
+    shelling!(note_shell, popen::FUNCTION, "memgate_opens_stream")
+}
 
 extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
     handles::opened(descriptor, Registers { pc, sp, fp });

@@ -6,12 +6,12 @@
 //! signal handler: no heap, no lock, no descriptor; two looks at files.
 #![expect(clippy::arithmetic_side_effects, reason = "places in a mapping of fixed size, which checks each")]
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use memgate_ffi::exec::{self, Changed, Right, Strings, may, mode_of_file};
+use memgate_ffi::exec::{self, Right, Room, Strings, may, mode_of_file};
 use memgate_ffi::process;
 use memgate_ffi::shared::{BriefFile, SharedMap, futex_wake};
 use memgate_wire::starts::{self, BYTES, HEAD, MAX_BODY, RECORDS, SLOT_COUNT, SLOTS, flag};
@@ -20,6 +20,7 @@ use memgate_wire::starts::{self, BYTES, HEAD, MAX_BODY, RECORDS, SLOT_COUNT, SLO
 const ATTEMPTS: usize = 128;
 /// Longest path that is put together of a folder of `PATH` and a name.
 const MOST_PATH: usize = 1024;
+const _: () = assert!(MOST_PATH + MAX_BODY <= Room::FRONT, "a room has both");
 /// Bytes and number of the arguments that are noted.
 const MOST_ARGUMENT_BYTES: usize = 512;
 const MOST_ARGUMENTS: usize = 24;
@@ -57,11 +58,16 @@ pub(crate) enum Named {
 #[derive(Default)]
 pub(crate) struct Noted {
     count: Option<&'static AtomicU32>,
-    /// The environment it needs instead of its own.
-    pub(crate) environment: Option<Changed>,
+    /// The environment it needs instead of its own, in this room.
+    environment: Option<(*const *const c_char, Room)>,
 }
 
 impl Noted {
+    /// The environment it needs.
+    pub(crate) fn environment(&self, own: *const *const c_char) -> *const *const c_char {
+        self.environment.as_ref().map_or(own, |(changed, _)| *changed)
+    }
+
     /// It did not come to pass.
     pub(crate) fn failed(&self) {
         if let Some(count) = self.count {
@@ -84,7 +90,8 @@ pub(crate) fn note_in(path: &str, folder: &str) {
 /// The agent is in this process, which it was to record, and cannot.
 pub(crate) fn is_silent(executable: &str) {
     let Some(list) = LIST.get() else { return };
-    let mut body = Body::new(flag::SILENT);
+    let Some(mut room) = Room::new() else { return };
+    let mut body = Body::new(room.front(), flag::SILENT);
     body.push_text(b"");
     body.push_text(executable.as_bytes());
     list.insert(&body);
@@ -108,12 +115,17 @@ impl List {
         arguments: impl Iterator<Item = &'a CStr> + Clone,
         environment: Strings<'_>,
     ) -> Noted {
-        let flags = self.flags(environment);
-        let changed = self.changed(flags, environment);
-        let (mut place, mut count) = ([0; MOST_PATH], None);
+        let Some(mut room) = Room::new() else {
+            self.loses();
+            return Noted::default();
+        };
+        let flags = self.flags(environment, room.front());
+        let changed = self.changed(flags, environment, &mut room);
+        let mut count = None;
+        let (place, body) = room.front().split_at_mut(MOST_PATH);
         let found = match named {
             Named::Path => Some(program),
-            Named::InPath => find_in_path(program, environment_path(), &mut place),
+            Named::InPath => find_in_path(program, environment_path(), place),
         };
         let found = found.and_then(|path| Some((path, mode_of_file(path)?)));
         if let Some((path, mode)) =
@@ -121,7 +133,7 @@ impl List {
         {
             let name = path.to_bytes();
             let tells = mode & SET_ID != 0 || flags != 0 && starts::passes_on(name);
-            let mut body = Body::new(flags);
+            let mut body = Body::new(body, flags);
             if name.starts_with(b"/") {
                 body.push_text(b"")
             } else {
@@ -133,10 +145,10 @@ impl List {
             }
             count = self.insert(&body);
         }
-        Noted { count, environment: changed }
+        Noted { count, environment: changed.map(|changed| (changed, room)) }
     }
 
-    fn flags(&self, environment: Strings<'_>) -> u8 {
+    fn flags(&self, environment: Strings<'_>, place: &mut [u8]) -> u8 {
         let preload = environment.value(PRELOAD).unwrap_or_default();
         let is_carried = place_of(preload, self.agent.to_bytes()).is_some()
             && environment.value(OPTIONS).is_some_and(|options| !options.is_empty());
@@ -144,7 +156,10 @@ impl List {
             return flag::BARE;
         }
         let mut flags = 0;
-        let may = if exec::effective_user() == self.user { may } else { exec::may_when_started };
+        let is_same = exec::effective_user() == self.user;
+        let mut may = |right, path: &CStr| {
+            if is_same { may(right, path) } else { exec::may_when_started(right, path, place) }
+        };
         if !may(Right::Read, &self.agent) {
             flags |= flag::UNREADABLE;
         }
@@ -157,7 +172,7 @@ impl List {
     /// What has to be changed for the program to run as it would without the agent: the loader
     /// prints a line for a library it cannot read, AddressSanitizer ends a program that has the
     /// agent before it, unless it is told not to.
-    fn changed(&self, flags: u8, environment: Strings<'_>) -> Option<Changed> {
+    fn changed(&self, flags: u8, environment: Strings<'_>, room: &mut Room) -> Option<*const *const c_char> {
         if flags & flag::UNREADABLE != 0 {
             let value = environment.value(PRELOAD)?;
             let at = place_of(value, self.agent.to_bytes())?;
@@ -170,7 +185,7 @@ impl List {
                 (b"", behind) => &[behind],
                 (before, behind) => &[before, b":", behind],
             };
-            return Changed::new(environment, &[(PRELOAD, parts)]);
+            return room.environment(environment, &[(PRELOAD, parts)]);
         }
         if flags & flag::BARE != 0 {
             return None;
@@ -180,16 +195,22 @@ impl List {
             return None;
         }
         let colon: &[u8] = if value.is_empty() { b"" } else { b":" };
-        Changed::new(environment, &[(ASAN, &[value, colon, ASAN_ORDER, b"=0"])])
+        room.environment(environment, &[(ASAN, &[value, colon, ASAN_ORDER, b"=0"])])
     }
 
     /// Its count, which is one higher now; `None`: there is no room.
-    fn insert(&'static self, body: &Body) -> Option<&'static AtomicU32> {
+    fn insert(&'static self, body: &Body<'_>) -> Option<&'static AtomicU32> {
         let count = body.bytes().and_then(|body| self.insert_bytes(body));
         if count.is_none() {
-            self.map.word(starts::LOST)?.fetch_add(1, Ordering::Relaxed);
+            self.loses();
         }
         count
+    }
+
+    fn loses(&self) {
+        if let Some(lost) = self.map.word(starts::LOST) {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn insert_bytes(&'static self, body: &[u8]) -> Option<&'static AtomicU32> {
@@ -249,15 +270,16 @@ impl List {
 }
 
 /// A record in the making.
-struct Body {
-    bytes: [u8; MAX_BODY],
+struct Body<'a> {
+    bytes: &'a mut [u8],
     length: usize,
     is_whole: bool,
 }
 
-impl Body {
-    fn new(flags: u8) -> Self {
-        let mut body = Self { bytes: [0; MAX_BODY], length: 0, is_whole: true };
+impl<'a> Body<'a> {
+    fn new(room: &'a mut [u8], flags: u8) -> Self {
+        let bytes = room.get_mut(..MAX_BODY).unwrap_or_default();
+        let mut body = Self { bytes, length: 0, is_whole: true };
         body.push(&[flags]);
         body
     }
@@ -286,7 +308,7 @@ impl Body {
     }
 
     /// As many as fit: the first ones tell which program comes next.
-    fn push_arguments<'a>(&mut self, arguments: impl Iterator<Item = &'a CStr>) {
+    fn push_arguments<'b>(&mut self, arguments: impl Iterator<Item = &'b CStr>) {
         let mut left = MOST_ARGUMENT_BYTES.min(self.bytes.len().saturating_sub(self.length));
         for argument in arguments.take(MOST_ARGUMENTS).map(CStr::to_bytes) {
             let Some(rest) = left.checked_sub(argument.len() + 1) else { return };
@@ -315,7 +337,7 @@ fn environment_path() -> &'static [u8] {
 }
 
 /// The file that `execvp` would start, put together in `place` where folders are searched.
-fn find_in_path<'a>(name: &'a CStr, folders: &[u8], place: &'a mut [u8; MOST_PATH]) -> Option<&'a CStr> {
+fn find_in_path<'a>(name: &'a CStr, folders: &[u8], place: &'a mut [u8]) -> Option<&'a CStr> {
     if name.to_bytes().contains(&b'/') {
         return Some(name);
     }

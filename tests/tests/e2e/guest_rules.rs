@@ -209,3 +209,69 @@ fn small_stacks_are_large_enough() {
         }
     }
 }
+
+/// How much stack each way of starting a program needs, where its environment has to be changed; and how many pages the
+/// process has more after many of them.
+const STARTS: &str = r#"#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { PAINTED = 16 << 10 };
+static unsigned char stack[PAINTED] __attribute__((aligned(16)));
+extern char** environ;
+static char* words[] = {"true", NULL};
+static int by_path(void* unused) { (void)unused; execve("/bin/true", words, environ); _exit(9); }
+static int by_name(void* unused) { (void)unused; execvpe("true", words, environ); _exit(9); }
+static int spread(void* unused) { (void)unused; execlp("true", "true", "1", "2", "3", "4", "5", "6", (char*)NULL); _exit(9); }
+static void start(const char* name, int (*how)(void*)) {
+    int status, untouched = 0;
+    memset(stack, 0xA7, PAINTED);
+    int child = clone(how, stack + PAINTED, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    if (waitpid(child, &status, 0) != child || status) exit(9);
+    while (untouched < PAINTED && stack[untouched] == 0xA7) untouched++;
+    if (name) printf("%s: %d\n", name, PAINTED - untouched);
+}
+static long pages(void) {
+    long size = -1;
+    FILE* file = fopen("/proc/self/statm", "r");
+    if (fscanf(file, "%ld", &size) != 1) exit(9);
+    fclose(file);
+    return size;
+}
+int main(void) {
+    start("execve", by_path);
+    start("execvpe", by_name);
+    start("execlp", spread);
+    long before = pages();
+    for (int i = 0; i < 50; i++) start(NULL, by_path);
+    printf("pages: %ld\n", pages() - before);
+    return 0;
+}
+"#;
+
+/// Once, each start in the child of a `vfork` left a mapping in the parent, and took 4.6 KiB of stack.
+#[test]
+fn starting_a_program_needs_little_stack_and_keeps_no_memory() {
+    let program = samples::own("starts", "c", STARTS, "cc", &["-std=gnu11", "-O1", "-Wl,-z,now"]);
+    let project = Project::new("rules-starts");
+    let list = project.folder().join("starts");
+    fs::write(&list, vec![0; memgate_wire::starts::BYTES]).unwrap();
+    let mut command = Command::new(&program);
+    let options =
+        format!("dir={0};target=exe:/nowhere;starts={1}", project.folder().display(), list.display());
+    command.env_remove("ASAN_OPTIONS").env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
+    let told = samples::successful(&mut command);
+    let figures: Vec<(&str, i64)> = told
+        .lines()
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(name, figure)| (name, figure.parse().unwrap()))
+        .collect();
+    let [starts @ .., ("pages", 0)] = figures.as_slice() else { panic!("{told}") };
+    assert!(starts.len() == 3 && starts.iter().all(|(_, bytes)| *bytes <= HOOK_BYTES + HOOK_FRAME), "{told}");
+    let words = fs::read(&list).unwrap();
+    assert_ne!(words[memgate_wire::starts::CHANGED], 0, "they were noted");
+}

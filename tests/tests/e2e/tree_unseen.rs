@@ -131,7 +131,7 @@ fn every_way_of_starting_a_program_is_seen() {
     let clean = suite("small", &[]);
     let ways = own_program(
         "ways",
-        "#define _GNU_SOURCE\n#include <spawn.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+        "#define _GNU_SOURCE\n#include <spawn.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
          extern char **environ;\n\
          int main(int n, char **a) {\n\
            char *way = a[1], *t = a[2], *v[] = {t, \"1\", \"2\", \"3\", \"4\", \"5\", \"6\", 0};\n\
@@ -144,6 +144,8 @@ fn every_way_of_starting_a_program_is_seen() {
            if (!strcmp(way, \"execle\")) execle(t, t, \"1\", \"2\", \"3\", \"4\", \"5\", \"6\", (char *)0, none);\n\
            if (!strcmp(way, \"path\")) { setenv(\"PATH\", a[3], 1); execlp(a[4], a[4], \"1\", (char *)0); }\n\
            environ = none;\n\
+           if (!strcmp(way, \"system\")) return system(t);\n\
+           if (!strcmp(way, \"popen\")) return pclose(popen(t, \"w\"));\n\
            if (!strcmp(way, \"execv\")) execv(t, v);\n\
            if (!strcmp(way, \"execvp\")) execvp(t, v);\n\
            if (!strcmp(way, \"execl\")) execl(t, t, \"1\", \"2\", \"3\", \"4\", \"5\", \"6\", (char *)0);\n\
@@ -151,9 +153,10 @@ fn every_way_of_starting_a_program_is_seen() {
            return 9;\n\
          }\n",
     );
-    for way in
-        ["spawn", "spawnp", "vfork", "execve", "execvpe", "execle", "execv", "execvp", "execl", "execlp"]
-    {
+    for way in [
+        "spawn", "spawnp", "vfork", "execve", "execvpe", "execle", "execv", "execvp", "execl", "execlp",
+        "system", "popen",
+    ] {
         let (_, run) =
             script("unseen-ways", &format!("{c}; {} {way} {c}", ways.display(), c = clean.display()));
         is_not_measured(&run, "small (not measured)", "without memgate's variables");

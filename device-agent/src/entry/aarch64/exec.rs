@@ -29,4 +29,31 @@ macro_rules! spreading {
     };
 }
 
+/// The whole of one that starts a shell: hands its first argument to `$note`, then goes on in the C library, in a process that
+/// is recorded by way of `$tracked`.
+macro_rules! shelling {
+    ($note:ident, $function:path, $tracked:literal) => {
+        core::arch::naked_asm!(
+            "stp x29, x30, [sp, #-32]!",
+            "stp x0, x1, [sp, #16]",
+            "mov x29, sp",
+            "bl {note}",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x29, x30, [sp], #32",
+            "adrp x17, {function}",
+            "ldr x17, [x17, :lo12:{function}]",
+            "adrp x16, {mode}",
+            "ldr w16, [x16, :lo12:{mode}]",
+            "cbnz w16, 2f",
+            "br x17",
+            "2:",
+            concat!("b ", $tracked),
+            mode = sym memgate_session::recording::MODE,
+            note = sym $note,
+            function = sym $function,
+        )
+    };
+}
+
+pub(in super::super) use shelling;
 pub(super) use spreading;

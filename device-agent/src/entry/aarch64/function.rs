@@ -91,5 +91,7 @@ global_asm!(
         keeping!("mov x0, x17", "bl {bind}", "str x0, [sp, #80]"),
         "br x17",
     ),
+    // What is only noted before.
+    routine!("memgate_goes_on": "br x17"),
     bind = sym bind,
 );

@@ -32,4 +32,28 @@ macro_rules! spreading {
     };
 }
 
+/// The whole of one that starts a shell: hands its first argument to `$note`, then goes on in the C library, in a process that
+/// is recorded by way of `$tracked`.
+macro_rules! shelling {
+    ($note:ident, $function:path, $tracked:literal) => {
+        core::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "sub rsp, 8",
+            "call {note}",
+            "add rsp, 8",
+            "pop rsi",
+            "pop rdi",
+            "mov r11, qword ptr [rip + {function}]",
+            "cmp dword ptr [rip + {mode}], 0",
+            concat!("jne ", $tracked),
+            "jmp r11",
+            mode = sym memgate_session::recording::MODE,
+            note = sym $note,
+            function = sym $function,
+        )
+    };
+}
+
+pub(in super::super) use shelling;
 pub(super) use spreading;

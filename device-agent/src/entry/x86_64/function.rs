@@ -73,5 +73,7 @@ global_asm!(
         keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "rax"] "mov rdi, r11", "call {bind}", "mov r11, rax"),
         "jmp r11",
     ),
+    // What is only noted before.
+    routine!("memgate_goes_on": "jmp r11"),
     bind = sym bind,
 );
