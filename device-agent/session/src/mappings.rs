@@ -155,6 +155,17 @@ pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registe
     errno.restore();
 }
 
+/// The shared mapping that begins at `old` is here as well: it moved, and nothing of it went.
+pub fn duplicated(old: usize, address: usize, bytes: usize, at: Registers) {
+    let Some((page, span)) = Span::of(old, 1).zip(Span::of(address, bytes)) else { return };
+    if is_the_programs(at.pc) {
+        let errno = Errno::save();
+        let owner = TABLE.owner_of(page).unwrap_or(Owner::new(0, MappedKind::Shared.number(), false));
+        TABLE.insert(span, owner.with_stack(TRACKER.stack_of(at)), true);
+        errno.restore();
+    }
+}
+
 /// Something can be stored in a range from now on.
 pub fn becomes_accessible(address: usize, bytes: usize) {
     let Some(span) = Span::of(address, bytes) else { return };

@@ -52,7 +52,8 @@ macro_rules! by_kernel {
 }
 
 by_kernel! {
-    mmap kernel_mmap mmap64 kernel_mmap munmap kernel_munmap mremap kernel_mremap mprotect kernel_mprotect
+    mmap kernel_mmap mmap64 kernel_mmap munmap kernel_munmap mremap kernel_mremap
+    mprotect kernel_mprotect pkey_mprotect kernel_pkey_mprotect
 }
 functions! { sbrk no_more brk no_break }
 
@@ -86,6 +87,17 @@ unsafe extern "C" fn kernel_mprotect(address: usize, bytes: usize, protection: c
     if failed { -1 } else { 0 }
 }
 
+unsafe extern "C" fn kernel_pkey_mprotect(
+    address: usize,
+    bytes: usize,
+    protection: c_int,
+    key: c_int,
+) -> c_int {
+    // SAFETY: the caller's request.
+    let failed = unsafe { libc::syscall(libc::SYS_pkey_mprotect, address, bytes, protection, key) } != 0;
+    if failed { -1 } else { 0 }
+}
+
 /// The last argument is only there with MREMAP_FIXED.
 unsafe extern "C" fn kernel_mremap(
     old: usize,
@@ -101,7 +113,7 @@ unsafe extern "C" fn kernel_mremap(
 exported! { "memgate_maps": mmap mmap64 }
 exported! { "memgate_unmaps": munmap }
 exported! { "memgate_moves": mremap }
-exported! { "memgate_protects": mprotect }
+exported! { "memgate_protects": mprotect pkey_mprotect }
 exported! { "memgate_breaks": sbrk }
 exported! { "memgate_breaks_at": brk }
 
@@ -159,8 +171,13 @@ extern "C" fn takes(address: usize, bytes: usize) -> u64 {
 
 extern "C" fn moved(to: usize, call: &Moves, pc: usize, sp: usize, fp: usize) {
     let &Moves { taken, flags, new_bytes, old_bytes, old } = call;
-    let Some(owner) = Owner::from_word(taken) else { return };
     let failed = to == usize::MAX;
+    let Some(owner) = Owner::from_word(taken) else {
+        if !failed && old_bytes == 0 {
+            mappings::duplicated(old, to, new_bytes, Registers { pc, sp, fp });
+        }
+        return;
+    };
     if failed || has(flags, libc::MREMAP_DONTUNMAP) {
         mappings::stays_where_it_was(old, old_bytes, owner);
     }

@@ -296,6 +296,18 @@ impl Mappings {
         }
     }
 
+    /// Who made the mapping that has this page.
+    #[must_use]
+    pub fn owner_of(&self, page: Span) -> Option<Owner> {
+        let mut found = None;
+        self.each_slot(|table, at| {
+            if table.span(at).is_some_and(|span| span.and(page).is_some()) {
+                found = table.owner(at);
+            }
+        });
+        found
+    }
+
     /// False: it has been so long that somebody must be stuck in the midst of a change.
     #[cold]
     #[inline(never)]

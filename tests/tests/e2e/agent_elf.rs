@@ -100,7 +100,7 @@ const HANDLES: &[&str] = &[
 ];
 
 /// What maps and unmaps memory, exported as well.
-const MAPPINGS: &[&str] = &["mmap", "mmap64", "munmap", "mremap", "mprotect", "sbrk", "brk"];
+const MAPPINGS: &[&str] = &["mmap", "mmap64", "munmap", "mremap", "mprotect", "pkey_mprotect", "sbrk", "brk"];
 
 /// The allocation functions, exported as well.
 const ALLOCATION: &[&str] = &[
@@ -135,8 +135,11 @@ fn it_exports_what_it_stands_in_for_and_nothing_else() {
     let others: Vec<&&str> =
         exported.iter().filter(|name| !lists.iter().any(|list| list.contains(name))).collect();
     assert!(others.is_empty(), "{others:?}");
-    let missing: Vec<&&str> =
-        [ALLOCATION, HANDLES].into_iter().flatten().filter(|name| !exported.contains(name)).collect();
+    let missing: Vec<&&str> = [ALLOCATION, HANDLES, MAPPINGS]
+        .into_iter()
+        .flatten()
+        .filter(|name| !exported.contains(name))
+        .collect();
     assert!(missing.is_empty(), "what goes through {missing:?} would not be seen");
 }
 

@@ -194,6 +194,9 @@ int main(void) {
     moved = mremap(moved, 5 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, fixed + 8 * PAGE);
     printf("moved %d %d\n", moved == fixed + 8 * PAGE, moved[0]);
     void* shared = mmap(NULL, 11 * PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    printf("again %d\n", mremap(shared, 0, 9 * PAGE, MREMAP_MAYMOVE) != MAP_FAILED);
+    void* keyed = mmap(NULL, 19 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("keyed %d\n", pkey_mprotect(keyed, 19 * PAGE, PROT_READ, -1));
     signal(SIGUSR1, handle);
     raise(SIGUSR1);
     printf("handled %d\n", handled != MAP_FAILED);
@@ -223,7 +226,8 @@ fn every_way_to_map_is_noted_and_works_as_before() {
     let program = samples::own_program("maps", PROGRAM);
     let project = Project::new("maps");
     let ([plain, dormant, tracked], frames) = spool::in_three_ways(&program, &project);
-    let want = "moved 1 42\nhandled 1\nbreak 1\nerrno 4711\nnone 1 22\nodd -1 22\nfailed 1 42\n";
+    let want =
+        "moved 1 42\nagain 1\nkeyed 0\nhandled 1\nbreak 1\nerrno 4711\nnone 1 22\nodd -1 22\nfailed 1 42\n";
     assert_eq!((plain.as_str(), dormant.as_str(), tracked.as_str()), (want, want, want));
 
     let mut known = BTreeMap::new();
@@ -241,13 +245,15 @@ fn every_way_to_map_is_noted_and_works_as_before() {
         .map(|((_, kind), (_, bytes))| (bytes / 4096, MappedKind::from_number(kind).unwrap()))
         .collect();
     mapped.sort_unstable();
-    // The last three pages are the handler's, eleven are what is left of the moved break. The
-    // child's are its own memory, and stay mapped in ours: nobody is told of them.
+    // The last three pages are the handler's, nine are eleven shared ones once more, eleven are what is left of the moved
+    // break. The child's are its own memory, and stay mapped in ours: nobody is told of them.
     let want = [
         (3, MappedKind::Anonymous),
         (7, MappedKind::Anonymous),
+        (9, MappedKind::Shared),
         (11, MappedKind::Shared),
         (11, MappedKind::Break),
+        (19, MappedKind::Anonymous),
     ];
     assert_eq!(mapped, want);
 }
