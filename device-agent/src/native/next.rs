@@ -318,7 +318,8 @@ fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
 mod arena {
     use super::{AtomicUsize, Ordering, Pointer, ptr};
 
-    const BYTES: usize = 64 << 10;
+    /// `dlsym` takes some hundred.
+    const BYTES: usize = 32 << 10;
 
     #[repr(align(4096))]
     struct Arena(core::cell::UnsafeCell<[u8; BYTES]>);

@@ -158,20 +158,19 @@ pub(super) fn judge(
     let sorted = sort_groups(context, &groups, &held, allowed, j);
 
     let block = groups::smallest_block(&groups);
-    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], is_in: fn(bool) -> bool| {
-        for group in sorted.waived.iter().filter(|group| is_in(born.contains(&group.place.id))) {
+    // What is allocated outside of the windows never was in the test's own doing.
+    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
+        for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
             values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
         }
         values
     };
-    // What is allocated outside of the windows never was in the test's own doing.
-    let (anywhere, in_test): (fn(bool) -> bool, fn(bool) -> bool) = (|_| true, |born| born);
     let alone = windows.len() == record.windows.len();
     let ends_itself = record.tells_its_own_tests();
     let bytes = Measured {
         metric: Metric::NativeLiveBytes,
-        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, anywhere),
-        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, in_test)),
+        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, false),
+        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, true)),
         alone,
         ends_itself,
         groups: sorted.unwaived.iter().map(|series| Group::of(series, born)).collect(),
@@ -180,8 +179,8 @@ pub(super) fn judge(
     };
     let allocations = Measured {
         metric: Metric::NativeLiveAllocations,
-        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, anywhere),
-        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, in_test)),
+        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, false),
+        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, true)),
         alone,
         ends_itself,
         groups: Vec::new(),

@@ -290,11 +290,11 @@ fn judge_again(
     let (process, window) = screened.worst;
     // Some ends more or less say the same.
     let ends = again.record.windows_of(id).count();
-    let unlisted = again
+    let mut unlisted = again
         .record
         .windows_of(id)
         .filter_map(|window| unlisted(&again.record, window, &suite.name, id, context.policy));
-    let of_system = unlisted.skip(ends / 4).next().map(|why| (Verdict::Error, why));
+    let of_system = unlisted.nth(ends / 4).map(|why| (Verdict::Error, why));
     match unusable(again, id).or(of_system) {
         Some((Verdict::Warn, why)) => unconfirmed(context, suite, id, process, window, &why, j),
         Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
