@@ -232,19 +232,24 @@ pub fn started(start: &Start, thread: Option<usize>) {
 
 /// A thread is about to be joined or detached: nobody has to free any more what the C library allocated for it.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
-    for start in &STARTS {
-        let seen = start.state.load(Ordering::Acquire);
-        if start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0 {
-            start.becomes(seen, state::GIVEN_UP);
-            break;
-        }
-    }
+    gives_up(thread);
     if let Some(kept) = kept {
         for join in JOINS.iter().filter(|join| join.address.load(Ordering::Acquire) == kept.address) {
             join.given_up.store(true, Ordering::Release);
         }
         was_kept(kept.address);
     }
+}
+
+/// If the thread has just been asked for, nobody has to note what is kept of it any more. Gives its place, and the state
+/// that it had.
+fn gives_up(thread: usize) -> Option<(usize, u32)> {
+    STARTS.iter().enumerate().find_map(|(at, start)| {
+        let seen = start.state.load(Ordering::Acquire);
+        let is_it =
+            start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0;
+        (is_it && start.becomes(seen, state::GIVEN_UP)).then_some((at, seen))
+    })
 }
 
 /// This block belonged to a thread that is given up.
@@ -266,8 +271,15 @@ struct Join {
     /// What was forgotten. No bytes: nothing yet.
     size: AtomicU64,
     stack: AtomicU32,
+    /// [`NOT_NOTED`]: it was not noted yet.
     epoch: AtomicU32,
+    /// See [`gives_up`]; beyond all places: it was not such a thread.
+    start: AtomicUsize,
+    seen: AtomicU32,
 }
+
+/// No epoch.
+const NOT_NOTED: u32 = u32::MAX;
 
 /// Calls that may be waiting at a time. Further ones forget nothing before, but after they joined.
 const MOST_JOINS: usize = 64;
@@ -283,6 +295,8 @@ impl Join {
             size: AtomicU64::new(0),
             stack: AtomicU32::new(0),
             epoch: AtomicU32::new(0),
+            start: AtomicUsize::new(0),
+            seen: AtomicU32::new(0),
         }
     }
 
@@ -290,12 +304,20 @@ impl Join {
         self.by.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// False: nothing was noted.
-    fn forgets(&self, address: usize) -> bool {
+    /// False: nothing was noted, nor is it going to be.
+    fn forgets(&self, thread: usize, kept: Kept) -> bool {
         self.given_up.store(false, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
-        self.address.store(address, Ordering::Release);
-        let Some(entry) = TRACKER.forget(address) else { return false };
+        self.address.store(kept.address, Ordering::Release);
+        let asked = gives_up(thread);
+        let (start, seen) = asked.unwrap_or((MOST_STARTS, 0));
+        let not_noted = || {
+            let stack = STARTS.get(start)?.stack.load(Ordering::Relaxed);
+            Some(Entry { size: kept.bytes, stack, epoch: NOT_NOTED })
+        };
+        let Some(entry) = TRACKER.forget(kept.address).or_else(not_noted) else { return false };
+        self.start.store(start, Ordering::Relaxed);
+        self.seen.store(seen, Ordering::Relaxed);
         self.stack.store(entry.stack, Ordering::Relaxed);
         self.epoch.store(entry.epoch, Ordering::Relaxed);
         self.size.store(entry.size, Ordering::Relaxed);
@@ -309,8 +331,19 @@ impl Join {
             return;
         }
         let (stack, epoch) = (self.stack.load(Ordering::Relaxed), self.epoch.load(Ordering::Relaxed));
-        let (address, entry) = (self.address.load(Ordering::Relaxed), Entry { size, stack, epoch });
-        TRACKER.restore(address, Some(entry));
+        if let Some(start) = STARTS.get(self.start.load(Ordering::Relaxed)) {
+            let seen = self.seen.load(Ordering::Relaxed);
+            let given_up = seen | state::GIVEN_UP;
+            // If it fails, the place is another thread's.
+            _ = start.state.compare_exchange(given_up, seen, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        // The thread may be noting it at the same time.
+        let address = self.address.load(Ordering::Relaxed);
+        if epoch == NOT_NOTED {
+            TRACKER.note_kept(address, size, stack);
+        } else {
+            TRACKER.restore(address, Some(Entry { size, stack, epoch }));
+        }
         if is_given_up() {
             TRACKER.forget(address);
         }
@@ -327,10 +360,10 @@ const AFTER: usize = 1;
 
 /// A thread may be joined. Gives what [`tried_to_join`] is to be told.
 #[must_use]
-pub fn tries_to_join(kept: Option<Kept>) -> usize {
+pub fn tries_to_join(thread: usize, kept: Option<Kept>) -> usize {
     let Some(kept) = kept.filter(|_| !Inside::now()) else { return 0 };
     let Some(at) = JOINS.iter().position(Join::take) else { return kept.address | AFTER };
-    match JOINS.get(at).filter(|join| !join.forgets(kept.address)) {
+    match JOINS.get(at).filter(|join| !join.forgets(thread, kept)) {
         Some(nothing) => {
             nothing.give_back();
             0
@@ -474,22 +507,23 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_thread_is_noted_again_only_if_nobody_joined_it() {
+        const THREAD: usize = 4711;
         let layout = StackLayout { main_thread: 0, main_top: 0, thread_bytes: 8 << 20 };
         TRACKER.prepare(layout, None, true, || {});
         let kept = Kept { address: 0x10_0000, bytes: 304 };
         // Notes it, tries to join, and what another thread does meanwhile.
         let tries = |is_joined: bool, meanwhile: fn(Kept)| {
             TRACKER.note_kept(kept.address, kept.bytes, 0);
-            let told = tries_to_join(Some(kept));
+            let told = tries_to_join(THREAD, Some(kept));
             let is_forgotten = TRACKER.note_kept(kept.address, kept.bytes, 0);
             TRACKER.forget(kept.address);
             meanwhile(kept);
             tried_to_join(told, is_joined);
             (is_forgotten, TRACKER.forget(kept.address).map(|entry| entry.size))
         };
-        let joins = |kept| given_up(1, Some(kept));
+        let joins = |kept| given_up(THREAD, Some(kept));
         let joins_and_starts = |kept: Kept| {
-            given_up(1, Some(kept));
+            given_up(THREAD, Some(kept));
             TRACKER.note_kept(kept.address, 305, 0);
         };
         let starts = |kept: Kept| assert!(TRACKER.note_kept(kept.address, 305, 0));
@@ -498,12 +532,34 @@ mod tests {
         assert_eq!(tries(false, joins), (true, None), "somebody else joined it");
         assert_eq!(tries(false, joins_and_starts), (true, Some(305)), "and the next thread has its block");
         assert_eq!(tries(true, starts), (true, Some(305)), "the next thread has its block");
+        // It has not begun, and notes the same meanwhile.
+        let begins = |kept: Kept| assert!(TRACKER.note_kept(kept.address, kept.bytes, 0));
+        let alive = || TRACKER.totals().allocations - TRACKER.totals().frees;
+        let before = alive();
+        assert_eq!((tries(false, begins), alive()), ((true, Some(304)), before), "it is counted once");
+        // It is not noted yet: that follows when its place is given back.
+        let start = STARTS.iter().find(|start| start.taken.swap(1, Ordering::Relaxed) == 0).unwrap();
+        start.thread.store(THREAD, Ordering::Relaxed);
+        start.kept.0.store(kept.address, Ordering::Relaxed);
+        start.kept.1.store(kept.bytes, Ordering::Relaxed);
+        let is_noted = |is_joined: bool| {
+            let told = tries_to_join(THREAD, Some(kept));
+            start.note();
+            let early = TRACKER.forget(kept.address).is_some();
+            tried_to_join(told, is_joined);
+            start.note();
+            (early, TRACKER.forget(kept.address).is_some())
+        };
+        assert_eq!(is_noted(false), (false, true), "nobody joined it");
+        start.state.store(state::after(0, state::JOINABLE), Ordering::Relaxed);
+        assert_eq!(is_noted(true), (false, false), "it is joined, and was about to be noted");
+        start.give_back();
         // As many as may wait: the next one forgets it when it has joined.
         let waiting: Vec<usize> = (0..MOST_JOINS)
             .map(|i| {
                 let kept = Kept { address: 0x20_0000 + i * 512, bytes: 304 };
                 TRACKER.note_kept(kept.address, kept.bytes, 0);
-                tries_to_join(Some(kept))
+                tries_to_join(THREAD, Some(kept))
             })
             .collect();
         assert_eq!(tries(true, |_| ()), (false, None));

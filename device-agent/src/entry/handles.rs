@@ -180,7 +180,7 @@ extern "C" fn gives_up(thread: usize) {
 
 /// A thread may be joined, if it has ended or ends in time: a word for [`tried`].
 extern "C" fn tries(thread: usize) -> usize {
-    handles::tries_to_join(table_of(thread))
+    handles::tries_to_join(thread, table_of(thread))
 }
 
 extern "C" fn tried(told: usize, failed: c_int) {

@@ -287,8 +287,13 @@ impl Tracker {
                 state.counters.recent.add_born(epoch);
             }
         });
-        if self.insert(address, entry).is_err() {
-            self.stop(StopReason::Table);
+        match self.insert(address, entry) {
+            Ok(None) => {}
+            // It has been noted again meanwhile: once is enough.
+            Ok(Some(again)) => {
+                self.threads.with(self.first(), |state, _| self.count_free(state, address, again));
+            }
+            Err(_) => self.stop(StopReason::Table),
         }
     }
 
