@@ -7,6 +7,8 @@ use crate::input::{Ending, ProcessInput};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::as_f64;
 
+const SIGKILL: i32 = 9;
+
 /// Threads that are named where a process hung or died.
 const MAX_THREADS: usize = 6;
 
@@ -133,10 +135,12 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = broken_off(again, When::InATest);
         let why = format!("after {} {how}", format_counted(as_f64(windows.len()), "iteration"));
-        let is_ended_by_us = record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Stopped);
+        // By memgate, or by the kernel because memory ran out: the test may leak as much.
+        let is_ended_by_others = record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Stopped)
+            || again.ending == Ending::Signalled(SIGKILL);
         return match windows.len() {
             // It went once as in the screen, and what it left is in the way of a second time.
-            1 | 2 if !is_ended_by_us => {
+            1 | 2 if !is_ended_by_others => {
                 Some((Verdict::Warn, format!("it cannot be repeated in one process: {why}")))
             }
             _ => error(why),

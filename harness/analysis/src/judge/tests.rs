@@ -568,6 +568,29 @@ fn a_confirming_run_that_breaks_is_an_error() {
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
 
+    // Once it worked. Where memory ran out, it may leak as much.
+    for (signal, verdict, exit_code, reason) in [
+        (
+            6,
+            Verdict::Warn,
+            0,
+            "unconfirmed: left 100 B in 1 allocation in one execution; it cannot be repeated in one process: after 1 iteration its process was ended by signal 6 (SIGABRT); last seen: main in futex_wait",
+        ),
+        (
+            9,
+            Verdict::Error,
+            2,
+            "when it was repeated: after 1 iteration its process was ended by signal 9 (SIGKILL); last seen: main in futex_wait",
+        ),
+    ] {
+        let mut again = Process::confirm();
+        again.run(TEST, 0, |p| p.alloc(3, 100, 1));
+        again.start(TEST, 1);
+        let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(signal) };
+        let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(crashed)));
+        assert_verdict(&input, &GatePolicy::default(), verdict, reason, exit_code);
+    }
+
     let input =
         confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(Process::confirm().end().into())));
     let reason = "when it was repeated: no iteration of it was recorded";
