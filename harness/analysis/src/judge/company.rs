@@ -18,6 +18,7 @@ use crate::measured::unusable;
 use crate::native_holders::Holding;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{Names, ProcessRecord, Window, sum};
+use crate::screen::ENOUGH_REPETITIONS;
 use crate::stats::float;
 
 /// What became of running the test with others.
@@ -112,6 +113,34 @@ impl<'a> Missing<'a> {
             os: missing_os(window, alone, test).collect(),
             os_groups: Vec::new(),
             alone: alone.windows_of(test).count(),
+        }
+    }
+
+    /// How much a pool maps for the first time depends on how many threads met there: of mapped memory the places count.
+    /// Where all of them were seen again, and nothing more came, it is a cost that comes once.
+    pub(super) fn knows_mappings(
+        &mut self,
+        context: &mut JudgeContext<'_>,
+        test: &str,
+        alone: &ProcessRecord,
+        together: Together<'_>,
+    ) {
+        let again = match together {
+            None => alone,
+            Some(Ok(process)) if unusable(process, test).is_none() => &process.record,
+            Some(_) => return,
+        };
+        let kind = OsKind::Mapping;
+        let (_, opened) = os_values(again, test, kind, None);
+        let ids = |groups: &[OsGroup]| groups.iter().map(OsGroup::id).collect::<BTreeSet<String>>();
+        let mut left = leaks::os_left(&self.screened.record, self.window, context);
+        left.retain(|group| group.kind == kind);
+        let seen = leaks::at_last(again, test, kind, context);
+        let comes_once =
+            opened.len() >= ENOUGH_REPETITIONS && !opened.windows(2).any(|pair| pair[1] > pair[0]);
+        let has_places = left.iter().all(|group| group.place.is_some());
+        if comes_once && has_places && ids(&left).is_subset(&ids(&seen)) {
+            self.os.retain(|(missing, _)| *missing != kind);
         }
     }
 

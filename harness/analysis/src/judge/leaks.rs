@@ -190,6 +190,25 @@ pub(super) fn os_left(
     left
 }
 
+/// What there was of a kind as the last execution ended, by the place it comes from.
+pub(super) fn at_last(
+    record: &ProcessRecord,
+    test: &str,
+    kind: OsKind,
+    context: &mut JudgeContext<'_>,
+) -> Vec<OsGroup> {
+    let mut places = Places::new(record, context.resolve);
+    let names = record.windows_of(test).last().and_then(|window| kind.at_end(window));
+    let group = |(name, count): &(OsName, u64)| OsGroup {
+        kind,
+        place: places.of_handle(name.stack),
+        names: vec![name.name.clone()],
+        count: float(*count),
+        ranges: 0.0,
+    };
+    names.into_iter().flat_map(|names| names.iter()).map(group).collect()
+}
+
 /// Ranges of this kind that one execution left of a stack, or where that is 0 of all.
 fn more_ranges(window: &Window, kind: &str, stack: u32) -> f64 {
     let of = |names: &Names| -> f64 {

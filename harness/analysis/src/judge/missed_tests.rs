@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{Metric, Per, Verdict};
-use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, ROUND_ENDS};
+use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, ROUND_ENDS};
 
 use super::tests::{TEST, assert_verdict, confirmed_by, only, process_suite, report, run_of, suite, waiver};
 use crate::dsl::{Process, hello};
@@ -200,4 +200,30 @@ fn a_waiver_of_a_descriptor_holds_for_a_limit_per_test() {
     assert_eq!(leaks.len(), 1, "listed once: {leaks:?}");
     let waivers = vec![waiver(WaiverMatch::Leak(leaks[0].id.clone()), None)];
     assert_eq!(only(&report(&input, &GatePolicy { waivers, ..policy })).verdict, Verdict::Pass);
+}
+
+/// How much a pool maps depends on how many threads met. The screen saw five ranges of it.
+#[test]
+fn a_pool_that_maps_less_the_next_time_is_a_cost_that_comes_once() {
+    let maps = |p: &mut Process, stack: u32, ranges: u64| {
+        p.mapped(stack, MappedKind::Anonymous, ranges, ranges << 16);
+    };
+    let judged = |again: &dyn Fn(&mut Process, u32)| {
+        let mut screen = Process::screen();
+        screen.run(TEST, 0, |p| maps(p, 7, 5));
+        let mut alone = Process::confirm();
+        (0..91).for_each(|i| alone.run(TEST, i, |p| again(p, i)));
+        let confirmation = ConfirmationInput::Repeated(Box::new(alone.end().into()));
+        let report = report(&confirmed_by(screen.end(), confirmation), &GatePolicy::default());
+        (only(&report).verdict, only(&report).reason.clone())
+    };
+    let (verdict, reason) = judged(&|p, _| maps(p, 7, 3));
+    assert_eq!(verdict, Verdict::Pass, "{reason}");
+    assert!(reason.starts_with("one-time: 320.0 KiB of mapped memory; nothing more in "), "{reason}");
+    let (verdict, reason) = judged(&|p, _| maps(p, 8, 3));
+    assert_eq!(verdict, Verdict::Warn, "another place: {reason}");
+    let (verdict, reason) = judged(&|p, i| maps(p, 7, if i > 50 { 4 } else { 3 }));
+    assert_eq!(verdict, Verdict::Warn, "and more later: {reason}");
+    let (verdict, reason) = judged(&|p, i| maps(p, 7, 1 + u64::from(i)));
+    assert_eq!(verdict, Verdict::Fail, "{reason}");
 }

@@ -320,13 +320,16 @@ fn judge_repeated(
     let mut os_left = os_left(&screened.record, window, context);
     // The user's own repetitions are all there is of the test.
     if !std::ptr::eq(again, screened) {
-        let missing = Missing::of((screened, window), &again.record, id);
+        let mut missing = Missing::of((screened, window), &again.record, id);
+        missing.knows_mappings(context, id, &again.record, together);
         survivors.retain(|record| !missing.records.contains(record));
         os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
         missing.judge(context, &suite.name, id, together, j);
     }
     for other in others {
-        Missing::of(*other, &again.record, id).judge(context, &suite.name, id, None, j);
+        let mut missing = Missing::of(*other, &again.record, id);
+        missing.knows_mappings(context, id, &again.record, None);
+        missing.judge(context, &suite.name, id, None, j);
     }
     let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
     let mut survivors = held(&survivors, &mut Places::new(&screened.record, context.resolve));
