@@ -33,7 +33,8 @@ static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 
-/// The constructor: binds the next allocator and the C library's functions, and decides whether this process is a target.
+/// The constructor: binds the next allocator and the C library's functions, and decides whether this process is a
+/// target.
 pub(crate) fn load() {
     next::bind();
     #[cfg(not(target_os = "android"))]

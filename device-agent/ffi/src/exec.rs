@@ -68,12 +68,13 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// Memory for what is written down at one start of a program: there may be no heap, and little stack. It is mapped once and
-/// used again.
+/// Memory for what is written down at one start of a program: there may be no heap, and little stack. It is mapped once
+/// and used again.
 ///
-/// The child of a `vfork` takes one in its parent's memory, and is gone with it when the program begins. A thread that waits
-/// for such a child does not go on before: if it comes again, or another child of its, the memory is theirs. (A child that
-/// shares memory and runs beside its parent, with the same thread-local storage, may not start programs at the same time.)
+/// The child of a `vfork` takes one in its parent's memory, and is gone with it when the program begins. A thread that
+/// waits for such a child does not go on before: if it comes again, or another child of its, the memory is theirs. (A
+/// child that shares memory and runs beside its parent, with the same thread-local storage, may not start programs at
+/// the same time.)
 pub struct Room {
     /// `None`: all were taken.
     place: Option<&'static Place>,

@@ -241,8 +241,8 @@ pub fn given_up(thread: usize, kept: Option<Kept>) {
     }
 }
 
-/// If the thread has just been asked for, nobody has to note what is kept of it any more. Gives its place, and the state
-/// that it had.
+/// If the thread has just been asked for, nobody has to note what is kept of it any more. Gives its place, and the
+/// state that it had.
 fn gives_up(thread: usize) -> Option<(usize, u32)> {
     STARTS.iter().enumerate().find_map(|(at, start)| {
         let seen = start.state.load(Ordering::Acquire);
@@ -259,8 +259,8 @@ fn was_kept(address: usize) {
     }
 }
 
-/// A thread that may be joined: if it has ended, or ends in time. What is kept of it is forgotten before, as after that it
-/// may be another thread's; if the thread is not joined, that is taken back.
+/// A thread that may be joined: if it has ended, or ends in time. What is kept of it is forgotten before, as after that
+/// it may be another thread's; if the thread is not joined, that is taken back.
 struct Join {
     /// Who waits, by its thread pointer; 0: nobody.
     by: AtomicUsize,

@@ -24,8 +24,8 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Looks for it when the agent is loaded. Later `dlsym` may wait for a thread that loads a library, and that for us.
-    /// What is not there may come with a library, and is looked for at its first call.
+    /// Looks for it when the agent is loaded. Later `dlsym` may wait for a thread that loads a library, and that for
+    /// us. What is not there may come with a library, and is looked for at its first call.
     pub(super) fn bind_early(&self) {
         let found = find(self.name);
         if !found.is_null() {
@@ -43,8 +43,8 @@ impl Function {
     }
 }
 
-/// The C library's function of this name; null: there is none. Since 1.2.4 musl tells `dlsym` none of the names with a 64:
-/// they mean the same functions.
+/// The C library's function of this name; null: there is none. Since 1.2.4 musl tells `dlsym` none of the names with a
+/// 64: they mean the same functions.
 fn find(name: &CStr) -> Pointer {
     let found = process::symbol(name, true);
     let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, |name| process::symbol(name, true));

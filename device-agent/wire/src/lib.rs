@@ -88,8 +88,8 @@ pub const LOOK: (&str, &str) = ("memgate", "look");
 /// The capability of a process in which not every end of a test waits for the harness.
 pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
 
-/// The capability of a process that tells when all tests of a round of GoogleTest have run, by an event of this name: one
-/// that ends before has not run them all.
+/// The capability of a process that tells when all tests of a round of GoogleTest have run, by an event of this name:
+/// one that ends before has not run them all.
 pub const ROUND_ENDS: &str = "boundary.round_ends";
 
 /// The capability of a process that takes no stacks of its allocations: a run of the suspects does.

@@ -113,8 +113,8 @@ static void* load(void* unused) {{ (void)unused; return dlopen("{}", RTLD_NOW); 
     assert_eq!(printed, ["as ever\n"; 3]);
 }
 
-/// Once, such a thread waited for the loader's lock, which its constructor holds: the agent looked for a function of the
-/// C library where it was called first.
+/// Once, such a thread waited for the loader's lock, which its constructor holds: the agent looked for a function of
+/// the C library where it was called first.
 #[test]
 fn a_library_whose_constructor_waits_for_a_thread_is_loaded_as_ever() {
     let constructor = r#"
@@ -146,8 +146,8 @@ __attribute__((constructor)) static void begin(void) {
     loads("loads_and_waits", constructor, main);
 }
 
-/// Once, these waited for ever for a thread that loads a library: a signal handler, and a forked child, in which there is
-/// no such thread.
+/// Once, these waited for ever for a thread that loads a library: a signal handler, and a forked child, in which there
+/// is no such thread.
 #[test]
 fn a_process_ends_at_once_while_a_library_is_loaded() {
     let constructor = r#"

@@ -41,8 +41,8 @@ fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     assert!(driven.forked().all(|child| child.goodbye().is_some()));
 }
 
-/// Once, the agent copied the names of tests before it said that it was at work: the fork then waited for the lock of its
-/// heap, in the thread that holds it.
+/// Once, the agent copied the names of tests before it said that it was at work: the fork then waited for the lock of
+/// its heap, in the thread that holds it.
 #[test]
 fn a_signal_handler_that_forks_may_come_in_where_a_test_begins_or_ends() {
     let source = r#"#define _GNU_SOURCE

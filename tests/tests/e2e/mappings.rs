@@ -245,8 +245,8 @@ fn every_way_to_map_is_noted_and_works_as_before() {
         .map(|((_, kind), (_, bytes))| (bytes / 4096, MappedKind::from_number(kind).unwrap()))
         .collect();
     mapped.sort_unstable();
-    // The last three pages are the handler's, nine are eleven shared ones once more, eleven are what is left of the moved
-    // break. The child's are its own memory, and stay mapped in ours: nobody is told of them.
+    // The last three pages are the handler's, nine are eleven shared ones once more, eleven are what is left of the
+    // moved break. The child's are its own memory, and stay mapped in ours: nobody is told of them.
     let want = [
         (3, MappedKind::Anonymous),
         (7, MappedKind::Anonymous),
@@ -258,8 +258,8 @@ fn every_way_to_map_is_noted_and_works_as_before() {
     assert_eq!(mapped, want);
 }
 
-/// Starts a program where the futexes are refused by which the agent tells a child of `vfork` from its parent, as by an old
-/// kernel or a sandbox.
+/// Starts a program where the futexes are refused by which the agent tells a child of `vfork` from its parent, as by an
+/// old kernel or a sandbox.
 const REFUSES: &str = r#"#include <errno.h>
 #include <linux/filter.h>
 #include <linux/futex.h>

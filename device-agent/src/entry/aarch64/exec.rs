@@ -29,8 +29,8 @@ macro_rules! spreading {
     };
 }
 
-/// The whole of one that starts a shell: hands its first argument to `$note`, then goes on in the C library, in a process that
-/// is recorded by way of `$tracked`.
+/// The whole of one that starts a shell: hands its first argument to `$note`, then goes on in the C library, in a
+/// process that is recorded by way of `$tracked`.
 macro_rules! shelling {
     ($note:ident, $function:path, $tracked:literal) => {
         core::arch::naked_asm!(

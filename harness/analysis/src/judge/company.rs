@@ -116,8 +116,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// How much a pool maps for the first time depends on how many threads met there: of mapped memory the places count.
-    /// Where all of them were seen again, and nothing more came, it is a cost that comes once.
+    /// How much a pool maps for the first time depends on how many threads met there: of mapped memory the places
+    /// count. Where all of them were seen again, and nothing more came, it is a cost that comes once.
     pub(super) fn knows_mappings(
         &mut self,
         context: &mut JudgeContext<'_>,
