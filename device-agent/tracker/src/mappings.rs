@@ -34,6 +34,9 @@ const BLOCK: usize = 64;
 const LOOKS: u32 = 1000;
 /// Where something is lost already: without letting others run.
 const SHORT_LOOKS: u32 = 64;
+/// So often it looks again only because something else was changed meanwhile, which is always so where threads map all
+/// the time. That what it looks for moved each time is out of the question.
+const RESCANS: u32 = 8;
 
 /// Pages `first..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +239,7 @@ impl Mappings {
         fit: impl Fn(Owner) -> bool,
         becomes: impl Fn(Owner) -> Option<Owner>,
     ) -> Option<Owner> {
-        let (mut first, mut left, mut looks) = (None, range.pages(), 0);
+        let (mut first, mut left, mut looks, mut rescans) = (None, range.pages(), 0, 0);
         loop {
             let mut ended = self.ended.load(Ordering::Acquire);
             let mut missed = false;
@@ -266,9 +269,9 @@ impl Mappings {
                     None => missed = true,
                 }
             });
-            // Whoever changed something since may have put a part of this range where we had looked.
-            let is_all = left == 0 || !missed && self.ended.load(Ordering::Acquire) == ended;
-            if is_all || !self.looks_again(&mut looks) {
+            let goes_on = left > 0
+                && if missed { self.looks_again(&mut looks) } else { self.has_moved(ended, &mut rescans) };
+            if !goes_on {
                 break;
             }
         }
@@ -281,7 +284,7 @@ impl Mappings {
     /// Is anything of this range noted?
     #[must_use]
     pub fn is_noted(&self, range: Span) -> bool {
-        let mut looks = 0;
+        let mut rescans = 0;
         loop {
             let ended = self.ended.load(Ordering::Acquire);
             let mut noted = self.exactly(range.first).is_some();
@@ -290,7 +293,7 @@ impl Mappings {
                     noted |= table.span(at).is_some_and(|span| span.and(range).is_some())
                 });
             }
-            if noted || self.ended.load(Ordering::Acquire) == ended || !self.looks_again(&mut looks) {
+            if noted || !self.has_moved(ended, &mut rescans) {
                 return noted;
             }
         }
@@ -306,6 +309,12 @@ impl Mappings {
             }
         });
         found
+    }
+
+    /// Whoever changed something since `ended` may have put a part of a range where somebody had looked for it.
+    fn has_moved(&self, ended: u64, rescans: &mut u32) -> bool {
+        *rescans = rescans.wrapping_add(1);
+        *rescans <= RESCANS && self.ended.load(Ordering::Acquire) != ended
     }
 
     /// False: it has been so long that somebody must be stuck in the midst of a change.
