@@ -73,8 +73,8 @@ impl Start {
         }
     }
 
-    /// Where the C library has written which thread it is. `None`: the thread runs, knows that itself, and may have freed
-    /// the place.
+    /// Where the C library has written which thread it is. `None`: the thread runs, knows that itself, and may have
+    /// freed the place.
     #[must_use]
     pub fn place(&self) -> Option<usize> {
         (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
@@ -86,8 +86,8 @@ impl Start {
             && self.state.compare_exchange(seen, seen | state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// One of both is through, and knows which thread it is, unless the other one told before. The second is the last that
-    /// needs this.
+    /// One of both is through, and knows which thread it is, unless the other one told before. The second is the last
+    /// that needs this.
     fn passes(&self, thread: Option<usize>) {
         if let Some(thread) = thread {
             self.thread.store(thread, Ordering::Release);

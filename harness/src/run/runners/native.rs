@@ -25,7 +25,7 @@ use super::process::Process;
 use super::starts::{Listed, Starts, Unseen};
 use super::{Runner, Screened};
 use crate::device::{of_tests, text};
-use crate::exit::{ExpectedError, chain};
+use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
@@ -86,9 +86,6 @@ pub(super) async fn screen(
         None => Vec::new(),
     };
     let is_tree = choice.mode == Mode::Tree && planned.targets.is_empty();
-    if is_tree {
-        forget_other_work(&mut done)?;
-    }
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
@@ -203,20 +200,6 @@ fn unseen(
         facts.errors.push(problem(&typed(planned), what, "run fewer of them in one command"));
     }
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
-}
-
-/// Of a program that ran tests another time, what was to do something else (`--help`) says nothing.
-fn forget_other_work(done: &mut Done) -> Result<(), ExpectedError> {
-    let is_other = |process: &Finished| process.record.asked_for_no_test();
-    let runs_tests = |process: &&Finished| !is_other(process);
-    let tests: BTreeSet<String> =
-        done.finished.iter().filter(runs_tests).map(|process| process.hello().executable.clone()).collect();
-    let (gone, kept): (Vec<Finished>, Vec<Finished>) = done
-        .finished
-        .drain(..)
-        .partition(|process| is_other(process) && tests.contains(&process.hello().executable));
-    done.finished = kept;
-    gone.iter().try_for_each(|process| forget(&process.process.file))
 }
 
 /// The agent sees where GoogleTest's tests begin and end.
