@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::java::{JavaRecord, JavaWindow};
 use crate::sampling::{Estimate, estimate};
@@ -112,6 +113,15 @@ impl ProcessRecord {
     /// Executions of one test, in the order they ended.
     pub fn windows_of<'a>(&'a self, test: &'a str) -> impl Iterator<Item = &'a Window> {
         self.windows.iter().filter(move |w| w.is(test))
+    }
+
+    /// The longest time between two tests, before the first one, or after the last one.
+    #[must_use]
+    pub fn longest_beside_tests(&self) -> Duration {
+        let begins = self.windows.iter().map(|window| window.start_ns).chain([self.last_ns]);
+        let ends = [self.first_ns].into_iter().chain(self.windows.iter().map(|window| window.end_ns));
+        let between = begins.zip(ends).map(|(begin, end)| begin.saturating_sub(end));
+        Duration::from_nanos(between.max().unwrap_or_default())
     }
 
     /// Does it run Java code that no native tracker looks behind, nor the system's own malloc

@@ -155,6 +155,29 @@ fn a_program_that_waits_when_it_runs_again_is_ended_and_passes_nothing() {
     assert!(run.test("Loses.It").verdict > Verdict::Pass, "{run}");
 }
 
+/// Prepares for longer than a test may take, wherever it is started.
+const PREPARES: &str = r#"
+#include <gtest/gtest.h>
+#include <chrono>
+#include <thread>
+static void* volatile lost;
+TEST(Loses, It) { lost = new char[61]; }
+int main(int count, char** arguments) {
+    testing::InitGoogleTest(&count, arguments);
+    if (!GTEST_FLAG_GET(list_tests)) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return RUN_ALL_TESTS();
+}
+"#;
+
+#[test]
+fn a_program_that_prepares_longer_than_a_test_may_take_is_confirmed() {
+    let project = Project::new("stacks-prepares");
+    project.write("memgate.yaml", "version: 1\nmeasure: { timeout: 1s }\n");
+    let run = project.run(&samples::own_suite("prepares", PREPARES));
+    assert_eq!(run.test("Loses.It").verdict, Verdict::Fail, "{run}");
+    assert_eq!(run.test("Loses.It").leaks[0].count_per_iteration, 1.0, "{run}");
+}
+
 #[test]
 fn where_nothing_is_repeated_the_screen_takes_the_stacks() {
     let program = samples::own_suite(

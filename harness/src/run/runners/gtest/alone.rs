@@ -10,6 +10,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
+use super::patience;
 use crate::exit::ExpectedError;
 use crate::proc_fs;
 use crate::run::engine::{
@@ -95,7 +96,9 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
 fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();
-    took.map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(Duration::from_nanos(took) * SLOWER)))
+    let longest =
+        took.map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(Duration::from_nanos(took) * SLOWER)));
+    patience(longest, screened)
 }
 
 fn job(
@@ -178,6 +181,9 @@ mod tests {
             |timeout: u64, test: &str| longest(Duration::from_secs(timeout), &record, test).as_secs();
         assert_eq!([seconds(60, "A.fast"), seconds(60, "A.slow"), seconds(60, "A.unseen")], [10, 30, 60]);
         assert_eq!([seconds(1, "A.fast"), seconds(20, "A.slow")], [1, 20]);
+        record.windows[0].start_ns = 5_000_000_000;
+        let prepared = longest(Duration::from_secs(1), &record, "A.fast").as_secs();
+        assert_eq!(prepared, 20, "four times what came before the first test");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
+use super::patience;
 use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Settle, Stopped, elapsed,
     keep_output, of_programs, options_of, silent, supervise, test_id,
@@ -63,7 +64,7 @@ pub(super) async fn confirm(
             Some((share, Ok(launch))) => {
                 // One that has begun takes what it needs: cut short it would tell nothing.
                 let most = most(suite).min(share.max(least(suite)));
-                let job = job(context, suite, (&group, most), &process.hello().executable, launch);
+                let job = job(context, suite, (&group, most), process, launch);
                 let done = supervise(context, job, &mut |_| ()).await?;
                 let output = keep_output(context, "company", &done)?;
                 outcome(&context.plan.policy, done, &group, &output, finished)
@@ -143,11 +144,11 @@ fn job(
     context: &Context<'_>,
     suite: &Suite,
     (group, most): (&Group, Duration),
-    executable: &str,
+    process: &Finished,
     launch: Launch,
 ) -> Job {
     let label = Label::Company { suite: suite.facts.name.clone() };
-    let mut options = options_of(context, executable, &label);
+    let mut options = options_of(context, &process.hello().executable, &label);
     options.detail = Detail::Growth;
     let (policy, suspects) = (context.plan.policy.clone(), group.suspects.clone());
     let settles = !context.plan.settle.is_zero();
@@ -157,7 +158,8 @@ fn job(
         settle: Settle::new(settles),
         last: Last::new(holders),
     });
-    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout))
+    let limit = Limit::Ends(patience(suite.timeout, &process.record));
+    Job::new(launch, options, Clocked::Alone, limit)
         .with(orders)
         .listing_where_numbers_change()
 }

@@ -15,7 +15,7 @@ mod stacks;
 
 use std::time::Duration;
 
-use memgate_analysis::{Confirmation, Suspect};
+use memgate_analysis::{Confirmation, ProcessRecord, Suspect};
 use memgate_wire::setup;
 
 use self::alone::{Lasts, alone, repeat};
@@ -27,6 +27,9 @@ use crate::output::Progress;
 use crate::run::engine::{Budget, Context, Done, Finished, RunState, Stopped, elapsed, keep_output, outcome};
 use crate::session::facts::ConfirmationFacts;
 use crate::suite::gtest;
+
+/// What a process does beside its tests may take so many times what it took in the screen.
+const SLOWER_BESIDE_TESTS: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.
 #[derive(Debug, Default)]
@@ -101,6 +104,12 @@ impl Framework for GoogleTest {
         let ran = alone(context, suite, process, &mut self.0, Lasts::Hunt(time), show).await?;
         hunt::seen(context, suite, &unit.id, ran, finished)
     }
+}
+
+/// How long a process that runs again may take from one event to the next: `of_test`, and longer where it prepared
+/// longer in the screen (before its first test, between two of them).
+fn patience(of_test: Duration, screened: &ProcessRecord) -> Duration {
+    of_test.max(screened.longest_beside_tests() * SLOWER_BESIDE_TESTS)
 }
 
 fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {

@@ -11,6 +11,7 @@ use memgate_wire::setup;
 
 use super::company::MOST_FILTER;
 use super::listing::AllTests;
+use super::patience;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::run::engine::{
@@ -83,7 +84,8 @@ async fn take(
     let settles = !context.plan.settle.is_zero();
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
     // What comes before the first test has a time as well: it might wait for what its first execution left.
-    let job = Job::new(silent(launch), options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders);
+    let limit = Limit::Ends(patience(suite.timeout, &process.record));
+    let job = Job::new(silent(launch), options, Clocked::Alone, limit).with(orders);
     let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
