@@ -130,9 +130,12 @@ impl GatePolicy {
         self.defaults.iter().all(allows) && self.rules.iter().all(of_rule)
     }
 
-    /// The limits of the first entry for this metric of a test; `None`: no entry names both.
+    /// The limits of the first entry for this metric of a test; `None`: no entry names both. An entry for all tests of
+    /// a class (`Class.*`) is for the class as a whole, too.
     fn chosen(&self, name: &str, metric: Metric) -> Option<&[Limit]> {
-        let rule = self.rules.iter().find(|rule| rule.metric == metric && rule.matches.is_match(name))?;
+        let all_of_it = format!("{name}.*");
+        let matches = |rule: &&Rule| rule.matches.is_match(name) || rule.matches.is_match(&all_of_it);
+        let rule = self.rules.iter().filter(|rule| rule.metric == metric).find(matches)?;
         Some(rule.of_tests.get(name).unwrap_or(&rule.limits))
     }
 
@@ -460,5 +463,30 @@ impl<'a> Waivers<'a> {
                 fixed: self.fixed(waiver, used),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_for_all_tests_of_a_class_is_for_the_class_too() {
+        let rule = |prefix: &'static str, limit: f64| Rule {
+            metric: Metric::JavaLiveObjects,
+            matches: NamePattern::new(move |name| name.starts_with(prefix)),
+            of_tests: HashMap::new(),
+            limits: vec![Limit::fail(Metric::JavaLiveObjects, limit, "memgate.yaml:3")],
+        };
+        let rules =
+            vec![rule("unit::com.example.TileTest.evicts", 7.0), rule("unit::com.example.TileTest.", 9.0)];
+        let policy = GatePolicy { rules, ..GatePolicy::default() };
+        let limit =
+            |test: &str| smallest_limit(&policy, "unit", test, Metric::JavaLiveObjects, Per::Iteration);
+        for (test, allowed) in
+            [("TileTest", 9.0), ("TileTest.evicts", 7.0), ("TileTest.loads", 9.0), ("TileTests", 0.0)]
+        {
+            assert_eq!(limit(&format!("com.example.{test}")), Some(allowed), "{test}");
+        }
     }
 }

@@ -43,6 +43,10 @@ const ADDED: [&str; 5] = [
     "-XX:TieredStopAtLevel=1",
 ];
 
+/// The JDK keeps a connection of `HttpURLConnection` for five seconds after its last use, one for each port: with a
+/// server of its own, each execution of a test would add one. Switched off where nobody set it.
+const KEEPS_CONNECTIONS: &str = "http.keepAlive";
+
 /// Variables whose options a virtual machine takes, besides those of its command line.
 const VARIABLES: [&str; 3] = [TOOL_OPTIONS, "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
@@ -225,6 +229,9 @@ pub fn launcher(
         options.push("-ea".into());
     }
     options.extend(ADDED.map(str::to_owned));
+    if !jvm.properties.iter().any(|(name, _)| name == KEEPS_CONNECTIONS) {
+        options.push(format!("-D{KEEPS_CONNECTIONS}=false"));
+    }
     let given = |name: &str| {
         options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
     };
@@ -473,6 +480,7 @@ mod tests {
         "-Djava.lang.invoke.MethodHandle.CUSTOMIZE_THRESHOLD=-1"
         "-XX:MarkSweepDeadRatio=0"
         "-XX:TieredStopAtLevel=1"
+        "-Dhttp.keepAlive=false"
         "-Du=1"
         "-Dbasedir=/p"
         "-Dnote=a\\b \"c\"\n"

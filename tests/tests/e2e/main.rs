@@ -63,6 +63,7 @@ mod java_follow;
 mod java_foreign;
 mod java_forks;
 mod java_heap;
+mod java_hidden;
 mod java_idle;
 mod java_judge;
 mod java_memory;

@@ -51,6 +51,8 @@ pub(crate) struct Findings {
     pub(crate) irregular: bool,
     /// Of some of the growing classes nobody was asked who holds them, of others somebody was.
     pub(crate) unexplained: bool,
+    /// Strings or arrays come irregularly, and nobody was asked who holds them: one of the project's own may.
+    pub(crate) unasked: bool,
     /// Why not everybody who holds a growing class was found.
     pub(crate) cut: BTreeSet<String>,
     /// Iterations since any class was higher than ever before.
@@ -201,7 +203,10 @@ impl Findings {
             match noise {
                 None => findings.growing.push(growing),
                 Some(Noise::Unheld) => unheld.push(growing),
-                Some(noise) => findings.is_noise(growing, noise),
+                Some(noise) => {
+                    findings.unasked |= noise == Noise::Irregular && unexplained;
+                    findings.is_noise(growing, noise);
+                }
             }
         }
         // What a class itself refers to is not seen, so no holder was found: it is a leak where
@@ -295,27 +300,33 @@ fn growing(
     (explained, project): (&BTreeMap<&str, Vec<&Holders>>, &str),
     warm_up: usize,
 ) -> (Growing, Option<Noise>) {
-    let (held, mut noise) =
-        match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
-            Ok(held) => (held, None),
-            Err(noise) => (Held::Unknown, Some(noise)),
-        };
-    let figures = if by_count { &series.instances } else { &series.bytes };
     let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
-    let irregular = !is_regular(figures, slope, warm_up);
+    let irregular = !is_regular(if by_count { &series.instances } else { &series.bytes }, slope, warm_up);
     let is_steady = rises_each_time(&series.instances, warm_up) || rises_each_time(&series.bytes, warm_up);
     let grown_bytes = grew(&series.bytes);
     let step = usual(&mut series.instances, warm_up);
+    let step_of_bytes = usual(&mut series.bytes, warm_up);
+    // One array in place of another: what comes and goes besides is the virtual machine's.
+    let is_enlarged = step.is_none() && step_of_bytes.is_some();
+    let by_count = by_count && !is_enlarged;
+    let (held, mut noise) =
+        match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
+            Ok(held) => (held, None),
+            // None of an execution outlives the next one.
+            Err(Noise::Unheld) if !by_count => (Held::Unknown, None),
+            Err(noise) => (Held::Unknown, Some(noise)),
+        };
     // The JDK keeps a name or two of its own, which says nothing of those that come now and then.
-    let of_the_jdk = match &held {
-        Held::Unknown => irregular,
-        Held::By { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
-    };
+    let of_the_jdk = !is_enlarged
+        && match &held {
+            Held::Unknown => irregular,
+            Held::By { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
+        };
     if noise.is_none() && of_the_jdk && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
         noise = Some(Noise::Irregular);
     }
     let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
-    let bytes = usual(&mut series.bytes, warm_up).unwrap_or(bytes.slope.slope).max(0.0);
+    let bytes = step_of_bytes.unwrap_or(bytes.slope.slope).max(0.0);
     let is_regular = !by_count || step.is_some();
     let is_steady = is_steady || by_count && step.is_some();
     (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)

@@ -50,4 +50,4 @@ pub(crate) use lengths::of_lengths;
 pub(crate) use names::is_made_by_machine;
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;
-pub(crate) use series::{histograms, live, thread_names, totals, values};
+pub(crate) use series::{grown, histograms, live, thread_names, totals, values};

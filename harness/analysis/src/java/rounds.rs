@@ -23,7 +23,7 @@ use memgate_wire::Outcome;
 use super::exhausted::error;
 use super::exhaustion::Exhaustion;
 use super::findings::LITERAL_BYTES;
-use super::names::{is_filler, is_literal};
+use super::names::{is_filler, is_literal, is_of_project, project_of};
 use super::series::{Count, Heap, values};
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
@@ -47,7 +47,7 @@ const NAMED: usize = 3;
 
 /// What grows like objects do, where it is limited.
 fn counters() -> impl Iterator<Item = Metric> {
-    Metric::of(Area::Java, &[Kind::Held, Kind::Loaded])
+    Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).chain([Metric::OsFds])
 }
 
 /// Those that were read.
@@ -91,6 +91,12 @@ impl JavaSuspect {
     /// Did this counter grow in the rounds?
     pub(crate) fn saw_counter(&self, metric: Metric) -> bool {
         self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
+    }
+
+    /// Classes of the project among those that grew in each of the last rounds.
+    pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
+        let project = project_of(&self.suite);
+        self.classes.iter().map(String::as_str).filter(move |class| is_of_project(class, &project))
     }
 
     pub(crate) fn told_nothing(&self) -> bool {
@@ -371,6 +377,10 @@ impl RoundsWatch {
     fn is_still(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let changed = |delta: &Delta| delta.instances != 0.0 || delta.bytes != 0.0;
         let within = |metric| {
+            // Who looks at a process may not see its descriptors, at no time.
+            if metric == Metric::OsFds && !counters.contains_key(&metric) {
+                return true;
+            }
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
             let added = added(&self.counters, counters, metric);
             limit.is_none_or(|limit| added.is_some_and(|added| added <= limit))

@@ -147,10 +147,14 @@ fn filled(name: &str, of: &[Steps], ends: usize) -> ClassSeries {
     series
 }
 
-/// A counter of the virtual machine at these ends; fewer values than ends, and it was not always
+/// A counter of the virtual machine, or its descriptors, at these ends; fewer values than ends, and it was not always
 /// told.
 pub(crate) fn values(windows: &[&Window], metric: Metric) -> Vec<f64> {
-    windows.iter().filter_map(|w| value(snapshot(w)?, metric)).map(float).collect()
+    let of = |window: &&Window| match metric {
+        Metric::OsFds => Some(window.os_end.as_ref()?.fd_count()),
+        _ => value(snapshot(window)?, metric),
+    };
+    windows.iter().filter_map(of).map(float).collect()
 }
 
 /// The used heap at those ends that a collection came before, with their time.

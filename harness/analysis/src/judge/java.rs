@@ -280,7 +280,7 @@ fn confirmed(
         {
             Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(context.policy, &why),
             Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-            None => repeated(context, &suite.name, id, again, suspect, j),
+            None => repeated(context, suite, id, again, suspect, j),
         },
         ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(context.policy, why),
         ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
@@ -332,13 +332,13 @@ fn filled_the_heap(
 /// The iterations decide, class by class.
 fn repeated(
     context: &mut JudgeContext<'_>,
-    suite: &str,
+    input: &SuiteInput,
     id: &str,
     again: &ProcessInput,
     suspect: Option<&JavaSuspect>,
     j: &mut Judgement,
 ) {
-    let record = &again.record;
+    let (record, suite) = (&again.record, input.name.as_str());
     let windows = java::histograms(record, id);
     if windows.len() < 3 {
         return j.raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
@@ -370,6 +370,17 @@ fn repeated(
     inconclusive(context, suite, id, &findings, is_open, j);
     if let Some(what) = grew_alone {
         j.raise(Verdict::Warn.max(j.verdict()), what);
+    }
+    // Its tests run alone where the class as a whole has shown what grows.
+    let stands_for = |class: &str| class == id || !input.confirmations.contains_key(class);
+    if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
+        let grew = java::grown(record, id, 1);
+        let grew = |class: &str| grew.iter().any(|series| series.class == class);
+        let is_clean = j.verdict() == Verdict::Pass && j.leaks.is_empty();
+        if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
+            let executions = format_counted(as_f64(windows.len()), "execution");
+            j.unconfirmed_in_rounds(context.policy, &format!("alone, it did not grow in {executions}"));
+        }
     }
     for (noise, why) in [
         (Noise::Literals, "held by constant pools and system classes only"),

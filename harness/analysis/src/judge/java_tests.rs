@@ -409,6 +409,24 @@ fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
 }
 
 #[test]
+fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
+    let mut jvm = Jvm::new();
+    (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |_| ()));
+    let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+    let input = suite(
+        vec![rounds(|jvm, _| jvm.add("com.example.Tile", 12, 24))],
+        BTreeMap::from([(CLASS.to_owned(), again)]),
+    );
+    let report = report(&input, &GatePolicy::default());
+    let entry = report.suites[0].tests.last().expect("an entry");
+    assert_eq!((entry.id.as_str(), entry.verdict), (CLASS, Verdict::Warn));
+    assert_eq!(
+        entry.reason,
+        "unconfirmed: 12 × com.example.Tile in each of the last rounds; alone, it did not grow in 24 executions"
+    );
+}
+
+#[test]
 fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
     let mut input = suite(Vec::new(), BTreeMap::new());
     let none = report(&input, &GatePolicy::default());

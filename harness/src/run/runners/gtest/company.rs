@@ -159,9 +159,7 @@ fn job(
         last: Last::new(holders),
     });
     let limit = Limit::Ends(patience(suite.timeout, &process.record));
-    Job::new(launch, options, Clocked::Alone, limit)
-        .with(orders)
-        .listing_where_numbers_change()
+    Job::new(launch, options, Clocked::Alone, limit).with(orders).listing_where_numbers_change()
 }
 
 /// Goes on until enough is known of each suspect.

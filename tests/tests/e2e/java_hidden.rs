@@ -1,0 +1,118 @@
+//! Leaks that hide among what a virtual machine makes for itself, and what only looks like one.
+
+use memgate_e2e::{Project, junit, jvm};
+use memgate_model::Verdict;
+
+const SOURCES: [(&str, &str); 6] = [
+    // One array each time, where the machine makes arrays and strings of its own now and then.
+    (
+        "BuffersTest",
+        "import org.junit.jupiter.api.Test;
+class BuffersTest {
+    static final byte[][] KEPT = new byte[100_000][];
+    static int next;
+    @Test void keeps() { KEPT[next++] = new byte[3000]; }
+}
+",
+    ),
+    // One array in place of the one before.
+    (
+        "GrowingTest",
+        "import java.util.Arrays;
+import org.junit.jupiter.api.Test;
+class GrowingTest {
+    static byte[] kept = new byte[100];
+    @Test void grows() { kept = Arrays.copyOf(kept, kept.length + 1000); }
+}
+",
+    ),
+    // A folder that is read and never closed: nothing in Java's heap remembers it.
+    (
+        "FoldersTest",
+        "import java.nio.file.*;
+import org.junit.jupiter.api.Test;
+class FoldersTest {
+    @Test void lists() throws Exception { Files.list(Path.of(\"/etc\")).count(); }
+}
+",
+    ),
+    // The JDK would keep each connection for five seconds.
+    (
+        "ConnectionsTest",
+        "import com.sun.net.httpserver.HttpServer;
+import java.net.*;
+import org.junit.jupiter.api.Test;
+class ConnectionsTest {
+    @Test void gets() throws Exception {
+        HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.createContext(\"/\", exchange -> {
+            exchange.sendResponseHeaders(200, 2);
+            exchange.getResponseBody().write(new byte[2]);
+            exchange.close();
+        });
+        server.start();
+        URL url = new URL(\"http\", \"127.0.0.1\", server.getAddress().getPort(), \"/\");
+        try (var body = url.openStream()) {
+            body.readAllBytes();
+        } finally {
+            server.stop(0);
+        }
+    }
+}
+",
+    ),
+    (
+        "com/example/OpensTest",
+        "package com.example;
+import org.junit.jupiter.api.Test;
+class OpensTest {
+    static boolean open;
+    @Test void opens() { open = true; }
+}
+",
+    ),
+    // Leaks only where the other class ran before.
+    (
+        "com/example/UsesTest",
+        "package com.example;
+import java.util.*;
+import org.junit.jupiter.api.Test;
+class UsesTest {
+    static class Listener { }
+    static final List<Listener> LISTENERS = new ArrayList<>(10_000);
+    @Test void uses() { if (OpensTest.open) LISTENERS.add(new Listener()); }
+}
+",
+    ),
+];
+
+#[test]
+fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_class_is_told() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("java-hidden");
+    let classes = junit::compile(&jdk, project.folder(), &SOURCES);
+    let java = junit::java(&jdk, &[], &classes);
+    let command = ["run", "--"].map(str::to_owned).into_iter().chain(java);
+    let run = project.memgate(&command.collect::<Vec<_>>());
+
+    let buffers = run.test("BuffersTest.keeps");
+    assert_eq!(buffers.verdict, Verdict::Fail, "{run}");
+    let [leak] = buffers.leaks.as_slice() else { panic!("{run}") };
+    assert_eq!((leak.count_per_iteration, leak.bytes_per_iteration), (1.0, 3016.0), "{run}");
+    assert_eq!(leak.holder[0].owner, "BuffersTest", "{run}");
+
+    assert_eq!(run.test("GrowingTest.grows").verdict, Verdict::Fail, "{run}");
+
+    let folders = run.test("FoldersTest.lists");
+    assert_eq!(folders.verdict, Verdict::Fail, "{run}");
+    assert!(folders.leaks[0].title.ends_with("× descriptor /etc"), "{run}");
+
+    assert_eq!(run.test("ConnectionsTest.gets").verdict, Verdict::Pass, "{run}");
+
+    let uses = run.test("com.example.UsesTest.uses");
+    assert_eq!(uses.verdict, Verdict::Warn, "{run}");
+    assert!(
+        uses.reason.contains("1 × com.example.UsesTest$Listener in each of the last rounds; alone,"),
+        "{run}"
+    );
+}
