@@ -368,7 +368,16 @@ fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
         false => step.name.clone(),
     };
     let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, stable(step)));
-    let calls = frames.iter().filter(|_| holder.is_empty()).filter_map(|frame| frame.function.clone());
+    let calls = frames.iter().filter_map(|frame| frame.function.clone());
+    let is_ours = |step: &HolderStep| is_own(&step.owner);
+    let calls: Vec<String> = match holder {
+        [] => calls.collect(),
+        // What the JDK alone holds (`DeleteOnExitHook.files`) comes from many places.
+        steps if !steps.iter().any(is_ours) => {
+            calls.into_iter().find(|call| is_own(call)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
     let place: Vec<String> = steps.chain(calls).collect();
     java_id(class, place.iter().map(String::as_str))
 }

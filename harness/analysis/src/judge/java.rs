@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    Area, Kind, Leak, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_bytes, format_count,
-    format_counted,
+    Area, Kind, Leak, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_amount,
+    format_bytes, format_count, format_counted,
 };
 
 use super::context::JudgeContext;
@@ -24,7 +24,7 @@ use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
 use crate::measured::unusable;
-use crate::policy::thresholds;
+use crate::policy::{smallest_limit, thresholds};
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
@@ -368,7 +368,11 @@ fn repeated(
         (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
     });
     inconclusive(context, suite, id, &findings, is_open, j);
-    if let Some(what) = grew_alone {
+    let grew_alone = [grew_alone, counters_alone(context, (suite, id), &windows, &saw, allowed)].concat();
+    if !grew_alone.is_empty() {
+        let what = listed(grew_alone.iter().map(String::as_str));
+        let what =
+            format!("grew only when the test ran alone, and in no round of its class: {what} per iteration");
         j.raise(Verdict::Warn.max(j.verdict()), what);
     }
     // Its tests run alone where the class as a whole has shown what grows.
@@ -443,20 +447,16 @@ fn objects(
     suspect: Option<&JavaSuspect>,
     allowed: Allowed,
     j: &mut Judgement,
-) -> Option<String> {
+) -> Vec<String> {
     let mut live_bytes = vec![0.0; findings.ends];
     let mut instances = vec![0.0; findings.ends];
     let saw = |leak: &JavaLeak| suspect.is_none_or(|suspect| leak.is_of(suspect));
     let (seen, unseen): (Vec<JavaLeak>, Vec<JavaLeak>) =
         java::leaks(record, id, findings).into_iter().partition(saw);
-    let grew_alone = (!unseen.is_empty()).then(|| {
-        let titles: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
-        let bytes = format_bytes(unseen.iter().map(|leak| leak.bytes).sum());
-        let what = listed(titles.iter().map(String::as_str));
-        format!(
-            "grew only when the test ran alone, and in no round of its class: {what}, {bytes} per iteration"
-        )
-    });
+    let mut grew_alone: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
+    if !unseen.is_empty() {
+        grew_alone.push(format_bytes(unseen.iter().map(|leak| leak.bytes).sum()));
+    }
     for leak in seen {
         let mut shown = shown(&leak);
         shown.waiver = context.waivers.cover_java(&shown);
@@ -542,6 +542,23 @@ fn counters(
             j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
         }
     }
+}
+
+/// Counters that grow here, and in no round of the class.
+fn counters_alone(
+    context: &JudgeContext<'_>,
+    (suite, id): (&str, &str),
+    windows: &[&Window],
+    saw: &dyn Fn(Metric) -> bool,
+    allowed: Allowed,
+) -> Vec<String> {
+    let unseen = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).filter(|metric| !saw(*metric));
+    let growing = unseen.filter_map(|metric| {
+        let limit = smallest_limit(context.policy, suite, id, metric, Per::Iteration)?;
+        let growth = judge_series(&java::values(windows, metric), Allowed { limit, block: 1.0, ..allowed });
+        (growth.finding == Finding::Grows).then(|| format_amount(metric, growth.slope.slope))
+    });
+    growing.collect()
 }
 
 /// Threads that each iteration leaves running, by name.

@@ -182,7 +182,7 @@ fn a_test_fails_for_what_grew_in_the_rounds_of_its_class() {
         }),
     );
     assert_eq!(pages.verdict, Verdict::Warn, "{}", pages.reason);
-    let why = "grew only when the test ran alone, and in no round of its class: 2 × com.example.Page, 48 B per iteration";
+    let why = "grew only when the test ran alone, and in no round of its class: 2 × com.example.Page, 48 B, 4.0 KiB of direct buffers, 1 Java thread per iteration";
     assert_eq!(pages.reason, why);
     let both = judged(
         screen(),
