@@ -39,10 +39,30 @@ class MixedTest {
 }
 ";
 
+/// What a project starts once for all tests, and never ends.
+const SESSION: &str = "import org.junit.platform.launcher.*;
+
+public class Session implements LauncherSessionListener {
+    @Override
+    public void launcherSessionOpened(LauncherSession session) {
+        Thread server = new Thread(() -> {
+            try {
+                Thread.sleep(Long.MAX_VALUE);
+            } catch (InterruptedException over) {
+            }
+        });
+        server.setDaemon(true);
+        server.start();
+    }
+}
+";
+
 /// A build that is green whatever its tests say, as with Surefire's `testFailureIgnore`.
 fn run(name: &str, jdk: &Jdk, options: &[&str], arguments: &[&str]) -> Run {
     let project = Project::new(name);
-    let classes = junit::compile(jdk, project.folder(), &[("MixedTest", MIXED)]);
+    let classes = junit::compile(jdk, project.folder(), &[("MixedTest", MIXED), ("Session", SESSION)]);
+    project
+        .write("classes/META-INF/services/org.junit.platform.launcher.LauncherSessionListener", "Session\n");
     let words: String = junit::java(jdk, options, &classes).iter().map(|word| format!("'{word}' ")).collect();
     let script = project.write("build.sh", format!("#!/bin/sh\n{words}\nexit 0\n"));
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();

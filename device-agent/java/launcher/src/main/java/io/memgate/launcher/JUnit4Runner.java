@@ -59,6 +59,9 @@ final class JUnit4Runner implements TestRunner {
         parts.remove(selection);
     }
 
+    @Override
+    public void close() {}
+
     /** {@code null}: all of its tests are left out. */
     private Request request(Selection selection) {
         try {

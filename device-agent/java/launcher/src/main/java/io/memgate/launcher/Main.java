@@ -55,9 +55,11 @@ public final class Main {
             Main main = new Main();
             main.read(Paths.get(arguments[0]));
             Gate gate = Gate.find();
-            boolean found = main.run(gate, TestRunner.find());
+            TestRunner runner = TestRunner.find();
+            boolean found = main.run(gate, runner);
             gate.bye();
             status = found ? 0 : NO_SUCH_TEST;
+            runner.close();
         } catch (Exception | LinkageError why) {
             System.err.println("memgate-launcher: " + why);
         }

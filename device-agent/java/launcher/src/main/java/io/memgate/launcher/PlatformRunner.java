@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.ServiceLoader;
 import java.util.Set;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ForkJoinWorkerThread;
@@ -19,9 +20,11 @@ import org.junit.platform.engine.discovery.DiscoverySelectors;
 import org.junit.platform.launcher.EngineFilter;
 import org.junit.platform.launcher.Launcher;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
+import org.junit.platform.launcher.LauncherSession;
 import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestIdentifier;
 import org.junit.platform.launcher.TestPlan;
+import org.junit.platform.launcher.core.LauncherConfig;
 import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
@@ -37,7 +40,9 @@ final class PlatformRunner implements TestRunner {
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
     private Thread[] threads = new Thread[64];
-    private final Launcher launcher = LauncherFactory.create();
+    /** One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform 1.8. */
+    private final LauncherSession session = openSession();
+    private final Launcher launcher = session == null ? LauncherFactory.create() : session.getLauncher();
     private final Map<Selection, LauncherDiscoveryRequest> requests = new HashMap<>();
     private final Outcome outcome = new Outcome();
 
@@ -71,11 +76,37 @@ final class PlatformRunner implements TestRunner {
         outcome.worst = Hooks.SKIPPED;
         outcome.failed = selection.failed;
         try {
-            launcher.execute(request, outcome);
+            launcher.execute(request, listeners());
         } finally {
             workersEnd();
         }
         return outcome.worst;
+    }
+
+    @Override
+    public void close() {
+        if (session != null) {
+            session.close();
+        }
+    }
+
+    /** Without listeners of executions: each execution has its own, or what they note of every test would grow. */
+    private static LauncherSession openSession() {
+        try {
+            LauncherConfig.Builder config = LauncherConfig.builder();
+            return LauncherFactory.openSession(config.enableTestExecutionListenerAutoRegistration(false).build());
+        } catch (LinkageError before18) {
+            return null;
+        }
+    }
+
+    private TestExecutionListener[] listeners() {
+        List<TestExecutionListener> all = new ArrayList<>();
+        if (session != null) {
+            ServiceLoader.load(TestExecutionListener.class).forEach(all::add);
+        }
+        all.add(outcome);
+        return all.toArray(new TestExecutionListener[0]);
     }
 
     /**

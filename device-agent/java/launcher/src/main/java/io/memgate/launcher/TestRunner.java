@@ -11,6 +11,9 @@ interface TestRunner {
     /** Something of the selection is left out from now on. */
     void changed(Selection selection);
 
+    /** No test runs any more. */
+    void close();
+
     static TestRunner find() throws ClassNotFoundException {
         if (isThere("org.junit.platform.launcher.core.LauncherFactory")) {
             return new PlatformRunner();
