@@ -13,7 +13,7 @@ import org.junit.jupiter.api.*;
 
 class MixedTest {
     static final List<Object> kept = new ArrayList<>();
-    static int times;
+    static int times, skips, made;
 
     static final class Page {}
 
@@ -35,6 +35,16 @@ class MixedTest {
     @Test
     void passesOnce() {
         Assertions.assertEquals(0, times++);
+    }
+
+    @Test
+    void runsOnce() {
+        Assumptions.assumeTrue(skips++ == 0);
+    }
+
+    @TestFactory
+    List<DynamicTest> shrinks() {
+        return Collections.nCopies(made++ == 0 ? 2 : 1, DynamicTest.dynamicTest(\"one\", () -> {}));
     }
 }
 ";
@@ -96,6 +106,13 @@ fn what_cannot_be_repeated_is_not_judged_and_the_exit_code_says_why_it_is_1() {
     let once = run.test("MixedTest.passesOnce");
     assert_eq!((once.outcome, once.verdict), (Outcome::Passed, Verdict::NotJudged), "{run}");
     assert_eq!(once.reason, "not screened: it fails when it is repeated");
+    let skipped = run.test("MixedTest.runsOnce");
+    assert_eq!((skipped.outcome, skipped.verdict), (Outcome::Passed, Verdict::NotJudged), "{run}");
+    assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated");
+    let missing = run.test("MixedTest.shrinks()[2]");
+    assert_eq!(missing.reason, skipped.reason, "{run}");
+    assert_eq!(run.test("MixedTest.shrinks()[1]").verdict, Verdict::Pass, "{run}");
+    assert!(suite.reason.contains("2 tests not judged, for they are skipped"), "{}", suite.reason);
     assert_eq!(run.test("MixedTest.fails").verdict, Verdict::NotJudged, "{run}");
     for clean in ["isClean", "keeps"] {
         assert_eq!(run.test(&format!("MixedTest.{clean}")).verdict, Verdict::Pass, "{run}");
@@ -108,6 +125,8 @@ public class FourTest {
     @Test public void fails() { Assert.fail(\"on purpose\"); }
     @Test public void isSkipped() { Assume.assumeTrue(false); }
     @Test public void passes() {}
+    static int times;
+    @Test public void runsOnce() { Assume.assumeTrue(times++ == 0); }
 }
 ";
 
@@ -120,6 +139,8 @@ fn junit_4_tells_which_tests_failed() {
         &[&["run", "--"].map(str::to_owned)[..], &junit::java4(&jdk, &classes, "FourTest")].concat(),
     );
     run.ends_with(1);
+    let skipped = run.test("FourTest.runsOnce");
+    assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated", "{run}");
     for (test, outcome) in
         [("fails", Outcome::Failed), ("isSkipped", Outcome::Skipped), ("passes", Outcome::Passed)]
     {

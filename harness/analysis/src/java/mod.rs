@@ -49,5 +49,5 @@ pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;
 pub(crate) use names::is_made_by_machine;
 pub(crate) use reader::JavaReader;
-pub(crate) use rounds::failing;
+pub(crate) use rounds::{failing, skipped};
 pub(crate) use series::{grown, histograms, live, thread_names, totals, values};

@@ -178,6 +178,14 @@ pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
     tests.map(|w| (w.suite.clone(), base_of(&w.test).to_owned())).collect()
 }
 
+/// Tests that the launcher told as skipped, or missing, in the last round of the warm-up: their
+/// class and their names. Of a class in which nothing runs later on, the name is empty.
+pub(crate) fn skipped(record: &ProcessRecord) -> BTreeSet<(&str, &str)> {
+    let skipped = record.windows.iter().filter(|w| w.outcome == Some(Outcome::Skipped));
+    let told = skipped.filter(|w| w.test.is_empty() == (w.iteration >= WARM_UP));
+    told.map(|w| (w.suite.as_str(), w.test.as_str())).collect()
+}
+
 /// The name of a test without the number of an invocation, as the launcher leaves it out:
 /// `scroll(int)[2]` is `scroll(int)`.
 #[must_use]

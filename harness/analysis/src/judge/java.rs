@@ -30,8 +30,9 @@ use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
 use crate::stats::as_f64;
 
-/// Why tests were left out of the rounds.
+/// Why tests that passed say nothing of leaks.
 const FAIL_AGAIN: &str = "for they fail when they are repeated";
+const SKIPPED_AGAIN: &str = "for they are skipped when they are repeated";
 /// A smaller share of a heap's growth may be tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
@@ -50,12 +51,14 @@ pub(super) fn tests(
     notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     notes.extend(java_native::untracked(suite, java));
     let screened = screened(context, suite, java, runs, notes);
-    let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
-    let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
-    if !left_out.is_empty() {
-        let tests = format_counted(as_f64(left_out.len()), "test");
-        notes.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
-    }
+    let not_judged = |why: &str, of: &dyn Fn(&Executions<'_>) -> bool| {
+        let ids = runs.iter().filter(|(_, runs)| passed(runs) && of(runs)).map(|(id, _)| id.as_str());
+        let ids: Vec<&str> = ids.collect();
+        let tests = format_counted(as_f64(ids.len()), "test");
+        (!ids.is_empty()).then(|| (Verdict::Warn, format!("{tests} not judged, {why}: {}", listed(ids))))
+    };
+    notes.extend(not_judged(FAIL_AGAIN, &|runs| screened.leaves_out(runs)));
+    notes.extend(not_judged(SKIPPED_AGAIN, &|runs| screened.skips(runs)));
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
         let mut j = Judgement::default();
@@ -121,6 +124,8 @@ struct Screened<'a> {
     /// Classes that fail as a whole, and tests that were left out of the others.
     failing: BTreeSet<&'a str>,
     left_out: BTreeSet<(String, String)>,
+    /// Tests that did not run, and classes of which none did.
+    skipped: BTreeSet<(&'a str, &'a str)>,
 }
 
 impl Screened<'_> {
@@ -136,6 +141,15 @@ impl Screened<'_> {
         })
     }
 
+    /// Did a test that passed not run in the rounds, though they did not leave it out?
+    fn skips(&self, runs: &Executions<'_>) -> bool {
+        let ran = runs.ended.iter().any(|(_, w)| w.outcome == Some(memgate_wire::Outcome::Passed));
+        let window = window_of(runs).filter(|_| ran && !self.leaves_out(runs));
+        window.is_some_and(|w| {
+            ["", &w.test].iter().any(|test| self.skipped.contains(&(w.suite.as_str(), *test)))
+        })
+    }
+
     /// Why a test that passed says nothing of leaks; `None`: it was screened.
     fn not_judged(&self, java: &JavaInput, runs: &Executions<'_>) -> Option<String> {
         if !passed(runs) {
@@ -144,6 +158,8 @@ impl Screened<'_> {
             Some("not screened: it fails when it is repeated".to_owned())
         } else if class_of(runs).is_some_and(|class| self.failing.contains(class)) {
             Some("not screened: its class fails when it is repeated".to_owned())
+        } else if self.skips(runs) {
+            Some("not screened: it is skipped when it is repeated".to_owned())
         } else {
             let why = java.not_screened.as_ref().filter(|_| java.is_off);
             why.map(|why| format!("not screened: {why}"))
@@ -178,6 +194,7 @@ fn screened<'a>(
         }
         screened.failing.extend(java::failing(&process.record));
         screened.left_out.extend(java::left_out(&process.record));
+        screened.skipped.extend(java::skipped(&process.record));
         seen.extend(process.record.windows.iter().map(|w| w.suite.as_str()));
     }
     match &java.not_screened {

@@ -485,6 +485,33 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
 }
 
 #[test]
+fn what_does_not_run_when_it_is_repeated_is_not_judged() {
+    let rounds = |told: Option<&str>, class: Outcome| {
+        let mut jvm = Jvm::new();
+        for round in 0..6 {
+            jvm.outcome = class;
+            jvm.window(CLASS, "", round, |_| ());
+            jvm.outcome = Outcome::Skipped;
+            told.filter(|_| round == 1).into_iter().for_each(|test| jvm.window(CLASS, test, round, |_| ()));
+        }
+        report(&suite(vec![jvm.end()], BTreeMap::new()), &GatePolicy::default())
+    };
+    let not_judged = |report: &RunReport| {
+        report.suites[0].tests.iter().filter(|test| test.verdict == Verdict::NotJudged).count()
+    };
+    let one = rounds(Some("evicts"), Outcome::Passed);
+    assert_eq!(evicts(&one).reason, "not screened: it is skipped when it is repeated");
+    assert_eq!((one.verdict, not_judged(&one)), (Verdict::Warn, 1), "the others were screened");
+    let told =
+        "1 test not judged, for they are skipped when they are repeated: com.example.TileCacheTest.evicts";
+    assert_eq!(one.suites[0].reason, told);
+    let all = rounds(None, Outcome::Skipped);
+    assert_eq!((all.verdict, not_judged(&all)), (Verdict::Warn, 2), "{}", all.suites[0].reason);
+    let known = rounds(Some("isSkippedInTheBuild"), Outcome::Passed);
+    assert_eq!((known.verdict, not_judged(&known)), (Verdict::Pass, 0), "{}", known.suites[0].reason);
+}
+
+#[test]
 fn a_confirming_run_that_breaks_off_is_an_error() {
     let mut jvm = Jvm::new();
     (0..12).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| jvm.tiles(12)));

@@ -23,34 +23,54 @@ final class JUnit4Runner implements TestRunner {
 
     @Override
     public int run(Selection selection) {
-        selection.failed.clear();
+        selection.forget();
         Request request = request(selection);
         if (request == null) {
             return Hooks.FAILED;
         }
         JUnitCore junit = new JUnitCore();
-        Skipped skipped = new Skipped();
-        junit.addListener(skipped);
+        Outcomes outcomes = new Outcomes(selection);
+        junit.addListener(outcomes);
         Result result = junit.run(request);
         if (!result.wasSuccessful()) {
-            for (Failure failure : result.getFailures()) {
-                // What a whole class does wrong is no test's.
-                if (failure.getDescription().isTest() && failure.getDescription().getMethodName() != null) {
-                    selection.failed.add(name(failure.getDescription()));
-                }
-            }
             return Hooks.FAILED;
         }
-        return result.getRunCount() <= skipped.count ? Hooks.SKIPPED : Hooks.PASSED;
+        return result.getRunCount() <= outcomes.skipped ? Hooks.SKIPPED : Hooks.PASSED;
     }
 
-    /** Tests of which an assumption does not hold: JUnit 4 counts them among those that ran. */
-    private static final class Skipped extends RunListener {
-        int count;
+    /** How the tests of an execution end. */
+    private static final class Outcomes extends RunListener {
+        private final Selection selection;
+        /** Tests of which an assumption does not hold: JUnit 4 counts them among those that ran. */
+        int skipped;
+        private int how = Hooks.PASSED;
+
+        Outcomes(Selection selection) {
+            this.selection = selection;
+        }
+
+        @Override
+        public void testStarted(Description test) {
+            how = Hooks.PASSED;
+        }
+
+        @Override
+        public void testFailure(Failure failure) {
+            // What a whole class does wrong is no test's.
+            if (failure.getDescription().isTest() && failure.getDescription().getMethodName() != null) {
+                selection.ended(name(failure.getDescription()), Hooks.FAILED);
+            }
+        }
 
         @Override
         public void testAssumptionFailure(Failure failure) {
-            count++;
+            skipped++;
+            how = Hooks.SKIPPED;
+        }
+
+        @Override
+        public void testFinished(Description test) {
+            selection.ended(name(test), how);
         }
     }
 

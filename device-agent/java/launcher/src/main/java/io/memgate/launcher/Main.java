@@ -18,7 +18,7 @@ import java.util.List;
  * <pre>
  * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends behind each, and is
  *                        measured from the third round on, until the harness has seen enough of it; of classes the tests that fail in
- *                        the first two rounds are told and left out
+ *                        the first two rounds are told and left out, and those that do not run in the second one are told
  * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or behind so many
  * mode hunt 100          the same; a window ends behind as many executions as the first one had in so many milliseconds, and one
  * class com.example.ATest
@@ -119,8 +119,12 @@ public final class Main {
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
                     leaveOutFailed(gate, runner, selection);
+                    if (round == WARM_UP_ROUNDS - 1 && selection.test.isEmpty()) {
+                        tell(gate, selection, selection.skipped(), Hooks.SKIPPED);
+                    }
                     continue;
                 }
+                selection.forget();
                 int orders = gate.window(selection, outcome);
                 if ((orders & Hooks.STOP) != 0) {
                     return true;
@@ -174,15 +178,19 @@ public final class Main {
 
     /** The rest of a class can be compared with itself, as long as all of its rounds run the same. */
     private static void leaveOutFailed(Gate gate, TestRunner runner, Selection selection) throws IOException {
-        if (selection.failed.isEmpty() || !selection.test.isEmpty()) {
+        if (selection.failed().isEmpty() || !selection.test.isEmpty()) {
             return;
         }
-        for (String name : selection.failed) {
-            Selection test = new Selection(selection.suite, name);
-            gate.started(test);
-            gate.finished(test, Hooks.FAILED);
-        }
+        tell(gate, selection, selection.failed(), Hooks.FAILED);
         selection.leaveOutFailed();
         runner.changed(selection);
+    }
+
+    private static void tell(Gate gate, Selection of, List<String> tests, int outcome) throws IOException {
+        for (String name : tests) {
+            Selection test = new Selection(of.suite, name);
+            gate.started(test);
+            gate.finished(test, outcome);
+        }
     }
 }

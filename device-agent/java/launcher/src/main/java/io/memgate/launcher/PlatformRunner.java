@@ -1,6 +1,7 @@
 package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
+import io.memgate.junit.MemgateListener;
 import io.memgate.junit.TestName;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -65,7 +66,7 @@ final class PlatformRunner implements TestRunner {
 
     @Override
     public int run(Selection selection) {
-        selection.failed.clear();
+        selection.forget();
         if (!requests.containsKey(selection)) {
             knows(selection);
         }
@@ -74,7 +75,7 @@ final class PlatformRunner implements TestRunner {
             return Hooks.FAILED;
         }
         outcome.worst = Hooks.SKIPPED;
-        outcome.failed = selection.failed;
+        outcome.selection = selection;
         try {
             launcher.execute(request, listeners());
         } finally {
@@ -226,20 +227,20 @@ final class PlatformRunner implements TestRunner {
         return segments.toString();
     }
 
-    /** The worst outcome of the tests of one execution. */
+    /** How the tests of one execution end, and the worst of it. */
     private static final class Outcome implements TestExecutionListener {
         int worst;
-        List<String> failed;
+        Selection selection;
 
         @Override
-        public void executionFinished(TestIdentifier test, TestExecutionResult result) {
-            if (result.getStatus() == TestExecutionResult.Status.FAILED) {
-                worst = Hooks.FAILED;
-                if (test.isTest()) {
-                    failed.add(TestName.of(test.getUniqueId()).test);
-                }
-            } else if (test.isTest() && result.getStatus() == TestExecutionResult.Status.SUCCESSFUL && worst == Hooks.SKIPPED) {
-                worst = Hooks.PASSED;
+        public synchronized void executionFinished(TestIdentifier test, TestExecutionResult result) {
+            int how = MemgateListener.outcome(result);
+            if (how == Hooks.FAILED || how == Hooks.PASSED && test.isTest() && worst == Hooks.SKIPPED) {
+                worst = how;
+            }
+            TestName name = test.isTest() ? TestName.of(test.getUniqueId()) : null;
+            if (name != null && name.suite.equals(selection.suite)) {
+                selection.ended(name.test, how);
             }
         }
     }

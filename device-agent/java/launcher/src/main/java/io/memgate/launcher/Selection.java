@@ -1,8 +1,11 @@
 package io.memgate.launcher;
 
+import io.memgate.agent.Hooks;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /** A test class, or one test of it. */
@@ -12,8 +15,8 @@ final class Selection {
     final String test;
     /** Of a whole class, the tests that the build ran; empty: all. */
     private final Set<String> only = new HashSet<>();
-    /** Tests that failed in the last execution. */
-    final List<String> failed = new ArrayList<>();
+    /** How its tests ended in the last execution, as the agent numbers it: several may run at a time. */
+    private final Map<String, Integer> outcomes = new HashMap<>();
     /** Tests that are left out because they fail when they are repeated, without the numbers of invocations. */
     private final Set<String> leftOut = new HashSet<>();
 
@@ -24,6 +27,46 @@ final class Selection {
 
     void add(String name) {
         only.add(name);
+    }
+
+    /** Nothing of the last execution is kept while the heap is counted. */
+    synchronized void forget() {
+        outcomes.clear();
+    }
+
+    /** A test ended. Of several with the same name one that failed counts, or one that passed. */
+    synchronized void ended(String name, int outcome) {
+        boolean failed = outcome == Hooks.FAILED;
+        outcomes.merge(name, outcome, (a, b) -> failed || a == Hooks.FAILED ? Hooks.FAILED : Math.min(a, b));
+    }
+
+    /** Tests that failed in the last execution. */
+    synchronized List<String> failed() {
+        return endedWith(Hooks.FAILED);
+    }
+
+    /**
+     * Tests that the last execution skipped, and those that the build ran and it did not. A test may have another name
+     * in each execution: if as many ran, none is missing.
+     */
+    synchronized List<String> skipped() {
+        List<String> skipped = endedWith(Hooks.SKIPPED);
+        Set<String> missing = new HashSet<>(only);
+        missing.removeIf(name -> outcomes.containsKey(name) || leftOut.contains(base(name)));
+        if (outcomes.keySet().stream().filter(name -> !only.contains(name)).count() < missing.size()) {
+            skipped.addAll(missing);
+        }
+        return skipped;
+    }
+
+    private List<String> endedWith(int outcome) {
+        List<String> names = new ArrayList<>();
+        outcomes.forEach((name, how) -> {
+            if (how == outcome) {
+                names.add(name);
+            }
+        });
+        return names;
     }
 
     /**
@@ -48,7 +91,7 @@ final class Selection {
 
     /** Leaves out what failed, all invocations of a test together. */
     void leaveOutFailed() {
-        for (String name : failed) {
+        for (String name : failed()) {
             leftOut.add(base(name));
         }
     }

@@ -2,7 +2,7 @@ package io.memgate.launcher;
 
 /** What runs tests: JUnit Platform where it is on the class path, else JUnit 4. */
 interface TestRunner {
-    /** Runs a selection; returns its outcome as the agent numbers them, and leaves the names of tests that failed in the selection. */
+    /** Runs a selection; returns its outcome as the agent numbers them, and leaves in the selection how its tests ended. */
     int run(Selection selection);
 
     /** Can this be selected? Some engines, as Kotest's, know a test only when its class runs. */
