@@ -130,17 +130,34 @@ public class FourTest {
 }
 ";
 
+/// The names of its tests differ from run to run.
+const CODEC: &str = "import java.util.*;
+import org.junit.Test;
+import org.junit.runner.RunWith;
+import org.junit.runners.Parameterized;
+
+@RunWith(Parameterized.class)
+public class CodecTest {
+    static final List<Object> kept = new ArrayList<>();
+    @Parameterized.Parameters(name = \"{0}\") public static Object[] codecs() { return new Object[] { \"plain\", new Object() }; }
+    @Parameterized.Parameter public Object codec;
+    @Test public void decodes() { if (!codec.equals(\"plain\")) kept.add(new int[100]); }
+}
+";
+
 #[test]
 fn junit_4_tells_which_tests_failed() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let project = Project::new("junit4-failing");
-    let classes = junit::compile(&jdk, project.folder(), &[("FourTest", FOUR)]);
-    let run = project.memgate(
-        &[&["run", "--"].map(str::to_owned)[..], &junit::java4(&jdk, &classes, "FourTest")].concat(),
-    );
+    let classes = junit::compile(&jdk, project.folder(), &[("FourTest", FOUR), ("CodecTest", CODEC)]);
+    let mut java = junit::java4(&jdk, &classes, "FourTest");
+    java.push("CodecTest".to_owned());
+    let run = project.memgate(&[&["run", "--"].map(str::to_owned)[..], &java].concat());
     run.ends_with(1);
     let skipped = run.test("FourTest.runsOnce");
     assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated", "{run}");
+    let leaks = run.test("CodecTest").leaks;
+    assert_eq!(leaks.iter().map(|leak| leak.title.as_str()).collect::<Vec<_>>(), ["1 × int[]"], "{run}");
     for (test, outcome) in
         [("fails", Outcome::Failed), ("isSkipped", Outcome::Skipped), ("passes", Outcome::Passed)]
     {

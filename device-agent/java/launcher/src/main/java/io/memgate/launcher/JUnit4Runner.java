@@ -1,7 +1,10 @@
 package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import org.junit.runner.Description;
 import org.junit.runner.JUnitCore;
@@ -18,7 +21,7 @@ final class JUnit4Runner implements TestRunner {
 
     @Override
     public boolean knows(Selection selection) {
-        return true;
+        return selection.test.isEmpty() || names(Request.aClass(suite(selection))).contains(selection.test);
     }
 
     @Override
@@ -84,36 +87,47 @@ final class JUnit4Runner implements TestRunner {
 
     /** {@code null}: all of its tests are left out. */
     private Request request(Selection selection) {
+        Class<?> suite = suite(selection);
+        Request all = Request.aClass(suite);
+        if (!selection.test.isEmpty()) {
+            Description test = Description.createTestDescription(suite, selection.test);
+            return all.filterWith(Filter.matchMethodDescription(test));
+        }
+        Boolean part = parts.get(selection);
+        if (part == null) {
+            List<String> names = names(all);
+            selection.has(new HashSet<>(names));
+            long included = names.stream().filter(selection::includes).count();
+            if (included == 0 && selection.leavesOut()) {
+                return null;
+            }
+            // Names that are not understood select nothing: then everything runs.
+            part = included > 0 && included < names.size();
+            parts.put(selection, part);
+        }
+        return part ? all.filterWith(new Included(selection)) : all;
+    }
+
+    private static Class<?> suite(Selection selection) {
         try {
-            Class<?> suite = Class.forName(selection.suite);
-            Request all = Request.aClass(suite);
-            if (!selection.test.isEmpty()) {
-                return all.filterWith(Filter.matchMethodDescription(Description.createTestDescription(suite, selection.test)));
-            }
-            Boolean part = parts.get(selection);
-            if (part == null) {
-                int[] counts = new int[2];
-                count(all.getRunner().getDescription(), selection, counts);
-                if (counts[0] == 0 && selection.leavesOut()) {
-                    return null;
-                }
-                // Names that are not understood select nothing: then everything runs.
-                part = counts[0] > 0 && counts[1] > 0;
-                parts.put(selection, part);
-            }
-            return part ? all.filterWith(new Included(selection)) : all;
+            return Class.forName(selection.suite);
         } catch (ClassNotFoundException missing) {
             throw new IllegalArgumentException("there is no class " + selection.suite, missing);
         }
     }
 
-    /** Counts the tests below a description: those that are included, and the others. */
-    private static void count(Description description, Selection selection, int[] counts) {
+    private static List<String> names(Request request) {
+        List<String> names = new ArrayList<>();
+        collect(request.getRunner().getDescription(), names);
+        return names;
+    }
+
+    private static void collect(Description description, List<String> names) {
         if (description.isTest()) {
-            counts[selection.includes(name(description)) ? 0 : 1]++;
+            names.add(name(description));
         }
         for (Description child : description.getChildren()) {
-            count(child, selection, counts);
+            collect(child, names);
         }
     }
 

@@ -6,6 +6,7 @@ import io.memgate.junit.TestName;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -175,15 +176,23 @@ final class PlatformRunner implements TestRunner {
      * left out.
      */
     private static List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
+        Set<String> names = new HashSet<>();
+        for (TestIdentifier test : known) {
+            TestName name = TestName.of(test.getUniqueId());
+            if (name.suite.equals(selection.suite) && !name.test.isEmpty()) {
+                names.add(name.test);
+            }
+        }
+        selection.has(names);
         DiscoverySelector whole = DiscoverySelectors.selectClass(selection.suite);
         List<DiscoverySelector> own = new ArrayList<>();
         boolean others = false;
         for (TestIdentifier test : known) {
             TestName name = TestName.of(test.getUniqueId());
             boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
-            if (mine && selection.includes(name.test)) {
+            if (mine && selection.names(name.test)) {
                 own.add(DiscoverySelectors.selectUniqueId(test.getUniqueId()));
-            } else {
+            } else if (!mine || !selection.includes(name.test)) {
                 others |= mine || name.suite.startsWith(selection.suite + "$");
             }
         }

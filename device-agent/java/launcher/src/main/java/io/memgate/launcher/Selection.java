@@ -2,6 +2,7 @@ package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -15,6 +16,8 @@ final class Selection {
     final String test;
     /** Of a whole class, the tests that the build ran; empty: all. */
     private final Set<String> only = new HashSet<>();
+    /** Tests of these that the class does not have, without their parameters: these may have other names each time. */
+    private final Set<String> renamed = new HashSet<>();
     /** How its tests ended in the last execution, as the agent numbers it: several may run at a time. */
     private final Map<String, Integer> outcomes = new HashMap<>();
     /** Tests that are left out because they fail when they are repeated, without the numbers of invocations. */
@@ -69,24 +72,36 @@ final class Selection {
         return names;
     }
 
-    /**
-     * Did the build run this test, or an invocation of it? Before it runs, a parameterised test is known without the number of the
-     * invocation: {@code scroll(int)} stands for {@code scroll(int)[2]}.
-     */
+    /** What the class has now, before it runs. */
+    void has(Collection<String> names) {
+        renamed.clear();
+        for (String test : only) {
+            if (!names.contains(test) && names.stream().noneMatch(name -> standsFor(name, test))) {
+                renamed.add(base(test));
+            }
+        }
+    }
+
+    /** Did the build run this test, or an invocation of it, perhaps by another name? */
     boolean includes(String name) {
+        return names(name) || renamed.contains(base(name)) && !leftOut.contains(base(name));
+    }
+
+    /** The same, by this name. */
+    boolean names(String name) {
         if (leftOut.contains(base(name))) {
             return false;
         }
-        if (only.isEmpty() || only.contains(name)) {
-            return true;
-        }
-        for (String test : only) {
-            String rest = test.startsWith(name) ? test.substring(name.length()) : "";
-            if (rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/")) {
-                return true;
-            }
-        }
-        return false;
+        return only.isEmpty() || only.contains(name) || only.stream().anyMatch(test -> standsFor(name, test));
+    }
+
+    /**
+     * Before it runs, a parameterised test is known without the number of the invocation: {@code scroll(int)} stands for
+     * {@code scroll(int)[2]}.
+     */
+    private static boolean standsFor(String name, String test) {
+        String rest = test.startsWith(name) ? test.substring(name.length()) : "";
+        return rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/");
     }
 
     /** Leaves out what failed, all invocations of a test together. */
