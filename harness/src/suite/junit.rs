@@ -69,6 +69,29 @@ const STANDARD: [&str; 16] = [
     "sun.",
     "user.",
 ];
+/// Of these, what the virtual machine reads before any code of the build runs, or what it has of its
+/// own: a build that sets it later changes less than an option would.
+const AT_START: [&str; 17] = [
+    "file.encoding",
+    "file.separator",
+    "java.class.path",
+    "java.home",
+    "java.security.manager",
+    "java.system.class.loader",
+    "java.vm.",
+    "jdk.module.",
+    "line.",
+    "memgate.",
+    "native.",
+    "os.",
+    "path.",
+    "stderr.",
+    "stdout.",
+    "sun.jnu.",
+    "user.dir",
+];
+/// Told like a system property: the names of those that were set since the virtual machine started.
+const SET_LATER: &str = "memgate.set.later";
 /// Surefire's notes about the class path, which is long and not the launcher's.
 const CLASS_PATH_NOTES: [&str; 2] = ["surefire.real.class.path", "surefire.test.class.path"];
 /// The class path of a worker whose own names only a jar that stands for it.
@@ -232,12 +255,7 @@ pub fn launcher(
     if !jvm.properties.iter().any(|(name, _)| name == KEEPS_CONNECTIONS) {
         options.push(format!("-D{KEEPS_CONNECTIONS}=false"));
     }
-    let given = |name: &str| {
-        options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
-    };
-    let set = jvm.properties.iter().filter(|(name, _)| is_the_builds(name) && !given(name));
-    let set: Vec<String> = set.map(|(name, value)| format!("-D{name}={value}")).collect();
-    options.extend(set);
+    options.extend(builds_properties(jvm, &options));
     options.extend_from_slice(our_options);
     let mut paths: Vec<String> = our_jars.iter().map(|jar| jar.to_string_lossy().into_owned()).collect();
     paths.extend(class_path(jvm));
@@ -357,11 +375,24 @@ fn without_ours(environment: &[(OsString, OsString)], our_option: &OsStr) -> Vec
     .collect()
 }
 
-/// Not one that every virtual machine has: the build set it.
-fn is_the_builds(name: &str) -> bool {
-    !STANDARD.iter().any(|standard| name.starts_with(standard))
-        && !CLASS_PATH_NOTES.contains(&name)
-        && !name.contains('=')
+/// The system properties that the build set, as options behind those it was given. What it set
+/// later, as Surefire does, goes before an option.
+fn builds_properties(jvm: &JvmInfo, options: &[String]) -> Vec<String> {
+    let later = jvm.properties.iter().find(|(name, _)| name == SET_LATER);
+    let later: Vec<&str> = later.map(|(_, names)| names.lines().collect()).unwrap_or_default();
+    let is_any = |of: &[&str], name: &str| of.iter().any(|start| name.starts_with(start));
+    let is_the_builds = |name: &str, is_later: bool| {
+        let may_be = !is_any(&STANDARD, name) || is_later && !is_any(&AT_START, name);
+        may_be && !CLASS_PATH_NOTES.contains(&name) && !name.contains('=')
+    };
+    let given = |name: &str| {
+        options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
+    };
+    let set = jvm.properties.iter().filter(|(name, _)| {
+        let is_later = later.contains(&name.as_str());
+        is_the_builds(name, is_later) && (is_later || !given(name))
+    });
+    set.map(|(name, value)| format!("-D{name}={value}")).collect()
 }
 
 /// Debuggers and profilers, what would write the build's coverage again, what the launcher has of
@@ -438,6 +469,7 @@ mod tests {
             "--add-opens=java.base/java.lang=ALL-UNNAMED",
             "--module-path=/p/modules",
             "-Da=1",
+            "-Db=given",
             "-agentlib:jdwp=server=y",
             "-javaagent:/m/org.jacoco.agent.jar=x",
             "-javaagent:/m/mockito.jar",
@@ -448,6 +480,11 @@ mod tests {
             ("u", "1"),
             ("basedir", "/p"),
             ("java.home", "/jdk"),
+            ("java.class.path", "/p/booter.jar"),
+            ("user.timezone", "UTC"),
+            ("user.home", "/h"),
+            ("b", "later"),
+            ("memgate.set.later", "java.class.path\nuser.timezone\nb\n"),
             ("note", "a\\b \"c\"\n"),
             ("surefire.test.class.path", "long"),
         ];
@@ -473,6 +510,7 @@ mod tests {
         "--add-opens=java.base/java.lang=ALL-UNNAMED"
         "--module-path=/p/modules"
         "-Da=1"
+        "-Db=given"
         "-javaagent:/m/mockito.jar"
         "-ea"
         "-XX:SoftRefLRUPolicyMSPerMB=0"
@@ -483,6 +521,8 @@ mod tests {
         "-Dhttp.keepAlive=false"
         "-Du=1"
         "-Dbasedir=/p"
+        "-Duser.timezone=UTC"
+        "-Db=later"
         "-Dnote=a\\b \"c\"\n"
         "-agentpath:/a.so=/o2"
         "-cp"

@@ -66,7 +66,10 @@ fn the_tests_run_again_in_what_the_build_gave_them() {
     for Session { project, .. } in sessions() {
         let seen = project.read("target/surroundings.txt");
         let here = fs::canonicalize(project.folder()).unwrap();
-        let want = format!("flag property user variable true {}", here.display());
+        let want = format!(
+            "flag property user late agent variable true {}",
+            here.display()
+        );
         assert!(seen.lines().all(|line| line == want), "{want}\n{seen}");
         assert!(seen.lines().count() >= 4, "once in the build, three times in rounds:\n{seen}");
     }

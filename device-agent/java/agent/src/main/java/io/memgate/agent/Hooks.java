@@ -36,6 +36,19 @@ public final class Hooks {
     private static int running;
     /** Told like a system property, and none. */
     private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
+    /** The same: names of system properties that were set since the start. */
+    private static final String SET_LATER = "memgate.set.later";
+    /** The system properties as the agent found them, before any code of the build; until they are told. */
+    private static Properties atStart;
+
+    static {
+        try {
+            atStart = (Properties) System.getProperties().clone();
+        } catch (RuntimeException why) {
+            // Then nothing is known to have been set later.
+            atStart = null;
+        }
+    }
 
     private Hooks() {}
 
@@ -109,19 +122,28 @@ public final class Hooks {
             return;
         }
         StringBuilder text = new StringBuilder();
+        StringBuilder later = new StringBuilder();
         Properties properties = System.getProperties();
         synchronized (properties) {
             for (Map.Entry<Object, Object> entry : properties.entrySet()) {
                 if (entry.getKey() instanceof String && entry.getValue() instanceof String) {
-                    text.append((String) entry.getKey()).append('\0').append((String) entry.getValue()).append('\0');
+                    tell(text, (String) entry.getKey(), (String) entry.getValue());
+                    if (atStart != null && !entry.getValue().equals(atStart.get(entry.getKey()))) {
+                        later.append((String) entry.getKey()).append('\n');
+                    }
                 }
             }
         }
-        String paths = workerClassPath();
-        if (!paths.isEmpty()) {
-            text.append(WORKER_CLASS_PATH).append('\0').append(paths).append('\0');
-        }
+        atStart = null;
+        tell(text, SET_LATER, later.toString());
+        tell(text, WORKER_CLASS_PATH, workerClassPath());
         listener(name, text.toString());
+    }
+
+    private static void tell(StringBuilder text, String name, String value) {
+        if (!value.isEmpty() || !name.startsWith("memgate.")) {
+            text.append(name).append('\0').append(value).append('\0');
+        }
     }
 
     /**

@@ -16,6 +16,8 @@ public class SurroundingsTest {
                 System.getProperty("tiles.flag"),
                 System.getProperty("tiles.property"),
                 System.getProperty("tiles.user"),
+                System.getProperty("tiles.late"),
+                System.getProperty("http.agent"),
                 System.getenv("TILES_VARIABLE"),
                 Boolean.toString(SurroundingsTest.class.desiredAssertionStatus()),
                 Paths.get("").toAbsolutePath().toString());
