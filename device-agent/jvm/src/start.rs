@@ -52,10 +52,12 @@ pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     // Whoever says `target=all` means this one, whatever it runs.
-    let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
+    let runs_tests = target::runs_tests(&command, &line);
+    let is_meant = |o: &Options| o.targets.contains(&Target::All) || runs_tests;
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
-    for why in platform::leave_environment() {
+    // One that runs no tests may start the virtual machines that do.
+    for why in platform::leave_environment(runs_tests.then_some(text)) {
         session::log(LogLevel::Warn, &why);
     }
     // Without its events the agent is not there: nothing was changed so far.

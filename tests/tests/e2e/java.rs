@@ -67,7 +67,7 @@ fn the_tests_run_again_in_what_the_build_gave_them() {
         let seen = project.read("target/surroundings.txt");
         let here = fs::canonicalize(project.folder()).unwrap();
         let want = format!(
-            "flag property user late agent variable true {}",
+            "flag property user late agent variable -Dtiles.user=user true {}",
             here.display()
         );
         assert!(seen.lines().all(|line| line == want), "{want}\n{seen}");

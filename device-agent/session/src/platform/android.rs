@@ -105,7 +105,7 @@ pub fn complete(options: &mut Options) {
 }
 
 /// What `wrap.sh` set was set for the whole app.
-pub const fn leave_environment() -> Vec<String> {
+pub const fn leave_environment(_: Option<&str>) -> Vec<String> {
     Vec::new()
 }
 

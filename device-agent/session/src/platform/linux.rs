@@ -12,6 +12,8 @@ use memgate_wire::options::Options;
 use super::parse;
 
 const OPTIONS: &CStr = c"MEMGATE_AGENT_OPTIONS";
+/// Where a virtual machine of a build finds its agent.
+const TOOL_OPTIONS: &CStr = c"JAVA_TOOL_OPTIONS";
 
 /// What runs here, for the hello.
 #[cfg(target_arch = "aarch64")]
@@ -37,20 +39,39 @@ pub fn options_of(file: &str) -> Option<Options> {
 /// The options say everything there is to say.
 pub const fn complete(_: &mut Options) {}
 
-/// A virtual machine that is loading an agent, and was started with it preloaded: its tests, and
-/// what they start, find the environment as it would be without us. No code of Java's runs yet.
-/// Returns what they see all the same, and why.
+/// A virtual machine is loading the agent: its tests, and what they start, find the environment as
+/// it would be without us. No code of Java's runs yet. The option with this text goes too, where
+/// nothing below is to be measured. Returns what they see all the same, and why.
 #[must_use]
-pub fn leave_environment() -> Vec<String> {
-    if !process::has_variable(OPTIONS) {
-        return Vec::new();
+pub fn leave_environment(option: Option<&str>) -> Vec<String> {
+    let own = process::path_of(leave_environment as fn(Option<&str>) -> Vec<String> as usize);
+    let value = |text: String| CString::new(text).unwrap_or_default();
+    let mut seen = Vec::new();
+    let option = option.map(|text| format!("-agentpath:{own}={text}"));
+    let others = process::variable(TOOL_OPTIONS).zip(option);
+    if let Some(others) = others.and_then(|(options, ours)| without_option(&options, &ours)) {
+        let others = value(others);
+        let others = (!others.is_empty()).then_some(others.as_c_str());
+        seen.extend(set_each(&[(TOOL_OPTIONS, others)], process::set_variable));
     }
-    let own = process::path_of(leave_environment as fn() -> Vec<String> as usize);
-    let preloaded = process::variable(c"LD_PRELOAD").unwrap_or_default();
-    let others = preloaded.split([':', ' ']).filter(|path| !path.is_empty() && *path != own);
-    let others = CString::new(others.collect::<Vec<_>>().join(":")).unwrap_or_default();
-    let others = (!others.is_empty()).then_some(others);
-    set_each(&[(c"LD_PRELOAD", others.as_deref()), (OPTIONS, None)], process::set_variable)
+    if process::has_variable(OPTIONS) {
+        let preloaded = process::variable(c"LD_PRELOAD").unwrap_or_default();
+        let others = preloaded.split([':', ' ']).filter(|path| !path.is_empty() && *path != own);
+        let others = value(others.collect::<Vec<_>>().join(":"));
+        let others = (!others.is_empty()).then_some(others.as_c_str());
+        seen.extend(set_each(&[(c"LD_PRELOAD", others), (OPTIONS, None)], process::set_variable));
+    }
+    seen
+}
+
+/// The options of a variable without ours, which is quoted where it has blanks. `None`: it is not
+/// among them, or they are not text.
+fn without_option(options: &str, ours: &str) -> Option<String> {
+    let (before, after) = options.rsplit_once(ours).filter(|_| !options.contains('\u{fffd}'))?;
+    let unquoted = before.strip_suffix('"').zip(after.strip_prefix('"'));
+    let (before, after) = unquoted.unwrap_or((before, after));
+    let others = [before.trim_end(), after.trim_start()];
+    Some(others.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
 /// Sets all that can be set; returns why the others cannot.
@@ -70,6 +91,21 @@ pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_users_options_of_virtual_machines_stay() {
+        for (options, others) in [
+            ("-agentpath:/a.so=/o", Some("")),
+            ("-Du=1 -agentpath:/a.so=/o", Some("-Du=1")),
+            ("-Du=1 -agentpath:/a.so=/o -Dv=2", Some("-Du=1 -Dv=2")),
+            ("-Du=1 -agentpath:/other.so=/o", None),
+            ("-Du=\u{fffd} -agentpath:/a.so=/o", None),
+        ] {
+            assert_eq!(without_option(options, "-agentpath:/a.so=/o").as_deref(), others, "{options}");
+        }
+        let quoted = without_option("'-Du=1 2' \"-agentpath:/a b.so=/o\"", "-agentpath:/a b.so=/o");
+        assert_eq!(quoted.as_deref(), Some("'-Du=1 2'"));
+    }
 
     #[test]
     fn a_variable_that_cannot_be_set_does_not_keep_the_next_one() {

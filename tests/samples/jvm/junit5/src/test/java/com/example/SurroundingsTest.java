@@ -19,6 +19,7 @@ public class SurroundingsTest {
                 System.getProperty("tiles.late"),
                 System.getProperty("http.agent"),
                 System.getenv("TILES_VARIABLE"),
+                System.getenv("JAVA_TOOL_OPTIONS"),
                 Boolean.toString(SurroundingsTest.class.desiredAssertionStatus()),
                 Paths.get("").toAbsolutePath().toString());
         Files.write(
