@@ -92,6 +92,8 @@ const AT_START: [&str; 17] = [
 ];
 /// Told like a system property: the names of those that were set since the virtual machine started.
 const SET_LATER: &str = "memgate.set.later";
+/// What the build gave JUnit Platform: the launcher takes it from system properties.
+const PARAMETER: &str = "memgate.parameter.";
 /// Surefire's notes about the class path, which is long and not the launcher's.
 const CLASS_PATH_NOTES: [&str; 2] = ["surefire.real.class.path", "surefire.test.class.path"];
 /// The class path of a worker whose own names only a jar that stands for it.
@@ -383,7 +385,7 @@ fn builds_properties(jvm: &JvmInfo, options: &[String]) -> Vec<String> {
     let is_any = |of: &[&str], name: &str| of.iter().any(|start| name.starts_with(start));
     let is_the_builds = |name: &str, is_later: bool| {
         let may_be = !is_any(&STANDARD, name) || is_later && !is_any(&AT_START, name);
-        may_be && !CLASS_PATH_NOTES.contains(&name) && !name.contains('=')
+        (may_be || name.starts_with(PARAMETER)) && !CLASS_PATH_NOTES.contains(&name) && !name.contains('=')
     };
     let given = |name: &str| {
         options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
@@ -485,6 +487,7 @@ mod tests {
             ("user.home", "/h"),
             ("b", "later"),
             ("memgate.set.later", "java.class.path\nuser.timezone\nb\n"),
+            ("memgate.parameter.junit.jupiter.x", "true"),
             ("note", "a\\b \"c\"\n"),
             ("surefire.test.class.path", "long"),
         ];
@@ -523,6 +526,7 @@ mod tests {
         "-Dbasedir=/p"
         "-Duser.timezone=UTC"
         "-Db=later"
+        "-Dmemgate.parameter.junit.jupiter.x=true"
         "-Dnote=a\\b \"c\"\n"
         "-agentpath:/a.so=/o2"
         "-cp"

@@ -63,11 +63,12 @@ fn a_jvm_session_is_judged_again_with_the_same_result() {
 
 #[test]
 fn the_tests_run_again_in_what_the_build_gave_them() {
-    for Session { project, .. } in sessions() {
+    for Session { junit, project, .. } in sessions() {
         let seen = project.read("target/surroundings.txt");
         let here = fs::canonicalize(project.folder()).unwrap();
+        let parameter = if *junit == "junit5" { " parameter" } else { "" };
         let want = format!(
-            "flag property user late agent variable -Dtiles.user=user true {}",
+            "flag property user late agent{parameter} variable -Dtiles.user=user true {}",
             here.display()
         );
         assert!(seen.lines().all(|line| line == want), "{want}\n{seen}");

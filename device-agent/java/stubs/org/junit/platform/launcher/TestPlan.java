@@ -1,6 +1,7 @@
 package org.junit.platform.launcher;
 
 import java.util.Set;
+import org.junit.platform.engine.ConfigurationParameters;
 
 public class TestPlan {
     public Set<TestIdentifier> getRoots() {
@@ -8,6 +9,10 @@ public class TestPlan {
     }
 
     public Set<TestIdentifier> getDescendants(TestIdentifier parent) {
+        return null;
+    }
+
+    public ConfigurationParameters getConfigurationParameters() {
         return null;
     }
 }

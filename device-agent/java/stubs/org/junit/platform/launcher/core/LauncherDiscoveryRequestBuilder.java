@@ -17,6 +17,10 @@ public final class LauncherDiscoveryRequestBuilder {
         return null;
     }
 
+    public LauncherDiscoveryRequestBuilder configurationParameter(String key, String value) {
+        return null;
+    }
+
     public LauncherDiscoveryRequest build() {
         return null;
     }

@@ -4,6 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.net.URI;
+import java.util.Collections;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -38,6 +39,8 @@ public final class Hooks {
     private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
     /** The same: names of system properties that were set since the start. */
     private static final String SET_LATER = "memgate.set.later";
+    /** The same: names of JUnit Platform's parameters begin so. */
+    private static final String PARAMETER = "memgate.parameter.";
     /** The system properties as the agent found them, before any code of the build; until they are told. */
     private static Properties atStart;
 
@@ -112,6 +115,11 @@ public final class Hooks {
 
     /** Says once what reports the tests, and with which system properties they run. */
     public static void reportedBy(String name) {
+        reportedBy(name, Collections.emptyMap());
+    }
+
+    /** The same, with the parameters that JUnit Platform was given for this run. */
+    public static void reportedBy(String name, Map<String, String> parameters) {
         if (!name.equals("junit4")) {
             platform = true;
         }
@@ -136,6 +144,9 @@ public final class Hooks {
         }
         atStart = null;
         tell(text, SET_LATER, later.toString());
+        for (Map.Entry<String, String> parameter : parameters.entrySet()) {
+            tell(text, PARAMETER + parameter.getKey(), parameter.getValue());
+        }
         tell(text, WORKER_CLASS_PATH, workerClassPath());
         listener(name, text.toString());
     }

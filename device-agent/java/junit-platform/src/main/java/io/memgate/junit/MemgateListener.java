@@ -1,6 +1,10 @@
 package io.memgate.junit;
 
 import io.memgate.agent.Hooks;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Map;
+import org.junit.platform.engine.ConfigurationParameters;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestIdentifier;
@@ -16,7 +20,7 @@ public final class MemgateListener implements TestExecutionListener {
     @Override
     public void testPlanExecutionStarted(TestPlan plan) {
         if (active) {
-            Hooks.reportedBy("junit-platform");
+            Hooks.reportedBy("junit-platform", parameters(plan));
         }
     }
 
@@ -39,6 +43,31 @@ public final class MemgateListener implements TestExecutionListener {
             TestName name = TestName.of(test.getUniqueId());
             Hooks.ended(name.suite, name.test, outcome(result));
         }
+    }
+
+    /**
+     * What the build gave JUnit Platform for this run by other ways than system properties: Surefire's configuration,
+     * {@code --config}. What writes reports is left out: a repetition would write them again.
+     */
+    private static Map<String, String> parameters(TestPlan plan) {
+        Map<String, String> given = new HashMap<>();
+        try {
+            ConfigurationParameters all = plan.getConfigurationParameters();
+            for (String name : all.keySet()) {
+                String value = all.get(name).orElse(null);
+                if (value != null && !writesReports(name) && !value.equals(System.getProperty(name))) {
+                    given.put(name, value);
+                }
+            }
+        } catch (RuntimeException | LinkageError before19) {
+            // They are not known.
+            return Collections.emptyMap();
+        }
+        return given;
+    }
+
+    private static boolean writesReports(String parameter) {
+        return parameter.startsWith("junit.platform.reporting.") || parameter.startsWith("junit.platform.listeners.");
     }
 
     /** As the agent numbers it. */

@@ -38,6 +38,9 @@ final class PlatformRunner implements TestRunner {
     /** The engine that a test is of. */
     private static final Pattern ENGINE = Pattern.compile("\\[engine:([^\\]/]+)\\]");
 
+    /** System properties that hold what the build gave JUnit Platform. */
+    private static final String PARAMETER = "memgate.parameter.";
+
     /** A thread of a pool that was shut down may never end: it is not waited for any longer. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
@@ -157,6 +160,11 @@ final class PlatformRunner implements TestRunner {
         }
         LauncherDiscoveryRequestBuilder request =
                 LauncherDiscoveryRequestBuilder.request().selectors(tests.toArray(new DiscoverySelector[0]));
+        for (String name : System.getProperties().stringPropertyNames()) {
+            if (name.startsWith(PARAMETER)) {
+                request.configurationParameter(name.substring(PARAMETER.length()), System.getProperty(name));
+            }
+        }
         return engines.isEmpty() ? request.build() : request.filters(EngineFilter.includeEngines(engines.toArray(new String[0]))).build();
     }
 

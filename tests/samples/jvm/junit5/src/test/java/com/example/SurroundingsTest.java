@@ -6,8 +6,16 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.BeforeAllCallback;
+import org.junit.jupiter.api.extension.RegisterExtension;
 
 public class SurroundingsTest {
+    static String parameter;
+
+    /** What the build gives JUnit Platform is known to extensions. */
+    @RegisterExtension
+    static final BeforeAllCallback READS = context -> parameter = context.getConfigurationParameter("tiles.parameter").orElse("none");
+
     /** Writes down what it runs in, each time it runs. */
     @Test
     public void areKept() throws IOException {
@@ -18,6 +26,7 @@ public class SurroundingsTest {
                 System.getProperty("tiles.user"),
                 System.getProperty("tiles.late"),
                 System.getProperty("http.agent"),
+                parameter,
                 System.getenv("TILES_VARIABLE"),
                 System.getenv("JAVA_TOOL_OPTIONS"),
                 Boolean.toString(SurroundingsTest.class.desiredAssertionStatus()),
