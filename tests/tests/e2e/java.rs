@@ -68,7 +68,7 @@ fn the_tests_run_again_in_what_the_build_gave_them() {
         let here = fs::canonicalize(project.folder()).unwrap();
         let parameter = if *junit == "junit5" { " parameter" } else { "" };
         let want = format!(
-            "flag property user late agent{parameter} variable -Dtiles.user=user true {}",
+            "flag property user late agent{parameter} variable -Dtiles.user=user own true {}",
             here.display()
         );
         assert!(seen.lines().all(|line| line == want), "{want}\n{seen}");

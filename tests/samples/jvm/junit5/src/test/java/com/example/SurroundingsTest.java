@@ -29,6 +29,7 @@ public class SurroundingsTest {
                 parameter,
                 System.getenv("TILES_VARIABLE"),
                 System.getenv("JAVA_TOOL_OPTIONS"),
+                System.getProperty("java.class.path").contains("memgate") ? "memgate" : "own",
                 Boolean.toString(SurroundingsTest.class.desiredAssertionStatus()),
                 Paths.get("").toAbsolutePath().toString());
         Files.write(
