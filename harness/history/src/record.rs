@@ -11,7 +11,7 @@ use memgate_model::{
 };
 
 use crate::column::Figure;
-use crate::roster::MOST_TESTS;
+use crate::roster::{MOST_TESTS, digest};
 
 /// Most leaks of a run.
 pub const MOST_LEAKS: usize = 20_000;
@@ -23,7 +23,8 @@ pub const MOST_FRAMES: usize = 512;
 pub const MOST_OWNERS: usize = 20;
 /// Longest text, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4096;
-/// Longest name of a test or leak, in bytes: a cut name could be that of another one.
+/// Longest name of a test or leak, in bytes. A cut name could be that of another one: a longer name of a test
+/// ends with its hash.
 pub const LONGEST_NAME: usize = 1024;
 
 /// A run, as it is stored.
@@ -160,13 +161,13 @@ impl RunRecord {
     /// # Errors
     /// It has too many tests or leaks, or names nobody reads.
     pub fn of(report: &RunReport) -> Result<Self, RecordError> {
-        let mut found = BTreeMap::<(&str, &str), Found<'_>>::new();
+        let mut found = BTreeMap::<(&str, Cow<'_, str>), Found<'_>>::new();
         for suite in &report.suites {
             if !suite.metrics.is_empty() {
-                found.entry((&suite.name, "")).or_default().tell(of_suite(suite));
+                found.entry((&suite.name, Cow::Borrowed(""))).or_default().tell(of_suite(suite));
             }
             for test in &suite.tests {
-                let found = found.entry((&suite.name, &test.id)).or_default();
+                let found = found.entry((&suite.name, name_of(test))).or_default();
                 found.tell(of_test(suite, test));
                 found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
                 found.leaks.extend(test.one_time.iter().map(|leak| (leak, How::OneTime)));
@@ -286,6 +287,16 @@ const fn is_long(name: &str) -> bool {
     name.len() > LONGEST_NAME
 }
 
+/// The name of a test: where it is too long, its beginning and the hash of all of it.
+fn name_of(test: &TestReport) -> Cow<'_, str> {
+    if !is_long(&test.id) {
+        return Cow::Borrowed(&test.id);
+    }
+    let hash = digest(test.id.as_bytes());
+    let kept = test.id.floor_char_boundary(LONGEST_NAME - hash.len() - '…'.len_utf8());
+    Cow::Owned(format!("{}…{hash}", test.id.get(..kept).unwrap_or_default()))
+}
+
 fn of_suite(suite: &SuiteReport) -> TestRecord {
     TestRecord {
         suite: suite.name.clone(),
@@ -303,7 +314,7 @@ fn of_suite(suite: &SuiteReport) -> TestRecord {
 fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
     let record = TestRecord {
         suite: suite.name.clone(),
-        name: test.id.clone(),
+        name: name_of(test).into_owned(),
         is_class: test.is_class,
         outcome: test.outcome,
         verdict: test.verdict,
@@ -459,11 +470,23 @@ mod tests {
         long["reason"] = "ä".repeat(5000).into();
         let record = RunRecord::of(&report(&serde_json::json!([long]))).unwrap();
         assert!(record.tests[0].reason.len() <= LONGEST_TEXT && record.tests[0].reason.ends_with('…'));
-        let refused = RunRecord::of(&report(&serde_json::json!([test(&"x".repeat(2000), "pass", &[])])));
+        let refused =
+            RunRecord::of(&report(&serde_json::json!([test("A", "fail", &[(&"x".repeat(2000), None)])])));
         assert_eq!(
             refused.unwrap_err().to_string(),
             "keep a test or leak whose name has 2000 bytes: 1024 are the most"
         );
+    }
+
+    #[test]
+    fn long_names_that_differ_at_their_end_stay_apart() {
+        let names = ["a", "b"].map(|end| "ä".repeat(900) + end);
+        let tests = names.each_ref().map(|name| test(name, "pass", &[]));
+        let kept = || RunRecord::of(&report(&serde_json::json!(tests))).unwrap().tests;
+        let [first, second] = kept().try_into().unwrap();
+        assert!(first.name.len() <= LONGEST_NAME && second.name.len() <= LONGEST_NAME);
+        assert_ne!(first.name, second.name);
+        assert_eq!(kept()[0].name, first.name, "the same in each run");
     }
 
     #[test]

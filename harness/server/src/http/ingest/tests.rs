@@ -464,7 +464,7 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
             ),
             (&|body| body["report"]["schema_version"] = 2.into(), 422, "schema version 2"),
             (
-                &|body| body["report"]["suites"][0]["tests"][0]["id"] = "x".repeat(1025).into(),
+                &|body| body["report"]["suites"][0]["name"] = "x".repeat(1025).into(),
                 422,
                 "whose name has 1025 bytes: 1024 are the most",
             ),
