@@ -1,6 +1,6 @@
 //! What a run hands to the judge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use memgate_model::{AppMemory, BoundaryQuality, HeapCheck, Hunt, Origin, Problem, Runner};
@@ -73,6 +73,8 @@ pub struct JavaInput {
     /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run
     /// in them.
     pub not_screened: Option<String>,
+    /// Its classes that left no more than a baseline says, and needed none.
+    pub unchanged: BTreeSet<String>,
     /// Nothing was screened, because that was switched off: no test is judged.
     pub is_off: bool,
     /// What figures of this kind of run do not tell; `None`: nothing is special about it.

@@ -5,7 +5,7 @@
 //! Data flow: screen and confirm fill [`Facts`]; [`Facts::input`] joins them with the records of
 //! the streams into the `RunInput` of `analysis`. No environment and no secret is in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use memgate_analysis::{
@@ -100,6 +100,9 @@ pub struct JavaFacts {
     pub rounds: Vec<ProcessFacts>,
     /// Why there were none on purpose.
     pub not_screened: Option<String>,
+    /// Classes that left no more than the baseline says.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unchanged: BTreeSet<String>,
     /// That was switched off: nothing is judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_off: bool,
@@ -349,6 +352,7 @@ impl SuiteFacts {
             java: self.java.as_ref().map(|java| JavaInput {
                 rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
                 not_screened: java.not_screened.clone(),
+                unchanged: java.unchanged.clone(),
                 is_off: java.is_off,
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,

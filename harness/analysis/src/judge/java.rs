@@ -204,18 +204,28 @@ fn screened<'a>(
         }
         None if java.rounds.is_empty() && suite.problems.is_empty() => {
             notes.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
+            return screened;
         }
-        None if java.rounds.is_empty() => {}
-        None => {
-            let ran = runs.iter().filter(|(_, runs)| passed(runs));
-            let missing: BTreeSet<&str> =
-                ran.filter_map(|(_, runs)| class_of(runs)).filter(|class| !seen.contains(class)).collect();
-            if !missing.is_empty() {
-                notes.push((Verdict::Error, format!("not in the rounds: {}", listed(missing))));
-            }
-        }
+        None => {}
+    }
+    let is_told = java.rounds.is_empty() && !suite.problems.is_empty();
+    let missing = missing(java, runs, &seen);
+    if !(missing.is_empty() || java.is_off || is_told) {
+        notes.push((Verdict::Error, format!("not in the rounds: {}", listed(missing))));
     }
     screened
+}
+
+/// Classes, and tests without one, that had to be in the rounds and were not.
+fn missing<'a>(
+    java: &JavaInput,
+    runs: &'a [(String, Executions<'_>)],
+    seen: &BTreeSet<&str>,
+) -> BTreeSet<&'a str> {
+    let ran = runs.iter().filter(|(_, runs)| passed(runs));
+    let named = ran.filter_map(|(id, runs)| Some((id.as_str(), class_of(runs)?)));
+    let missing = named.filter(|(_, class)| !seen.contains(class) && !java.unchanged.contains(*class));
+    missing.map(|(id, class)| if class.is_empty() { id } else { class }).collect()
 }
 
 fn passed(runs: &Executions<'_>) -> bool {

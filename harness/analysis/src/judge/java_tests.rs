@@ -1,6 +1,6 @@
 //! JVM suites, told as streams, and the verdicts they must have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
@@ -434,8 +434,11 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
         (none.verdict, none.suites[0].reason.as_str()),
         (Verdict::Error, "not screened: no rounds were run")
     );
-    input.suites[0].java =
-        Some(JavaInput { not_screened: Some("unchanged".to_owned()), ..JavaInput::default() });
+    input.suites[0].java = Some(JavaInput {
+        not_screened: Some("unchanged".to_owned()),
+        unchanged: BTreeSet::from([CLASS.to_owned()]),
+        ..JavaInput::default()
+    });
     let unchanged = report(&input, &GatePolicy::default());
     assert_eq!(
         (unchanged.verdict, unchanged.suites[0].reason.as_str()),
@@ -509,6 +512,26 @@ fn what_does_not_run_when_it_is_repeated_is_not_judged() {
     assert_eq!((all.verdict, not_judged(&all)), (Verdict::Warn, 2), "{}", all.suites[0].reason);
     let known = rounds(Some("isSkippedInTheBuild"), Outcome::Passed);
     assert_eq!((known.verdict, not_judged(&known)), (Verdict::Pass, 0), "{}", known.suites[0].reason);
+}
+
+#[test]
+fn a_baseline_excuses_the_classes_that_it_compared_and_no_other_test() {
+    let mut input = suite(Vec::new(), BTreeMap::new());
+    let mut build = Jvm::new();
+    build.test(CLASS, "evicts");
+    build.test("", "Search: finds nothing");
+    input.suites[0].screen = vec![build.end().into()];
+    let java = input.suites[0].java.insert(JavaInput::default());
+    java.not_screened = Some("1 of 1 test class left no more than the baseline says".to_owned());
+    java.unchanged.insert(CLASS.to_owned());
+    let report = report(&input, &GatePolicy::default());
+    assert_eq!(report.verdict, Verdict::Error);
+    assert!(
+        report.suites[0].reason.contains("not in the rounds: Search: finds nothing"),
+        "{}",
+        report.suites[0].reason
+    );
+    assert_eq!(evicts(&report).verdict, Verdict::Pass);
 }
 
 #[test]

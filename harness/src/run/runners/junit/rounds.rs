@@ -58,6 +58,7 @@ pub(super) async fn rounds(
     }
     if let Some(compared) = &compared {
         let total = junit.classes.len();
+        facts.unchanged.clone_from(&compared.unchanged);
         tell(context.console, &name, compared, total);
         let same = total.saturating_sub(plain.len() + odd.len());
         if same > 0 {
