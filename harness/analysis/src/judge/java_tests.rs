@@ -535,6 +535,24 @@ fn a_baseline_excuses_the_classes_that_it_compared_and_no_other_test() {
 }
 
 #[test]
+fn a_test_that_the_build_ran_again_ended_as_it_did_at_last() {
+    for (outcomes, outcome, exit_code) in [
+        ([Outcome::Failed, Outcome::Passed], memgate_model::Outcome::Passed, 0),
+        ([Outcome::Passed, Outcome::Failed], memgate_model::Outcome::Failed, 1),
+    ] {
+        let mut input = suite(vec![rounds(|_, _| ())], BTreeMap::new());
+        let mut build = Jvm::new();
+        for outcome in outcomes {
+            build.outcome = outcome;
+            build.test(CLASS, "evicts");
+        }
+        input.suites[0].screen = vec![build.end().into()];
+        let report = report(&input, &GatePolicy::default());
+        assert_eq!((evicts(&report).outcome, report.exit_code), (outcome, exit_code), "{outcomes:?}");
+    }
+}
+
+#[test]
 fn a_confirming_run_that_breaks_off_is_an_error() {
     let mut jvm = Jvm::new();
     (0..12).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| jvm.tiles(12)));

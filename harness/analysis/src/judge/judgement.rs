@@ -6,6 +6,7 @@ use memgate_model::{
     AgainstBase, CurvePoint, GrowthPoint, Known, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport,
     Threshold, Verdict, format_count,
 };
+use memgate_wire::Outcome::{Failed, Passed};
 
 use super::{against_base, leaks};
 use crate::growth::Growth;
@@ -18,6 +19,16 @@ use crate::record::{OpenTest, Window};
 pub(super) struct Executions<'a> {
     pub(super) ended: Vec<(&'a ProcessInput, &'a Window)>,
     pub(super) broken_off: Vec<(&'a ProcessInput, &'a OpenTest)>,
+}
+
+impl Executions<'_> {
+    /// Leaves out failures before a last execution that passed: a build may run a flaky test again.
+    pub(super) fn leave_out_retried(&mut self) {
+        let last = self.ended.iter().max_by_key(|(_, window)| window.end_ns);
+        if last.is_some_and(|(_, window)| window.outcome == Some(Passed)) {
+            self.ended.retain(|(_, window)| window.outcome != Some(Failed));
+        }
+    }
 }
 
 /// What speaks for a verdict.

@@ -135,6 +135,9 @@ fn executions<'a>(
             order[index].1.broken_off.push((process, test));
         }
     }
+    if suite.java.is_some() {
+        order.iter_mut().for_each(|(_, runs)| runs.leave_out_retried());
+    }
     order
 }
 
