@@ -26,7 +26,7 @@ pub enum TestOutcome {
 /// A test as its runner names it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestResult {
-    /// Its class.
+    /// Its class, without what Surefire's `reportNameSuffix` adds in brackets.
     pub class: String,
     /// Its name, without the brackets that JUnit 5 and Gradle write after it.
     pub name: String,
@@ -78,7 +78,7 @@ fn element(results: &mut TestResults, start: &BytesStart<'_>) -> Result<(), quic
         b"testcase" if results.tests.len() < MAX_ENTRIES => {
             let name = attribute(start, "name")?;
             results.tests.push(TestResult {
-                class: attribute(start, "classname")?,
+                class: without_suffix(attribute(start, "classname")?),
                 name: name.strip_suffix("()").map(str::to_owned).unwrap_or(name),
                 outcome: TestOutcome::Passed,
                 seconds: attribute(start, "time")?.replace(',', "").parse().unwrap_or(0.0),
@@ -92,6 +92,15 @@ fn element(results: &mut TestResults, start: &BytesStart<'_>) -> Result<(), quic
         _ => {}
     }
     Ok(())
+}
+
+/// `com.example.ATest(disk)` is `com.example.ATest`. Names with blanks are no classes (Cucumber's features).
+fn without_suffix(class: String) -> String {
+    let stem = class.strip_suffix(')').and_then(|class| class.split_once('('));
+    match stem {
+        Some((stem, _)) if !stem.is_empty() && !stem.contains(char::is_whitespace) => stem.to_owned(),
+        _ => class,
+    }
 }
 
 fn outcome(results: &mut TestResults, outcome: TestOutcome) {
@@ -138,6 +147,18 @@ mod tests {
         assert!((results.tests[0].seconds - 1034.5).abs() < 1e-9);
         assert_eq!(results.properties["java.home"], "/jdk");
         assert_eq!(results.properties["line.separator"], "\n");
+    }
+
+    #[test]
+    fn a_suffix_of_the_report_is_no_part_of_the_class() {
+        for (name, class) in [
+            ("com.example.ATest(disk)", "com.example.ATest"),
+            ("Search (by name)", "Search (by name)"),
+            ("(disk)", "(disk)"),
+        ] {
+            let xml = format!("<testsuite><testcase name=\"a\" classname=\"{name}\"/></testsuite>");
+            assert_eq!(test_results(xml.as_bytes()).unwrap().tests[0].class, class);
+        }
     }
 
     #[test]

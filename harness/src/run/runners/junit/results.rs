@@ -197,10 +197,14 @@ pub(super) fn unmeasured<'a>(
         // A worker may run in a folder above its module; one in another module is that one's.
         let may_be_its = |owner: &Option<&Path>| owner.is_none_or(|owner| module.folder.starts_with(owner));
         let its = processes.iter().filter(|(owner, _)| may_be_its(owner)).map(|(_, process)| *process);
-        let seen: BTreeSet<(&str, &str)> = its.flat_map(tests).collect();
-        let classes: BTreeSet<&str> = seen.iter().map(|(class, _)| *class).collect();
+        // A test that two executions of the build ran is reported twice.
+        let seen: BTreeSet<(usize, &str, &str)> = (0..)
+            .zip(its)
+            .flat_map(|(at, process)| tests(process).map(move |(class, test)| (at, class, test)))
+            .collect();
+        let classes: BTreeSet<&str> = seen.iter().map(|(_, class, _)| *class).collect();
         let reported = |class: &str| modules.iter().any(|module| module.classes.contains_key(class));
-        let unexplained = seen.iter().filter(|(class, _)| !reported(class)).count() as u64;
+        let unexplained = seen.iter().filter(|(_, class, _)| !reported(class)).count() as u64;
         let missing = module.classes.iter().filter(|(class, _)| !classes.contains(class.as_str()));
         let missing: Vec<(&str, (u64, u64))> =
             missing.map(|(class, tests)| (class.as_str(), *tests)).collect();
