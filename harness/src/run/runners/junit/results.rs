@@ -1,11 +1,12 @@
 //! The results that the build itself wrote of its tests: what ran, whoever measured it.
 //!
-//! Data flow: folders of results below the project, written since the build began ([`modules`]) →
+//! Data flow: files of results below the project, written since the build began ([`modules`]) →
 //! compared with the virtual machines that were measured ([`unmeasured`]): a module whose tests ran
 //! elsewhere (in Maven itself, say) is an error by its name. Without the agent the same files tell
 //! which tests a virtual machine ran (`observed`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,6 +26,10 @@ use crate::session::facts::problem;
 const RESULTS: [(&str, u32); 2] = [("build/test-results", 2), ("build/reports/junit", 2)];
 /// A file of results is not larger.
 const MAX_RESULT_BYTES: u64 = 64 << 20;
+/// Where a build may be told to write results instead, how deep, and how many folders of a depth are looked at.
+const OUTPUTS: [&str; 2] = ["target", "build"];
+const OUTPUT_DEPTH: u32 = 3;
+const MAX_OUTPUT_FOLDERS: usize = 500;
 /// Folders of sources and outputs have no modules in them.
 const NOT_ENTERED: [&str; 5] = ["src", "target", "build", "out", "node_modules"];
 /// A project is not deeper, and has no more folders.
@@ -55,11 +60,32 @@ pub(super) fn files(module: &Path, since: SystemTime) -> Vec<PathBuf> {
             collect(&entry.path(), 0, &mut files);
         }
     }
-    let written =
-        |path: &PathBuf| fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|time| time >= since);
-    files.retain(written);
+    files.retain(|path| is_written(path, since));
     files.sort_by_key(|path| fs::metadata(path).map_or((0, 0), |d| (d.mtime(), d.mtime_nsec())));
     files
+}
+
+fn is_written(path: &Path, since: SystemTime) -> bool {
+    fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|time| time >= since)
+}
+
+/// Files of results that were written since then into folders of outputs where results usually do not lie,
+/// without copies of the usual ones.
+fn files_elsewhere(module: &Path, since: SystemTime, usual: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for output in OUTPUTS {
+        let mut level = vec![module.join(output)];
+        for _ in 0..=OUTPUT_DEPTH {
+            level.iter().for_each(|folder| collect(folder, 0, &mut found));
+            level = level.iter().flat_map(|folder| folders(folder)).take(MAX_OUTPUT_FOLDERS).collect();
+        }
+    }
+    let mut known: BTreeSet<OsString> =
+        usual.iter().filter_map(|path| path.file_name()).map(Into::into).collect();
+    found.retain(|path| {
+        is_written(path, since) && path.file_name().is_some_and(|name| known.insert(name.into()))
+    });
+    found
 }
 
 /// Files of results below a folder.
@@ -125,12 +151,16 @@ pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<Strin
             break;
         }
         let mut module = Module { folder: folder.clone(), classes: BTreeMap::new() };
-        for file in files(&folder, since) {
-            match read(&file) {
-                Ok(results) => module.take(&results),
+        let usual = files(&folder, since);
+        for file in &usual {
+            match read(file) {
+                Ok(results) => module.take(&results, true),
                 Err(why) => problems.push(format!("{}: {why}", file.display())),
             }
         }
+        // These may be any files of the tests: what is no result is none of ours.
+        let elsewhere = files_elsewhere(&folder, since, &usual);
+        elsewhere.iter().filter_map(|file| read(file).ok()).for_each(|results| module.take(&results, false));
         if !module.classes.is_empty() {
             modules.push(module);
         }
@@ -154,9 +184,9 @@ fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 impl Module {
     /// Adds the tests of a file, unless they ran in no virtual machine of Java: tests of scripts
-    /// are reported in such files too.
-    fn take(&mut self, results: &TestResults) {
-        let is_java = results.properties.contains_key(OF_JAVA);
+    /// are reported in such files too. Elsewhere than usual (`is_usual`) a class of the module tells that.
+    fn take(&mut self, results: &TestResults, is_usual: bool) {
+        let is_java = is_usual && results.properties.contains_key(OF_JAVA);
         for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
             if is_java || self.has_class(&test.class) {
                 let (passed, all) = self.classes.entry(test.class.clone()).or_default();
@@ -286,6 +316,9 @@ mod tests {
             ),
             ("x/app/build/classes/java/test/com/ATest.class", ""),
             (".git/target/surefire-reports/TEST-a.xml", SUREFIRE),
+            ("y/target/junit/it/TEST-a.xml", SUREFIRE),
+            ("y/target/test-classes/com/example/ATest.class", ""),
+            ("z/target/fixtures/TEST-a.xml", SUREFIRE),
         ] {
             let path = root.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -298,7 +331,10 @@ mod tests {
             .map(|m| (m.folder.strip_prefix(root.path()).unwrap().to_str().unwrap(), m.classes.clone()))
             .collect();
         let of = |class: &str| BTreeMap::from([(class.to_owned(), (1, 1))]);
-        assert_eq!(told, [("core", of("com.example.ATest")), ("x/app", of("com.ATest"))]);
+        assert_eq!(
+            told,
+            [("core", of("com.example.ATest")), ("x/app", of("com.ATest")), ("y", of("com.example.ATest"))]
+        );
         assert!(problems.is_empty(), "{problems:?}");
         assert!(
             modules(root.path(), SystemTime::now() + std::time::Duration::from_secs(60)).0.is_empty(),
@@ -307,7 +343,7 @@ mod tests {
         assert_eq!(owner(&found, &root.path().join("core/x")), Some(root.path().join("core").as_path()));
         let problems = unmeasured(root.path(), &found, std::iter::empty());
         let places: Vec<&str> = problems.iter().map(|problem| problem.r#where.as_str()).collect();
-        assert_eq!(places, ["core", "x/app"]);
+        assert_eq!(places, ["core", "x/app", "y"]);
         assert!(problems[0].what.contains("1 test that no measured"), "{}", problems[0].what);
     }
 
