@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use memgate_analysis::ProcessRecord;
+
 use crate::suite::gtest::SuiteId;
-use crate::suite::junit::JvmSuiteId;
+use crate::suite::junit::{Configuration, JvmSuiteId};
 
 /// What belongs together, in the order it was first seen.
 #[must_use]
@@ -18,6 +20,15 @@ pub fn grouped<Id: PartialEq, T>(all: impl IntoIterator<Item = (Id, T)>) -> Vec<
         }
     }
     groups
+}
+
+/// What the build set for a virtual machine, with the test classes that ran in it.
+#[must_use]
+pub fn configuration(record: &ProcessRecord) -> Configuration {
+    let jvm = record.java.as_ref().and_then(|java| java.jvm.as_ref());
+    let open = record.open.iter().map(|open| &open.window);
+    let classes = record.windows.iter().chain(open).filter(|window| !window.test.is_empty());
+    Configuration::of(jvm, classes.map(|window| window.suite.clone()).collect())
 }
 
 /// Names for the suites of one command. The only one of a configured command has the configured
@@ -51,7 +62,7 @@ pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<Stri
         .map(|folder| {
             let own = short_path(folder, &folders);
             let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
-            // The same folder with another class path: unit and integration tests.
+            // The same folder with another class path (unit and integration tests), or configured otherwise.
             let count = seen.entry(name.clone()).or_default();
             *count += 1;
             if *count > 1 { format!("{name} ({count})") } else { name }

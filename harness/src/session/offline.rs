@@ -17,7 +17,7 @@ use crate::exit::ExpectedError;
 use crate::names::Mappings;
 use crate::reading::{self, Records, stream};
 use crate::suite::gtest::SuiteId;
-use crate::suite::junit::JvmSuiteId;
+use crate::suite::junit::{Configuration, Configured, JvmSuiteId, configurations};
 
 /// The facts of a session; of one whose run ended early, what its streams say.
 ///
@@ -139,8 +139,10 @@ fn screened(screens: Vec<((String, GroupId), Vec<ProcessFacts>)>, records: &Reco
         let (jvm, native) = by_command.entry(command).or_default();
         match id {
             GroupId::Jvm(id) => {
-                jvm.0.push(id);
-                jvm.1.push(processes);
+                for Configured { workers, .. } in configurations(with_settings(processes, records)) {
+                    jvm.0.push(id.clone());
+                    jvm.1.push(workers);
+                }
             }
             GroupId::Native(id) => {
                 native.0.push(id);
@@ -159,6 +161,15 @@ fn screened(screens: Vec<((String, GroupId), Vec<ProcessFacts>)>, records: &Reco
         }));
     }
     suites
+}
+
+/// Virtual machines with what the build set for them.
+fn with_settings(processes: Vec<ProcessFacts>, records: &Records) -> Vec<(Configuration, ProcessFacts)> {
+    let of = |process: ProcessFacts| {
+        let record = records.get(&process.stream);
+        (record.map(naming::configuration).unwrap_or_default(), process)
+    };
+    processes.into_iter().map(of).collect()
 }
 
 /// A process that ran no test, beside others that did, makes no other suite of it.

@@ -6,6 +6,7 @@
 //! environment and system properties, and a plan of what to run.
 
 mod command_line;
+mod configurations;
 pub mod sources;
 mod tools;
 
@@ -20,6 +21,8 @@ use memgate_wire::hotspot;
 use memgate_wire::java::JvmInfo;
 
 pub use self::command_line::JavaCommand;
+use self::configurations::without_fork;
+pub use self::configurations::{Configuration, Configured, configurations};
 pub use self::tools::{
     filtered, gradle_leaves_out, gradle_script, is_build_tool, is_gradle, is_java, starts_jvms,
     with_gradle_script,
@@ -105,10 +108,11 @@ const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 /// compared.
 pub const ROUNDS: u32 = 4;
 
-/// A suite: virtual machines with the same directory and class path.
+/// A suite: virtual machines with the same directory and class path, as far as the build configures them
+/// alike (`configurations`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JvmSuiteId {
-    /// Where they run.
+    /// Where they run; of folders for each fork the module.
     pub directory: String,
     /// What they run: class path, and after it the module path.
     pub class_path: Vec<String>,
@@ -144,7 +148,7 @@ impl JvmSuiteId {
     pub fn of(hello: &Hello, jvm: &JvmInfo) -> Self {
         let mut class_path = class_path(jvm);
         class_path.extend(jvm.module_path.iter().cloned());
-        Self { directory: hello.working_directory.clone(), class_path }
+        Self { directory: without_fork(&hello.working_directory), class_path }
     }
 }
 
@@ -430,7 +434,7 @@ mod tests {
         }
     }
 
-    fn jvm(properties: &[(&str, &str)]) -> JvmInfo {
+    pub(super) fn jvm(properties: &[(&str, &str)]) -> JvmInfo {
         JvmInfo {
             vm: String::new(),
             version: "17".into(),

@@ -5,7 +5,7 @@ use std::fs;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run};
-use memgate_model::{RunReport, SuiteReport, Verdict};
+use memgate_model::{Outcome, RunReport, SuiteReport, Verdict};
 
 const SESSIONS: &str = "com.example.api.SessionsTest";
 
@@ -36,6 +36,62 @@ fn each_module_is_a_suite_with_its_own_forks_and_modules() {
         assert!(verdicts.contains(&(in_module.as_str(), Verdict::Pass)), "{verdicts:?}\n{run}");
         assert_eq!(verdicts.len(), 2, "what was left out stays out: {verdicts:?}");
         assert_eq!(run.test(&opens).leaks[0].title, "3 × com.example.api.Sessions$Session");
+    }
+}
+
+/// Leaks where the store is on disk, and has a test that fails at first.
+const STORE: &str = "package com.example;
+import java.nio.file.*;
+import java.util.*;
+import org.junit.*;
+public class StoreTest {
+    static final List<byte[]> OPEN = new ArrayList<>();
+    static final class Page {}
+    static final List<Page> PAGES = new ArrayList<>();
+    @Test public void opens() {
+        if (System.getProperty(\"store\").equals(\"disk\")) PAGES.add(new Page());
+    }
+    @Test public void isFlaky() throws Exception {
+        Path ran = Path.of(System.getProperty(\"basedir\"), System.getProperty(\"store\"));
+        if (!Files.exists(ran)) {
+            Files.createFile(ran);
+            Assert.fail(\"for the first time\");
+        }
+        OPEN.add(new byte[4001]);
+    }
+}
+";
+
+/// Two executions of the same tests, each with forks that differ by their number.
+const EXECUTIONS: &str = "<executions>
+<execution><id>default-test</id><configuration><reportNameSuffix>memory</reportNameSuffix>
+<systemPropertyVariables><store>memory</store></systemPropertyVariables></configuration></execution>
+<execution><id>disk</id><goals><goal>test</goal></goals><configuration><reportNameSuffix>disk</reportNameSuffix>
+<systemPropertyVariables><store>disk</store></systemPropertyVariables></configuration></execution>
+</executions><configuration><rerunFailingTestsCount>1</rerunFailingTestsCount>
+<argLine>-Ddatabase=tiles${surefire.forkNumber}</argLine>
+<workingDirectory>${project.build.directory}/fork_${surefire.forkNumber}</workingDirectory>";
+
+#[test]
+fn each_execution_of_a_module_is_repeated_as_it_was_configured() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = jvm::project("reactor-executions", "jvm-reactor");
+    project.write("core/src/test/java/com/example/StoreTest.java", STORE);
+    project.write("core/pom.xml", project.read("core/pom.xml").replacen("<configuration>", EXECUTIONS, 1));
+    let run = run(&project, &jdk, &["run", "--", "mvn", "-q", "-B", "test", "-pl", "core"]);
+    run.ends_with(1).says("core (2) ran with other values of ");
+    let report = run.report();
+    assert_eq!((report.suites.len(), &report.errors), (2, &Vec::new()), "{run}");
+    let flaky = "com.example.StoreTest.isFlaky";
+    let opens = "com.example.StoreTest.opens";
+    for (name, leaking) in [("core", &[flaky][..]), ("core (2)", &[flaky, opens])] {
+        let suite = suite(&report, name);
+        assert_eq!(suite.tests.len(), 4, "{run}");
+        let failed = suite.tests.iter().filter(|test| test.verdict == Verdict::Fail);
+        let mut failed: Vec<&str> = failed.map(|test| test.id.as_str()).collect();
+        failed.sort_unstable();
+        assert_eq!(failed, leaking, "{name}\n{run}");
+        assert!(suite.tests.iter().all(|test| test.outcome == Outcome::Passed), "{run}");
     }
 }
 

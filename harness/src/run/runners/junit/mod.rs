@@ -38,7 +38,7 @@ use super::framework::{Framework, Ran, Share, Suite, Unit};
 use super::java::{Classes, by_class, is_test};
 use crate::device::look;
 use crate::exit::ExpectedError;
-use crate::output::Progress;
+use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, RunState, Stopped, launch, ran_tests, status, supervise,
@@ -48,7 +48,7 @@ use crate::run::heap;
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 use crate::session::label::Label;
 use crate::session::naming;
-use crate::suite::junit::{self, JvmSuiteId};
+use crate::suite::junit::{self, Configured, JvmSuiteId, configurations};
 
 impl Framework for Junit {
     const HUNTS_CLASSES: bool = true;
@@ -139,7 +139,7 @@ pub(super) async fn screen(
         JavaAgent::None => Kind::JunitObserved,
     };
     let is_part = context.divided.is_some();
-    let mut suites = suites((planned, modules), (&our_option, kind), done, is_part);
+    let mut suites = suites(context.console, (planned, modules), (&our_option, kind), done, is_part);
     // Without the agent the same files were read before.
     let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
     facts.errors.extend(problems.map(|what| problem("test results", what, "")));
@@ -207,6 +207,7 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
 
 /// Groups the virtual machines that ran tests.
 fn suites(
+    console: &Console,
     (planned, modules): (&PlannedSuite, &[PathBuf]),
     (our_option, kind): (&OsStr, Kind),
     done: Done,
@@ -225,6 +226,7 @@ fn suites(
     if is_part || groups.iter().any(|(_, processes)| !idle(processes)) {
         groups.retain(|(_, processes)| !idle(processes));
     }
+    let groups: Vec<(JvmSuiteId, Configured<Finished>)> = groups.into_iter().flat_map(configured).collect();
     let mut ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
     // Modules whose tests run in other shards have a say in the names of these.
     let folders: BTreeSet<PathBuf> = ids.iter().map(|id| PathBuf::from(&id.directory)).collect();
@@ -234,10 +236,21 @@ fn suites(
         class_path: Vec::new(),
     }));
     let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
-    let suite = |(name, (_, processes)): (String, (JvmSuiteId, Vec<Finished>))| {
-        suite(planned, our_option, kind, (name, processes), elapsed)
-    };
+    let suite =
+        |(name, (_, Configured { others, workers })): (String, (JvmSuiteId, Configured<Finished>))| {
+            if !others.is_empty() {
+                console.line(&format!("{name} ran with other values of {}", others.join(", ")));
+            }
+            suite(planned, our_option, kind, (name, workers), elapsed)
+        };
     names.into_iter().zip(groups).map(suite).collect()
+}
+
+/// The configurations in which the build ran tests of one class path.
+fn configured((id, processes): (JvmSuiteId, Vec<Finished>)) -> Vec<(JvmSuiteId, Configured<Finished>)> {
+    let of = |process: Finished| (naming::configuration(&process.record), process);
+    let found = configurations(processes.into_iter().map(of).collect());
+    found.into_iter().map(|configured| (id.clone(), configured)).collect()
 }
 
 fn suite(
