@@ -384,21 +384,26 @@ fn without_ours(environment: &[(OsString, OsString)], our_option: &OsStr) -> Vec
 /// The system properties that the build set, as options behind those it was given. What it set
 /// later, as Surefire does, goes before an option.
 fn builds_properties(jvm: &JvmInfo, options: &[String]) -> Vec<String> {
-    let later = jvm.properties.iter().find(|(name, _)| name == SET_LATER);
-    let later: Vec<&str> = later.map(|(_, names)| names.lines().collect()).unwrap_or_default();
-    let is_any = |of: &[&str], name: &str| of.iter().any(|start| name.starts_with(start));
-    let is_the_builds = |name: &str, is_later: bool| {
-        let may_be = !is_any(&STANDARD, name) || is_later && !is_any(&AT_START, name);
-        (may_be || name.starts_with(PARAMETER)) && !CLASS_PATH_NOTES.contains(&name) && !name.contains('=')
-    };
     let given = |name: &str| {
         options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
     };
-    let set = jvm.properties.iter().filter(|(name, _)| {
+    let set = set_by_build(jvm).filter(|(name, _, is_later)| *is_later || !given(name));
+    set.map(|(name, value, _)| format!("-D{name}={value}")).collect()
+}
+
+/// Names and values of the system properties that the build set, and whether it did so later.
+fn set_by_build(jvm: &JvmInfo) -> impl Iterator<Item = (&str, &str, bool)> {
+    let later = jvm.properties.iter().find(|(name, _)| name == SET_LATER);
+    let later: Vec<&str> = later.map(|(_, names)| names.lines().collect()).unwrap_or_default();
+    let is_any = |of: &[&str], name: &str| of.iter().any(|start| name.starts_with(start));
+    let is_the_builds = move |name: &str, is_later: bool| {
+        let may_be = !is_any(&STANDARD, name) || is_later && !is_any(&AT_START, name);
+        (may_be || name.starts_with(PARAMETER)) && !CLASS_PATH_NOTES.contains(&name) && !name.contains('=')
+    };
+    jvm.properties.iter().filter_map(move |(name, value)| {
         let is_later = later.contains(&name.as_str());
-        is_the_builds(name, is_later) && (is_later || !given(name))
-    });
-    set.map(|(name, value)| format!("-D{name}={value}")).collect()
+        is_the_builds(name, is_later).then_some((name.as_str(), value.as_str(), is_later))
+    })
 }
 
 /// Debuggers and profilers, what would write the build's coverage again, what the launcher has of

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use memgate_wire::java::JvmInfo;
 
-use super::{is_left_out, is_the_builds};
+use super::{is_left_out, set_by_build};
 
 /// Properties of build tools: which tests were asked for, which worker it is.
 const OF_TOOLS: [&str; 7] = ["failsafe.", "gradle.", "idea.", "jacoco", "maven.", "org.gradle.", "surefire."];
@@ -56,8 +56,8 @@ impl Configuration {
     /// Of a virtual machine in which tests of these classes ran.
     #[must_use]
     pub fn of(jvm: Option<&JvmInfo>, classes: BTreeSet<String>) -> Self {
-        let properties = jvm.into_iter().flat_map(|jvm| &jvm.properties);
-        let properties = properties.filter(|(name, _)| is_the_builds(name)).cloned();
+        let properties = jvm.into_iter().flat_map(set_by_build);
+        let properties = properties.map(|(name, value, _)| (name.to_owned(), value.to_owned()));
         let options = jvm.into_iter().flat_map(|jvm| &jvm.vm_arguments);
         let options = options.filter(|option| !is_left_out(option) && !option.starts_with("-D"));
         let options = options.map(|option| (option.clone(), String::new()));
