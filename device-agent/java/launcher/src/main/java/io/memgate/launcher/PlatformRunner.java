@@ -198,6 +198,10 @@ final class PlatformRunner implements TestRunner {
         for (TestIdentifier test : known) {
             TestName name = TestName.of(test.getUniqueId());
             boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
+            if (mine && Selection.method(name.test).isEmpty()) {
+                // JUnit 4's parameters: below them are the tests.
+                continue;
+            }
             if (mine && selection.names(name.test)) {
                 own.add(DiscoverySelectors.selectUniqueId(test.getUniqueId()));
             } else if (!mine || !selection.includes(name.test)) {

@@ -77,14 +77,14 @@ final class Selection {
         renamed.clear();
         for (String test : only) {
             if (!names.contains(test) && names.stream().noneMatch(name -> standsFor(name, test))) {
-                renamed.add(base(test));
+                renamed.add(method(test));
             }
         }
     }
 
     /** Did the build run this test, or an invocation of it, perhaps by another name? */
     boolean includes(String name) {
-        return names(name) || renamed.contains(base(name)) && !leftOut.contains(base(name));
+        return names(name) || renamed.contains(method(name)) && !leftOut.contains(base(name));
     }
 
     /** The same, by this name. */
@@ -113,6 +113,11 @@ final class Selection {
 
     boolean leavesOut() {
         return !leftOut.isEmpty();
+    }
+
+    /** Of {@code [plain]/decodes[plain]}, as JUnit Platform has it for JUnit 4, {@code decodes}; of {@code [plain]} nothing. */
+    static String method(String name) {
+        return base(name.substring(name.lastIndexOf("]/") < 0 ? 0 : name.lastIndexOf("]/") + 2));
     }
 
     private static String base(String name) {
