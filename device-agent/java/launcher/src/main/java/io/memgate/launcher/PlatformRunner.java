@@ -41,6 +41,9 @@ final class PlatformRunner implements TestRunner {
     /** System properties that hold what the build gave JUnit Platform. */
     private static final String PARAMETER = "memgate.parameter.";
 
+    /** Parameter with names of listeners that the build switches off, with {@code *}, and commas between them. */
+    private static final String OFF = "junit.platform.execution.listeners.deactivate";
+
     /** A thread of a pool that was shut down may never end: it is not waited for any longer. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
@@ -50,6 +53,7 @@ final class PlatformRunner implements TestRunner {
     private final Launcher launcher = session == null ? LauncherFactory.create() : session.getLauncher();
     private final Map<Selection, LauncherDiscoveryRequest> requests = new HashMap<>();
     private final Outcome outcome = new Outcome();
+    private final Pattern off = off();
 
     @Override
     public boolean knows(Selection selection) {
@@ -105,10 +109,20 @@ final class PlatformRunner implements TestRunner {
         }
     }
 
+    private static Pattern off() {
+        String names = System.getProperty(PARAMETER + OFF, System.getProperty(OFF, ""));
+        String literal = Pattern.quote(names.replaceAll("\\s", ""));
+        return Pattern.compile(literal.replace(",", "\\E|\\Q").replace("*", "\\E.*\\Q"), Pattern.DOTALL);
+    }
+
     private TestExecutionListener[] listeners() {
         List<TestExecutionListener> all = new ArrayList<>();
         if (session != null) {
-            ServiceLoader.load(TestExecutionListener.class).forEach(all::add);
+            for (TestExecutionListener listener : ServiceLoader.load(TestExecutionListener.class)) {
+                if (!off.matcher(listener.getClass().getName()).matches()) {
+                    all.add(listener);
+                }
+            }
         }
         all.add(outcome);
         return all.toArray(new TestExecutionListener[0]);
