@@ -4,14 +4,14 @@ use memgate_e2e::{Project, junit, jvm};
 use memgate_model::Verdict;
 
 const SOURCES: [(&str, &str); 6] = [
-    // One array each time, where the machine makes arrays and strings of its own now and then.
+    // Some arrays each time, where the machine makes arrays and strings of its own now and then.
     (
         "BuffersTest",
         "import org.junit.jupiter.api.Test;
 class BuffersTest {
     static final byte[][] KEPT = new byte[100_000][];
     static int next;
-    @Test void keeps() { KEPT[next++] = new byte[3000]; }
+    @Test void keeps() { for (int i = 0; i < 5; i++) KEPT[next++] = new byte[704]; }
 }
 ",
     ),
@@ -22,7 +22,7 @@ class BuffersTest {
 import org.junit.jupiter.api.Test;
 class GrowingTest {
     static byte[] kept = new byte[100];
-    @Test void grows() { kept = Arrays.copyOf(kept, kept.length + 1000); }
+    @Test void grows() { kept = Arrays.copyOf(kept, kept.length + 20_000); }
 }
 ",
     ),
@@ -98,7 +98,7 @@ fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_cla
     let buffers = run.test("BuffersTest.keeps");
     assert_eq!(buffers.verdict, Verdict::Fail, "{run}");
     let [leak] = buffers.leaks.as_slice() else { panic!("{run}") };
-    assert_eq!((leak.count_per_iteration, leak.bytes_per_iteration), (1.0, 3016.0), "{run}");
+    assert_eq!((leak.count_per_iteration, leak.bytes_per_iteration), (5.0, 3600.0), "{run}");
     assert_eq!(leak.holder[0].owner, "BuffersTest", "{run}");
 
     assert_eq!(run.test("GrowingTest.grows").verdict, Verdict::Fail, "{run}");
