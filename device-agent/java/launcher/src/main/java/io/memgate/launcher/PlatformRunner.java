@@ -48,7 +48,9 @@ final class PlatformRunner implements TestRunner {
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
     private Thread[] threads = new Thread[64];
-    /** One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform 1.8. */
+    /**
+     * One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform 1.8.
+     */
     private final LauncherSession session = openSession();
     private final Launcher launcher = session == null ? LauncherFactory.create() : session.getLauncher();
     private final Map<Selection, LauncherDiscoveryRequest> requests = new HashMap<>();

@@ -2,7 +2,9 @@ package io.memgate.launcher;
 
 /** What runs tests: JUnit Platform where it is on the class path, else JUnit 4. */
 interface TestRunner {
-    /** Runs a selection; returns its outcome as the agent numbers them, and leaves in the selection how its tests ended. */
+    /**
+     * Runs a selection; returns its outcome as the agent numbers them, and leaves in the selection how its tests ended.
+     */
     int run(Selection selection);
 
     /** Can this be selected? Some engines, as Kotest's, know a test only when its class runs. */
