@@ -251,9 +251,9 @@ async fn record(
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
     let (interval, names, kept) = (plan.interval, Arc::clone(names), Arc::clone(kept));
-    let interrupts = &mut interrupts;
+    let (frames, interrupts) = (session.frames(), &mut interrupts);
     let mut context =
-        Context { plan, session, console, agent, jars, interrupts, interval, names, kept, divided };
+        Context { plan, session, frames, console, agent, jars, interrupts, interval, names, kept, divided };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
     facts.partial = plan.partial;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, Run, has_tool, samples, truth};
-use memgate_model::{BoundaryQuality, Verdict};
+use memgate_model::{BoundaryQuality, SuiteReport, Verdict};
 
 use crate::partition::is_the_same_in_shards;
 
@@ -91,6 +91,65 @@ fn a_shell_script_and_make_are_looked_below() {
     assert_eq!(project.streams().len(), 2, "make stays dormant");
     assert_eq!(make.test("Leaks.Strdup").verdict, Verdict::Warn, "not confirmed by choice");
     assert_eq!(make.test("Clean.Churn").verdict, Verdict::Pass);
+}
+
+/// `leaks` says that it runs and waits until the other one does. `excludes` fails while it runs in another process.
+const AT_ONCE: &str = r#"
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <string>
+void* volatile kept;
+TEST(AtOnce, Leaks) {
+    kept = new char[321];
+    std::string self = program_invocation_short_name, other = self == "one" ? "two" : "one";
+    int runs = open((self + ".runs").c_str(), O_CREAT, 0600);
+    ASSERT_GE(runs, 0);
+    close(runs);
+    for (int tries = 0; access((other + ".runs").c_str(), F_OK) != 0 && tries < 10000; ++tries) usleep(1000);
+}
+TEST(Alone, Leaks) {
+    int lock = open("lock", O_CREAT | O_EXCL, 0600);
+    ASSERT_GE(lock, 0) << "it runs in another process";
+    kept = new char[123];
+    usleep(20000);
+    close(lock);
+    unlink("lock");
+}
+"#;
+
+#[test]
+fn suspects_run_at_once_where_the_tests_of_the_users_own_run_did() {
+    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
+        return;
+    }
+    let project = Project::new("at-once");
+    let program = samples::own_suite("at_once", AT_ONCE);
+    for name in ["one", "two"] {
+        fs::copy(&program, project.folder().join(name)).unwrap();
+    }
+    project.write(
+        "check.sh",
+        "./one --gtest_filter=AtOnce.* & ./two --gtest_filter=AtOnce.*; wait
+         ./one --gtest_filter=Alone.*; ./two --gtest_filter=Alone.*",
+    );
+    let run = project.memgate(&["run", "--", "sh", "check.sh"]);
+    run.ends_with(1).says("confirming 4, each alone, up to 2 at once, as in your own run");
+    run.says("did not pass beside others: once more, one after the other");
+    let report = run.report();
+    let failed =
+        |suite: &SuiteReport| suite.tests.iter().filter(|test| test.verdict == Verdict::Fail).count();
+    let mut suites: Vec<_> = report.suites.iter().map(|suite| (suite.name.as_str(), failed(suite))).collect();
+    suites.sort_unstable();
+    assert_eq!(suites, [("one", 2), ("two", 2)], "{run}");
+    let folders = fs::read_dir(project.session().join("frames")).unwrap();
+    assert!(
+        folders.into_iter().all(|entry| entry.unwrap().file_type().unwrap().is_file()),
+        "all streams lie together"
+    );
+    let again = project.memgate(&["gate", ".memgate/latest"]);
+    again.ends_with(1);
+    assert!(again.stdout.contains("4 of 4 tests leak"), "{again}");
 }
 
 #[test]

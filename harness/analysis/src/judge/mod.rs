@@ -32,7 +32,6 @@ mod test;
 mod tests;
 mod wording;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, Verdict};
@@ -131,12 +130,17 @@ fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     })
 }
 
-/// How long tests were repeated. Tests that were repeated together share their process.
+/// How long tests were repeated, alone or several at once.
 fn repeated_s(input: &RunInput) -> f64 {
-    let spans = repeating(input).map(|process| (process.record.first_ns, process.record.last_ns));
-    let spans: BTreeSet<_> = spans.collect();
-    let lasted = |(first, last): &(u64, u64)| Duration::from_nanos(last.saturating_sub(*first)).as_secs_f64();
-    spans.iter().map(lasted).sum()
+    let mut spans: Vec<_> =
+        repeating(input).map(|process| (process.record.first_ns, process.record.last_ns)).collect();
+    spans.sort_unstable();
+    let (mut lasted, mut seen) = (Duration::ZERO, 0);
+    for (first, last) in spans {
+        lasted += Duration::from_nanos(last.saturating_sub(first.max(seen)));
+        seen = seen.max(last);
+    }
+    lasted.as_secs_f64()
 }
 
 /// The ratio counts what the agents say, where the processes' own CPU time is known, and only of the screen: in a test

@@ -30,7 +30,7 @@ const FOLDER: &str = "confirm";
 
 /// The agent's options in one executable that is run again.
 pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label: &Label) -> Options {
-    let mut options = of_tests(&context.session.frames());
+    let mut options = of_tests(&context.frames);
     options.targets = vec![Target::Executable(executable.into())];
     options.label = label.to_text();
     options
@@ -78,7 +78,7 @@ pub(in crate::run) fn outcome(
     };
     let recorded = done.finished.iter().any(Finished::is_main);
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
-        let why = match no_room(&context.session.frames()) {
+        let why = match no_room(&context.frames) {
             Some(why) if !recorded => why,
             _ if recorded && exit.is_success() => {
                 "alone, the test did not run, though its program did: it chooses its tests itself, or has \

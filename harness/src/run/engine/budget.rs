@@ -1,8 +1,9 @@
 //! The time in which the suspects of a suite are run again (`measure.confirm_budget`).
 //!
 //! Each takes what it needs, at most its share of what is left; so that what the first ones do not
-//! use is there for the others. What it leaves open is counted, and told. A test of which later tests freed all that
-//! it left is repeated only while repeating has taken no longer than the suite, unless a time is configured.
+//! use is there for the others. It is spent while at least one of them runs. What it leaves open is counted, and
+//! told. A test of which later tests freed all that it left is repeated only while repeating has taken no longer than
+//! the suite, unless a time is configured.
 
 use std::time::{Duration, Instant};
 
@@ -20,20 +21,45 @@ pub(in crate::run) struct Budget {
     whole: Duration,
     /// Of it, as long as tests are repeated of which nothing is left.
     of_freed: Duration,
-    began: Instant,
+    /// By what is over.
+    spent: Duration,
+    /// Tests that run now, and since when one does.
+    running: usize,
+    since: Instant,
     left_open: usize,
 }
 
 impl Budget {
-    /// Begins now, for a suite that took so many seconds.
+    /// For a suite that took so many seconds.
     pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
         let own = Duration::try_from_secs_f64(screened_s).unwrap_or_default();
         let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(LEAST));
-        Self { whole, of_freed: configured.unwrap_or(own.max(LEAST)), began: Instant::now(), left_open: 0 }
+        let of_freed = configured.unwrap_or(own.max(LEAST));
+        let (spent, since) = (Duration::ZERO, Instant::now());
+        Self { whole, of_freed, spent, running: 0, since, left_open: 0 }
+    }
+
+    /// A test runs from now on.
+    pub(in crate::run) fn begin(&mut self) {
+        if self.running == 0 {
+            self.since = Instant::now();
+        }
+        self.running += 1;
+    }
+
+    /// A test that ran is over.
+    pub(in crate::run) fn end(&mut self) {
+        self.spent = self.spent();
+        self.since = Instant::now();
+        self.running = self.running.saturating_sub(1);
+    }
+
+    fn spent(&self) -> Duration {
+        self.spent + if self.running > 0 { self.since.elapsed() } else { Duration::ZERO }
     }
 
     fn left(&self) -> Duration {
-        self.whole.saturating_sub(self.began.elapsed())
+        self.whole.saturating_sub(self.spent())
     }
 
     /// What one of so many tests may take; `None`: too little is left.
@@ -43,7 +69,7 @@ impl Budget {
 
     /// Is there no time to repeat a test of which nothing is left?
     pub(in crate::run) fn is_over_for_freed(&self) -> bool {
-        self.began.elapsed() >= self.of_freed || self.left() < OF_NO_USE
+        self.spent() >= self.of_freed || self.left() < OF_NO_USE
     }
 
     /// One more is left open; `how`, for the reader.
@@ -107,6 +133,24 @@ mod tests {
         for (left, tests, want) in [(60, 2, Some(30)), (60, 500, Some(6)), (3, 2, Some(3)), (1, 1, None)] {
             assert_eq!(share(seconds(left), tests), want.map(seconds), "{left} s for {tests}");
         }
+    }
+
+    #[test]
+    fn only_time_in_which_a_test_runs_is_spent_and_that_of_two_at_once_counts_once() {
+        let mut budget = Budget::of(None, 0.0);
+        let before =
+            |budget: &mut Budget, ago| budget.since = Instant::now().checked_sub(seconds(ago)).unwrap();
+        before(&mut budget, 50);
+        assert_eq!(budget.spent(), Duration::ZERO, "nothing runs");
+        budget.begin();
+        before(&mut budget, 10);
+        budget.begin();
+        budget.end();
+        assert_eq!(budget.spent().as_secs(), 10, "one of two is over");
+        before(&mut budget, 5);
+        budget.end();
+        before(&mut budget, 50);
+        assert_eq!(budget.spent().as_secs(), 15, "both are");
     }
 
     #[test]

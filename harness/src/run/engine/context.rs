@@ -1,6 +1,6 @@
 //! What every command of a run needs, and why a run is over before its end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::session::Session;
 pub(in crate::run) struct Context<'a> {
     pub(in crate::run) plan: &'a Plan,
     pub(in crate::run) session: &'a Session,
+    /// Where tests that run again write their streams: in the session.
+    pub(in crate::run) frames: PathBuf,
     pub(in crate::run) console: &'a Console,
     /// The agent's library.
     pub(in crate::run) agent: &'a Path,
@@ -37,8 +39,8 @@ pub(in crate::run) struct Context<'a> {
 impl Context<'_> {
     /// The same, for one of several runs at once: each is interrupted by itself.
     pub(in crate::run) fn interrupted_by<'b>(&'b self, interrupts: &'b mut Interrupts) -> Context<'b> {
-        let (names, kept) = (Arc::clone(&self.names), Arc::clone(&self.kept));
-        Context { interrupts, names, kept, ..*self }
+        let (frames, names, kept) = (self.frames.clone(), Arc::clone(&self.names), Arc::clone(&self.kept));
+        Context { frames, interrupts, names, kept, ..*self }
     }
 }
 

@@ -225,7 +225,9 @@ impl Following {
     }
 
     async fn end_by_user(&mut self, context: &mut Context<'_>) {
-        context.console.line("stopping the tests; once more kills them");
+        if context.interrupts.is_first_to_tell() {
+            context.console.line("stopping the tests; once more kills them");
+        }
         // What has ended by now is judged: somebody has to have looked at it.
         for key in self.state.processes() {
             if let Some(recorder) = &self.recorder {

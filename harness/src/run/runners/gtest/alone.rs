@@ -41,7 +41,7 @@ pub(super) async fn alone(
     context: &mut Context<'_>,
     suite: &Suite,
     (test, record): (&str, usize),
-    all: &mut AllTests,
+    all: &AllTests,
     lasts: Lasts,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
@@ -53,7 +53,7 @@ pub(super) async fn alone(
         return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
     };
     let all = all.of(record, process).await;
-    let filter = match gtest::filter_for(&repeated, all) {
+    let filter = match gtest::filter_for(&repeated, &all) {
         Ok(filter) => filter,
         Err(why) => return Ok(Err(ConfirmationFacts::Impossible(format!("failed to {why}")))),
     };

@@ -41,7 +41,7 @@ struct Group {
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut Suite,
-    all_tests: &mut AllTests,
+    all_tests: &AllTests,
     suspects: &[Suspect],
     budget: &mut Budget,
     finished: &mut Vec<Finished>,
@@ -58,7 +58,7 @@ pub(super) async fn confirm(
         }
         let Some(process) = suite.processes.get(index) else { continue };
         let all = all_tests.of(index, process).await;
-        let together = match share.map(|share| (share, launch(process, &group, all))) {
+        let together = match share.map(|share| (share, launch(process, &group, &all))) {
             None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
             Some((_, Err(why))) => Err(why),
             Some((share, Ok(launch))) => {

@@ -1,11 +1,12 @@
 //! The tests that an executable lists.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_analysis::Window;
 use memgate_launch::Launch;
+use tokio::sync::Mutex;
 
 use crate::run::engine::Finished;
 use crate::suite::gtest;
@@ -16,23 +17,27 @@ pub(in crate::run::runners) const LIST_TIMEOUT: Duration = Duration::from_secs(6
 /// The tests of the executables of one suite, by process of the screen, listed when the first is
 /// needed.
 #[derive(Debug, Default)]
-pub(super) struct AllTests(BTreeMap<usize, Vec<String>>);
+pub(super) struct AllTests(Mutex<BTreeMap<usize, Arc<[String]>>>);
 
 impl AllTests {
     /// What `process` lists and what was seen to run. A listing is text: a name with a line break
     /// in it spoils what follows, and a program may refuse to list.
-    pub(super) async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
-        if let Entry::Vacant(entry) = self.0.entry(index) {
-            let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
-            let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
-            for test in process.record.windows.iter().filter(|w| !w.is_setup()).map(Window::id) {
-                if !all.contains(&test) {
-                    all.push(test);
-                }
-            }
-            entry.insert(all);
+    pub(super) async fn of(&self, index: usize, process: &Finished) -> Arc<[String]> {
+        // Kept until it is listed: who needs it meanwhile waits for this listing.
+        let mut known = self.0.lock().await;
+        if let Some(all) = known.get(&index) {
+            return Arc::clone(all);
         }
-        &self.0[&index]
+        let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
+        let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
+        for test in process.record.windows.iter().filter(|w| !w.is_setup()).map(Window::id) {
+            if !all.contains(&test) {
+                all.push(test);
+            }
+        }
+        let all: Arc<[String]> = all.into();
+        known.insert(index, Arc::clone(&all));
+        all
     }
 }
 

@@ -33,7 +33,7 @@ enum What {
 pub(super) async fn complete(
     context: &mut Context<'_>,
     suite: &mut Suite,
-    all: &mut AllTests,
+    all: &AllTests,
 ) -> Result<(), Stopped> {
     for index in 0..suite.processes.len() {
         for what in [What::Suspects, What::All] {
@@ -67,12 +67,12 @@ fn wanting(context: &Context<'_>, suite: &Suite, index: usize) -> Vec<String> {
 async fn take(
     context: &mut Context<'_>,
     suite: &mut Suite,
-    all: &mut AllTests,
+    all: &AllTests,
     (index, what): (usize, What),
     tests: &[String],
 ) -> Result<(), Stopped> {
     let Some(process) = suite.processes.get(index) else { return Ok(()) };
-    let Some(launch) = launch(process, all.of(index, process).await, what, tests) else { return Ok(()) };
+    let Some(launch) = launch(process, &all.of(index, process).await, what, tests) else { return Ok(()) };
     let name = suite.facts.name.clone();
     let (count, of) = match what {
         What::Suspects => (tests.len(), format_counted(tests.len() as f64, "test")),

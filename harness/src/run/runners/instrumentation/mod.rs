@@ -106,7 +106,7 @@ async fn on_devices(
     ));
     // Whoever is interrupted cleans up its own device.
     let listening: Result<Vec<Interrupts>, ExpectedError> =
-        places.iter().map(|_| Interrupts::listen()).collect();
+        places.iter().map(|_| context.interrupts.listen_too()).collect();
     let context = &*context;
     let on_each = places.into_iter().zip(listening?).map(|(place, mut interrupts)| async move {
         on_device(&mut context.interrupted_by(&mut interrupts), planned, place).await
