@@ -93,11 +93,14 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let mut problems = done.problems.clone();
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
+    let missing = missing(named, &results);
     if let Some(why) = done.incomplete() {
         problems.push(format!("not measured: {why} (what was printed: {output})"));
-        let missing: Vec<&str> =
-            named.iter().filter(|test| !results.contains_key(*test)).map(String::as_str).collect();
         problems.extend(listed("did not run", &missing));
+    } else if tests.len() > results.len() {
+        // The number of results is right, because others have several.
+        let missing = listed("did not run, while others ran more than once", &missing);
+        problems.extend(missing.map(|what| format!("not measured: {what}")));
     }
     let (classes, ran) = ran(&done.finished);
     let unseen: Vec<&str> = results
@@ -127,6 +130,15 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
     let Done { elapsed, finished, .. } = done;
     Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
+}
+
+/// Tests that the runner named and that have no result. Of a class that failed as a whole none has one.
+fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) -> Vec<&'a str> {
+    let has_result = |test: &&str| {
+        let class = test.rsplit_once('.').map_or("", |(class, _)| class);
+        results.contains_key(*test) || results.contains_key(class)
+    };
+    named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
 }
 
 /// Why a stream cannot tell of every test.
@@ -207,6 +219,7 @@ pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> 
 
 #[cfg(test)]
 mod tests {
+    use memgate_formats::instrumentation::{InstrumentationRun, RawStream};
     use memgate_wire::{ErrorFrame, Goodbye, GoodbyeReason};
 
     use super::*;
@@ -247,6 +260,35 @@ mod tests {
         assert_eq!(broken_off(&record).unwrap(), "the connection was lost");
         record.damaged = Some("after 9 frames: not a frame".to_owned());
         assert_eq!(broken_off(&record).unwrap(), "after 9 frames: not a frame");
+    }
+
+    #[test]
+    fn a_test_that_is_left_out_while_another_runs_twice_is_not_measured() {
+        let done = |tests: [&str; 3]| {
+            let (mut run, mut stream) = (InstrumentationRun::new(), RawStream::new());
+            let mut said = String::new();
+            for (number, test) in (1..).zip(tests) {
+                for code in [1, 0] {
+                    for value in
+                        ["class=A", &format!("test={test}"), "numtests=3", &format!("current={number}")]
+                    {
+                        said.push_str(&format!("INSTRUMENTATION_STATUS: {value}\n"));
+                    }
+                    said.push_str(&format!("INSTRUMENTATION_STATUS_CODE: {code}\n"));
+                }
+            }
+            said.push_str("INSTRUMENTATION_CODE: -1\n");
+            stream.push(said.as_bytes(), |item| run.apply(item));
+            let ending = run.end();
+            assert_eq!(ending, Ending::Complete);
+            let (lost, finished, output, problems) = Default::default();
+            Done { run, ending, lost, finished, elapsed: Duration::ZERO, output, problems }
+        };
+        let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
+        let problems = |tests| look(done(tests), &named, "run.log").problems;
+        let left_out = "not measured: A.c did not run, while others ran more than once";
+        assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
+        assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));
     }
 
     #[test]
