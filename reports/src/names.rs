@@ -123,8 +123,8 @@ pub(crate) fn short(function: &str) -> String {
     let readable = readable(function);
     let bare = without_template_arguments(&readable, "").unwrap_or_else(|| readable.clone().into_owned());
     let bare = bare.replace("(anonymous namespace)::", "");
-    let bare = bare.split(" [clone").next().unwrap_or_default();
-    let called = bare.find("operator()").map_or(0, |at| at + "operator()".len());
+    let bare = without_parameters(bare.split(" [clone").next().unwrap_or_default());
+    let called = bare.rfind("operator()").map_or(0, |at| at + "operator()".len());
     let end = bare[called..].find('(').map_or(bare.len(), |at| called + at);
     let name = bare[..end].trim();
     // Of a template the name begins with what it returns.
@@ -134,6 +134,34 @@ pub(crate) fn short(function: &str) -> String {
     };
     let name = begin.map_or(name, |at| &name[at + 1..]).trim_start_matches(['*', '&']);
     if name.is_empty() || name.starts_with("::") { readable.into_owned() } else { name.to_owned() }
+}
+
+/// `Registry::collect::{lambda#1}::operator()()` for `Registry::collect(int) const::{lambda(int)#1}::operator()()`.
+fn without_parameters(name: &str) -> String {
+    let mut short = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find('(') {
+        let mut depth = 0_usize;
+        let closes = rest[at..].char_indices().find(|(_, c)| {
+            depth = if *c == '(' { depth + 1 } else { depth - usize::from(*c == ')') };
+            depth == 0
+        });
+        let Some((closes, _)) = closes else { break };
+        let (parameters, after) = rest[at..].split_at(closes + 1);
+        short += &rest[..at];
+        let next = after.trim_start();
+        let qualifier = ["const", "volatile", "&&", "&"].into_iter().find(|word| next.starts_with(word));
+        let local = next.strip_prefix(qualifier.unwrap_or_default()).filter(|next| next.starts_with("::"));
+        rest = match local.filter(|_| !short.ends_with("operator")) {
+            Some(local) => local,
+            None => {
+                // Of a lambda they come before its number.
+                short += if after.starts_with('#') { "" } else { parameters };
+                after
+            }
+        };
+    }
+    short + rest
 }
 
 /// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`, where `instead` is `<…>`; `None`
@@ -225,7 +253,12 @@ mod tests {
             ("Set<A>::operator<(Set<A> const&) const", "Set::operator<"),
             ("Handle::operator bool() const", "Handle::operator bool"),
             ("grow() [clone .cold]", "grow"),
-            ("run()::{lambda(int)#1}::operator()(int) const", "run()::{lambda(int)#1}::operator()"),
+            ("run()::{lambda(int)#1}::operator()(int) const", "run::{lambda#1}::operator()"),
+            (
+                "Text::write(std::ostream&, Family const&) const::{lambda()#1}::operator()() const",
+                "Text::write::{lambda#1}::operator()",
+            ),
+            ("main::{lambda(void (*)(int))#2}::operator()", "main::{lambda#2}::operator()"),
             ("<tiles::Cache as core::ops::Drop>::drop", "<tiles::Cache as core::ops::Drop>::drop"),
             ("Tile* make<int>(int)", "make"),
         ] {

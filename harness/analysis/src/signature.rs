@@ -23,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) truncated: bool,
     /// `module!function` of every frame, as shown and normalised, for waivers.
     pub(crate) names: Vec<String>,
+    /// The C library notes there what is to run at exit.
+    pub(crate) notes_exit: bool,
 }
 
 /// Names the place of a stack.
@@ -40,16 +42,29 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
         .unwrap_or_default();
     let kept: Vec<&Known<'_>> = kept.into_iter().map(|i| &known[i]).collect();
     let keys = kept.iter().map(|k| k.key.as_str());
+    // Function objects that were inlined have no name of their own: their files tell them apart.
+    let homeless = kept.iter().all(|k| k.is_nameless);
+    let files = kept.iter().filter(|_| homeless).filter_map(|k| k.frame.file.as_deref());
+    let files = files.map(|file| file.rsplit('/').next().unwrap_or(file));
     let names = known.iter().flat_map(|k| {
         let shown = k.frame.function.as_deref().map(|f| format!("{}!{f}", k.frame.module));
         shown.into_iter().chain([k.key.clone()])
     });
     Place {
-        id: id("n1-", keys),
+        id: id("n1-", keys.chain(files)),
         names: names.collect(),
+        notes_exit: notes_exit(&stack.frames),
         frames: kept.into_iter().map(|k| k.frame.clone()).collect(),
         truncated: stack.truncated,
     }
+}
+
+/// `__new_exitfn`, which one call of the C library's (`atexit`) ends in. Without its debug information that has no name.
+fn notes_exit(frames: &[Frame]) -> bool {
+    let is_libc = |frame: &Frame| normalised_module(&frame.module) == "libc.so";
+    let is_named = |frame: &Frame| frame.function.as_deref().is_none_or(|function| function.contains("exit"));
+    frames.first().is_some_and(|frame| is_libc(frame) && is_named(frame))
+        && !frames.iter().skip(1).take(1).any(is_libc)
 }
 
 /// Id of what a test left of which no call stack is known: of this test alone.
@@ -134,6 +149,8 @@ struct Known<'a> {
     kind: Kind,
     /// Starts the test: it and everything outward is the runner's.
     starts_test: bool,
+    /// A call operator of nobody knows what.
+    is_nameless: bool,
     /// `module!function`, or `module+offset` where there is no symbol.
     key: String,
 }
@@ -144,11 +161,15 @@ impl<'a> Known<'a> {
         let function = frame.function.as_deref().map(normalised);
         let kind = if is_library_source(frame) { Kind::Library } else { kind(&module, function.as_deref()) };
         let starts_test = function.as_deref().is_some_and(starts_test);
+        let is_nameless = matches!(
+            function.as_deref(),
+            Some("operator()" | "_FUN" | "__invoke" | "{lambda}" | "{lambda}::operator()" | "{lambda}::_FUN")
+        );
         let key = match function {
             Some(function) => format!("{module}!{function}"),
             None => format!("{module}+{:#x}", frame.offset),
         };
-        Self { frame, kind, starts_test, key }
+        Self { frame, kind, starts_test, is_nameless, key }
     }
 }
 
@@ -323,6 +344,29 @@ mod tests {
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {
         let frames = frames.iter().map(|(module, function)| frame(module, function)).collect();
         ResolvedStack { frames, truncated: false }
+    }
+
+    #[test]
+    fn function_objects_without_a_name_are_told_apart_by_their_files() {
+        let of = |function: &str, file: &str| {
+            let mut stack = stack(&[("app", function), ("app", "std::thread::_State_impl<X>::_M_run()")]);
+            stack.frames[0].file = Some(file.to_owned());
+            place(&stack).id
+        };
+        assert_ne!(of("operator()", "src/registry.cc"), of("operator()", "src/serializer.cc"));
+        assert_eq!(of("operator()", "src/registry.cc"), of("operator()", "/build/src/registry.cc"));
+        let named = "Registry::Collect()::{lambda()#1}::operator()";
+        assert_eq!(of(named, "src/registry.cc"), of(named, "src/moved.cc"), "a name is enough");
+    }
+
+    #[test]
+    fn what_the_c_library_notes_to_run_at_exit_is_known_with_and_without_its_names() {
+        let of = |frames: &[(&str, &str)]| place(&stack(frames)).notes_exit;
+        assert!(of(&[("libc.so.6", "__new_exitfn"), ("app", "Schema::GetString()")]));
+        assert!(of(&[("libc.so.6", ""), ("app", "Schema::GetString()")]));
+        assert!(!of(&[("libc.so.6", "getdelim"), ("app", "Schema::GetString()")]));
+        assert!(!of(&[("libc.so.6", ""), ("libc.so.6", ""), ("app", "main")]));
+        assert!(!of(&[("app", "at_exit")]));
     }
 
     fn kept(frames: &[(&str, &str)]) -> Vec<String> {

@@ -228,6 +228,7 @@ fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
     let Symbolized::Sym(Sym { name, code_info, inlined, .. }) = found else { return Vec::new() };
     let inner =
         inlined.iter().rev().map(|function| symbol(&function.name, function.code_info.as_ref(), true));
+    let mut inner: Vec<Symbol> = inner.collect();
     let mut outer = symbol(name, code_info.as_deref(), false);
     // DWARF has the bare `load` where a function is static or in an unnamed namespace; the linker's
     // name has all of it.
@@ -237,7 +238,45 @@ fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
             outer.function = full;
         }
     }
-    inner.chain([outer]).filter(|symbol| !symbol.function.is_empty()).collect()
+    // A lambda that was inlined is a bare `operator()`, too, as are function objects of the standard library. What
+    // calls it has it among its template arguments.
+    let is_called = |symbol: &&mut Symbol| {
+        let is_of_library = symbol.file.as_deref().is_some_and(|file| file.contains("/include/c++/"));
+        symbol.function.starts_with("operator()") && !is_of_library
+    };
+    let called = inner.iter_mut().rev().find(is_called);
+    if let Some((called, lambda)) = called.zip(lambda_argument(&outer.function)) {
+        called.function = format!("{lambda}::{}", called.function);
+    }
+    inner.into_iter().chain([outer]).filter(|symbol| !symbol.function.is_empty()).collect()
+}
+
+/// `Registry::collect()::{lambda()#1}` of `std::thread::_State_impl<std::tuple<Registry::collect()::{lambda()#1}> >`;
+/// `None`: there is none, or more than one.
+fn lambda_argument(function: &str) -> Option<&str> {
+    let mut lambdas =
+        arguments(function).filter(|argument| argument.ends_with('}') && argument.contains("::{lambda("));
+    let first = lambdas.next()?;
+    lambdas.all(|other| other == first).then_some(first)
+}
+
+/// The innermost template arguments of a name.
+fn arguments(function: &str) -> impl Iterator<Item = &str> {
+    let (mut begins, mut parentheses, mut previous) = (None, 0_usize, ' ');
+    function.char_indices().filter_map(move |(at, c)| {
+        let is_arrow = std::mem::replace(&mut previous, c) == '-';
+        let mut ended = None;
+        match c {
+            '(' | '{' => parentheses += 1,
+            ')' | '}' => parentheses = parentheses.saturating_sub(1),
+            _ if parentheses > 0 => {}
+            '<' => begins = Some(at + 1),
+            ',' => ended = begins.replace(at + 1),
+            '>' if !is_arrow => ended = begins.take(),
+            _ => {}
+        }
+        ended.and_then(|begin: usize| function.get(begin..at)).map(str::trim)
+    })
 }
 
 fn symbol(name: &str, place: Option<&CodeInfo<'_>>, inlined: bool) -> Symbol {
@@ -252,6 +291,30 @@ fn symbol(name: &str, place: Option<&CodeInfo<'_>>, inlined: bool) -> Symbol {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lambda_is_found_among_the_template_arguments_of_what_calls_it() {
+        let collect = "prometheus::Registry::Collect() const::{lambda(std::vector<int, X>&)#1}";
+        for (function, lambda) in [
+            (
+                format!("std::thread::_State_impl<std::thread::_Invoker<std::tuple<{collect}> > >::_M_run()"),
+                Some(collect),
+            ),
+            (
+                format!("std::_Function_handler<void (int), {collect}>::_M_invoke(std::_Any_data const&)"),
+                Some(collect),
+            ),
+            (
+                format!("void std::__invoke_impl<void, {collect}>(std::__invoke_other, {collect}&&)"),
+                Some(collect),
+            ),
+            (format!("void each<{collect}, other()::{{lambda()#1}}>()"), None),
+            ("void std::thread::run<void (*)(int)>()".to_owned(), None),
+            ("operator<".to_owned(), None),
+        ] {
+            assert_eq!(lambda_argument(&function), lambda, "{function}");
+        }
+    }
 
     #[test]
     fn a_panic_of_the_reader_is_an_error_value() {

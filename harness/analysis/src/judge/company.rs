@@ -21,6 +21,9 @@ use crate::record::{Names, ProcessRecord, Window, sum};
 use crate::screen::ENOUGH_REPETITIONS;
 use crate::stats::float;
 
+/// What glibc takes for the next 32 functions that run at exit: two words, and four for each function.
+const EXIT_LIST_BYTES: u64 = 8 * (2 + 32 * 4);
+
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 
@@ -142,6 +145,14 @@ impl<'a> Missing<'a> {
         if comes_once && has_places && ids(&left).is_subset(&ids(&seen)) {
             self.os.retain(|(missing, _)| *missing != kind);
         }
+    }
+
+    /// Each function's `static` is noted to be destroyed at exit. Which test pays for the next list of these is chance:
+    /// a cost that comes once.
+    pub(super) fn knows_exit_lists(&mut self, context: &mut JudgeContext<'_>) {
+        let mut places = Places::new(&self.screened.record, context.resolve);
+        let is_list = |record: &SnapshotRecord| record.size == EXIT_LIST_BYTES && record.count == 1;
+        self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
     }
 
     /// Judges it by what the test does among the others; where that is not known, it is

@@ -322,6 +322,7 @@ fn judge_repeated(
     if !std::ptr::eq(again, screened) {
         let mut missing = Missing::of((screened, window), &again.record, id);
         missing.knows_mappings(context, id, &again.record, together);
+        missing.knows_exit_lists(context);
         survivors.retain(|record| !missing.records.contains(record));
         os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
         missing.judge(context, &suite.name, id, together, j);
@@ -329,6 +330,7 @@ fn judge_repeated(
     for other in others {
         let mut missing = Missing::of(*other, &again.record, id);
         missing.knows_mappings(context, id, &again.record, None);
+        missing.knows_exit_lists(context);
         missing.judge(context, &suite.name, id, None, j);
     }
     let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();

@@ -544,6 +544,24 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
+/// glibc takes 1,040 bytes for each 32 functions that run at exit, in whichever test is the 33rd to note one.
+#[test]
+fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
+    for (stack, size, verdict) in [
+        (Process::NOTES_EXIT, 1040, Verdict::Pass),
+        (Process::NOTES_EXIT, 1041, Verdict::Warn),
+        (3, 1040, Verdict::Warn),
+    ] {
+        let mut screen = Process::screen();
+        screen.run(TEST, 0, |p| p.alloc(stack, size, 1));
+        let mut alone = Process::confirm();
+        (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
+        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(alone.end().into())));
+        let test = report(&input, &GatePolicy::default()).suites.remove(0).tests.remove(0);
+        assert_eq!(test.verdict, verdict, "{stack}, {size} B: {}", test.reason);
+    }
+}
+
 #[test]
 fn a_confirming_run_that_breaks_is_an_error() {
     let screen = || {
