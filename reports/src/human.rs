@@ -502,6 +502,9 @@ mod tests {
         let mut lost = sample::clean();
         lost.verdict = Verdict::Error;
         assert_eq!(line(&lost), "no leak in 3 tests, not everything was measured");
+        let mut known = sample::clean();
+        known.suites[0].tests[0].against_base = Some(memgate_model::AgainstBase::Known);
+        assert_eq!(line(&known), "no new leak in 3 tests, 1 with leaks that the base has too");
         for (mut report, said) in [
             (sample::clean(), "1 test class leaks as a whole, none of 3 tests alone"),
             (sample::leak(), "1 of 2 tests leaks, 1 test class leaks as a whole"),

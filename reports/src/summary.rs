@@ -32,6 +32,8 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
     let dumps = entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
+    let known =
+        entries().filter(|entry| entry.verdict == Verdict::Pass && entry.against_base.is_some()).count();
     let classes = match with(Verdict::Fail) - failed - dumps {
         0 => None,
         1 => Some("1 test class leaks as a whole".to_owned()),
@@ -40,6 +42,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let mut text = match (tests().count(), failed, &classes) {
         (0, ..) => "no test ran".to_owned(),
         _ if unscreened > 0 && !judged => format!("nothing was judged of {all}"),
+        (_, 0, None) if known > 0 => format!("no new leak in {all}"),
         (_, 0, None) => format!("no leak in {all}"),
         (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
         (_, 1, _) => format!("1 of {all} leaks"),
@@ -55,6 +58,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
         (suites, "over the threshold of the suite"),
         (with(Verdict::Error), "not measured"),
         (with(Verdict::Warn), "to look at"),
+        (known, "with leaks that the base has too"),
         (if judged { unscreened } else { 0 }, "not judged"),
         (tests().filter(own).count(), "failed by itself"),
     ] {

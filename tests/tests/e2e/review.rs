@@ -138,7 +138,7 @@ fn the_local_history_is_a_base_where_it_is_asked_for_and_tells_waivers_that_have
     run.ends_with(1).says("base: none (no whole run of main");
     project.write("memgate.yaml", "version: 1\nproject: review-local\nhistory: { known: allow }\n");
     let run = review(&project, &sha);
-    run.ends_with(0);
+    run.ends_with(0).says("no new leak in ").says("1 with leaks that the base has too");
     assert_eq!(format!("{:?}", run.test("Title.IsRead").verdict), "Pass", "{run}");
 
     // main fixes it: whoever brings it back is told, and the waiver has to go.
