@@ -207,9 +207,10 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
 
 /// The runs of a line, the oldest code first. Runs of one commit share a place and stand together.
 ///
-/// Commits of one chain stand as they follow one another. A commit whose chain is not known stands behind the
-/// last one with a lower pipeline number, where there are such numbers; else, as a run without a commit,
-/// behind the last one that was measured before.
+/// Commits of one chain stand as they follow one another. Where chains part (a branch was squashed or rebased, or merged
+/// main into itself and became main), the one with the newest commit is last: it is what the branch is now. A
+/// commit whose chain is not known stands behind the last one with a lower pipeline number, where there are
+/// such numbers; else, as a run without a commit, behind the last one that was measured before.
 #[must_use]
 pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
     let units = units(runs);
@@ -282,12 +283,56 @@ fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     let mut parts: Vec<Vec<Unit<'r>>> = by_root.into_values().collect();
     for part in &mut parts {
         part.sort_by(|a, b| distance(a).cmp(&distance(b)).then_with(|| a.cmp_unchained(b)));
+        *part = newest_last(chain, std::mem::take(part));
     }
     let pipeline = |part: &Vec<Unit<'_>>| part.iter().filter_map(|unit| unit.pipeline).min();
     let counts = parts.iter().all(|part| pipeline(part).is_some());
     let measured = |part: &Vec<Unit<'_>>| part.iter().map(|unit| (unit.started_us, unit.runs.clone())).min();
     parts.sort_by_cached_key(|part| (pipeline(part).filter(|_| counts), measured(part)));
     parts
+}
+
+/// The commits of one chain, with the older ones first, so that each stands behind its ancestors, and of those that are
+/// on different ways all of a way together: the way with the newest commit last.
+fn newest_last<'r>(chain: &Chain, part: Vec<Unit<'r>>) -> Vec<Unit<'r>> {
+    let counts = part.iter().all(|unit| unit.pipeline.is_some());
+    let key =
+        |unit: &Unit<'r>| (unit.pipeline.filter(|_| counts), unit.started_us, unit.runs.first().copied());
+    let mut newest: Vec<_> = part.iter().map(key).collect();
+    // The nearest measured ancestor of each, by position; behind the last one: none.
+    let (none, mut nearest) = (part.len(), HashMap::<&str, usize>::new());
+    let mut children = vec![Vec::new(); part.len() + 1];
+    let mut parents = Vec::with_capacity(part.len());
+    for (at, unit) in part.iter().enumerate() {
+        let mut way = Vec::new();
+        let parent = chain.back(unit.sha).skip(1).find_map(|sha| {
+            let found = nearest.get(sha).copied();
+            if found.is_none() {
+                way.push(sha);
+            }
+            found
+        });
+        let parent = parent.unwrap_or(none);
+        nearest.extend(way.into_iter().map(|sha| (sha, parent)));
+        nearest.insert(unit.sha, at);
+        children[parent].push(at);
+        parents.push(parent);
+    }
+    // Children stand behind their parents: from the last one on, each has heard of all its own.
+    for (at, parent) in parents.into_iter().enumerate().rev() {
+        if parent < none {
+            newest[parent] = newest[parent].max(newest[at]);
+        }
+    }
+    let (mut units, mut ordered) = (part.into_iter().map(Some).collect::<Vec<_>>(), Vec::new());
+    let mut next = vec![none];
+    while let Some(at) = next.pop() {
+        ordered.extend(units.get_mut(at).and_then(Option::take));
+        let ways = &mut children[at];
+        ways.sort_by_key(|way| std::cmp::Reverse(newest[*way]));
+        next.append(ways);
+    }
+    ordered
 }
 
 /// Puts units into a line, each behind the last one of it whose key is not larger. Units of the line without
@@ -378,6 +423,38 @@ mod tests {
         assert_eq!(ordered(&joined, &runs), "c1@9 c2@5 c8@4");
         assert_eq!(joined.between("c2", "c8"), ["c6", "c7"]);
         assert!(joined.between("c8", "c2").is_empty() && joined.between("x", "c2").is_empty());
+    }
+
+    #[test]
+    fn of_chains_that_part_the_one_that_the_branch_is_now_stands_last() {
+        for (case, chains, runs, expected) in [
+            (
+                "git pull on a branch that becomes main",
+                &[&["m3", "m2", "m1", "c0"][..], &["m", "dev", "c0"]][..],
+                &["m@9", "m3@4", "m2@3", "m1@2", "c0@1"][..],
+                "c0@1 m1@2 m2@3 m3@4 m@9",
+            ),
+            (
+                "squashed",
+                &[&["c2", "c1", "c0"], &["s", "c0"]],
+                &["s@9", "c2@3", "c1@2", "c0@1"],
+                "c0@1 c1@2 c2@3 s@9",
+            ),
+            (
+                "and it goes on",
+                &[&["c2", "c1", "c0"], &["t", "s", "c0"]],
+                &["c2@3", "t@10", "s@9", "c1@2"],
+                "c1@2 c2@3 s@9 t@10",
+            ),
+            (
+                "by pipeline where all have one",
+                &[&["c2", "c1", "c0"], &["s", "c0"]],
+                &["s@1#9", "c2@5#3", "c1@4#2"],
+                "c1@4#2 c2@5#3 s@1#9",
+            ),
+        ] {
+            assert_eq!(ordered(&chain(chains), runs), expected, "{case}");
+        }
     }
 
     #[test]
