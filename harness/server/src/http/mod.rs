@@ -9,6 +9,7 @@ mod counters;
 mod grants;
 mod guard;
 mod ingest;
+mod listen;
 mod live;
 mod reader;
 mod refused;
@@ -92,7 +93,7 @@ pub async fn serve(
         drop(stopping);
     };
     tokio::select! {
-        served = axum::serve(listener, router).with_graceful_shutdown(stop) => served,
+        served = listen::serve(listener, router, listen::Limits::default(), stop) => served,
         // Half a request would be waited for without end.
         () = too_long(stopped) => Ok(()),
     }

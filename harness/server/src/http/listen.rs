@@ -1,0 +1,115 @@
+//! Connections: how many there are at a time, and how long a request may take to say what it wants. How long its body may
+//! take is a matter of whoever reads that.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// After a connection that could not be taken, mostly because files ran out.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Connections at a time; others wait before they are taken.
+    pub(super) connections: usize,
+    /// How long the head of a request may take to arrive, and how long a connection may wait for the next one.
+    pub(super) head: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 512, head: Duration::from_secs(30) }
+    }
+}
+
+/// Serves connections until `stop` is over, and then the requests that have begun.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let open = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let mut stop = pin!(stop);
+    loop {
+        let next = async {
+            let held = Arc::clone(&room).acquire_owned().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>((held, listener.accept().await))
+        };
+        let (held, accepted) = tokio::select! {
+            next = next => next?,
+            () = &mut stop => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // The next one may be better: it ends no server.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let served = open.watch(served);
+        tokio::spawn(async move {
+            // How a connection ends is a matter of the client.
+            drop(served.await);
+            drop(held);
+        });
+    }
+    drop(listener);
+    open.shutdown().await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::store::tests::block_on;
+
+    const HELLO: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+    /// What is answered to these bytes until the connection ends.
+    async fn answer(stream: &mut TcpStream, bytes: &[u8]) -> String {
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[test]
+    fn half_a_request_ends_and_makes_room_for_the_next_one() {
+        block_on(half_a_request());
+    }
+
+    async fn half_a_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", axum::routing::get(|| async { "hello" }));
+        let limits = Limits { connections: 1, head: Duration::from_millis(200) };
+        let server = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(&HELLO[..20]).await.unwrap();
+        let mut next = TcpStream::connect(address).await.unwrap();
+        let waited = tokio::time::timeout(Duration::from_millis(50), answer(&mut next, HELLO)).await;
+        assert!(waited.is_err(), "there is room for one connection");
+        let told = answer(&mut slow, b"").await;
+        assert!(!told.contains("hello"), "{told}");
+        let mut rest = String::new();
+        next.read_to_string(&mut rest).await.unwrap();
+        assert!(rest.ends_with("hello"), "{rest}");
+        server.abort();
+    }
+}
