@@ -3,6 +3,7 @@
 
 use std::io::{self, BufReader};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
@@ -11,13 +12,18 @@ use flate2::read::GzDecoder;
 use memgate_history::Manifest;
 use memgate_model::{RunReport, SCHEMA_VERSION};
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::{Ingest, Limits, Refused};
 
 /// Bytes of text that take one permit, and as much memory as [`VALUES`] small values.
 pub(super) const UNIT: usize = 1 << 20;
 const VALUES: usize = 1 << 15;
+/// A body of more units than that is read alone: two that take what there is bit by bit would refuse each other. So many
+/// writers with so many units leave room for the largest body.
+const SMALL: usize = 8;
 
 /// How a body is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +91,14 @@ impl Ingest {
 
     /// What the body says.
     pub(super) async fn read(&self, bytes: Bytes, packed: Packed) -> Result<Read, Refused> {
-        let (limits, room) = (self.limits, Arc::clone(&self.reading));
+        let room = Room {
+            all: Arc::clone(&self.reading),
+            large: Arc::clone(&self.large),
+            patience: self.limits.queue,
+            held: Vec::new(),
+            units: 0,
+        };
+        let limits = self.limits;
         let reading = tokio::task::spawn_blocking(move || match packed {
             Packed::No => read(bytes.as_ref(), limits, room),
             Packed::Gzip => read(GzDecoder::new(bytes.as_ref()), limits, room),
@@ -94,8 +107,8 @@ impl Ingest {
     }
 }
 
-fn read(bytes: impl io::Read, limits: Limits, room: Arc<Semaphore>) -> Result<Read, Refused> {
-    let mut bounded = Bounded { bytes, limits, room, held: Vec::new(), read: 0, values: 0, refused: None };
+fn read(bytes: impl io::Read, limits: Limits, room: Room) -> Result<Read, Refused> {
+    let mut bounded = Bounded { bytes, limits, room, read: 0, values: 0, refused: None };
     let found = serde_json::from_reader(BufReader::with_capacity(1 << 16, &mut bounded));
     if let Some(refused) = bounded.refused {
         return Err(refused);
@@ -111,16 +124,46 @@ fn read(bytes: impl io::Read, limits: Limits, room: Arc<Semaphore>) -> Result<Re
             "use the same memgate on both sides",
         ));
     }
-    Ok(Read { manifest, report: report.completed(), room: bounded.held })
+    Ok(Read { manifest, report: report.completed(), room: bounded.room.held })
+}
+
+/// What one body takes of what all that are read may take.
+struct Room {
+    all: Arc<Semaphore>,
+    /// Whose body is not small.
+    large: Arc<Semaphore>,
+    /// How long others are waited for.
+    patience: Duration,
+    held: Vec<OwnedSemaphorePermit>,
+    units: usize,
+}
+
+impl Room {
+    /// Takes room for so many units in all; on a thread that may wait.
+    fn hold(&mut self, units: usize) -> Result<(), Refused> {
+        if units > SMALL && self.units <= SMALL {
+            let turn = Arc::clone(&self.large).acquire_owned();
+            self.held.push(self.wait(turn)?);
+        }
+        if let Some(missing) = units.checked_sub(self.units).filter(|missing| *missing > 0) {
+            let more = Arc::clone(&self.all).acquire_many_owned(u32::try_from(missing).unwrap_or(u32::MAX));
+            self.held.push(self.wait(more)?);
+            self.units = units;
+        }
+        Ok(())
+    }
+
+    fn wait<T, E>(&self, room: impl Future<Output = Result<T, E>>) -> Result<T, Refused> {
+        let waiting = async { timeout(self.patience, room).await };
+        Handle::current().block_on(waiting).ok().and_then(Result::ok).ok_or_else(Refused::busy)
+    }
 }
 
 /// Counts what is read, and ends where it is too much.
 struct Bounded<R> {
     bytes: R,
     limits: Limits,
-    /// What may be read by all at the same time.
-    room: Arc<Semaphore>,
-    held: Vec<OwnedSemaphorePermit>,
+    room: Room,
     read: usize,
     values: usize,
     refused: Option<Refused>,
@@ -133,27 +176,57 @@ impl<R: io::Read> io::Read for Bounded<R> {
         self.values += buffer.iter().take(count).filter(|byte| **byte == b',').count();
         let Limits { inflated, values, .. } = self.limits;
         let units = self.read.div_ceil(UNIT).max(self.values.div_ceil(VALUES));
-        let refused = if self.read > inflated {
-            Some(Refused::too_large(format!("the body has more than {inflated} bytes, inflated")))
+        let held = if self.read > inflated {
+            Err(Refused::too_large(format!("the body has more than {inflated} bytes, inflated")))
         } else if self.values > values {
-            Some(Refused::too_large(format!("the body has more than {values} values")))
+            Err(Refused::too_large(format!("the body has more than {values} values")))
         } else {
-            let missing = u32::try_from(units.saturating_sub(self.held.len())).unwrap_or(u32::MAX);
-            let room = (0..missing).map(|_| Arc::clone(&self.room).try_acquire_owned());
-            match room.collect::<Result<Vec<_>, _>>() {
-                Ok(more) => {
-                    self.held.extend(more);
-                    None
-                }
-                Err(_full) => Some(Refused::busy()),
-            }
+            self.room.hold(units)
         };
-        match refused {
-            None => Ok(count),
-            Some(refused) => {
+        match held {
+            Ok(()) => Ok(count),
+            Err(refused) => {
                 self.refused = Some(refused);
                 Err(io::Error::other("more than its limit"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::block_on;
+
+    #[test]
+    fn of_two_large_bodies_one_waits_for_the_other() {
+        let (all, large) = (Arc::new(Semaphore::new(20)), Arc::new(Semaphore::new(1)));
+        let room = |patience| Room {
+            all: Arc::clone(&all),
+            large: Arc::clone(&large),
+            patience: Duration::from_millis(patience),
+            held: Vec::new(),
+            units: 0,
+        };
+        let (mut first, mut second, mut third) = (room(60_000), room(60_000), room(1));
+        let is_busy = |held: Result<(), Refused>| held.is_err();
+        block_on(async {
+            let waiting = tokio::task::spawn_blocking(move || {
+                first.hold(SMALL + 1).unwrap();
+                assert!(is_busy(third.hold(SMALL + 1)), "for no longer than it may");
+                let other = std::thread::spawn({
+                    let runtime = Handle::current();
+                    move || {
+                        let _entered = runtime.enter();
+                        second.hold(SMALL - 2).and_then(|()| second.hold(15)).is_ok()
+                    }
+                });
+                first.hold(14).unwrap();
+                assert!(!other.is_finished());
+                drop(first);
+                other.join().unwrap()
+            });
+            assert!(waiting.await.unwrap());
+        });
     }
 }

@@ -93,6 +93,8 @@ struct Ingest {
     bodies: Semaphore,
     /// In the units of `body`.
     reading: Arc<Semaphore>,
+    /// One, for a body that is not small.
+    large: Arc<Semaphore>,
     /// One for each run that is read and added.
     adding: Semaphore,
     /// One for each artefact that arrives.
@@ -117,6 +119,7 @@ pub(super) fn router(
         board,
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
+        large: Arc::new(Semaphore::new(1)),
         adding: Semaphore::new(writers),
         arriving: Arc::new(Semaphore::new(MOST_ARRIVING)),
     };
