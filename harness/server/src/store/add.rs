@@ -373,13 +373,18 @@ impl Adding<'_> {
                 ids.ok_or_else(|| StoreError::Broken("a roster has another number of tests".to_owned()))?;
             return Ok((row.try_get(0)?, ids));
         }
-        let mut known = BTreeMap::<(String, String), i64>::new();
-        for row in sqlx::query(sql::TESTS).bind(self.project).fetch_all(&mut *self.transaction).await? {
-            known.insert((row.try_get(1)?, row.try_get(2)?), row.try_get(0)?);
+        let mut names = BTreeMap::<&str, Vec<&str>>::new();
+        for test in tests {
+            names.entry(&test.suite).or_default().push(&test.name);
+        }
+        let mut known = BTreeMap::<&str, BTreeMap<String, i64>>::new();
+        let project = self.project;
+        for (suite, names) in names {
+            known.insert(suite, rows::test_ids(self.connection(), project, suite, &names).await?);
         }
         let (mut ids, mut new) = (Vec::with_capacity(tests.len()), Vec::new());
         for test in tests {
-            let known = known.get(&(test.suite.clone(), test.name.clone()));
+            let known = known.get(test.suite.as_str()).and_then(|suite| suite.get(&test.name));
             let id = known.copied().unwrap_or_else(|| self.ids.next());
             if known.is_none() {
                 new.push([

@@ -168,7 +168,7 @@ impl Store {
         if tests.is_empty() {
             return Ok(found);
         }
-        let names = self.test_names(project).await?;
+        let names = self.test_names(project, tests.iter().copied()).await?;
         let mut rosters = Rosters::default();
         let roster = rosters.get(self, project, of.roster).await?;
         for (metric, figures) in self.columns(project, of.run, roster.len()).await? {

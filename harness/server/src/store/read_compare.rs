@@ -37,8 +37,9 @@ impl Store {
         after: i64,
     ) -> Result<Option<CompareView>, StoreError> {
         let Some(id) = self.project(project).await? else { return Ok(None) };
-        let names = self.test_names(id).await?;
         let both = Both::read(self, id, (before, after)).await?;
+        let rosters = both.runs.iter().map(roster_of).collect::<Result<Vec<_>, _>>()?;
+        let names = self.test_names(id, rosters.iter().flat_map(|roster| roster.keys().copied())).await?;
         let Some(before) = both.seen(before, &names)? else { return Ok(None) };
         let Some(after) = both.seen(after, &names)? else { return Ok(None) };
         let choice = Choice { branch: after.row.branch.clone(), environment: after.row.environment.clone() };

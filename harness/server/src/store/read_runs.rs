@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use super::add::{DURATION, limits_of};
 use super::read::{Shown, event, leak_of, members, run_row, stage, word};
 use super::read_leaks::shown_state;
-use super::{Choice, Store, StoreError, statements as sql};
+use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{EventRow, Order, Point, RunView, Runs, SightingOf, TestRow, TestView};
 
 const MOST_RUNS: usize = 100;
@@ -149,7 +149,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(false) };
         let runs = self.of_line(sql::ALL_RUNS, &shown).await?;
-        let names = self.test_names(shown.project).await?;
+        let names = self.all_test_names(shown.project).await?;
         let mut rosters = Rosters::default();
         line("run,started,commit,suite,test,metric,value,low,high\n");
         for row in &runs {
@@ -198,7 +198,7 @@ impl Store {
         }
         let columns = self.columns(project, run, roster.len()).await?;
         let durations = columns.iter().find(|(metric, _)| metric == DURATION).map(|(_, durations)| durations);
-        let names = self.test_names(project).await?;
+        let names = self.test_names(project, roster.keys().copied()).await?;
         let mut tests = Vec::with_capacity(roster.len());
         for (test, slot) in roster {
             let Some((suite, name)) = names.get(test) else { continue };
@@ -260,10 +260,19 @@ impl Store {
         Ok(leaks)
     }
 
+    /// Suite and name of tests, by their ids.
     pub(super) async fn test_names(
         &self,
         project: i64,
+        tests: impl IntoIterator<Item = i64>,
     ) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
+        let tests: Vec<i64> = tests.into_iter().collect();
+        let mut connection = self.pool.acquire().await?;
+        Ok(rows::test_names(&mut connection, project, &tests).await?)
+    }
+
+    /// The same of all that the project ever had.
+    async fn all_test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
         let mut names = BTreeMap::new();
         for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {
             names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));

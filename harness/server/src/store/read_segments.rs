@@ -1,6 +1,6 @@
 //! The figures of a line since they last changed, for thresholds from history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_history::tune::Measured;
 use memgate_history::{Figure, column, level, noise};
@@ -132,7 +132,6 @@ impl Store {
                 .fetch_all(&self.pool)
         };
         let rows = of_line(sql::NEWEST_OF_LINE).await?;
-        let names = self.test_names(project).await?;
         let mut rosters = Rosters::default();
         let (mut runs, mut last) = (Vec::<Run>::with_capacity(rows.len()), String::new());
         for row in rows.iter().rev() {
@@ -148,6 +147,8 @@ impl Store {
         }
         let orders: BTreeMap<i64, Vec<i64>> =
             runs.iter().filter_map(|run| Some((run.roster, order(rosters.known(run.roster)?)))).collect();
+        let tests: BTreeSet<i64> = orders.values().flatten().copied().collect();
+        let names = self.test_names(project, tests).await?;
         let mut found = Vec::new();
         for metric in Metric::ALL {
             // One metric of all tests that have it is what fits into memory at once.

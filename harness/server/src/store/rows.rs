@@ -1,9 +1,16 @@
 //! Many rows with few statements: each costs a round trip.
 
-use sqlx::{AnyConnection, AssertSqlSafe};
+use std::collections::BTreeMap;
+
+use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
+
+use super::statements as sql;
 
 /// So many rows at once, the most first: few sizes, so that a connection keeps the plans of few texts.
 const SIZES: [usize; 12] = [64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
+
+/// So many tests are named by one statement.
+const NAMED: usize = 512;
 
 pub(super) enum Value {
     Number(i64),
@@ -63,6 +70,49 @@ pub(super) async fn add<const N: usize>(
         }
     }
     Ok(())
+}
+
+/// Suite and name of these tests, by their ids: a project may have many more that are no more.
+pub(super) async fn test_names(
+    connection: &mut AnyConnection,
+    project: i64,
+    tests: &[i64],
+) -> Result<BTreeMap<i64, (String, String)>, sqlx::Error> {
+    let mut names = BTreeMap::new();
+    for tests in tests.chunks(NAMED) {
+        let text = listed(sql::TESTS_BY_ID, 2, tests.len());
+        let query = sqlx::query(AssertSqlSafe(text)).bind(project);
+        let query = tests.iter().fold(query, |query, test| query.bind(*test));
+        for row in query.fetch_all(&mut *connection).await? {
+            names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
+        }
+    }
+    Ok(names)
+}
+
+/// The ids of those of these tests that are known, by name.
+pub(super) async fn test_ids(
+    connection: &mut AnyConnection,
+    project: i64,
+    suite: &str,
+    names: &[&str],
+) -> Result<BTreeMap<String, i64>, sqlx::Error> {
+    let mut ids = BTreeMap::new();
+    for names in names.chunks(NAMED) {
+        let text = listed(sql::TESTS_BY_NAME, 3, names.len());
+        let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(suite.to_owned());
+        let query = names.iter().fold(query, |query, name| query.bind((*name).to_owned()));
+        for row in query.fetch_all(&mut *connection).await? {
+            ids.insert(row.try_get(1)?, row.try_get(0)?);
+        }
+    }
+    Ok(ids)
+}
+
+/// The statement whose list, `($first)`, has so many parameters.
+fn listed(statement: &str, first: usize, count: usize) -> String {
+    let list: Vec<String> = (first..first + count).map(|parameter| format!("${parameter}")).collect();
+    statement.replacen(&format!("(${first})"), &format!("({})", list.join(", ")), 1)
 }
 
 /// The statement for so many rows of so many parameters each.

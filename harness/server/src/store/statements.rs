@@ -35,6 +35,11 @@ pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, pa
      ON CONFLICT (project_id, sha) DO NOTHING";
 
 pub(super) const TESTS: &str = "SELECT test_id, suite, name FROM test WHERE project_id = $1";
+/// Of as many as are put into its list.
+pub(super) const TESTS_BY_ID: &str =
+    "SELECT test_id, suite, name FROM test WHERE project_id = $1 AND test_id IN ($2)";
+pub(super) const TESTS_BY_NAME: &str =
+    "SELECT test_id, name FROM test WHERE project_id = $1 AND suite = $2 AND name IN ($3)";
 pub(super) const ADD_TEST: &str =
     "INSERT INTO test (project_id, test_id, suite, name) VALUES ($1, $2, $3, $4)";
 
