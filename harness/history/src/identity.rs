@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::record::{How, Sighting};
+    use crate::record::{How, Look, Sighting};
 
     struct Run {
         report: RunReport,
@@ -168,6 +168,7 @@ mod tests {
             verdict: Verdict::Fail,
             exit_code: 1,
             is_whole: true,
+            look: Look::Plain,
             duration_ms: 1500,
             tests: vec![test],
             leaks: [("n1".to_owned(), leak)].into(),

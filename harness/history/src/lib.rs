@@ -28,4 +28,4 @@ mod varint;
 pub use column::Figure;
 pub use manifest::{Environment, Manifest};
 pub use observe::Lines;
-pub use record::{How, RunRecord};
+pub use record::{How, Look, RunRecord};

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use memgate_model::{
     Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::column::Figure;
 use crate::roster::{MOST_TESTS, digest};
@@ -27,6 +28,17 @@ pub const LONGEST_TEXT: usize = 4096;
 /// ends with its hash.
 pub const LONGEST_NAME: usize = 1024;
 
+/// Figures of what leaks.
+const LEFT: [Metric; 7] = [
+    Metric::NativeLiveBytes,
+    Metric::NativeLiveAllocations,
+    Metric::NativeMappedBytes,
+    Metric::JavaLiveBytes,
+    Metric::JavaLiveObjects,
+    Metric::OsFds,
+    Metric::OsThreads,
+];
+
 /// A run, as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -36,6 +48,8 @@ pub struct RunRecord {
     pub exit_code: i32,
     /// Nothing ended early: that a test is missing says that it is no more.
     pub is_whole: bool,
+    /// How closely it looked.
+    pub look: Look,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
     /// Its tests, in the order of their names. A suite's own figures are those of a test without a name.
@@ -123,6 +137,47 @@ impl How {
     }
 }
 
+/// How closely a run looked for leaks: one that looks less closely than all that saw a leak says nothing by not seeing it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Look {
+    /// Native allocations were sampled.
+    Sampled,
+    /// Suspects of one execution were repeated.
+    #[default]
+    Plain,
+    /// Others were repeated too (`--hunt`).
+    Hunted,
+}
+
+impl Look {
+    /// Its number in the database.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Plain => 0,
+            Self::Sampled => 1,
+            Self::Hunted => 2,
+        }
+    }
+
+    /// The way back.
+    #[must_use]
+    pub fn of_number(number: i64) -> Option<Self> {
+        [Self::Plain, Self::Sampled, Self::Hunted].into_iter().find(|look| look.number() == number)
+    }
+
+    fn of(report: &RunReport) -> Self {
+        let hunted = |suite: &SuiteReport| suite.hunt.as_ref().is_some_and(|hunt| hunt.not_hunted.is_none());
+        if report.suites.iter().any(|suite| suite.native_sampling.is_some()) {
+            Self::Sampled
+        } else if report.suites.iter().any(hunted) {
+            Self::Hunted
+        } else {
+            Self::Plain
+        }
+    }
+}
+
 /// A report that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
@@ -142,10 +197,24 @@ pub enum RecordError {
 }
 
 impl TestRecord {
-    /// Was it judged, so that the absence of a leak says something?
+    /// Was it judged?
     #[must_use]
     pub const fn is_judged(&self) -> bool {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
+    }
+
+    /// Does it say something that a leak was not seen? Not where it left something that it is allowed: of that the report
+    /// names no leak.
+    #[must_use]
+    pub fn tells_absence(&self) -> bool {
+        let leaves = |(metric, limit): (&Metric, &f64)| {
+            LEFT.contains(metric)
+                && self.figures.get(metric).is_some_and(|figure| {
+                    let least = figure.interval.map_or(figure.value, |(low, _)| low);
+                    least > 0.0 && least <= *limit
+                })
+        };
+        self.is_judged() && !self.limits.iter().any(leaves)
     }
 
     /// Nothing to tell: it passed.
@@ -178,6 +247,7 @@ impl RunRecord {
             verdict: report.verdict,
             exit_code: report.exit_code,
             is_whole: is_whole(report),
+            look: Look::of(report),
             duration_ms: milliseconds(report.duration_s),
             tests: Vec::with_capacity(found.len()),
             leaks: BTreeMap::new(),
@@ -516,6 +586,39 @@ mod tests {
             hint: String::new(),
         };
         assert!(!of(&|run| run.errors.push(problem())));
+    }
+
+    #[test]
+    fn a_test_that_leaves_what_it_is_allowed_does_not_say_that_a_leak_is_away() {
+        for (limit, value, tells) in
+            [(0.0, 0.0, true), (0.0, 4.0, true), (9.0, 0.0, true), (9.0, 4.0, false), (2.0, 4.0, true)]
+        {
+            let mut allowed = test("A.a", "pass", &[]);
+            // The interval begins one below.
+            allowed["metrics"]["os.fds"] = figure(value);
+            allowed["metrics"]["os.fds"]["threshold"] =
+                serde_json::json!({ "limit": limit, "level": "fail", "source": "memgate.yaml:3" });
+            let record = RunRecord::of(&report(&serde_json::json!([allowed]))).unwrap();
+            assert_eq!(record.tests[0].tells_absence(), tells, "{value} of {limit}");
+        }
+        let unjudged = RunRecord::of(&report(&serde_json::json!([test("A.a", "not_judged", &[])]))).unwrap();
+        assert!(!unjudged.tests[0].tells_absence());
+    }
+
+    #[test]
+    fn a_run_says_how_closely_it_looked() {
+        let look = |edit: &dyn Fn(&mut SuiteReport)| {
+            let mut run = report(&serde_json::json!([test("A.a", "pass", &[])]));
+            edit(&mut run.suites[0]);
+            RunRecord::of(&run).unwrap().look
+        };
+        assert_eq!(look(&|_| ()), Look::Plain);
+        assert_eq!(look(&|suite| suite.native_sampling = Some(512 << 10)), Look::Sampled);
+        assert_eq!(look(&|suite| suite.hunt = Some(memgate_model::Hunt::default())), Look::Hunted);
+        let why = Some("no time".to_owned());
+        let no_hunt = memgate_model::Hunt { not_hunted: why, ..memgate_model::Hunt::default() };
+        assert_eq!(look(&|suite| suite.hunt = Some(no_hunt.clone())), Look::Plain);
+        assert!(Look::Sampled < Look::Plain && Look::Plain < Look::Hunted);
     }
 
     #[test]

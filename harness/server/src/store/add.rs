@@ -208,6 +208,8 @@ impl Adding<'_> {
             value.map(|value| value.as_str().unwrap_or_default().to_owned())
         };
         let ends = Ends::of(now_us, on_line);
+        let of_line =
+            LineRun { run, key: commit_key.clone(), started_us, roster, is_partial, look: record.look };
         sqlx::query(sql::ADD_RUN)
             .bind(self.project)
             .bind(run)
@@ -218,12 +220,12 @@ impl Adding<'_> {
             .bind(roster)
             .bind(commit.sha)
             .bind(commit.target)
-            .bind(commit_key.clone())
+            .bind(commit_key)
             .bind(manifest.pipeline_number().and_then(|number| i64::try_from(number).ok()))
             .bind(-1_i64)
             .bind(PlacedBy::Time.number())
             .bind(i64::from(on_line))
-            .bind(i64::from(is_partial))
+            .bind(of_line.measured())
             .bind(manifest.session.clone())
             .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
             .bind(started_us)
@@ -239,14 +241,15 @@ impl Adding<'_> {
             .await?;
         self.columns(run, &record.tests, ends.figures).await?;
         let mut exceptions = Vec::new();
-        for (test, id) in record.tests.iter().zip(&tests).filter(|(test, _)| !test.is_plain()) {
+        let tells = |(test, _): &(&TestRecord, &i64)| !test.is_plain() || !test.tells_absence();
+        for (test, id) in record.tests.iter().zip(&tests).filter(tells) {
             exceptions.push([
                 self.project.into(),
                 run.into(),
                 (*id).into(),
                 text(serde_json::to_value(test.outcome))?.into(),
                 text(serde_json::to_value(test.verdict))?.into(),
-                i64::from(test.is_judged()).into(),
+                i64::from(test.tells_absence()).into(),
                 test.reason.clone().into(),
                 ends.rest.into(),
             ]);
@@ -269,7 +272,6 @@ impl Adding<'_> {
             started_us,
         };
         let moved = self.places(manifest, branch, &at).await?;
-        let of_line = LineRun { run, key: commit_key, started_us, roster, is_partial };
         Ok(NewRun { run: of_line, seen, branch, environment, on_line, moved })
     }
 

@@ -6,13 +6,19 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_history::How;
 use memgate_history::life::Observation;
+use memgate_history::{How, Look};
+use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::transaction::Adding;
-use super::{StoreError, statements as sql};
+use super::{StoreError, rows, statements as sql};
+
+/// A whole run, or a part of one: before how closely it looked, in one column.
+const PARTS: i64 = 2;
+/// After so many commits in a row without their suite tests are gone: a job for it alone may be broken for some time.
+const WITHOUT_SUITE: usize = 3;
 
 /// A run of the line.
 #[derive(Debug, Clone)]
@@ -22,6 +28,7 @@ pub(super) struct LineRun {
     pub(super) started_us: i64,
     pub(super) roster: i64,
     pub(super) is_partial: bool,
+    pub(super) look: Look,
 }
 
 /// The sightings of a leak in one run.
@@ -50,18 +57,87 @@ pub(super) struct NewRun {
 #[derive(Debug)]
 struct Roster {
     tests: BTreeSet<i64>,
+    /// The names of its tests were read.
+    is_named: bool,
     /// Read when somebody asks.
     suites: Option<BTreeSet<String>>,
+}
+
+/// What is remembered of a leak on its way along the line, beside its life.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Traces {
+    /// The tests that ever had it, on this line.
+    pub(super) tests: BTreeSet<i64>,
+    /// Those that had it when it was last seen, and at which commit; none: it was not seen yet, or by an older program.
+    #[serde(default)]
+    last: BTreeSet<i64>,
+    #[serde(default)]
+    last_key: String,
+    /// Tests that the runs of one commit judged without it: each may have measured a part of them.
+    #[serde(default)]
+    clean: BTreeSet<i64>,
+    #[serde(default)]
+    clean_key: String,
+    /// The least close look that saw it.
+    #[serde(default)]
+    look: Option<Look>,
+    /// Commits in a row, the newest last, whose whole runs do not have its suite.
+    #[serde(default)]
+    without_suite: Vec<String>,
+}
+
+impl Traces {
+    pub(super) fn of(tests: BTreeSet<i64>) -> Self {
+        Self { tests, ..Self::default() }
+    }
+
+    fn saw(&mut self, run: &LineRun, seen: &Seen) {
+        if self.last_key != run.key {
+            self.last.clear();
+            self.last_key.clone_from(&run.key);
+        }
+        self.last.extend(&seen.tests);
+        self.clean.retain(|test| !seen.tests.contains(test));
+        self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
+    }
+
+    /// Does a run say that the leak is away, if it does not see it? Only if each test that had it last was judged: any of them
+    /// may have it still. `judged`: its tests that the run has, and whether each was judged.
+    fn tells_absence(&mut self, run: &LineRun, judged: &BTreeMap<i64, bool>) -> bool {
+        if self.clean_key != run.key {
+            self.clean.clear();
+            self.clean_key.clone_from(&run.key);
+        }
+        self.clean.extend(judged.iter().filter(|(_, judged)| **judged).map(|(test, _)| *test));
+        // A part of the tests lacks some that are there still.
+        let is_there = |test: &&i64| run.is_partial || judged.contains_key(test);
+        let mut asked: Vec<&i64> = self.last.iter().filter(is_there).collect();
+        if asked.is_empty() {
+            asked.extend(judged.keys());
+        }
+        let is_close = self.look.is_none_or(|look| run.look >= look);
+        is_close && !asked.is_empty() && asked.into_iter().all(|test| self.clean.contains(test))
+    }
+
+    /// A whole run of this commit does not have its suite: are there enough of them?
+    fn lacks_suite(&mut self, commit: &str) -> bool {
+        if self.without_suite.len() < WITHOUT_SUITE
+            && self.without_suite.last().is_none_or(|last| last != commit)
+        {
+            self.without_suite.push(commit.to_owned());
+        }
+        self.without_suite.len() >= WITHOUT_SUITE
+    }
 }
 
 /// What is read once for all leaks.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     rosters: BTreeMap<i64, Roster>,
-    /// Suite and name by test; empty until somebody asks.
+    /// Suite and name by test, of those that somebody asked for.
     names: BTreeMap<i64, (String, String)>,
-    /// The tests of what may be a test class, by its own entry.
-    members: BTreeMap<i64, Vec<i64>>,
+    /// The way back: the tests of a class stand together.
+    tests: BTreeMap<(String, String), i64>,
     /// Runs that did not judge a test, by test.
     not_judged: BTreeMap<i64, BTreeSet<i64>>,
 }
@@ -73,9 +149,20 @@ impl LineRun {
             key: row.try_get(1)?,
             started_us: row.try_get(2)?,
             roster: row.try_get(3)?,
-            is_partial: row.try_get::<i64, _>(4)? != 0,
+            is_partial: row.try_get::<i64, _>(4)? % PARTS != 0,
+            look: look(row.try_get::<i64, _>(4)? / PARTS)?,
         })
     }
+
+    /// What its row keeps of how much of the line it measured, and how closely it looked.
+    pub(super) fn measured(&self) -> i64 {
+        i64::from(self.is_partial) + PARTS * self.look.number()
+    }
+}
+
+fn look(number: i64) -> Result<Look, sqlx::Error> {
+    let unknown = || sqlx::Error::Decode(format!("{number} is no way to look for leaks").into());
+    Look::of_number(number).ok_or_else(unknown)
 }
 
 impl Seen {
@@ -108,22 +195,32 @@ impl Seen {
 }
 
 impl Lookup {
-    /// What a run says about the leak that these tests have, or had.
+    /// What a run says about a leak.
     pub(super) async fn observe(
         &mut self,
         adding: &mut Adding<'_>,
         of: &LineRun,
-        tests: &BTreeSet<i64>,
+        traces: &mut Traces,
         seen: Option<&Seen>,
     ) -> Result<Observation, StoreError> {
-        let (mut present, mut judged) = (false, false);
-        for test in tests {
-            for test in self.stands_for(adding, of.roster, *test).await? {
-                present = true;
-                judged = judged || !self.not_judged(adding, test).await?.contains(&of.run);
+        // Those of its tests that the run has: was each of them judged?
+        let mut judged = BTreeMap::<i64, bool>::new();
+        for test in &traces.tests {
+            for member in self.stands_for(adding, of.roster, *test).await? {
+                let is_judged = !self.not_judged(adding, member).await?.contains(&of.run);
+                *judged.entry(*test).or_default() |= is_judged;
             }
         }
-        let gone = !present && !of.is_partial && self.has_their_suite(adding, of.roster, tests).await?;
+        let mut gone = judged.is_empty() && !of.is_partial;
+        if gone && !self.has_their_suite(adding, of.roster, &traces.tests).await? {
+            gone = traces.lacks_suite(&of.key);
+        } else if gone || !judged.is_empty() {
+            traces.without_suite.clear();
+        }
+        let judged = traces.tells_absence(of, &judged);
+        if let Some(seen) = seen {
+            traces.saw(of, seen);
+        }
         Ok(Observation {
             key: of.key.clone(),
             run: of.run,
@@ -148,26 +245,35 @@ impl Lookup {
         if self.roster(adding, roster).await?.tests.contains(&test) {
             return Ok(vec![test]);
         }
-        if !self.members.contains_key(&test) {
-            self.read_names(adding).await?;
-            let class = self.names.get(&test).map(|(suite, name)| (suite, format!("{name}.")));
-            let is_of = |(suite, name): &(String, String)| {
-                class.as_ref().is_some_and(|(of, class)| suite == *of && name.starts_with(class))
-            };
-            let members = self.names.iter().filter(|(_, named)| is_of(named)).map(|(test, _)| *test);
-            let members = members.collect();
-            self.members.insert(test, members);
-        }
+        self.read_names(adding, roster, [test]).await?;
+        let Some((suite, name)) = self.names.get(&test) else { return Ok(Vec::new()) };
+        let class = (suite.clone(), format!("{name}."));
+        let members = self.tests.range(class.clone()..);
+        let members =
+            members.take_while(|((suite, name), _)| *suite == class.0 && name.starts_with(&class.1));
         let there = self.rosters.get(&roster).map(|roster| &roster.tests);
-        let members = self.members.get(&test).into_iter().flatten().copied();
-        Ok(members.filter(|member| there.is_some_and(|tests| tests.contains(member))).collect())
+        let is_there = |test: &i64| there.is_some_and(|tests| tests.contains(test));
+        Ok(members.map(|(_, test)| *test).filter(is_there).collect())
     }
 
-    async fn read_names(&mut self, adding: &mut Adding<'_>) -> Result<(), StoreError> {
-        if self.names.is_empty() {
-            for row in sqlx::query(sql::TESTS).bind(adding.project).fetch_all(adding.connection()).await? {
-                self.names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
-            }
+    /// Reads the names of a roster's tests and of some others, those that are not known yet.
+    async fn read_names(
+        &mut self,
+        adding: &mut Adding<'_>,
+        roster: i64,
+        others: impl IntoIterator<Item = i64>,
+    ) -> Result<(), StoreError> {
+        let mut unknown: Vec<i64> =
+            others.into_iter().filter(|test| !self.names.contains_key(test)).collect();
+        let roster = self.roster(adding, roster).await?;
+        if !std::mem::replace(&mut roster.is_named, true) {
+            let tests = roster.tests.clone();
+            unknown.extend(tests.into_iter().filter(|test| !self.names.contains_key(test)));
+        }
+        let project = adding.project;
+        for (test, named) in rows::test_names(adding.connection(), project, &unknown).await? {
+            self.tests.insert(named.clone(), test);
+            self.names.insert(test, named);
         }
         Ok(())
     }
@@ -216,7 +322,7 @@ impl Lookup {
                     .fetch_one(adding.connection())
                     .await?;
                 let tests = super::read::members(&row, 0)?.into_iter().collect();
-                Ok(new.insert(Roster { tests, suites: None }))
+                Ok(new.insert(Roster { tests, is_named: false, suites: None }))
             }
         }
     }
@@ -228,8 +334,7 @@ impl Lookup {
         roster: i64,
         tests: &BTreeSet<i64>,
     ) -> Result<bool, StoreError> {
-        self.read_names(adding).await?;
-        self.roster(adding, roster).await?;
+        self.read_names(adding, roster, tests.iter().copied()).await?;
         let Some(there) = self.rosters.get_mut(&roster) else { return Ok(false) };
         let suite_of = |test: &i64| self.names.get(test).map(|(suite, _)| suite);
         let suites =

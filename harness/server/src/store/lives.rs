@@ -13,7 +13,7 @@ use memgate_history::life::{Event, Fold, Life, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
-use super::line::{LineRun, Lookup, NewRun, Seen};
+use super::line::{LineRun, Lookup, NewRun, Seen, Traces};
 use super::read::{event_row, leak_of};
 use super::rows::{self, Value};
 use super::transaction::Adding;
@@ -26,8 +26,8 @@ const MOST_NEWEST: i64 = 200;
 /// A leak that is followed on a line, as its row keeps it.
 #[derive(Serialize, Deserialize)]
 struct Followed {
-    /// The tests that ever had it, on this line.
-    tests: BTreeSet<i64>,
+    #[serde(flatten)]
+    traces: Traces,
     fold: Fold,
 }
 
@@ -107,13 +107,14 @@ impl Folding<'_, '_> {
             let mut followed: Followed = serde_json::from_str(&text)
                 .map_err(|why| StoreError::Broken(format!("the life of the leak {leak}: {why}")))?;
             let seen = seen.remove(&leak);
-            if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.tests)) {
+            if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.traces.tests)) {
                 // Another test has it too: earlier runs that judged that one say more than they did.
                 self.fold_whole(leak).await?;
                 continue;
             }
             let before = followed.fold.life().map_or_else(Vec::new, |life| life.events);
-            followed.fold.push(&lookup.observe(self.adding, run, &followed.tests, seen.as_ref()).await?);
+            let observed = lookup.observe(self.adding, run, &mut followed.traces, seen.as_ref()).await?;
+            followed.fold.push(&observed);
             self.write(leak, &followed, before).await?;
         }
         // New ones, and those that come back.
@@ -219,10 +220,10 @@ impl Folding<'_, '_> {
             Seen::read(&mut seen, &row)?;
         }
         let tests: BTreeSet<i64> = seen.values().flat_map(|seen| seen.tests.iter().copied()).collect();
-        let mut followed = Followed { tests, fold: Fold::default() };
+        let mut followed = Followed { traces: Traces::of(tests), fold: Fold::default() };
         for run in runs {
             let seen = seen.get(&run.run);
-            let observed = self.whole.observe(self.adding, run, &followed.tests, seen).await?;
+            let observed = self.whole.observe(self.adding, run, &mut followed.traces, seen).await?;
             followed.fold.push(&observed);
         }
         Ok(followed)

@@ -71,9 +71,9 @@ pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
-/// Whole runs of a line that ran tests, the newest of each commit first.
+/// Whole runs of a line that ran tests, however closely they looked, the newest of each commit first.
 pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
-     AND environment_id = $3 AND on_line = 1 AND is_partial = 0 AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
+     AND environment_id = $3 AND on_line = 1 AND is_partial IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
 /// What happened on a line up to a place.
 pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key FROM event v \
      JOIN run r ON r.project_id = v.project_id AND r.run_id = v.run_id \

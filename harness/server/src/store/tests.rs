@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memgate_history::{Environment, Manifest};
+use memgate_history::{Environment, Look, Manifest};
 use memgate_model::{Ci, Commit, Metric, RunReport};
 use serde_json::json;
 
 use super::*;
 use crate::view::{LeakFilter, Order, State};
+
+mod evidence;
 
 /// A commit of the story: who leaks in it.
 struct Step {
@@ -28,7 +30,7 @@ pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&s
     let figure = |value: f64| {
         json!({
             "value": value, "unit": "bytes", "per": "iteration", "low": value, "high": value, "iterations": 9,
-            "confidence": 0.99, "threshold": { "limit": 21.0, "level": "fail", "source": "memgate.yaml:3" },
+            "confidence": 0.99, "threshold": { "limit": 5.0, "level": "fail", "source": "memgate.yaml:3" },
         })
     };
     let leak = |id: &&str| {
@@ -219,7 +221,7 @@ async fn shows_everything(store: &Store) {
     assert_eq!((values[4], values[5], values[12], values[38]), (Some(0.0), Some(7.0), None, Some(14.0)));
     assert_eq!(
         (test.points[12].allowed, test.points[38].allowed),
-        (None, Some(21.0)),
+        (None, Some(5.0)),
         "judged by a threshold"
     );
     let all = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
@@ -803,7 +805,14 @@ async fn refold(store: &Store) {
     let row = row.fetch_one(&store.pool).await.unwrap();
     let id = |at: usize| sqlx::Row::get::<i64, _>(&row, at);
     let environment = id(3);
-    let run = line::LineRun { run: id(1), key: String::new(), started_us: 0, roster: 0, is_partial: false };
+    let run = line::LineRun {
+        run: id(1),
+        key: String::new(),
+        started_us: 0,
+        roster: 0,
+        is_partial: false,
+        look: Look::Plain,
+    };
     let new = line::NewRun {
         run,
         seen: std::collections::BTreeMap::new(),

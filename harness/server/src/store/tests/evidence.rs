@@ -1,0 +1,156 @@
+//! What says that a leak is fixed, gone, or where it stands, and what does not.
+
+use memgate_model::Hunt;
+
+use super::*;
+
+/// Commits of main, one after the other, in a file of their own.
+struct Story {
+    store: Store,
+    commit: usize,
+    _folder: tempfile::TempDir,
+}
+
+type Tests<'t> = [(&'t str, Option<Vec<&'t str>>)];
+
+impl Story {
+    async fn begin() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        Self { store, commit: 0, _folder: folder }
+    }
+
+    /// The next commit with one run, changed by `edit`; the leaks of main after it.
+    async fn next(&mut self, tests: &Tests<'_>, edit: impl Fn(&mut Manifest, &mut RunReport)) -> Vec<String> {
+        self.commit += 1;
+        self.again(tests, edit).await
+    }
+
+    /// Another run of that commit.
+    async fn again(&self, tests: &Tests<'_>, edit: impl Fn(&mut Manifest, &mut RunReport)) -> Vec<String> {
+        let commit = Commit { sha: sha(self.commit), branch: "main".into(), ..Commit::default() };
+        let session = format!("{}-{}", self.commit, self.runs().await);
+        let ancestors = if self.commit > 1 { vec![sha(self.commit - 1)] } else { Vec::new() };
+        let mut manifest = manifest(&session, Some(commit), ancestors);
+        let mut report = report(&session, self.commit, tests);
+        edit(&mut manifest, &mut report);
+        self.store.add(&manifest, &report).await.unwrap();
+        let (leaks, _) = told(&self.store, "main").await;
+        let state = |leak: &String| leak.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        leaks.iter().map(state).collect()
+    }
+
+    async fn runs(&self) -> usize {
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        self.store.runs("tiles", &choice, None).await.unwrap().map_or(0, |runs| runs.runs.len())
+    }
+}
+
+fn as_it_is(_: &mut Manifest, _: &mut RunReport) {}
+
+fn partial(manifest: &mut Manifest, _: &mut RunReport) {
+    manifest.partial = true;
+}
+
+fn clean() -> Option<Vec<&'static str>> {
+    Some(Vec::new())
+}
+
+fn leak() -> Option<Vec<&'static str>> {
+    Some(vec!["n1-a"])
+}
+
+#[test]
+fn a_leak_is_fixed_where_each_test_that_had_it_was_judged_without_it() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", leak())], as_it_is).await;
+        let still = ["n1-a New"];
+        assert_eq!(story.next(&[("A.one", None), ("A.two", clean())], as_it_is).await, still, "one failed");
+        assert_eq!(story.next(&[("A.two", clean())], partial).await, still, "one was filtered out");
+        assert_eq!(
+            story.again(&[("A.one", clean())], partial).await,
+            ["n1-a Fixed"],
+            "two parts of a commit"
+        );
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", leak())], as_it_is).await;
+        assert_eq!(story.next(&[("A.two", clean())], as_it_is).await, ["n1-a Fixed"], "one is no more");
+    });
+}
+
+#[test]
+fn only_the_tests_that_had_the_leak_last_are_asked_for() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", leak())], as_it_is).await;
+        story.next(&[("A.one", clean()), ("A.two", leak())], as_it_is).await;
+        assert_eq!(story.next(&[("A.one", None), ("A.two", clean())], as_it_is).await, ["n1-a Fixed"]);
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", leak())], as_it_is).await;
+        story.next(&[("A.one", leak())], as_it_is).await;
+        let still = ["n1-a Known"];
+        assert_eq!(story.next(&[("A.two", None)], as_it_is).await, still, "the other one failed");
+        assert_eq!(story.next(&[("A.two", clean())], as_it_is).await, ["n1-a Fixed"]);
+    });
+}
+
+#[test]
+fn a_leak_that_its_test_is_allowed_is_alive() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        let allow = |_: &mut Manifest, report: &mut RunReport| {
+            let figure = report.suites[0].tests[0].metrics.get_mut(&Metric::NativeLiveBytes).unwrap();
+            (figure.value, figure.low) = (7.0, 7.0);
+            figure.threshold.as_mut().unwrap().limit = 1024.0;
+        };
+        assert_eq!(story.next(&[("A.one", clean()), ("A.two", clean())], allow).await, ["n1-a New"]);
+        assert_eq!(story.next(&[("A.one", clean()), ("A.two", clean())], as_it_is).await, ["n1-a Fixed"]);
+    });
+}
+
+#[test]
+fn a_run_that_looks_less_closely_than_those_that_saw_a_leak_does_not_say_that_it_is_fixed() {
+    let sampled =
+        |_: &mut Manifest, report: &mut RunReport| report.suites[0].native_sampling = Some(512 << 10);
+    let hunted = |_: &mut Manifest, report: &mut RunReport| report.suites[0].hunt = Some(Hunt::default());
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak())], hunted).await;
+        assert_eq!(story.next(&[("A.one", clean())], as_it_is).await, ["n1-a New"], "seen by a hunt alone");
+        assert_eq!(story.next(&[("A.one", clean())], hunted).await, ["n1-a Fixed"]);
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak())], as_it_is).await;
+        assert_eq!(story.next(&[("A.one", clean())], sampled).await, ["n1-a New"], "seen without samples");
+        assert_eq!(story.next(&[("A.one", clean())], as_it_is).await, ["n1-a Fixed"]);
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak())], sampled).await;
+        assert_eq!(story.next(&[("A.one", clean())], sampled).await, ["n1-a Fixed"], "seen by samples");
+        // They are bases of reviews as others are.
+        let wanted = read_base::Wanted {
+            branch: "main".into(),
+            environment: manifest("", None, Vec::new()).environment,
+            commits: vec![sha(story.commit)],
+        };
+        assert_eq!(story.store.base("tiles", &wanted).await.unwrap().unwrap().base.before, 0);
+    });
+}
+
+#[test]
+fn the_leaks_of_a_suite_that_is_no_more_are_gone_after_three_commits() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let other = |_: &mut Manifest, report: &mut RunReport| report.suites[0].name = "other".into();
+        let part = |manifest: &mut Manifest, report: &mut RunReport| {
+            manifest.partial = true;
+            other(manifest, report);
+        };
+        story.next(&[("A.one", leak())], as_it_is).await;
+        story.next(&[("B.b", clean())], other).await;
+        story.next(&[("B.b", clean())], other).await;
+        assert_eq!(story.next(&[("B.b", clean())], part).await, ["n1-a New"], "a part of the tests");
+        assert_eq!(story.again(&[("B.b", clean())], part).await, ["n1-a New"]);
+        assert_eq!(story.next(&[("B.b", clean())], other).await, ["n1-a Gone"]);
+    });
+}
