@@ -41,7 +41,7 @@ pub(super) fn test(at: usize, metrics: &Value, leaks: &[Value]) -> Value {
 }
 
 pub(super) fn report(number: usize, tests: &[Value]) -> Result<RunReport, Box<dyn std::error::Error>> {
-    let started = jiff::Timestamp::from_second(1_800_000_000 + i64::try_from(number)? * 600)?;
+    let started = jiff::Timestamp::from_second(1_700_000_000 + i64::try_from(number)? * 600)?;
     let report: Value = json!({
         "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "bench", "session": format!("s{number}"),
         "started": started.to_string(), "duration_s": 60.0,

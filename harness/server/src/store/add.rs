@@ -196,8 +196,9 @@ impl Adding<'_> {
         now_us: i64,
     ) -> Result<NewRun, StoreError> {
         let (branch, environment) = self.line(manifest).await?;
-        let started_us =
-            report.started.parse::<jiff::Timestamp>().map_or(now_us, jiff::Timestamp::as_microsecond);
+        let started = report.started.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_microsecond);
+        // A clock that is ahead would keep the run the newest one for as long.
+        let started_us = started.map_or(now_us, |started| started.min(now_us));
         let run = self.ids.next();
         let (roster, tests) = self.roster(&record.tests).await?;
         let commit = manifest.commit.clone().unwrap_or_default();

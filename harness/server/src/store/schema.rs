@@ -8,8 +8,13 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 use super::{StoreError, retention};
 
 /// Text of each version, applied in this order. A released one is never changed.
-pub(super) const VERSIONS: [&str; 3] =
-    [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+pub(super) const VERSIONS: [&str; 4] = [
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    // Clocks that were ahead.
+    include_str!("schema/4.sql"),
+];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT NOT NULL PRIMARY KEY)";
 const VERSION: &str = "SELECT MAX(version) FROM memgate_schema";

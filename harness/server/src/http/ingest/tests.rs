@@ -168,7 +168,7 @@ fn run(session: &str, number: usize, leaks: &[&str]) -> Value {
         },
         "report": {
             "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": session,
-            "started": "2027-01-15T08:00:00Z", "duration_s": 1.5,
+            "started": "2026-11-15T08:00:00Z", "duration_s": 1.5,
             "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
             "suites": [{
                 "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail", "screened_s": 1.0, "reason": "",

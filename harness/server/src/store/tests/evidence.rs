@@ -8,7 +8,7 @@ use super::*;
 struct Story {
     store: Store,
     commit: usize,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 type Tests<'t> = [(&'t str, Option<Vec<&'t str>>)];
@@ -17,7 +17,7 @@ impl Story {
     async fn begin() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
-        Self { store, commit: 0, _folder: folder }
+        Self { store, commit: 0, folder }
     }
 
     /// The next commit with one run, changed by `edit`; the leaks of main after it.
@@ -152,5 +152,31 @@ fn the_leaks_of_a_suite_that_is_no_more_are_gone_after_three_commits() {
         assert_eq!(story.next(&[("B.b", clean())], part).await, ["n1-a New"], "a part of the tests");
         assert_eq!(story.again(&[("B.b", clean())], part).await, ["n1-a New"]);
         assert_eq!(story.next(&[("B.b", clean())], other).await, ["n1-a Gone"]);
+    });
+}
+
+#[test]
+fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        for (tests, started) in [(clean(), Some("2036-01-01T00:00:00Z")), (leak(), None)] {
+            story.commit += 1;
+            let session = format!("s{}", story.commit);
+            let mut report = report(&session, story.commit, &[("A.one", tests)]);
+            report.started = started.map_or_else(|| jiff::Timestamp::now().to_string(), str::to_owned);
+            story.store.add(&manifest(&session, None, Vec::new()), &report).await.unwrap();
+        }
+        assert_eq!(told(&story.store, "").await.0, ["n1-a New -..- flaky=false 2"]);
+        // What an older program took as it was told is mended when the database is opened.
+        for statement in
+            ["UPDATE run SET started_us = 4000000000000000", "DELETE FROM memgate_schema WHERE version = 4"]
+        {
+            sqlx::query(statement).execute(&story.store.pool).await.unwrap();
+        }
+        let again =
+            Store::open(&format!("sqlite:{}", story.folder.path().join("h.db").display())).await.unwrap();
+        let runs = again.runs("tiles", &Choice::default(), None).await.unwrap().unwrap().runs;
+        let now = jiff::Timestamp::now().as_microsecond();
+        assert!(runs.len() == 2 && runs.iter().all(|run| run.started_us <= now), "{runs:?}");
     });
 }
