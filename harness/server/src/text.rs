@@ -56,7 +56,11 @@ pub fn leak(view: &LeakView) -> String {
         ]
     });
     text.push('\n');
-    text.push_str(&table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows));
+    if view.lines.is_empty() {
+        text.push_str("seen in reviews only: no line has it\n");
+    } else {
+        text += &table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows);
+    }
     if view.leak.kind == LeakKind::Native && view.hold.is_some() {
         text += &format!("\n{}\n", memgate_reports::holder(&view.known()));
     } else if !view.holder.is_empty() {

@@ -85,9 +85,13 @@ pub fn leak(view: &LeakView) -> String {
             html.markup("</ul>");
         }
         html.markup("<h2>Lines</h2>");
-        lines(html, view);
-        html.markup("<h2>What happened</h2>");
-        words::events(html, selection, &view.events);
+        if view.lines.is_empty() {
+            html.markup("<p>seen in reviews only: no line has it</p>");
+        } else {
+            lines(html, view);
+            html.markup("<h2>What happened</h2>");
+            words::events(html, selection, &view.events);
+        }
         html.markup("<h2>Runs that saw it</h2>");
         sightings(html, view);
     })

@@ -208,9 +208,9 @@ impl Adding<'_> {
         let text = |value: serde_json::Result<serde_json::Value>| {
             value.map(|value| value.as_str().unwrap_or_default().to_owned())
         };
-        let ends = Ends::of(now_us, on_line);
         let of_line =
             LineRun { run, key: commit_key.clone(), started_us, roster, is_partial, look: record.look };
+        let ends = Ends::of(now_us, on_line);
         sqlx::query(sql::ADD_RUN)
             .bind(self.project)
             .bind(run)

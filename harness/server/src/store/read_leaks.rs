@@ -56,7 +56,7 @@ impl Store {
             .bind(id.to_owned())
             .fetch_all(&self.pool)
             .await?;
-        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(row) = rows.first() else { return self.leak_of_reviews(shown, id).await };
         let number: i64 = row.try_get(0)?;
         let mut tests = self.tests_of_leak(shown.project, number).await?;
         let mut lines = Vec::new();
@@ -89,6 +89,49 @@ impl Store {
             holder: body.holder,
             hold: body.hold,
             events: events.iter().map(event).collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// A leak that no line has; `None`: nobody has seen it, or what the reviews that did have left has ended.
+    async fn leak_of_reviews(&self, shown: Shown, id: &str) -> Result<Option<LeakView>, StoreError> {
+        let row = sqlx::query(sql::LEAK).bind(shown.project).bind(id.to_owned()).fetch_optional(&self.pool);
+        let Some(row) = row.await? else { return Ok(None) };
+        let number: i64 = row.try_get(0)?;
+        let KnownLeak { id, leak } = leak_of(&row, 1)?;
+        let sightings = self.sightings(shown.project, number).await?;
+        let (Some(first), Some(last)) = (sightings.last(), sightings.first()) else { return Ok(None) };
+        let newest = || sightings.iter().filter(|seen| seen.run.run == last.run.run);
+        let mut tests = newest().map(|seen| seen.test.clone()).collect();
+        sorted(&mut tests);
+        let row = LeakRow {
+            kind: leak.kind,
+            title: leak.title.clone(),
+            culprit: memgate_reports::who(&leak),
+            place: memgate_reports::source_line(&leak),
+            owners: leak.owners,
+            state: State::New,
+            flaky: false,
+            waived: newest().all(|seen| seen.how == How::Waived.name()),
+            first_sha: first.run.sha.clone(),
+            last_sha: last.run.sha.clone(),
+            since_us: first.run.started_us,
+            window: Vec::new(),
+            rate: 1.0,
+            bytes: newest().map(|seen| seen.bytes).fold(0.0, f64::max),
+            count: newest().map(|seen| seen.count).fold(0.0, f64::max),
+            tests,
+            id,
+        };
+        Ok(Some(LeakView {
+            unmeasured: Vec::new(),
+            sightings,
+            selection: shown.selection,
+            leak: row,
+            lines: Vec::new(),
+            frames: leak.frames,
+            holder: leak.holder,
+            hold: leak.hold,
+            events: Vec::new(),
         }))
     }
 

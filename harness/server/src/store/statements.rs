@@ -193,6 +193,8 @@ pub(super) const NOT_JUDGED_BY: &str =
 /// Of sixteen names.
 pub(super) const LEAK_IDS: &str = "SELECT leak_id, fingerprint FROM leak WHERE project_id = $1 AND fingerprint IN \
      ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+pub(super) const LEAK: &str =
+    "SELECT leak_id, fingerprint, body FROM leak WHERE project_id = $1 AND fingerprint = $2";
 pub(super) const LEAK_BODY: &str =
     "SELECT fingerprint, body FROM leak WHERE project_id = $1 AND leak_id = $2";
 pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \

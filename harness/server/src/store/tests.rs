@@ -254,7 +254,8 @@ async fn shows_everything(store: &Store) {
     let review = Choice { branch: "main → main".into(), ..Choice::default() };
     assert_eq!(store.runs("tiles", &review, None).await.unwrap().unwrap().runs[0].target, "main");
     assert_eq!(overview.selection.branches, ["release/1", "main", "main → main"], "lines come first");
-    assert!(store.leak("tiles", &choice, "n1-review").await.unwrap().is_none(), "a review changes no state");
+    let of_review = store.leak("tiles", &choice, "n1-review").await.unwrap().unwrap();
+    assert!(of_review.lines.is_empty(), "a review changes no state");
     let (_, series) = store.series("tiles", &choice).await.unwrap().unwrap();
     let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
     assert_eq!(names, ["Map.scroll", "Old.test"], "what is always zero is not told");
@@ -318,10 +319,10 @@ async fn a_higher_level_is_told_once(store: Store) {
         let ancestors = (0..number).rev().take(50).map(sha).collect();
         let mut report =
             report(&session, number, &[("Map.scroll", Some(leaks.to_vec())), ("Map.zoom", Some(vec![]))]);
-        store.add(&manifest(&session, Some(commit), ancestors), &report).await.unwrap();
         // What was measured long ago is no news.
         let started = now - (60 - i64::try_from(number).unwrap()) * 1_000_000;
         report.started = jiff::Timestamp::from_microsecond(started).unwrap().to_string();
+        store.add(&manifest(&session, Some(commit), ancestors), &report).await.unwrap();
     };
     let claimed = async |channel: &str, now: i64| {
         let notices = store.claim_notices(channel, now).await.unwrap();

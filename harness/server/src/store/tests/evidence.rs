@@ -180,3 +180,23 @@ fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
         assert!(runs.len() == 2 && runs.iter().all(|run| run.started_us <= now), "{runs:?}");
     });
 }
+
+#[test]
+fn a_leak_that_only_reviews_saw_has_a_page() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", clean())], as_it_is).await;
+        let review = |manifest: &mut Manifest, _: &mut RunReport| {
+            let commit = manifest.commit.as_mut().unwrap();
+            (commit.branch, commit.target) = ("fix".into(), "main".into());
+        };
+        story.commit = 9;
+        assert_eq!(story.again(&[("A.one", leak())], review).await, [""; 0]);
+        let view = story.store.leak("tiles", &Choice::default(), "n1-a").await.unwrap().unwrap();
+        assert_eq!((view.lines.len(), view.sightings.len(), view.leak.bytes), (0, 1, 7.0));
+        assert_eq!((view.leak.tests.as_slice(), view.frames.len()), (&["engine::A.one".to_owned()][..], 1));
+        assert!(crate::text::leak(&view).contains("seen in reviews only"), "{view:?}");
+        assert!(crate::pages::leak(&view).contains("seen in reviews only"));
+        assert!(story.store.leak("tiles", &Choice::default(), "n1-b").await.unwrap().is_none());
+    });
+}
