@@ -200,3 +200,22 @@ fn a_leak_that_only_reviews_saw_has_a_page() {
         assert!(story.store.leak("tiles", &Choice::default(), "n1-b").await.unwrap().is_none());
     });
 }
+
+/// One whose name cannot be read stands for the many that a project may once have had.
+#[test]
+fn tests_that_a_run_does_not_have_are_not_read_for_it() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        let odd = "INSERT INTO test SELECT project_id, 1, x'ff', x'ff' FROM project";
+        sqlx::query(odd).execute(&story.store.pool).await.unwrap();
+        assert_eq!(story.next(&[("A.two", clean()), ("A.new", clean())], as_it_is).await, ["n1-a Gone"]);
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        let shown = story.store.run("tiles", runs[0].run, Order::Worst).await.unwrap().unwrap();
+        let names: Vec<_> = shown.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["A.new", "A.two"]);
+        assert!(story.store.compare("tiles", runs[1].run, runs[0].run).await.unwrap().is_some());
+        assert!(story.store.series("tiles", &choice).await.unwrap().is_some());
+    });
+}
