@@ -207,8 +207,8 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
 
 /// The runs of a line, the oldest code first. Runs of one commit share a place and stand together.
 ///
-/// Commits of one chain stand as they follow one another. Where chains part (a branch was squashed or rebased, or merged
-/// main into itself and became main), the one with the newest commit is last: it is what the branch is now. A
+/// Commits of one chain stand as they follow one another. Where chains part (a branch was squashed or rebased, or
+/// merged main into itself and became main), the one with the newest commit is last: it is what the branch is now. A
 /// commit whose chain is not known stands behind the last one with a lower pipeline number, where there are
 /// such numbers; else, as a run without a commit, behind the last one that was measured before.
 #[must_use]

@@ -137,7 +137,8 @@ impl How {
     }
 }
 
-/// How closely a run looked for leaks: one that looks less closely than all that saw a leak says nothing by not seeing it.
+/// How closely a run looked for leaks: one that looks less closely than all that saw a leak says nothing by not seeing
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Look {
     /// Native allocations were sampled.
@@ -203,8 +204,8 @@ impl TestRecord {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
     }
 
-    /// Does it say something that a leak was not seen? Not where it left something that it is allowed: of that the report
-    /// names no leak.
+    /// Does it say something that a leak was not seen? Not where it left something that it is allowed: of that the
+    /// report names no leak.
     #[must_use]
     pub fn tells_absence(&self) -> bool {
         let leaves = |(metric, limit): (&Metric, &f64)| {

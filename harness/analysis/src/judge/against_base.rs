@@ -81,8 +81,8 @@ pub(super) fn stands(
     })
 }
 
-/// What of a leak is more than on the base; `None`: nothing, or no more than chance. The figure of its test may hide it: another
-/// leak is fixed at the same time.
+/// What of a leak is more than on the base; `None`: nothing, or no more than chance. The figure of its test may hide
+/// it: another leak is fixed at the same time.
 fn grown(
     leak: &Leak,
     there: &BaseLeak,

@@ -1,5 +1,5 @@
-//! Connections: how many there are at a time, and how long a request may take to say what it wants. How long its body may
-//! take is a matter of whoever reads that.
+//! Connections: how many there are at a time, and how long a request may take to say what it wants. How long its body
+//! may take is a matter of whoever reads that.
 
 use std::io;
 use std::pin::pin;

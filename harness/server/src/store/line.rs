@@ -101,8 +101,8 @@ impl Traces {
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
 
-    /// Does a run say that the leak is away, if it does not see it? Only if each test that had it last was judged: any of them
-    /// may have it still. `judged`: its tests that the run has, and whether each was judged.
+    /// Does a run say that the leak is away, if it does not see it? Only if each test that had it last was judged: any
+    /// of them may have it still. `judged`: its tests that the run has, and whether each was judged.
     fn tells_absence(&mut self, run: &LineRun, judged: &BTreeMap<i64, bool>) -> bool {
         if self.clean_key != run.key {
             self.clean.clear();

@@ -21,8 +21,8 @@ use super::{Ingest, Limits, Refused};
 /// Bytes of text that take one permit, and as much memory as [`VALUES`] small values.
 pub(super) const UNIT: usize = 1 << 20;
 const VALUES: usize = 1 << 15;
-/// A body of more units than that is read alone: two that take what there is bit by bit would refuse each other. So many
-/// writers with so many units leave room for the largest body.
+/// A body of more units than that is read alone: two that take what there is bit by bit would refuse each other. Eight
+/// writers with so many units each leave room for the largest body.
 const SMALL: usize = 8;
 
 /// How a body is packed.
