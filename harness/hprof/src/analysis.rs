@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha1::{Digest as _, Sha1};
 
 use crate::contents::{Contents, Wanted};
-use crate::follow::{Follow, Via};
+use crate::follow::{Collections, Follow, Via};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
@@ -252,7 +252,7 @@ impl Heap {
         question: &Question,
         progress: Progress<'_>,
     ) -> Result<Analysis, ReadError> {
-        let work = Work::new(self, rules, progress)?;
+        let work = Work::new(self, rules, Collections::LeakCanarys, progress)?;
         let mut wanted = if question.only_wanted { Vec::new() } else { work.inspector.leaking() };
         for name in &question.wanted {
             wanted.extend(self.named(name).unwrap_or_default());
@@ -285,11 +285,16 @@ pub(crate) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub(crate) fn new(heap: &'a Heap, rules: &'a Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
+    pub(crate) fn new(
+        heap: &'a Heap,
+        rules: &'a Rules,
+        collections: Collections,
+        progress: Progress<'_>,
+    ) -> Result<Self, ReadError> {
         let Heap { file, dump, graph } = heap;
         let inspector = Inspector::new(dump, graph, rules);
         let (device, process, locals) = before(file, dump, graph, rules, &inspector, progress)?;
-        let follow = Follow::new(dump, graph, rules, &device, locals);
+        let follow = Follow::new(dump, graph, rules, &device, locals, collections);
         Ok(Self { heap, rules, inspector, follow, device, process })
     }
 

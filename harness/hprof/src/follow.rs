@@ -4,7 +4,8 @@
 //! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class →
 //! [`Follow::each`], which tells the references of one object. Collections are read as what they
 //! hold: their nodes and tables are reported as inner objects, which are counted and led nowhere. A
-//! collection that makes no sense (its chains end nowhere) is read like any object.
+//! collection that makes no sense (its chains end nowhere, or have nodes of a class that is not known)
+//! is read like any object.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -48,6 +49,15 @@ pub(crate) struct Held {
     pub(crate) library: Option<usize>,
 }
 
+/// Which collections are read as what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Collections {
+    /// Those of LeakCanary: paths have the same fingerprints.
+    LeakCanarys,
+    /// All that are known: whoever counts elements.
+    All,
+}
+
 /// How the objects of a class are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
@@ -63,6 +73,10 @@ enum Shape {
     Ring(usize),
     /// Slot with the table.
     Map(usize),
+    /// Slot with the root of a tree of entries.
+    Tree(usize),
+    /// Slot with the highest of the lists that lead to a list of entries.
+    Skips(usize),
     /// Values alone.
     WeakMap(usize),
     /// Slot with the map whose keys are the elements.
@@ -86,9 +100,15 @@ enum Known {
 /// Slots of a node of a collection.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
+    /// Is it a node? A class that is not known may hold anything anywhere.
+    known: bool,
     key: Option<usize>,
     value: Option<usize>,
     next: Option<usize>,
+    /// Nodes below it: of a tree on both sides, of a list that leads to others the list and the entry below.
+    below: [Option<usize>; 2],
+    /// Table that the entries of this bucket have been moved to, while the map grows.
+    moved_to: Option<usize>,
 }
 
 pub(crate) struct Follow<'a> {
@@ -113,6 +133,7 @@ impl<'a> Follow<'a> {
         rules: &Rules,
         device: &Device,
         locals: HashMap<u32, (Vec<u32>, Option<usize>)>,
+        collections: Collections,
     ) -> Self {
         let known = KnownReferences::new(rules, device);
         let count = dump.classes.len();
@@ -128,7 +149,7 @@ impl<'a> Follow<'a> {
             exhausted: Cell::new(false),
         };
         for class in (0..count).map(number) {
-            follow.shapes.push(shape(dump, graph, class));
+            follow.shapes.push(shape(dump, graph, class, collections));
             follow.nodes.push(node(dump, graph, class));
             follow.slots.push(known.slots(dump, graph, class));
             follow.statics.push(known.statics(dump, class));
@@ -234,7 +255,9 @@ impl<'a> Follow<'a> {
             Shape::Linked(slot) => {
                 let mut at = 0;
                 self.chain(self.slot(object, slot), NONE, |node, links| {
-                    if let Some(item) = links.value.and_then(|slot| self.slot(node, slot)) {
+                    // A node of a queue holds itself when its item was taken.
+                    let item = links.value.and_then(|slot| self.slot(node, slot));
+                    if let Some(item) = item.filter(|item| *item != node) {
                         tell(item, Via::Item(at));
                     }
                     at += 1;
@@ -259,6 +282,22 @@ impl<'a> Follow<'a> {
             Shape::Entries(slot) => self.chain(self.slot(object, slot), NONE, |node, links| {
                 entry(self, node, links, false, &mut tell);
             }),
+            Shape::Tree(slot) => self.tree(self.slot(object, slot), |node, links| {
+                entry(self, node, links, false, &mut tell);
+            }),
+            Shape::Skips(slot) => {
+                let list = |at: &u32| self.slot(*at, self.links(*at).below[0]?);
+                let lowest = std::iter::successors(self.slot(object, slot), list).take(HIGHEST).last();
+                let Some(lowest) = lowest else { return true };
+                let first = self.links(lowest).below[1].and_then(|slot| self.slot(lowest, slot));
+                first.is_some()
+                    && self.chain(first, NONE, |node, links| {
+                        // The first one, and one that marks a removed entry, have a value and no key.
+                        if links.key.is_some_and(|slot| self.slot(node, slot).is_some()) {
+                            entry(self, node, links, false, &mut tell);
+                        }
+                    })
+            }
             Shape::Set(slot) => {
                 let Some(map) = self.slot(object, slot) else { return true };
                 let Kind::Of(class) = self.graph.kind(map) else { return false };
@@ -283,13 +322,40 @@ impl<'a> Follow<'a> {
 
     /// The entries of each bucket.
     fn table(&self, table: u32, weak: bool, tell: &mut impl FnMut(u32, Via)) -> bool {
-        let buckets = self.graph.references(table);
-        buckets
-            .iter()
-            .all(|bucket| self.chain(Some(*bucket), NONE, |node, links| entry(self, node, links, weak, tell)))
+        self.buckets(table, |node, links| entry(self, node, links, weak, tell))
     }
 
-    /// Nodes from `first` on, by their `next`, up to `end`. `false`: it ends nowhere.
+    /// Nodes of each bucket of a table, and of the one that entries are being moved to.
+    fn buckets(&self, table: u32, mut told: impl FnMut(u32, Node)) -> bool {
+        let mut moved_to = None;
+        let mut each = |table: u32, moved_to: &mut Option<u32>| {
+            self.graph.references(table).iter().all(|bucket| {
+                self.chain(Some(*bucket), NONE, |node, links| {
+                    if let Some(slot) = links.moved_to {
+                        *moved_to = self.slot(node, slot);
+                    }
+                    told(node, links);
+                })
+            })
+        };
+        each(table, &mut moved_to) && moved_to.is_none_or(|table| each(table, &mut None))
+    }
+
+    /// Nodes of a tree. `false`: it is none.
+    fn tree(&self, root: Option<u32>, mut told: impl FnMut(u32, Node)) -> bool {
+        let mut open: Vec<u32> = root.into_iter().collect();
+        while let Some(node) = open.pop() {
+            let links = self.links(node);
+            if !links.known || !self.step() {
+                return false;
+            }
+            told(node, links);
+            open.extend(links.below.into_iter().flatten().filter_map(|slot| self.slot(node, slot)));
+        }
+        true
+    }
+
+    /// Nodes from `first` on, by their `next`, up to `end`. `false`: it ends nowhere, or one is no node.
     fn chain(&self, first: Option<u32>, end: u32, mut told: impl FnMut(u32, Node)) -> bool {
         // Brent's: whoever comes back to where it waits goes in a circle.
         let (mut waits, mut lap, mut left) = (NONE, 1_u32, 1_u32);
@@ -305,6 +371,9 @@ impl<'a> Follow<'a> {
                 left = lap;
             }
             let links = self.links(node);
+            if !links.known {
+                return false;
+            }
             told(node, links);
             at = links.next.and_then(|slot| self.slot(node, slot));
         }
@@ -318,7 +387,7 @@ impl<'a> Follow<'a> {
         let Kind::Of(class) = self.graph.kind(collection) else { return };
         for held in self.graph.references(collection) {
             if *held != NONE {
-                told(Held { object: *held, via: Via::Inner, low: false, library: None });
+                told(inner(*held));
             }
         }
         match self.shapes[index(class)] {
@@ -326,12 +395,27 @@ impl<'a> Follow<'a> {
             Shape::Linked(slot) | Shape::Ring(slot) | Shape::Entries(slot) => {
                 self.inner_chain(self.slot(collection, slot), told);
             }
+            Shape::Tree(slot) => {
+                self.tree(self.slot(collection, slot), |node, _| told(inner(node)));
+            }
+            Shape::Skips(slot) => {
+                let mut list = self.slot(collection, slot);
+                for _ in 0..HIGHEST {
+                    let Some(at) = list else { break };
+                    let [list_below, entry] = self.links(at).below.map(|slot| self.slot(at, slot?));
+                    self.inner_chain(Some(at), told);
+                    if list_below.is_none() {
+                        self.inner_chain(entry, told);
+                    }
+                    list = list_below;
+                }
+            }
             Shape::Set(slot) => {
                 let Some(map) = self.slot(collection, slot) else { return };
                 let Kind::Of(class) = self.graph.kind(map) else { return };
                 if let Shape::Map(table) = self.shapes[index(class)] {
                     for held in self.graph.references(map).iter().filter(|held| **held != NONE) {
-                        told(Held { object: *held, via: Via::Inner, low: false, library: None });
+                        told(inner(*held));
                     }
                     self.inner_table(self.slot(map, table), told);
                 }
@@ -341,16 +425,19 @@ impl<'a> Follow<'a> {
     }
 
     fn inner_table(&self, table: Option<u32>, told: &mut impl FnMut(Held)) {
-        for bucket in table.map_or(&[][..], |table| self.graph.references(table)) {
-            self.inner_chain(Some(*bucket), told);
+        if let Some(table) = table {
+            self.buckets(table, |node, links| {
+                told(inner(node));
+                if let Some(table) = links.moved_to.and_then(|slot| self.slot(node, slot)) {
+                    told(inner(table));
+                }
+            });
         }
     }
 
     fn inner_chain(&self, first: Option<u32>, told: &mut impl FnMut(Held)) {
         // A ring is reported until it is known to be one: whoever marks them sees a node twice.
-        self.chain(first, NONE, |node, _| {
-            told(Held { object: node, via: Via::Inner, low: false, library: None });
-        });
+        self.chain(first, NONE, |node, _| told(inner(node)));
     }
 
     fn step(&self) -> bool {
@@ -375,6 +462,13 @@ impl<'a> Follow<'a> {
     }
 }
 
+/// Levels of the lists of a [`Shape::Skips`].
+const HIGHEST: usize = 64;
+
+const fn inner(object: u32) -> Held {
+    Held { object, via: Via::Inner, low: false, library: None }
+}
+
 fn entry(follow: &Follow<'_>, node: u32, links: Node, weak: bool, tell: &mut impl FnMut(u32, Via)) {
     let key = links.key.and_then(|slot| follow.slot(node, slot));
     if let Some(key) = key.filter(|_| !weak) {
@@ -385,7 +479,7 @@ fn entry(follow: &Follow<'_>, node: u32, links: Node, weak: bool, tell: &mut imp
     }
 }
 
-fn shape(dump: &Index, graph: &Graph, class: u32) -> Shape {
+fn shape(dump: &Index, graph: &Graph, class: u32, collections: Collections) -> Shape {
     let name = dump.classes[index(class)].name.as_str();
     if graph.is_array(class) {
         let leaf = name.strip_suffix("[]").is_some_and(is_wrapper);
@@ -412,6 +506,15 @@ fn shape(dump: &Index, graph: &Graph, class: u32) -> Shape {
         }
         "android.util.ArraySet" => slot(&["mArray"]).map(Shape::ArraySet),
         "android.os.MessageQueue" => slot(&["mMessages"]).map(Shape::Messages),
+        _ if collections == Collections::LeakCanarys => None,
+        "java.util.TreeMap" => slot(&["root"]).map(Shape::Tree),
+        "java.util.Hashtable" => slot(&["table"]).map(Shape::Map),
+        "java.util.concurrent.ConcurrentSkipListMap" => slot(&["head"]).map(Shape::Skips),
+        "java.util.concurrent.ConcurrentLinkedQueue"
+        | "java.util.concurrent.ConcurrentLinkedDeque"
+        | "java.util.concurrent.LinkedBlockingQueue"
+        | "java.util.concurrent.LinkedTransferQueue" => slot(&["head"]).map(Shape::Linked),
+        "java.util.concurrent.LinkedBlockingDeque" => slot(&["first"]).map(Shape::Linked),
         _ => None,
     };
     found.unwrap_or(Shape::Fields)
@@ -420,18 +523,52 @@ fn shape(dump: &Index, graph: &Graph, class: u32) -> Shape {
 /// Slots of what collections are made of.
 fn node(dump: &Index, graph: &Graph, class: u32) -> Node {
     let slot = |name| graph.slot(dump, class, name);
-    let of = |key, value, next| Node { key: slot(key), value: slot(value), next: slot(next) };
-    match dump.classes[index(class)].name.as_str() {
-        "java.util.LinkedList$Node" => of("", "item", "next"),
-        "java.util.LinkedList$Link" => of("", "data", "next"),
-        "java.util.concurrent.ConcurrentHashMap$Node" => of("key", "val", "next"),
-        "java.util.WeakHashMap$Entry" => of("", "value", "next"),
-        "androidx.arch.core.internal.SafeIterableMap$Entry" => of("mKey", "mValue", "mNext"),
-        "android.os.Message" => of("", "", "next"),
-        name if name.starts_with("java.util.HashMap$") || name.starts_with("java.util.LinkedHashMap$") => {
-            of("key", "value", "next")
+    let of = |key, value, next| Node {
+        known: true,
+        key: slot(key),
+        value: slot(value),
+        next: slot(next),
+        ..Node::default()
+    };
+    let name = dump.classes[index(class)].name.as_str();
+    let (package, of_what) = name.rsplit_once('.').unwrap_or_default();
+    let collection = of_what.split_once('$');
+    match (package, collection) {
+        ("java.util", Some(("LinkedList", "Node"))) => of("", "item", "next"),
+        ("java.util", Some(("LinkedList", "Link"))) => of("", "data", "next"),
+        ("java.util", Some(("WeakHashMap", "Entry"))) => of("", "value", "next"),
+        ("java.util", Some(("HashMap" | "LinkedHashMap" | "Hashtable", _))) => of("key", "value", "next"),
+        ("java.util", Some(("TreeMap", "Entry" | "TreeMapEntry"))) => {
+            Node { below: ["left", "right"].map(slot), ..of("key", "value", "") }
         }
-        name if name.starts_with("java.util.concurrent.ConcurrentHashMap$") => of("key", "val", "next"),
+        // The entries of a bucket that is a tree hang on `first`.
+        ("java.util.concurrent", Some(("ConcurrentHashMap", "TreeBin"))) => of("", "", "first"),
+        ("java.util.concurrent", Some(("ConcurrentHashMap", "ForwardingNode"))) => {
+            Node { moved_to: slot("nextTable"), ..of("", "", "") }
+        }
+        ("java.util.concurrent", Some(("ConcurrentHashMap", "Node" | "TreeNode" | "ReservationNode"))) => {
+            of("key", "val", "next")
+        }
+        ("java.util.concurrent", Some(("ConcurrentSkipListMap", "Index" | "HeadIndex"))) => {
+            Node { below: ["down", "node"].map(slot), ..of("", "", "right") }
+        }
+        ("java.util.concurrent", Some(("ConcurrentSkipListMap", "Node"))) => {
+            let node = of("key", "val", "next");
+            Node { value: node.value.or_else(|| slot("value")), ..node }
+        }
+        (
+            "java.util.concurrent",
+            Some((
+                "ConcurrentLinkedQueue"
+                | "ConcurrentLinkedDeque"
+                | "LinkedBlockingQueue"
+                | "LinkedBlockingDeque"
+                | "LinkedTransferQueue",
+                "Node" | "DualNode",
+            )),
+        ) => of("", "item", "next"),
+        ("androidx.arch.core.internal", Some(("SafeIterableMap", "Entry"))) => of("mKey", "mValue", "mNext"),
+        ("android.os", None) if of_what == "Message" => of("", "", "next"),
         _ => Node::default(),
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{Heap, Work, root_name};
-use crate::follow::Via;
+use crate::follow::{Collections, Via};
 use crate::graph::Kind;
 use crate::ids::{NONE, index, number};
 use crate::read::{Progress, ReadError};
@@ -117,7 +117,7 @@ impl Heap {
     /// # Errors
     /// The dump cannot be read any more.
     pub fn ledger(&self, rules: &Rules, progress: Progress<'_>) -> Result<Ledger, ReadError> {
-        let work = Work::new(self, rules, progress)?;
+        let work = Work::new(self, rules, Collections::All, progress)?;
         let walk = Walk::new(self, &work);
         Ok(walk.run(rules, progress).ledger())
     }
@@ -127,7 +127,7 @@ impl Heap {
     /// # Errors
     /// The dump cannot be read any more.
     pub fn places(&self, rules: &Rules, progress: Progress<'_>) -> Result<Ledger, ReadError> {
-        let work = Work::new(self, rules, progress)?;
+        let work = Work::new(self, rules, Collections::All, progress)?;
         let walk = Walk::new(self, &work);
         Ok(walk.run(rules, progress).of_everything())
     }
@@ -172,8 +172,10 @@ struct Walk<'a> {
     seen: Bits,
     queue: VecDeque<u32>,
     elements: Held,
-    /// Keys count where a map has no values.
+    /// Keys count where a map has no values, or one object is the value of all.
     keys: Held,
+    /// By place: the one value of its maps; [`NONE`]: there are several.
+    values: HashMap<u32, u32>,
     too_many: bool,
 }
 
@@ -191,6 +193,7 @@ impl<'a> Walk<'a> {
             queue: VecDeque::new(),
             elements: Held::new(),
             keys: Held::new(),
+            values: HashMap::new(),
             too_many: false,
         }
     }
@@ -219,8 +222,12 @@ impl<'a> Walk<'a> {
     fn walk(&mut self, object: u32) {
         let place = self.places[index(object)];
         let work = self.work;
+        let mut value: Option<u32> = None;
         work.follow.each(object, |held| {
             let class = self.class(held.object);
+            if let Via::Value(_) = held.via {
+                value = Some(if value.is_none_or(|value| value == held.object) { held.object } else { NONE });
+            }
             let by = match held.via {
                 // Parts of a collection are neither its elements nor on the way to them.
                 Via::Inner => {
@@ -256,6 +263,12 @@ impl<'a> Walk<'a> {
                 self.queue.push_back(held.object);
             }
         });
+        if let Some(value) = value {
+            let of_place = self.values.entry(place).or_insert(value);
+            if *of_place != value {
+                *of_place = NONE;
+            }
+        }
     }
 
     /// Each object counts at its own place.
@@ -357,8 +370,15 @@ impl<'a> Walk<'a> {
 
     /// Only places that hold something, and those on the way to them.
     fn ledger(self) -> Ledger {
-        let elements: BTreeMap<(u32, u32), (u64, u64)> =
+        let mut elements: BTreeMap<(u32, u32), (u64, u64)> =
             self.elements.iter().map(|(at, sum)| (*at, *sum)).collect();
+        // A map with one value for several keys is a set: `newKeySet`, `newSetFromMap`, `TreeSet`.
+        for (place, value) in self.values.iter().filter(|(_, value)| **value != NONE) {
+            let at = (*place, self.class(*value));
+            if elements.get(&at).is_some_and(|(count, _)| *count > 1) {
+                elements.remove(&at);
+            }
+        }
         let has_values = |place: u32| elements.range((place, 0)..=(place, u32::MAX)).next().is_some();
         let keys = self.keys.iter().filter(|((place, _), _)| !has_values(*place));
         let mut all = elements.clone();

@@ -146,3 +146,182 @@ fn what_is_no_ledger_is_refused() {
     lost.holds[0].place = 1_000_000;
     assert_eq!(lost.check(), Err(LedgerError::Place(1_000_000)));
 }
+
+/// A table of a `ConcurrentHashMap` with `count` sessions: each bucket of it as `bucket` makes it of the nodes.
+fn sessions_in_a_table(count: u64, bucket: fn(&mut Dump, u64, Vec<u64>) -> u64) -> Ledger {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let node = dump.class(
+        "java.util.concurrent.ConcurrentHashMap$Node",
+        object,
+        &[],
+        &[("key", REF), ("val", REF), ("next", REF)],
+    );
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let key = dump.class("com.acme.Key", object, &[], &[]);
+    let tree_node =
+        dump.class("java.util.concurrent.ConcurrentHashMap$TreeNode", node, &[], &[("parent", REF)]);
+    let mut next = 0;
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let (key, session) = (dump.instance(key, &[]), dump.instance(session, &[]));
+        let values = [Value::Ref(0), Value::Ref(key), Value::Ref(session), Value::Ref(next)];
+        next = dump.instance(tree_node, &values);
+        nodes.insert(0, next);
+    }
+    let table = bucket(&mut dump, node, nodes);
+    let map = dump.class("java.util.concurrent.ConcurrentHashMap", object, &[], &[("table", REF)]);
+    let map = dump.instance(map, &[Value::Ref(table)]);
+    let pool = dump.class("com.acme.Pool", object, &[("sessions", Value::Ref(map))], &[]);
+    dump.sticky(pool);
+    ledger(&dump)
+}
+
+#[test]
+fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
+    let tree: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
+        let bin = dump.class(
+            "java.util.concurrent.ConcurrentHashMap$TreeBin",
+            node,
+            &[],
+            &[("root", REF), ("first", REF)],
+        );
+        let first = nodes[0];
+        let none = Value::Ref(0);
+        let bin = dump.instance(bin, &[none, Value::Ref(first), none, none, none]);
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        dump.array(table, &[0, bin])
+    };
+    // The map grows: the second table has the entries, and the first one leads to it from each bucket.
+    let moved: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        let new = dump.array(table, &[0, nodes[0], 0, 0]);
+        let forward = dump.class(
+            "java.util.concurrent.ConcurrentHashMap$ForwardingNode",
+            node,
+            &[],
+            &[("nextTable", REF)],
+        );
+        let none = Value::Ref(0);
+        let forward = dump.instance(forward, &[Value::Ref(new), none, none, none]);
+        dump.array(table, &[forward, forward])
+    };
+    // Of a virtual machine that nobody knows yet.
+    let unknown: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
+        let other = dump.class("java.util.concurrent.ConcurrentHashMap$Pile", node, &[], &[("entries", REF)]);
+        let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
+        let sessions = dump.array(array, &nodes);
+        let none = Value::Ref(0);
+        let other = dump.instance(other, &[Value::Ref(sessions), none, none, none]);
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        dump.array(table, &[0, other])
+    };
+    for bucket in [tree, moved] {
+        let days: Vec<Ledger> = (1..=4).map(|day| sessions_in_a_table(day * 10, bucket)).collect();
+        let held_by =
+            vec!["static com.acme.Pool.sessions: java.util.concurrent.ConcurrentHashMap".to_owned()];
+        let growing = growth(&days, 1).unwrap();
+        assert_eq!(told(&growing), [("com.acme.Session".to_owned(), 10, held_by)]);
+    }
+    let days: Vec<Ledger> = (1..=4).map(|day| sessions_in_a_table(day * 10, unknown)).collect();
+    let growing = told(&growth(&days, 1).unwrap());
+    assert!(growing.iter().any(|(_, rise, _)| *rise == 10), "{growing:?}");
+}
+
+/// Collections that LeakCanary does not know, with `count` orders in each; a field of a shop holds each.
+fn other_collections(count: u64) -> Ledger {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let none = Value::Ref(0);
+    let order = dump.class("com.acme.Order", object, &[], &[]);
+    let key = dump.class("java.lang.Integer", object, &[], &[]);
+    let mut statics = Vec::new();
+    // A chain of nodes with an item each, the first one empty.
+    for (field, class, node, first) in [
+        ("queue", "ConcurrentLinkedQueue", "Node", "head"),
+        ("deque", "ConcurrentLinkedDeque", "Node", "head"),
+        ("blocking", "LinkedBlockingQueue", "Node", "head"),
+        ("transfer", "LinkedTransferQueue", "DualNode", "head"),
+        ("both", "LinkedBlockingDeque", "Node", "first"),
+    ] {
+        let class = format!("java.util.concurrent.{class}");
+        let node = dump.class(&format!("{class}${node}"), object, &[], &[("item", REF), ("next", REF)]);
+        let mut next = 0;
+        for _ in 0..count {
+            let order = dump.instance(order, &[]);
+            next = dump.instance(node, &[Value::Ref(order), Value::Ref(next)]);
+        }
+        let taken = dump.room();
+        dump.instance_at(taken, node, &[Value::Ref(taken), Value::Ref(next)]);
+        let queue = dump.class(&class, object, &[], &[(first, REF)]);
+        statics.push((field, dump.instance(queue, &[Value::Ref(taken)])));
+    }
+    let entry = dump.class(
+        "java.util.TreeMap$Entry",
+        object,
+        &[],
+        &[("key", REF), ("value", REF), ("left", REF), ("right", REF)],
+    );
+    let mut below = [0, 0];
+    for at in 0..count {
+        let (key, order) = (dump.instance(key, &[]), dump.instance(order, &[]));
+        let [left, right] = below.map(Value::Ref);
+        let root = dump.instance(entry, &[Value::Ref(key), Value::Ref(order), left, right]);
+        below = if at % 2 == 0 { [root, 0] } else { [0, root] };
+    }
+    let tree = dump.class("java.util.TreeMap", object, &[], &[("root", REF)]);
+    statics.push(("tree", dump.instance(tree, &[Value::Ref(below[0] | below[1])])));
+    let skipped = "java.util.concurrent.ConcurrentSkipListMap";
+    let node =
+        dump.class(&format!("{skipped}$Node"), object, &[], &[("key", REF), ("val", REF), ("next", REF)]);
+    let above =
+        dump.class(&format!("{skipped}$Index"), object, &[], &[("node", REF), ("down", REF), ("right", REF)]);
+    let mut next = 0;
+    for _ in 0..count {
+        let (key, order) = (dump.instance(key, &[]), dump.instance(order, &[]));
+        next = dump.instance(node, &[Value::Ref(key), Value::Ref(order), Value::Ref(next)]);
+    }
+    let header = dump.instance(node, &[none, none, Value::Ref(next)]);
+    let right = dump.instance(above, &[Value::Ref(next), none, none]);
+    let low = dump.instance(above, &[Value::Ref(header), none, Value::Ref(right)]);
+    let high = dump.instance(above, &[Value::Ref(header), Value::Ref(low), none]);
+    let skips = dump.class(skipped, object, &[], &[("head", REF)]);
+    statics.push(("skips", dump.instance(skips, &[Value::Ref(high)])));
+    // Sets of concurrent programs: keys, and one value for all. And an old table.
+    let truth = dump.class("java.lang.Boolean", object, &[], &[]);
+    let truth = dump.instance(truth, &[]);
+    for (field, class, of, value) in [
+        ("set", "java.util.concurrent.ConcurrentHashMap", "Node", "val"),
+        ("old", "java.util.Hashtable", "Entry", "value"),
+    ] {
+        let node =
+            dump.class(&format!("{class}${of}"), object, &[], &[("key", REF), (value, REF), ("next", REF)]);
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            let held = dump.instance(order, &[]);
+            let (key, value) = if field == "set" { (held, truth) } else { (dump.instance(key, &[]), held) };
+            nodes.push(dump.instance(node, &[Value::Ref(key), Value::Ref(value), none]));
+        }
+        let table = dump.class(&format!("{class}${of}[]"), object, &[], &[]);
+        let table = dump.array(table, &nodes);
+        let map = dump.class(class, object, &[], &[("table", REF)]);
+        statics.push((field, dump.instance(map, &[Value::Ref(table)])));
+    }
+    let statics: Vec<_> = statics.into_iter().map(|(name, object)| (name, Value::Ref(object))).collect();
+    let shop = dump.class("com.acme.Shop", object, &statics, &[]);
+    dump.sticky(shop);
+    ledger(&dump)
+}
+
+#[test]
+fn elements_of_every_collection_of_the_jdk_count() {
+    let days: Vec<Ledger> = (1..=4).map(|day| other_collections(day * 5)).collect();
+    let growing = growth(&days, 1).unwrap();
+    let [of] = growing.as_slice() else { panic!("{:?}", told(&growing)) };
+    assert_eq!(of.class, "com.acme.Order");
+    let mut fields: Vec<&str> =
+        of.held_by.iter().map(|at| at.path.last().unwrap().by.rsplit('.').next().unwrap()).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["blocking", "both", "deque", "old", "queue", "set", "skips", "transfer", "tree"]);
+    assert!(of.held_by.iter().all(|at| at.counts == [5, 10, 15, 20]), "{:?}", told(&growing));
+}
