@@ -667,6 +667,9 @@ impl Teller<'_> {
             (Via::Local, _) => {
                 (class.to_owned(), "<Java Local>".to_owned(), "local", "<Java Local>".to_owned())
             }
+            (Via::Class, _) => (class.to_owned(), "<class>".to_owned(), "class", "<class>".to_owned()),
+            (Via::Loader, _) => (class.to_owned(), "<loader>".to_owned(), "class", "<loader>".to_owned()),
+            (Via::Above, _) => (class.to_owned(), "<super>".to_owned(), "class", "<super>".to_owned()),
             (Via::Inner | Via::Field(_) | Via::Static(_), _) => {
                 (class.to_owned(), "[inside]".to_owned(), "element", "[x]".to_owned())
             }

@@ -6,7 +6,7 @@
 //! summed upwards. Every step is a loop: a chain of any length takes no stack.
 //!
 //! As ahat and Android Studio see it: strong references alone (no `referent` of a `Reference`), from
-//! every root of the dump. Sizes are those of the file: an instance what its class tells, a class
+//! every root of the dump. And as MAT sees it: an object keeps its class, so its loader and all classes of that. Sizes are those of the file: an instance what its class tells, a class
 //! its static fields and what an instance of `java.lang.Class` takes.
 
 use std::cell::OnceCell;
@@ -337,6 +337,8 @@ fn size(dump: &Index, graph: &Graph, object: u32) -> u64 {
 struct Strong {
     /// By class: the slot that does not.
     weak: Vec<u32>,
+    /// By class: its object, which instances keep; [`NONE`]: it stays anyway.
+    classes: Vec<u32>,
 }
 
 impl Strong {
@@ -350,20 +352,24 @@ impl Strong {
             });
             referent.map_or(NONE, number)
         });
-        Self { weak: weak.collect() }
+        // What a root of any kind keeps has nobody above it, whoever else holds it.
+        Self { weak: weak.collect(), classes: dump.kept_by_instances(|_| true) }
     }
 
     #[inline]
     fn each(&self, graph: &Graph, object: u32, mut told: impl FnMut(u32)) {
-        let weak = match graph.kind(object) {
-            Kind::Of(class) => self.weak[index(class)],
-            Kind::Class(_) => NONE,
+        let (weak, class) = match graph.kind(object) {
+            Kind::Of(class) => (self.weak[index(class)], self.classes[index(class)]),
+            Kind::Class(_) => (NONE, NONE),
             _ => return,
         };
         for (slot, held) in graph.references(object).iter().enumerate() {
             if *held != NONE && number(slot) != weak {
                 told(*held);
             }
+        }
+        if class != NONE {
+            told(class);
         }
     }
 }

@@ -36,6 +36,19 @@ pub(crate) enum Via {
     Local,
     /// A part of a collection.
     Inner,
+    /// The class of an instance, which the dump tells of no field.
+    Class,
+    /// The loader of a class.
+    Loader,
+    /// The class above one.
+    Above,
+}
+
+impl Via {
+    /// What keeps a class, and is looked at when all fields have been: nearly all classes are held otherwise.
+    pub(crate) const fn keeps_class(self) -> bool {
+        matches!(self, Self::Class | Self::Loader | Self::Above)
+    }
 }
 
 /// A reference of an object.
@@ -116,6 +129,8 @@ pub(crate) struct Follow<'a> {
     pub(crate) graph: &'a Graph,
     shapes: Vec<Shape>,
     nodes: Vec<Node>,
+    /// By class: its object, which instances keep; [`NONE`]: it stays anyway.
+    classes: Vec<u32>,
     /// By class: what is known of its slots; empty: nothing.
     slots: Vec<Vec<Known>>,
     statics: Vec<Vec<Known>>,
@@ -142,6 +157,7 @@ impl<'a> Follow<'a> {
             graph,
             shapes: Vec::with_capacity(count),
             nodes: Vec::with_capacity(count),
+            classes: dump.kept_by_instances(crate::search::is_root),
             slots: Vec::with_capacity(count),
             statics: Vec::with_capacity(count),
             locals,
@@ -161,15 +177,21 @@ impl<'a> Follow<'a> {
     #[inline]
     pub(crate) fn each(&self, object: u32, mut told: impl FnMut(Held)) {
         match self.graph.kind(object) {
-            Kind::Of(class) => match self.shapes[index(class)] {
-                Shape::Leaf => {}
-                Shape::Elements => {
-                    for held in self.graph.references(object) {
-                        told(Held { object: *held, via: Via::Element, low: false, library: None });
+            Kind::Of(class) => {
+                match self.shapes[index(class)] {
+                    Shape::Leaf => {}
+                    Shape::Elements => {
+                        for held in self.graph.references(object) {
+                            told(Held { object: *held, via: Via::Element, low: false, library: None });
+                        }
                     }
+                    shape => self.instance(object, class, shape, &mut told),
                 }
-                shape => self.instance(object, class, shape, &mut told),
-            },
+                if self.classes[index(class)] != NONE {
+                    let object = self.classes[index(class)];
+                    told(Held { object, via: Via::Class, low: true, library: None });
+                }
+            }
             Kind::Class(class) => self.class(object, class, &mut told),
             Kind::Primitives(_) | Kind::Unknown => {}
         }
@@ -179,7 +201,7 @@ impl<'a> Follow<'a> {
     #[inline]
     pub(crate) fn is_leaf(&self, object: u32) -> bool {
         match self.graph.kind(object) {
-            Kind::Of(class) => self.shapes[index(class)] == Shape::Leaf,
+            Kind::Of(class) => self.shapes[index(class)] == Shape::Leaf && self.classes[index(class)] == NONE,
             Kind::Class(_) => false,
             Kind::Primitives(_) | Kind::Unknown => true,
         }
@@ -188,8 +210,8 @@ impl<'a> Follow<'a> {
     fn class(&self, object: u32, class: u32, told: &mut impl FnMut(Held)) {
         let held = self.graph.references(object);
         let known = &self.statics[index(class)];
-        // The last two are its loader and the class above.
-        for (at, held) in held.iter().take(held.len().saturating_sub(2)).enumerate() {
+        let Some((statics, above)) = held.split_last_chunk::<2>() else { return };
+        for (at, held) in statics.iter().enumerate() {
             let (low, library) = match known.get(at).copied().unwrap_or(Known::Nothing) {
                 Known::Ignored => continue,
                 Known::Library(rule) => (true, Some(rule)),
@@ -197,6 +219,11 @@ impl<'a> Follow<'a> {
             };
             if *held != NONE {
                 told(Held { object: *held, via: Via::Static(at), low, library });
+            }
+        }
+        for (object, via) in above.iter().zip([Via::Loader, Via::Above]) {
+            if *object != NONE {
+                told(Held { object: *object, via, low: true, library: None });
             }
         }
     }

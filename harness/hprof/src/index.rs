@@ -223,6 +223,15 @@ impl Index {
         std::iter::successors(Some(class), |class| self.classes[index(*class)].above).take(DEEPEST)
     }
 
+    /// By class: its object, where nothing but its instances may keep it; [`NONE`]: it is a root for itself, or is
+    /// not there. No field holds it, so no reference of the dump tells it.
+    pub(crate) fn kept_by_instances(&self, is_root: impl Fn(u8) -> bool) -> Vec<u32> {
+        let roots: HashSet<u64> =
+            self.roots.iter().filter(|root| is_root(root.tag)).map(|root| root.id).collect();
+        let kept = self.classes.iter().map(|class| class.id);
+        kept.map(|id| if roots.contains(&id) { NONE } else { self.ids.rank(id) }).collect()
+    }
+
     /// Bytes of the fields that each class declares itself.
     pub(crate) fn field_bytes(&self) -> Vec<u64> {
         let bytes = |field: &Field| value_bytes(field.kind, self.header.id_bytes).unwrap_or(0) as u64;

@@ -144,6 +144,10 @@ enum By {
     Element,
     Key,
     Local,
+    /// The class of an instance, its loader, the class above.
+    Class,
+    Loader,
+    Above,
 }
 
 /// A place while objects are walked.
@@ -171,6 +175,9 @@ struct Walk<'a> {
     places: Vec<u32>,
     seen: Bits,
     queue: VecDeque<u32>,
+    /// What keeps classes counts when nothing else is left: the place above, and the object.
+    classes: VecDeque<(u32, By, u32)>,
+    waiting: Bits,
     elements: Held,
     /// Keys count where a map has no values, or one object is the value of all.
     keys: Held,
@@ -191,6 +198,8 @@ impl<'a> Walk<'a> {
             places: vec![NONE; objects],
             seen: Bits::new(objects),
             queue: VecDeque::new(),
+            classes: VecDeque::new(),
+            waiting: Bits::new(objects),
             elements: Held::new(),
             keys: Held::new(),
             values: HashMap::new(),
@@ -209,7 +218,7 @@ impl<'a> Walk<'a> {
             }
         }
         let mut done = 0_u64;
-        while let Some(object) = self.queue.pop_front() {
+        while let Some(object) = self.next() {
             done += 1;
             if done.is_multiple_of(1 << 18) {
                 progress("containers", done, Some(graph.len() as u64));
@@ -217,6 +226,17 @@ impl<'a> Walk<'a> {
             self.walk(object);
         }
         self
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        while self.queue.is_empty() {
+            let (place, by, object) = self.classes.pop_front()?;
+            if self.seen.set(object) {
+                self.places[index(object)] = self.inside(place, by, self.class(object));
+                self.queue.push_back(object);
+            }
+        }
+        self.queue.pop_front()
     }
 
     fn walk(&mut self, object: u32) {
@@ -242,6 +262,17 @@ impl<'a> Walk<'a> {
                     By::Field(slot.class, slot.name)
                 }
                 Via::Static(at) => By::Static(self.class(object) & !OF_CLASS, at),
+                Via::Class | Via::Loader | Via::Above => {
+                    if !self.seen.has(held.object) && self.waiting.set(held.object) {
+                        let by = match held.via {
+                            Via::Class => By::Class,
+                            Via::Loader => By::Loader,
+                            _ => By::Above,
+                        };
+                        self.classes.push_back((place, by, held.object));
+                    }
+                    return;
+                }
                 Via::Local => By::Local,
                 Via::Key => By::Key,
                 Via::Element | Via::ElementOf(_) | Via::Item(_) | Via::Value(_) => By::Element,
@@ -365,6 +396,9 @@ impl<'a> Walk<'a> {
             By::Element => "[x]".to_owned(),
             By::Key => "key".to_owned(),
             By::Local => "<Java Local>".to_owned(),
+            By::Class => "<class>".to_owned(),
+            By::Loader => "<loader>".to_owned(),
+            By::Above => "<super>".to_owned(),
         }
     }
 

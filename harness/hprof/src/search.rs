@@ -2,8 +2,8 @@
 //! with it.
 //!
 //! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two
-//! queues (what is usual, and what is looked at when nothing else is left); an object that was asked
-//! for ends its branch → second search, below those objects, over what the first did not see: each
+//! queues (what is usual, and what is looked at when nothing else is left), and last of all over what
+//! keeps classes; an object that was asked for ends its branch → second search, below those objects, over what the first did not see: each
 //! object's bytes go to the first one that reaches it, so that they add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -175,6 +175,11 @@ const fn place(tag: u8) -> Option<u8> {
     }
 }
 
+/// Is an object with such a root alive to a search?
+pub(crate) const fn is_root(tag: u8) -> bool {
+    place(tag).is_some()
+}
+
 /// Local variables by the thread object they belong to.
 pub(crate) type Locals = HashMap<u32, (Vec<u32>, Option<usize>)>;
 
@@ -261,6 +266,9 @@ struct Queues {
     parents: Vec<u32>,
     usual: VecDeque<u32>,
     last: VecDeque<u32>,
+    /// Classes and loaders with what keeps them, each once, for when nothing else at all is left.
+    classes: VecDeque<(u32, u32)>,
+    waiting: Bits,
     /// Nothing usual is left: from now on everything goes to the last ones.
     only_last: bool,
 }
@@ -291,18 +299,29 @@ impl Queues {
         true
     }
 
+    /// A class or loader is looked at when all fields have been.
+    #[inline]
+    fn put_class(&mut self, object: u32, parent: u32) {
+        if !self.seen.has(object) && self.waiting.set(object) {
+            self.classes.push_back((object, parent));
+        }
+    }
+
     fn take(&mut self) -> Option<u32> {
         if let Some(object) = self.usual.pop_front() {
             return Some(object);
         }
         self.only_last = true;
-        while let Some(object) = self.last.pop_front() {
-            if self.late.has(object) {
-                self.late.clear(object);
-                return Some(object);
+        loop {
+            while let Some(object) = self.last.pop_front() {
+                if self.late.has(object) {
+                    self.late.clear(object);
+                    return Some(object);
+                }
             }
+            let (object, parent) = self.classes.pop_front()?;
+            self.put(object, parent, true, false);
         }
-        None
     }
 }
 
@@ -370,6 +389,8 @@ pub(crate) fn search(
         parents: vec![NONE; objects],
         usual: VecDeque::new(),
         last: VecDeque::new(),
+        classes: VecDeque::new(),
+        waiting: Bits::new(objects),
         only_last: false,
     };
     let mut roots = HashMap::new();
@@ -391,6 +412,9 @@ pub(crate) fn search(
         follow.each(object, |held| {
             if !cut.is_empty() && cut.contains(&(object, held.object)) {
                 return;
+            }
+            if held.via.keeps_class() {
+                return queues.put_class(held.object, object);
             }
             let leaf = held.via == Via::Inner || follow.is_leaf(held.object) && !asked.has(held.object);
             queues.put(held.object, object, held.low, leaf);

@@ -528,7 +528,7 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
             .any(|node| node.labels.iter().any(|label| label.contains("more objects of the path")))
     );
     let (index, dominators) = dominators(bytes);
-    assert_eq!((dominators.reachable(), dominators.bytes()), (LONG + 2, 8 * LONG as u64 + 8));
+    assert_eq!((dominators.reachable(), dominators.bytes()), (LONG + 3, 8 * LONG as u64 + 8));
     let owners = dominators.owners(&index, |_| true);
     assert_eq!(owners.get("Node").map(|owner| dominators.graph.class_name(&index, *owner)), Some("Holder"));
 }
@@ -604,4 +604,70 @@ fn pictures_are_listed_by_the_size_of_their_pixels_and_shown() {
     };
     heap.pictures(&all, &mut show, &|_, _, _| ()).unwrap();
     assert_eq!(shown, [(small, pixels)]);
+}
+
+/// A plugin whose loader nothing names: an object of one of its classes is held, and a class keeps a session.
+fn plugin() -> Vec<u8> {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    dump.sticky(object);
+    let loaders = dump.class("com.acme.Loader", object, &[], &[("jar", REF)]);
+    dump.sticky(loaders);
+    let jar = dump.bytes(&[0; 4321]);
+    let loader = dump.instance(loaders, &[Value::Ref(jar)]);
+    let buffer = dump.bytes(&[0; 50_000]);
+    let (session_class, plugin_class) = (dump.room(), dump.room());
+    dump.loaded_by(loader);
+    dump.class_at(session_class, "com.acme.Session", object, &[], &[("closed", BOOL), ("buffer", REF)]);
+    let session = dump.instance(session_class, &[Value::Bool(true), Value::Ref(buffer)]);
+    dump.class_at(plugin_class, "com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
+    let plugin = dump.instance(plugin_class, &[]);
+    dump.loaded_by(0);
+    let holder = dump.class("com.acme.Holder", object, &[("held", Value::Ref(plugin))], &[]);
+    dump.sticky(holder);
+    dump.finish()
+}
+
+#[test]
+fn an_object_keeps_its_class_and_its_loader() {
+    let found = analysis(plugin(), &["com.acme.Session", "com.acme.Loader"]);
+    assert!(found.unreachable.is_empty(), "{:?}", found.unreachable);
+    let paths: Vec<String> = found.leaks.iter().map(tree).collect();
+    let [session, loader] = [&paths[0], &paths[1]];
+    for (path, steps) in [
+        (session, ["static Holder.held", "Plugin.<class>", "static Plugin.last"]),
+        (loader, ["static Holder.held", "Plugin.<class>", "Plugin.<loader>"]),
+    ] {
+        assert!(steps.iter().all(|step| path.contains(&format!("↓ {step}\n"))), "{path}");
+    }
+    let (dump, dominators) = dominators(plugin());
+    let retained = |class: &str| {
+        let object = (0..u32::try_from(dump.objects()).unwrap()).find(|object| {
+            dominators.graph.class_name(&dump, *object) == class && dominators.above(*object).is_some()
+        });
+        dominators.retained(object.unwrap()).unwrap()
+    };
+    assert!(retained("com.acme.Plugin") >= 50_000 + 4321, "{}", retained("com.acme.Plugin"));
+}
+
+#[test]
+fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    dump.sticky(object);
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    dump.sticky(session);
+    let session = dump.instance(session, &[]);
+    // The short way is through the class of the plugin, the long one through fields.
+    let plugin = dump.class("com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
+    let plugin = dump.instance(plugin, &[]);
+    let link = dump.class("com.acme.Link", object, &[], &[("next", REF)]);
+    dump.sticky(link);
+    let chain = (0..9).fold(session, |next, _| dump.instance(link, &[Value::Ref(next)]));
+    let statics = [("plugin", Value::Ref(plugin)), ("chain", Value::Ref(chain))];
+    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let path = tree(&found.leaks[0]);
+    assert!(path.contains("static Holder.chain") && !path.contains("<class>"), "{path}");
 }

@@ -33,6 +33,7 @@ pub(crate) struct Dump {
     serial: u32,
     /// Class id to name, super class and field kinds.
     classes: HashMap<u64, (u64, Vec<u8>)>,
+    loader: u64,
     pub(crate) object: u64,
 }
 
@@ -52,6 +53,7 @@ impl Dump {
             next: 0x1000_0000,
             serial: 0,
             classes: HashMap::new(),
+            loader: 0,
             object: 0,
         };
         dump.object = dump.class("java.lang.Object", 0, &[], &[]);
@@ -107,7 +109,8 @@ impl Dump {
         self.classes.insert(id, (above, kinds));
         let bytes = self.instance_bytes(id);
         let mut out = [vec![0x20], self.id(id), vec![0; 4], self.id(above)].concat();
-        (0..5).for_each(|_| out.extend(self.id(0)));
+        out.extend(self.id(self.loader));
+        (0..4).for_each(|_| out.extend(self.id(0)));
         out.extend(bytes.to_be_bytes());
         out.extend([0, 0]);
         out.extend(u16::try_from(statics.len()).unwrap().to_be_bytes());
@@ -124,6 +127,11 @@ impl Dump {
             out.push(*kind);
         }
         self.heap.extend(out);
+    }
+
+    /// The classes that come after it have this loader; 0: the boot loader.
+    pub(crate) const fn loaded_by(&mut self, loader: u64) {
+        self.loader = loader;
     }
 
     fn instance_bytes(&self, class: u64) -> u32 {
