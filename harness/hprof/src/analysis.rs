@@ -18,6 +18,7 @@ use crate::follow::{Collections, Follow, Via};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
+use crate::mistakes::mistakes;
 use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
@@ -64,6 +65,8 @@ pub struct Analysis {
     pub attributed_objects: u64,
     /// Objects whose paths were not looked at: there are too many.
     pub not_looked_at: u64,
+    /// Rules of the user that can never say anything of this dump, in sentences.
+    pub mistakes: Vec<String>,
 }
 
 /// Where a dump comes from.
@@ -385,6 +388,7 @@ impl<'a> Work<'a> {
             attributed_bytes: sum(|found| found.bytes),
             attributed_objects: sum(|found| found.objects),
             not_looked_at: (found.len() - looked_at) as u64,
+            mistakes: mistakes(dump, graph, self.rules),
         })
     }
 

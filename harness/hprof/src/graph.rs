@@ -50,6 +50,7 @@ struct Watch {
     class: u32,
     offset: u32,
     bytes: u32,
+    kind: u8,
 }
 
 /// How instances of a class are laid out: own fields first, then those of the class above.
@@ -187,13 +188,17 @@ impl Graph {
     /// The kept value of a primitive field, as it lies in the dump.
     #[must_use]
     pub fn value(&self, dump: &Index, object: u32, field: &str) -> Option<&[u8]> {
+        self.watched(dump, object, field).map(|(_, bytes)| bytes)
+    }
+
+    fn watched(&self, dump: &Index, object: u32, field: &str) -> Option<(&Watch, &[u8])> {
         let Kind::Of(class) = self.kind(object) else { return None };
         let at = self.kept.binary_search_by_key(&object, |kept| kept.0).ok()?;
         let mut start = index(self.kept[at].1);
         for watch in &self.layout(class).watches {
             let end = start + index(watch.bytes);
             if dump.string(watch.name) == Some(field) {
-                return self.values.get(start..end);
+                return Some((watch, self.values.get(start..end)?));
             }
             start = end;
         }
@@ -203,7 +208,9 @@ impl Graph {
     /// A kept value as a number.
     #[must_use]
     pub fn number(&self, index: &Index, object: u32, field: &str) -> Option<i64> {
-        self.value(index, object, field).map(signed)
+        // A char has no sign.
+        let (watch, bytes) = self.watched(index, object, field)?;
+        Some(if watch.kind == 5 { signed(bytes) & 0xffff } else { signed(bytes) })
     }
 
     /// A kept value as a truth.
@@ -242,7 +249,7 @@ impl Graph {
 /// Up to 8 bytes, big-endian, as a number with a sign.
 #[must_use]
 pub(crate) fn signed(bytes: &[u8]) -> i64 {
-    let fill = if bytes.first().is_some_and(|byte| byte & 0x80 != 0) && bytes.len() > 1 { -1 } else { 0 };
+    let fill = if bytes.first().is_some_and(|byte| byte & 0x80 != 0) { -1 } else { 0 };
     bytes.iter().fold(fill, |number, byte| number << 8 | i64::from(*byte))
 }
 
@@ -380,11 +387,8 @@ fn layout(dump: &Index, class: u32, watched: Watched<'_>) -> Layout {
                 if !of_object {
                     layout.slots.push(Slot { name, class: declares, offset });
                 }
-            } else if watched
-                .iter()
-                .any(|(class, field)| *class == declaring.name && dump.string(name) == Some(*field))
-            {
-                layout.watches.push(Watch { name, class: declares, offset, bytes });
+            } else if dump.is_meant(watched, class, declares, name) {
+                layout.watches.push(Watch { name, class: declares, offset, bytes, kind: field.kind });
             }
         }
     }

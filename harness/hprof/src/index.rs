@@ -244,6 +244,16 @@ impl Index {
         self.hierarchy(class).any(|class| self.classes[index(class)].name == name)
     }
 
+    /// Does one of these pairs of class and field mean a field that `declares` has in instances of `class`? Of a field
+    /// that a class inherits too, but not of one with that name in a class below.
+    pub(crate) fn is_meant(&self, fields: &[(&str, &str)], class: u32, declares: u32, field: u64) -> bool {
+        let name = self.string(field);
+        fields.iter().filter(|(_, field)| name == Some(*field)).any(|(of, _)| {
+            let from = self.hierarchy(class).find(|class| self.classes[index(*class)].name == *of);
+            from.is_some_and(|from| self.hierarchy(from).any(|class| class == declares))
+        })
+    }
+
     /// Bytes of an instance of `java.lang.Class`, as that class tells them.
     #[must_use]
     pub(crate) const fn class_bytes(&self) -> u64 {

@@ -120,15 +120,11 @@ impl Heap {
                 continue;
             }
             let (mut parts, mut offset): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
-            for declares in dump.hierarchy(number(at)).map(|class| &dump.classes[index(class)]) {
-                for field in &declares.fields {
+            for declares in dump.hierarchy(number(at)) {
+                for field in &dump.classes[index(declares)].fields {
                     let (start, bytes) = (offset, value_bytes(field.kind, id_bytes).unwrap_or(0));
                     offset += bytes as u64;
-                    let is_read = || {
-                        read.iter().any(|(class, name)| {
-                            *class == declares.name && dump.string(field.name) == Some(*name)
-                        })
-                    };
+                    let is_read = || dump.is_meant(&read, number(at), declares, field.name);
                     if field.kind == REFERENCE || is_read() {
                         continue;
                     }

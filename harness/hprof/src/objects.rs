@@ -39,12 +39,23 @@ const READ: [(&str, &str); 15] = [
     ("android.os.Message", "what"),
 ];
 
+/// Classes whose objects are `true` or `false` by their field `value`.
+pub(crate) const TRUTHS: [&str; 2] = ["java.lang.Boolean", "java.util.concurrent.atomic.AtomicBoolean"];
+
+pub(crate) fn is_truth(class: &str) -> bool {
+    TRUTHS.contains(&class)
+}
+
 /// All primitive fields whose values are kept.
 pub(crate) fn watched(rules: &Rules) -> Vec<(&str, &str)> {
     let mut all = READ.to_vec();
     for rule in &rules.objects {
-        if let (Some(class), Test::Field { field, .. }) = (&rule.class, &rule.test) {
+        if let (Some(class), Test::Field { field, leaking, not_leaking }) = (&rule.class, &rule.test) {
             all.push((class, field));
+            let mut values = leaking.iter().chain(not_leaking);
+            if rule.own && values.any(|value| matches!(value, Value::True | Value::False)) {
+                all.extend(TRUTHS.map(|class| (class, "value")));
+            }
         }
     }
     all
@@ -301,7 +312,7 @@ impl<'a> Inspector<'a> {
         values.iter().find_map(|value| match value {
             Value::True | Value::False => {
                 let wanted = *value == Value::True;
-                (self.graph.truth(self.dump, object, field)? == wanted).then(|| wanted.to_string())
+                (self.truth(object, field)? == wanted).then(|| wanted.to_string())
             }
             Value::Number(wanted) => {
                 (self.graph.number(self.dump, object, field)? == *wanted).then(|| wanted.to_string())
@@ -617,6 +628,16 @@ impl<'a> Inspector<'a> {
 
     fn field(&self, object: u32, name: &str) -> Option<u32> {
         self.graph.field(self.dump, object, name)
+    }
+
+    /// Of a boolean, or of an object that is one.
+    fn truth(&self, object: u32, field: &str) -> Option<bool> {
+        let own = self.graph.truth(self.dump, object, field);
+        own.or_else(|| {
+            let held = self.field(object, field)?;
+            let is_one = is_truth(self.graph.class_name(self.dump, held));
+            is_one.then(|| self.graph.truth(self.dump, held, "value"))?
+        })
     }
 
     /// `None`: there is no such field; `Some(None)`: it is null.

@@ -25,6 +25,8 @@ pub(crate) struct Reference {
     pub(crate) pattern: Pattern,
     /// A leak of a library; else never followed.
     pub(crate) library: bool,
+    /// Of a rules file.
+    pub(crate) own: bool,
     sdk: Option<[i64; 2]>,
     manufacturers: Vec<String>,
     build_id: Option<String>,
@@ -64,6 +66,8 @@ impl Reference {
 /// What an object says about itself.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectRule {
+    /// Of a rules file.
+    pub(crate) own: bool,
     pub(crate) class: Option<String>,
     pub(crate) heap: bool,
     pub(crate) test: Test,
@@ -102,6 +106,20 @@ pub(crate) enum Value {
     Set,
     Number(i64),
     Constant(String),
+}
+
+impl Value {
+    /// As it is written.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::True => "true".to_owned(),
+            Self::False => "false".to_owned(),
+            Self::Null => "null".to_owned(),
+            Self::Set => "set".to_owned(),
+            Self::Number(number) => number.to_string(),
+            Self::Constant(name) => name.clone(),
+        }
+    }
 }
 
 /// Why a rules file cannot be used.
@@ -168,8 +186,8 @@ impl Rules {
     /// A defect of memgate's.
     pub fn built_in() -> Result<Self, RulesError> {
         let mut rules = Self::default();
-        rules.add(REFERENCES)?;
-        rules.add(OBJECTS)?;
+        rules.add_all(REFERENCES, false)?;
+        rules.add_all(OBJECTS, false)?;
         Ok(rules)
     }
 
@@ -193,15 +211,19 @@ impl Rules {
     /// # Errors
     /// It is no such file; the text tells the line.
     pub fn add(&mut self, text: &str) -> Result<(), RulesError> {
+        self.add_all(text, true)
+    }
+
+    fn add_all(&mut self, text: &str, own: bool) -> Result<(), RulesError> {
         let Written { library, ignored, rule } =
             toml::from_str(text).map_err(|why| RulesError(why.to_string().trim_end().to_owned()))?;
         for (list, library) in [(library, true), (ignored, false)] {
             for written in list {
-                self.references.push(reference(written, library)?);
+                self.references.push(Reference { own, ..reference(written, library)? });
             }
         }
         for written in rule {
-            self.objects.push(object_rule(written)?);
+            self.objects.push(ObjectRule { own, ..object_rule(written)? });
         }
         Ok(())
     }
@@ -230,7 +252,7 @@ fn reference(written: WrittenReference, library: bool) -> Result<Reference, Rule
              thread NAME` or `native global variable referencing CLASS`"
         )));
     };
-    Ok(Reference { name, text, pattern, library, sdk, manufacturers, build_id, android })
+    Ok(Reference { name, text, pattern, library, own: false, sdk, manufacturers, build_id, android })
 }
 
 fn object_rule(written: WrittenRule) -> Result<ObjectRule, RulesError> {
@@ -254,7 +276,7 @@ fn object_rule(written: WrittenRule) -> Result<ObjectRule, RulesError> {
     }
     // Whoever writes a rule wants to see all such objects.
     let heap = heap.unwrap_or(matches!(&test, Test::Field { leaking, .. } if !leaking.is_empty()));
-    Ok(ObjectRule { class, heap, test, text })
+    Ok(ObjectRule { own: false, class, heap, test, text })
 }
 
 fn values(written: Option<Values>) -> Vec<Value> {

@@ -4,7 +4,7 @@
 
 mod made;
 
-use made::{BOOL, Dump, INT, REF, Value};
+use made::{BOOL, BYTE, DOUBLE, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
     Analysis, Bitmap, Cropped, Dominators, Heap, Index, Pixels, Question, Rules, Status, together, tree,
@@ -670,4 +670,105 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let path = tree(&found.leaks[0]);
     assert!(path.contains("static Holder.chain") && !path.contains("<class>"), "{path}");
+}
+
+/// What a rule of the user's finds in a dump with one session, and what is wrong with the rule.
+fn ruled(rule: &str) -> (usize, Vec<String>) {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let truth = dump.class("java.util.concurrent.atomic.AtomicBoolean", object, &[], &[("value", INT)]);
+    let truth = dump.instance(truth, &[Value::Int(1)]);
+    let (state, open) = (dump.room(), dump.room());
+    dump.class_at(state, "com.acme.State", object, &[("OPEN", Value::Ref(open))], &[]);
+    dump.instance_at(open, state, &[]);
+    let base = dump.class("com.acme.Base", object, &[], &[("closed", BOOL)]);
+    let session = dump.class(
+        "com.acme.Session",
+        base,
+        &[("all", Value::Ref(0))],
+        &[("code", BYTE), ("done", REF), ("state", REF), ("rate", DOUBLE), ("users", INT)],
+    );
+    let values = [Value::Byte(-1), Value::Ref(truth), Value::Ref(open), Value::Double(1.5), Value::Int(-7)];
+    let session = dump.instance(session, &[&values[..], &[Value::Bool(true)]].concat());
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(session))], &[]);
+    dump.sticky(holder);
+    let mut rules = Rules::built_in().unwrap();
+    rules.add(rule).unwrap();
+    let heap = Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &rules, &|_, _, _| ()).unwrap();
+    let found = heap.analyse(&rules, &Question::default(), &|_, _, _| ()).unwrap();
+    (found.leaks.len(), found.mistakes)
+}
+
+#[test]
+fn a_rule_of_the_users_that_can_never_match_is_told_and_others_find_what_is_over() {
+    let of = |field: &str, leaking: &str| {
+        ruled(&format!(
+            "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"{field}\"\nleaking = \"{leaking}\"\n"
+        ))
+    };
+    for (field, value) in [
+        ("closed", "true"),
+        ("code", "-1"),
+        ("done", "true"),
+        ("done", "set"),
+        ("state", "OPEN"),
+        ("users", "-7"),
+    ] {
+        assert_eq!(of(field, value), (1, Vec::new()), "{field} {value}");
+    }
+    for (field, value) in [("closed", "false"), ("code", "127"), ("done", "false"), ("users", "7")] {
+        assert_eq!(of(field, value), (0, Vec::new()), "{field} {value}");
+    }
+    let rule = "the rule for `com.acme.Session` ";
+    for (field, value, told) in [
+        (
+            "Closed",
+            "true",
+            "names its field `Closed`, and the class in the dump has none of that name (closed, code, done, rate, \
+             state, users)",
+        ),
+        (
+            "closed",
+            "True",
+            "waits for `True`, which its field `closed` never is: it is a boolean, `true` or `false`",
+        ),
+        (
+            "code",
+            "255",
+            "waits for `255`, which its field `code` never is: it is a byte, a number from -128 to 127",
+        ),
+        (
+            "rate",
+            "1",
+            "waits for `1`, which its field `rate` never is: it is a double, and no rule reads those",
+        ),
+        (
+            "rate",
+            "1.5",
+            "waits for `1.5`, which its field `rate` never is: it is a double, and no rule reads those",
+        ),
+        (
+            "state",
+            "Open",
+            "waits for `Open`, which its field `state` never is: it is a reference: `null`, `set`, a constant of its \
+             enum, `true` or `false` of a Boolean or AtomicBoolean",
+        ),
+    ] {
+        assert_eq!(of(field, value), (0, vec![format!("{rule}{told}")]));
+    }
+    let (_, state) = of("state", "true");
+    let (_, number) = of("done", "1");
+    assert_eq!((state.len(), number.len()), (1, 1), "{state:?} {number:?}");
+    // Not loaded: nobody knows its fields.
+    assert_eq!(ruled("[[rule]]\nclass = \"com.acme.Gone\"\nfield = \"x\"\nleaking = \"true\"\n").1, [""; 0]);
+    for (pattern, is_known) in [
+        ("instance field com.acme.Session#done", true),
+        ("instance field com.acme.Session#undone", false),
+        ("static field com.acme.Session#all", true),
+        ("static field com.acme.Session#none", false),
+    ] {
+        let (_, mistakes) = ruled(&format!("[[ignored]]\npattern = \"{pattern}\"\n"));
+        assert_eq!(mistakes.is_empty(), is_known, "{mistakes:?}");
+        assert!(is_known || mistakes[0].starts_with(&format!("the pattern `{pattern}` names its field")));
+    }
 }

@@ -89,6 +89,12 @@ pub struct HeapSeen {
     /// Leaking objects whose paths were not looked at.
     #[serde(default)]
     pub not_looked_at: u64,
+    /// Rules of the project that can never say anything of the dump, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<String>,
+    /// Objects that are over and nothing alive holds, of a dump that has no garbage.
+    #[serde(default)]
+    pub held_by_nothing: u64,
     /// Why a part of the heap is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncated: Option<String>,

@@ -80,16 +80,20 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
                     "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
                 );
             }
+            for mistake in &analysis.mistakes {
+                watch.console().warning(&format!("{mistake}: correct the rules file"));
+            }
             let mut code = code(&analysis, nothing_asked);
             if let (exit::FAIL, Some(known)) = (code, &known_leaks) {
                 let (old, new) = baseline::split(&analysis, known);
                 watch.console().line(&format!("{old} of {} leaks are in the baseline", old + new));
                 if new == 0 {
                     // What was not looked at may be new.
-                    code = if analysis.not_looked_at > 0 { exit::NOT_MEASURED } else { exit::PASS };
+                    let all = analysis.not_looked_at == 0 && analysis.mistakes.is_empty();
+                    code = if all { exit::PASS } else { exit::NOT_MEASURED };
                 }
             }
-            if code == exit::NOT_MEASURED && !nothing_asked {
+            if code == exit::NOT_MEASURED && analysis.not_looked_at > 0 {
                 watch.console().warning(
                     "leaks of libraries alone were found, and there are too many objects to look at them all",
                 );
@@ -220,11 +224,13 @@ fn seen_besides(
     Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
 }
 
-/// What was not looked at may be a leak of the program.
+/// What was not looked at, or by a rule that can never match, may be a leak of the program.
 fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
     match analysis.leaks.is_empty() {
         false => exit::FAIL,
-        true if nothing_asked || analysis.not_looked_at > 0 => exit::NOT_MEASURED,
+        true if nothing_asked || analysis.not_looked_at > 0 || !analysis.mistakes.is_empty() => {
+            exit::NOT_MEASURED
+        }
         true => exit::PASS,
     }
 }
@@ -285,6 +291,8 @@ mod tests {
         let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
         assert_eq!(code(&analysis, false), exit::PASS);
         analysis.not_looked_at = 1;
+        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
+        (analysis.not_looked_at, analysis.mistakes) = (0, vec!["the rule".to_owned()]);
         assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
     }
 }

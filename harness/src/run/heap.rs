@@ -308,6 +308,14 @@ fn seen(
         bytes: analysis.about.heap_bytes,
         searched: analysis.about.rules > 0,
         not_looked_at: analysis.not_looked_at,
+        mistakes: analysis.mistakes.clone(),
+        // Android's dumps have garbage all the same.
+        held_by_nothing: match at {
+            HeapAt::SuiteEnd | HeapAt::TestFailed if analysis.about.sdk.is_none() => {
+                analysis.unreachable.len() as u64 + analysis.unreachable_more
+            }
+            _ => 0,
+        },
         truncated: analysis.about.truncated.then(|| analysis.about.odd.join("; ")),
         classes: wanted.map(|heap| counted(&dump, &dominators, at, heap)).unwrap_or_default(),
         held: if ran_out { held(&dump, &dominators, &threads) } else { String::new() },

@@ -96,6 +96,16 @@ fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, j: &mut Judgemen
     if let Some(why) = &seen.truncated {
         j.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
     }
+    for mistake in &seen.mistakes {
+        j.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
+    }
+    if seen.held_by_nothing > 0 && limits.leaks.is_some() {
+        let objects = format_counted(float(seen.held_by_nothing), "object");
+        let what = format!(
+            "{objects} of the heap dump{of} are over, and no reference that memgate follows holds them"
+        );
+        j.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
+    }
     if seen.not_looked_at > 0 && limits.leaks.is_some() {
         let more = format_counted(float(seen.not_looked_at), "leaking object");
         j.raise(
@@ -298,6 +308,8 @@ mod tests {
             (Ok(seen(vec![found(APP, None)])), leaks(1), Verdict::Pass),
             (Ok(seen(vec![found(APP, Some("ACME"))])), leaks(0), Verdict::Warn),
             (Ok(HeapSeen::default()), leaks(0), Verdict::Error),
+            (Ok(HeapSeen { mistakes: vec!["the rule".into()], ..seen(vec![]) }), leaks(0), Verdict::Error),
+            (Ok(HeapSeen { held_by_nothing: 2, ..seen(vec![]) }), leaks(0), Verdict::Warn),
             (Ok(HeapSeen { not_looked_at: 1, ..seen(vec![]) }), leaks(0), Verdict::Error),
             (Ok(HeapSeen { truncated: Some("cut".into()), ..seen(vec![]) }), leaks(0), Verdict::Error),
             (Err("is missing"), leaks(0), Verdict::Error),

@@ -10,6 +10,8 @@ pub(crate) enum Value {
     Ref(u64),
     Bool(bool),
     Int(i32),
+    Byte(i8),
+    Double(f64),
 }
 
 impl Value {
@@ -17,7 +19,9 @@ impl Value {
         match self {
             Self::Ref(_) => 2,
             Self::Bool(_) => 4,
-            Self::Int(_) => 10,
+            Self::Int(_) => INT,
+            Self::Byte(_) => BYTE,
+            Self::Double(_) => DOUBLE,
         }
     }
 }
@@ -37,9 +41,11 @@ pub(crate) struct Dump {
     pub(crate) object: u64,
 }
 
-/// Reference, boolean, int.
+/// Types of fields.
 pub(crate) const REF: u8 = 2;
 pub(crate) const BOOL: u8 = 4;
+pub(crate) const DOUBLE: u8 = 7;
+pub(crate) const BYTE: u8 = 8;
 pub(crate) const INT: u8 = 10;
 
 impl Dump {
@@ -139,14 +145,11 @@ impl Dump {
         while let Some((above, kinds)) = self.classes.get(&at) {
             bytes += kinds
                 .iter()
-                .map(|kind| {
-                    if *kind == REF {
-                        self.id_bytes
-                    } else if *kind == BOOL {
-                        1
-                    } else {
-                        4
-                    }
+                .map(|kind| match *kind {
+                    REF => self.id_bytes,
+                    BOOL | BYTE => 1,
+                    DOUBLE => 8,
+                    _ => 4,
                 })
                 .sum::<usize>();
             at = *above;
@@ -159,6 +162,8 @@ impl Dump {
             Value::Ref(id) => self.id(id),
             Value::Bool(truth) => vec![u8::from(truth)],
             Value::Int(number) => number.to_be_bytes().to_vec(),
+            Value::Byte(number) => number.to_be_bytes().to_vec(),
+            Value::Double(number) => number.to_be_bytes().to_vec(),
         }
     }
 
