@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use memgate_config::{HeapDump as DumpAt, HeapKeep, HeapTime, SuiteHeap};
 use memgate_hprof::read::DumpFile;
+use memgate_hprof::text::array_name;
 use memgate_hprof::{Analysis, Dominators, Heap, Index, Kind, Leak, Ledger, Packed, Question, Rules, Thread};
 use memgate_model::{
     HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen, HolderStep, format_bytes, format_counted,
@@ -36,6 +37,8 @@ const MOST_OF_IT: f64 = 0.7;
 const NAMED: usize = 4;
 /// Classes of which a session keeps what their objects retain.
 const MOST_RETAINED: usize = 500;
+/// Class of class objects.
+const CLASS: &str = "java.lang.Class";
 /// A local variable is named if it retains this part of the heap.
 const MUCH: f64 = 0.05;
 
@@ -317,7 +320,7 @@ fn seen(
             _ => 0,
         },
         truncated: analysis.about.truncated.then(|| analysis.about.odd.join("; ")),
-        classes: wanted.map(|heap| counted(&dump, &dominators, at, heap)).unwrap_or_default(),
+        classes: wanted.map(|heap| counted(&dump, &dominators, at, &heap.class)).unwrap_or_default(),
         held: if ran_out { held(&dump, &dominators, &threads) } else { String::new() },
         leaks: leaks(&dump, &dominators, analysis),
     })
@@ -343,16 +346,26 @@ fn counted(
     dump: &Index,
     dominators: &Dominators,
     at: HeapAt,
-    heap: &SuiteHeap,
+    limits: &BTreeMap<String, u64>,
 ) -> BTreeMap<String, (u64, u64)> {
     let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for class in dump.classes.iter().filter(|class| heap.class.contains_key(&class.name)) {
-        let sum = all.entry(class.name.clone()).or_default();
-        if at != HeapAt::OutOfMemory {
-            *sum = (sum.0 + class.instances.count, sum.1.saturating_add(class.instances.bytes));
+    let mut known = |name: &str| {
+        if limits.contains_key(name) {
+            all.insert(name.to_owned(), (0, 0));
         }
-    }
-    if at == HeapAt::OutOfMemory && !all.is_empty() {
+    };
+    dump.classes.iter().for_each(|class| known(&class.name));
+    (4..=11).map(array_name).chain([CLASS]).for_each(known);
+    if at != HeapAt::OutOfMemory {
+        // Of each class its object, too: it is no instance in a dump.
+        let classes = dump.classes.iter().map(|class| (CLASS, (1, class.record_bytes)));
+        let kinds = dump.kinds().map(|(name, tally)| (name, (tally.count, tally.bytes)));
+        for (name, (count, bytes)) in kinds.chain(classes) {
+            if let Some(sum) = all.get_mut(name) {
+                *sum = (sum.0 + count, sum.1.saturating_add(bytes));
+            }
+        }
+    } else if !all.is_empty() {
         for class in dominators.by_class(dump) {
             if let Some(sum) = all.get_mut(&class.name) {
                 *sum = (class.count, class.bytes);
@@ -496,5 +509,27 @@ mod tests {
             .unwrap();
         let cut = seen(&path, (&rules, None), HeapAt::SuiteEnd, None).unwrap();
         assert!(cut.truncated.is_some() && !cut.searched, "{cut:?}");
+    }
+
+    #[test]
+    fn arrays_of_primitives_and_class_objects_count_like_other_classes() {
+        let class = [&[0x20, 0, 0, 0, 0, 0, 0, 0, 7][..], &[0; 4 + 6 * 8 + 4 + 3 * 2]].concat();
+        let array = b"\x23\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\x03\x08abc";
+        let roots = b"\x05\0\0\0\0\0\0\0\x07\x05\0\0\0\0\0\0\0\x10";
+        let body = [&class[..], array, roots].concat();
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        let head = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x1c\0\0\0\0";
+        let end = b"\x2c\0\0\0\0\0\0\0\0";
+        let bytes = [&head[..], &length, &body, end].concat();
+        let (rules, quiet) = (Rules::default(), |_: &'static str, _: u64, _: Option<u64>| ());
+        let heap = Heap::read(DumpFile::of_bytes(bytes).unwrap(), &rules, &quiet).unwrap();
+        let Heap { dump, graph, .. } = heap;
+        let dominators = Dominators::of(&dump, graph, &quiet);
+        let limits = ["byte[]", "int[]", CLASS, "com.acme.Gone"].map(|class| (class.to_owned(), 0)).into();
+        for at in [HeapAt::SuiteEnd, HeapAt::OutOfMemory] {
+            let counted = counted(&dump, &dominators, at, &limits);
+            let counts: Vec<_> = counted.iter().map(|(class, (count, _))| (class.as_str(), *count)).collect();
+            assert_eq!(counts, [("byte[]", 1), ("int[]", 0), (CLASS, 1)]);
+        }
     }
 }
