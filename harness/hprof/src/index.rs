@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use memgate_model::stable_class_name;
+
 use crate::ids::{Ids, Marks, NONE, index, number};
 use crate::read::{
     ClassDump, DumpFile, Field, Header, Odd, Oddities, Packing, Progress, ReadError, Static, Told, Visit,
@@ -23,7 +25,7 @@ pub struct Class {
     /// Its loader; 0: the boot loader.
     pub loader: u64,
     pub(crate) super_id: u64,
-    /// As people write it: `java.util.Map$Entry[]`.
+    /// As people write it (`java.util.Map$Entry[]`), and the same in each run: `com.acme.Shop$$Lambda`.
     pub name: String,
     /// Of an instance, as the virtual machine tells it.
     pub instance_bytes: u32,
@@ -396,6 +398,11 @@ impl<'a> Pass<'a> {
             class.above = self.by_id.get(&class.super_id).copied().filter(|_| class.super_id != 0);
             let name = self.names.get(&class.id).and_then(|name| self.strings.get(name));
             class.name = name.map_or_else(|| format!("?0x{:x}", class.id), |name| class_name(name));
+            // Names of hidden and generated classes are others in each run. Android's stay as they are:
+            // LeakCanary's fingerprints are made of them.
+            if !self.header.title.ends_with("1.0.3") {
+                class.name = stable_class_name(&class.name);
+            }
             let tally = self.tally_of.remove(&class.id);
             class.instances = tally.map(|at| self.tallies[index(at)]).unwrap_or_default();
         }

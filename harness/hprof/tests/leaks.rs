@@ -772,3 +772,24 @@ fn a_rule_of_the_users_that_can_never_match_is_told_and_others_find_what_is_over
         assert!(is_known || mistakes[0].starts_with(&format!("the pattern `{pattern}` names its field")));
     }
 }
+
+#[test]
+fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
+    let found = |lambda: &str| {
+        let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+        let object = dump.object;
+        let session = dump.class("com.acme.Session", object, &[], &[]);
+        let session = dump.instance(session, &[]);
+        let lambda = dump.class(lambda, object, &[], &[("arg$1", REF)]);
+        let lambda = dump.instance(lambda, &[Value::Ref(session)]);
+        let bus = dump.class("com.acme.Bus", object, &[("listener", Value::Ref(lambda))], &[]);
+        dump.sticky(bus);
+        let found = analysis(dump.finish(), &["com.acme.Session"]);
+        (found.leaks[0].fingerprint.clone(), found.leaks[0].path[1].class.clone())
+    };
+    let first = found("com/acme/Bus$$Lambda$14+0x0000000800c03000");
+    assert_eq!(first.1, "com.acme.Bus$$Lambda");
+    for lambda in ["com/acme/Bus$$Lambda+0x000000006f045b38", "com/acme/Bus$$Lambda$3/1324119927"] {
+        assert_eq!(found(lambda), first);
+    }
+}

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod base;
+mod class_name;
 mod followed;
 mod format;
 mod heap;
@@ -17,6 +18,7 @@ mod report;
 mod runner;
 
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
+pub use class_name::stable_class_name;
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_list, format_value};
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};

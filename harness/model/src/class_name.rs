@@ -1,0 +1,355 @@
+//! Names of classes with what differs from run to run taken out.
+//!
+//! Only the numbers and random ends of known generators are touched: the virtual machine, Android's
+//! compilers, Byte Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring.
+//! What a compiler numbers (`Tile$1`, Kotlin's `TilesKt$load$1`) is the same in every run and
+//! stays.
+
+/// A class's name, the same in every run: `com.example.Loader$$Lambda`,
+/// `jdk.internal.reflect.GeneratedMethodAccessor`.
+#[must_use]
+pub fn stable_class_name(name: &str) -> String {
+    let element = name.trim_end_matches("[]");
+    let dimensions = &name[element.len()..];
+    let visible = without_address(element);
+    let (package, simple) =
+        visible.rsplit_once('.').map_or(("", visible), |(package, simple)| (package, simple));
+    let joined = |package: &str, simple: &str| match package {
+        "" => format!("{simple}{dimensions}"),
+        package => format!("{package}.{simple}{dimensions}"),
+    };
+    if let Some(at) = simple.find("$$Lambda") {
+        let rest = &simple[at + "$$Lambda".len()..];
+        if rest.is_empty() || rest.strip_prefix('$').is_some_and(is_number) {
+            return joined(package, &simple[..at + "$$Lambda".len()]);
+        }
+    }
+    // D8 and R8 make classes of lambdas, and number them again with each build.
+    if let Some(at) = simple.find("$$ExternalSynthetic") {
+        let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
+        if stem.len() > at {
+            return joined(package, stem);
+        }
+    }
+    if matches!(package, "jdk.internal.reflect" | "sun.reflect") {
+        let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
+        if stem.starts_with("Generated") && stem.ends_with("Accessor") {
+            return joined(package, stem);
+        }
+    }
+    if let Some(stem) = generated(package, simple) {
+        return joined(package, &stem);
+    }
+    if simple.strip_prefix("$Proxy").is_some_and(is_number) {
+        let package =
+            if package.strip_prefix("jdk.proxy").is_some_and(is_number) { "jdk.proxy" } else { package };
+        return joined(package, "$Proxy");
+    }
+    joined(package, simple)
+}
+
+/// The name that a library generated without what it numbered or drew; `None`: no generator's mark
+/// is in it.
+fn generated(package: &str, simple: &str) -> Option<String> {
+    let name = without_random_parts(simple);
+    let name = without_cglib_hashes(&name);
+    let name = without_javassist_number(&name);
+    let name = without_spring_number(package, name);
+    let name = without_groovy_number(package, name);
+    (name != simple).then_some(name)
+}
+
+/// Byte Buddy puts eight random letters and digits after its marks, old Mockitos a random number:
+/// `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
+fn without_random_parts(simple: &str) -> String {
+    const MAKERS: [&str; 7] = [
+        "MockitoMock",
+        "ByteBuddy",
+        "auxiliary",
+        "HibernateProxy",
+        "HibernateBasicProxy",
+        "HibernateInstantiator",
+        "HibernateAccessOptimizer",
+    ];
+    let is_random = |part: &str| part.len() == 8 && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    let mut before = "";
+    let mut kept = Vec::new();
+    for part in simple.split('$') {
+        let (of_maker, of_mockito) = (MAKERS.contains(&before), before == "MockitoMock");
+        before = part;
+        if !(is_random(part) && of_maker || is_number(part) && of_mockito) {
+            kept.push(part);
+        }
+    }
+    kept.join("$")
+}
+
+/// CGLIB's hashes, and what tells classes of one hash apart:
+/// `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`, Spring 6: `Tile$$SpringCGLIB$$0`.
+fn without_cglib_hashes(name: &str) -> String {
+    let is_hash = |part: &str| {
+        let (hash, number) = part.split_once('_').unwrap_or((part, "0"));
+        is_hex(hash) && is_number(number)
+    };
+    let is_mark = |part: &str| part.ends_with("CGLIB") || part.contains("ByGuice") || part == "FastClass";
+    let mut before = "";
+    let mut kept = Vec::new();
+    for part in name.split("$$") {
+        let of_mark = is_mark(before);
+        before = part;
+        if !(of_mark && is_hash(part)) {
+            kept.push(part);
+        }
+    }
+    kept.join("$$")
+}
+
+/// `Tile_$$_jvst3a4_12`, older ones `Tile_$$_javassist_12`.
+fn without_javassist_number(name: &str) -> &str {
+    let Some((stem, number)) = name.rsplit_once('_') else { return name };
+    if stem.ends_with("_$$_javassist") && is_number(number) {
+        return stem;
+    }
+    match stem.rsplit_once("_$$_jvst") {
+        Some((_, hash)) if is_hex(number) && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            &stem[..stem.len() - hash.len()]
+        }
+        _ => name,
+    }
+}
+
+/// Spring Data's `Order_Accessor_1x2y3z` and `Order_Instantiator_1x2y3z`, whose ends are identity
+/// hashes, and compiled expressions: `spel.Ex12`.
+fn without_spring_number<'a>(package: &str, name: &'a str) -> &'a str {
+    let is_hash = |end: &str| {
+        (4..=7).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    match name.rsplit_once('_') {
+        Some((stem, end))
+            if is_hash(end) && (stem.ends_with("_Accessor") || stem.ends_with("_Instantiator")) =>
+        {
+            stem
+        }
+        _ if package == "spel" && name.strip_prefix("Ex").is_some_and(is_number) => "Ex",
+        _ => name,
+    }
+}
+
+/// Scripts that have no file (`Script12`, `script17000000000001234567890`), proxies
+/// (`Tile3_groovyProxy`) and call sites (`java_util_ArrayList$add$4`). What Groovy's compiler
+/// numbers, as closures, is the same in every run.
+fn without_groovy_number(package: &str, name: &str) -> String {
+    if let Some(stem) = name.strip_suffix("_groovyProxy") {
+        return format!("{}_groovyProxy", stem.trim_end_matches(|c: char| c.is_ascii_digit()));
+    }
+    // In no package; of a call site's class, underscores are in the place of its dots.
+    if !package.is_empty() {
+        return name.to_owned();
+    }
+    if let Some(rest) = name.strip_prefix("Script").or_else(|| name.strip_prefix("script")) {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, rest) = rest.split_at(digits);
+        if !number.is_empty() && (rest.is_empty() || rest.starts_with('$')) {
+            return format!("{}{rest}", &name[.."script".len()]);
+        }
+    }
+    match name.rsplit_once('$') {
+        Some((site, number)) if site.starts_with("java_") && is_number(number) => site.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+/// A hidden class is called `name/0xaddress` (older virtual machines: `name/number`); in a heap dump `name+0xaddress`
+/// (`name.number`: no class has a number for a name).
+fn without_address(name: &str) -> &str {
+    match name.rsplit_once(['/', '+', '.']) {
+        Some((visible, address)) if address.strip_prefix("0x").is_some_and(is_hex) || is_number(address) => {
+            visible
+        }
+        _ => name,
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_virtual_machine_numbers_is_taken_out_and_nothing_else() {
+        for (name, expected) in [
+            ("com.example.Tile", "com.example.Tile"),
+            ("com.example.Tile$1", "com.example.Tile$1"),
+            ("com.example.Tile[][]", "com.example.Tile[][]"),
+            ("byte[]", "byte[]"),
+            ("com.example.Loader$$Lambda/0x00007f3c1c001000", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$12/0x0000000800c03000", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$14/1324119927", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$7/0x12ab[]", "com.example.Loader$$Lambda[]"),
+            ("java.lang.invoke.LambdaForm$MH/0x0000000800001800", "java.lang.invoke.LambdaForm$MH"),
+            ("com.example.Loader$$Lambda+0x00007f3c1c001000", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$12+0x0000000800c03000[]", "com.example.Loader$$Lambda[]"),
+            ("com.example.Loader$$Lambda$14.1324119927", "com.example.Loader$$Lambda"),
+            ("com.example.Loader+Part", "com.example.Loader+Part"),
+            (
+                "jdk.internal.reflect.GeneratedMethodAccessor12",
+                "jdk.internal.reflect.GeneratedMethodAccessor",
+            ),
+            ("sun.reflect.GeneratedConstructorAccessor3", "sun.reflect.GeneratedConstructorAccessor"),
+            ("com.example.GeneratedMethodAccessor12", "com.example.GeneratedMethodAccessor12"),
+            ("$Proxy12", "$Proxy"),
+            ("jdk.proxy2.$Proxy12", "jdk.proxy.$Proxy"),
+            ("com.sun.proxy.$Proxy7", "com.sun.proxy.$Proxy"),
+            ("com.example.$Proxy7", "com.example.$Proxy"),
+            ("com.example.$ProxyFactory7", "com.example.$ProxyFactory7"),
+            ("com.example.Order$HibernateProxy$ab12", "com.example.Order$HibernateProxy$ab12"),
+            ("org.mockito.codegen.Writer$MockitoMock$UkSWhU3X", "org.mockito.codegen.Writer$MockitoMock"),
+            ("com.example.Tile$MockitoMock$17Kd9QbZ[]", "com.example.Tile$MockitoMock[]"),
+            ("com.example.FooKt$main$1", "com.example.FooKt$main$1"),
+            ("com.example.Loader$$LambdaHelper", "com.example.Loader$$LambdaHelper"),
+            ("com.example.Loader$$ExternalSyntheticLambda12", "com.example.Loader$$ExternalSyntheticLambda"),
+            ("", ""),
+            ("/0x", "/0x"),
+            ("[]", "[]"),
+        ] {
+            assert_eq!(stable_class_name(name), expected, "{name}");
+            assert_eq!(stable_class_name(expected), expected, "twice is once");
+        }
+    }
+
+    #[track_caller]
+    fn are(names: &[(&str, &str)]) {
+        for (name, expected) in names {
+            assert_eq!(stable_class_name(name), *expected, "{name}");
+            assert_eq!(stable_class_name(expected), *expected, "twice is once: {name}");
+        }
+    }
+
+    #[test]
+    fn byte_buddy_draws_the_ends_of_names() {
+        are(&[
+            ("com.example.Tile$ByteBuddy$aB3dE6gH", "com.example.Tile$ByteBuddy"),
+            (
+                "com.example.Tile$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p",
+                "com.example.Tile$MockitoMock$auxiliary",
+            ),
+            ("org.mockito.codegen.List$MockitoMock$1903466431", "org.mockito.codegen.List$MockitoMock"),
+            (
+                "com.example.Tile$MockitoMock$1903466431$auxiliary$Xk2LmN0p",
+                "com.example.Tile$MockitoMock$auxiliary",
+            ),
+            ("com.example.Tile$auxiliary$Xk2LmN0p[]", "com.example.Tile$auxiliary[]"),
+            ("com.example.Tile$auxiliary$Helper", "com.example.Tile$auxiliary$Helper"),
+            ("com.example.Tile$MockitoMock", "com.example.Tile$MockitoMock"),
+        ]);
+    }
+
+    #[test]
+    fn hibernates_names_are_byte_buddys() {
+        are(&[
+            ("com.example.Order$HibernateProxy$aB3dE6gH", "com.example.Order$HibernateProxy"),
+            ("com.example.Order$HibernateBasicProxy$aB3dE6gH", "com.example.Order$HibernateBasicProxy"),
+            ("com.example.Order$HibernateInstantiator$aB3dE6gH", "com.example.Order$HibernateInstantiator"),
+            (
+                "com.example.Order$HibernateAccessOptimizer$aB3dE6gH",
+                "com.example.Order$HibernateAccessOptimizer",
+            ),
+            ("com.example.Order$HibernateProxy", "com.example.Order$HibernateProxy"),
+        ]);
+    }
+
+    #[test]
+    fn cglib_hashes_what_a_class_is_made_from() {
+        are(&[
+            ("com.example.Tile$$EnhancerByCGLIB$$1a2b3c4d", "com.example.Tile$$EnhancerByCGLIB"),
+            (
+                "com.example.Tile$$EnhancerByMockitoWithCGLIB$$f00d",
+                "com.example.Tile$$EnhancerByMockitoWithCGLIB",
+            ),
+            (
+                "com.example.Tile$$EnhancerByCGLIB$$1a2b3c4d$$FastClassByCGLIB$$5e6f",
+                "com.example.Tile$$EnhancerByCGLIB$$FastClassByCGLIB",
+            ),
+            (
+                "net.sf.cglib.core.MethodWrapper$MethodWrapperKey$$KeyFactoryByCGLIB$$d45e49f7_2",
+                "net.sf.cglib.core.MethodWrapper$MethodWrapperKey$$KeyFactoryByCGLIB",
+            ),
+            ("com.example.Tile$$EnhancerByGuice$$1a2b3c4d", "com.example.Tile$$EnhancerByGuice"),
+            ("com.example.Tile$$FastClassByGuice$$1234567", "com.example.Tile$$FastClassByGuice"),
+            ("com.example.Tile$$cafe", "com.example.Tile$$cafe"),
+        ]);
+    }
+
+    #[test]
+    fn spring_numbers_proxies_accessors_and_expressions() {
+        are(&[
+            ("com.example.Tile$$EnhancerBySpringCGLIB$$1a2b3c4d", "com.example.Tile$$EnhancerBySpringCGLIB"),
+            (
+                "com.example.Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2",
+                "com.example.Tile$$EnhancerBySpringCGLIB",
+            ),
+            ("com.example.Tile$$SpringCGLIB$$0", "com.example.Tile$$SpringCGLIB"),
+            ("com.example.Tile$$SpringCGLIB$$FastClass$$1", "com.example.Tile$$SpringCGLIB$$FastClass"),
+            ("com.example.Order_Accessor_k3j2h1", "com.example.Order_Accessor"),
+            ("com.example.Order_Instantiator_dz81x0", "com.example.Order_Instantiator"),
+            ("com.example.Order_Accessor_Main", "com.example.Order_Accessor_Main"),
+            ("spel.Ex42", "spel.Ex"),
+            ("com.example.Ex42", "com.example.Ex42"),
+        ]);
+    }
+
+    #[test]
+    fn javassist_numbers_proxies() {
+        are(&[
+            ("com.example.Tile_$$_jvst3a4_12", "com.example.Tile_$$_jvst"),
+            ("com.example.Tile_$$_jvst3a4_c", "com.example.Tile_$$_jvst"),
+            ("com.example.Tile_$$_javassist_12", "com.example.Tile_$$_javassist"),
+            ("com.example.Tile_12", "com.example.Tile_12"),
+        ]);
+    }
+
+    #[test]
+    fn the_jdk_numbers_proxies_and_accessors() {
+        are(&[
+            ("jdk.proxy3.$Proxy41", "jdk.proxy.$Proxy"),
+            ("com.sun.proxy.$Proxy41[]", "com.sun.proxy.$Proxy[]"),
+            (
+                "jdk.internal.reflect.GeneratedSerializationConstructorAccessor2",
+                "jdk.internal.reflect.GeneratedSerializationConstructorAccessor",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn groovy_numbers_scripts_proxies_and_call_sites() {
+        are(&[
+            ("Script12", "Script"),
+            ("Script12$_run_closure1", "Script$_run_closure1"),
+            ("script17000000000001234567890", "script"),
+            ("Tile3_groovyProxy", "Tile_groovyProxy"),
+            ("java_util_ArrayList$add$4", "java_util_ArrayList$add"),
+            ("com.example.Build$_run_closure2", "com.example.Build$_run_closure2"),
+            ("com.example.Script12", "com.example.Script12"),
+            ("com.example.java_tiles$1", "com.example.java_tiles$1"),
+        ]);
+    }
+
+    /// Lambdas of Kotlin 2 are the virtual machine's; older ones are classes that the compiler
+    /// numbers.
+    #[test]
+    fn kotlins_lambdas_are_the_virtual_machines_or_have_the_compilers_number() {
+        are(&[
+            ("com.example.TilesKt$$Lambda/0x00007f3c1c001000", "com.example.TilesKt$$Lambda"),
+            ("com.example.TilesKt$$Lambda$31/0x0000000800c03000", "com.example.TilesKt$$Lambda"),
+            ("com.example.TilesKt$load$1", "com.example.TilesKt$load$1"),
+            ("com.example.TilesKt$sam$java_lang_Runnable$0", "com.example.TilesKt$sam$java_lang_Runnable$0"),
+        ]);
+    }
+}
