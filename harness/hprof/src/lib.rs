@@ -41,7 +41,7 @@ pub use index::{Class, Counts, Frame, Index, Root, Tally, Trace};
 pub use keep::Keep;
 pub use leakcanary::leakcanary;
 pub use ledger::{Holding, LEDGER_VERSION, Ledger, LedgerError, Place};
-pub use rename::Names;
+pub use rename::{Call, Names};
 pub use restore::{Cropped, RestoreError, restore, uncrop};
 pub use rules::{Rules, RulesError};
 pub use texts::{Duplicate, Texts};

@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::index::Index;
+use crate::index::{Frame, Index};
+use crate::text::class_name;
 
 /// What classes and fields were called before.
 pub trait Names {
@@ -14,13 +15,31 @@ pub trait Names {
     fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str>;
     /// Original name of a field of a renamed class; the same where it was not renamed, or more than one was called so.
     fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str;
+    /// A frame of a stack as it was written; the same where it was not renamed.
+    fn call(&self, call: Call) -> Call;
+}
+
+/// A frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Class of the method.
+    pub class: String,
+    /// The method.
+    pub method: String,
+    /// Source file; empty: unknown.
+    pub file: String,
+    /// Line; 0: unknown.
+    pub line: u32,
 }
 
 impl Index {
-    /// Gives classes and fields their original names; gives how many classes had another one.
+    /// Gives classes, fields and frames their original names; gives how many classes had another one.
     pub fn rename(&mut self, names: &dyn Names) -> usize {
-        let mut texts = Texts { known: HashMap::new(), next: u64::MAX };
+        let mut texts =
+            Texts { known: HashMap::new(), next: u64::MAX, serials: HashMap::new(), next_serial: u32::MAX };
         let mut renamed = 0;
+        // As long as classes have the names that frames know them by.
+        self.rename_frames(names, &mut texts);
         let mut classes = std::mem::take(&mut self.classes);
         for class in &mut classes {
             let statics = class.statics.iter_mut().map(|field| &mut field.name);
@@ -44,12 +63,46 @@ impl Index {
         self.classes = classes;
         renamed
     }
+
+    fn rename_frames(&mut self, names: &dyn Names, texts: &mut Texts) {
+        let mut frames: Vec<(u64, Frame)> = std::mem::take(&mut self.frames).into_iter().collect();
+        frames.sort_unstable_by_key(|(id, _)| *id);
+        for (_, frame) in &mut frames {
+            let [method, _, file] = frame.names;
+            let class = self.serials.get(&frame.class).and_then(|id| self.class_named(*id));
+            let (Some(class), Some(name)) = (class, self.string(method)) else { continue };
+            let called = Call {
+                class: class_name(class),
+                method: name.to_owned(),
+                file: self.string(file).unwrap_or_default().to_owned(),
+                line: u32::try_from(frame.line).unwrap_or(0),
+            };
+            let Call { class, method, file, line } = names.call(called.clone());
+            if class != called.class {
+                let id = texts.id(self, class);
+                frame.class = texts.serial(self, id);
+            }
+            if method != called.method {
+                frame.names[0] = texts.id(self, method);
+            }
+            if file != called.file {
+                frame.names[2] = texts.id(self, file);
+            }
+            if line != called.line {
+                frame.line = i32::try_from(line).unwrap_or(0);
+            }
+        }
+        self.frames = frames.into_iter().collect();
+    }
 }
 
 /// Texts that the dump does not have, by ids that it does not use.
 struct Texts {
     known: HashMap<String, u64>,
     next: u64,
+    /// Serials of classes that frames alone have, by the id of their name.
+    serials: HashMap<u64, u32>,
+    next_serial: u32,
 }
 
 impl Texts {
@@ -63,5 +116,20 @@ impl Texts {
         dump.add_string(self.next, &text);
         self.known.insert(text, self.next);
         self.next
+    }
+
+    /// Of a class that this text names.
+    fn serial(&mut self, dump: &mut Index, name: u64) -> u32 {
+        if let Some(serial) = self.serials.get(&name) {
+            return *serial;
+        }
+        while dump.serials.contains_key(&self.next_serial) {
+            self.next_serial -= 1;
+        }
+        dump.serials.insert(self.next_serial, name);
+        // The id of a text that the dump does not have is no class of it either.
+        dump.set_class_name(name, name);
+        self.serials.insert(name, self.next_serial);
+        self.next_serial
     }
 }

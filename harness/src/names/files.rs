@@ -38,7 +38,15 @@ impl Source {
                 "is it a mapping file of R8 or ProGuard?",
             ));
         }
-        let text = fs::read_to_string(path).map_err(ExpectedError::file("read", path))?;
+        let bytes = fs::read(path).map_err(ExpectedError::file("read", path))?;
+        let text = String::from_utf8(bytes).map_err(|why| {
+            let before = &why.as_bytes()[..why.utf8_error().valid_up_to()];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            wrong(
+                format!("line {line}: a byte of it is no UTF-8"),
+                "save it as UTF-8: R8 and ProGuard write that",
+            )
+        })?;
         // Streams of other threads borrow from it, as long as the program runs.
         let mapping = Mapping::read(text.leak()).map_err(|why| wrong(why.to_string(), REMEDY))?;
         if mapping.is_empty() {
@@ -62,7 +70,10 @@ impl Candidate {
         let file = File::open(&path).map_err(ExpectedError::file("read", &path))?;
         file.take(HEAD).read_to_end(&mut bytes).map_err(ExpectedError::file("read", &path))?;
         let text = String::from_utf8_lossy(&bytes);
-        let comments = text.split_inclusive('\n').take_while(|line| line.starts_with('#'));
+        let comments = text
+            .trim_start_matches('\u{feff}')
+            .split_inclusive('\n')
+            .take_while(|line| line.starts_with('#'));
         // The last line may be cut.
         let head = comments.filter(|line| line.ends_with('\n')).collect();
         Ok(Self { path, head })

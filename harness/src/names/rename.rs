@@ -36,11 +36,11 @@ pub struct Renamer {
 }
 
 /// A frame as it was written.
-struct Original {
-    class: String,
-    method: String,
-    file: String,
-    line: u32,
+pub(super) struct Original {
+    pub(super) class: String,
+    pub(super) method: String,
+    pub(super) file: String,
+    pub(super) line: u32,
 }
 
 impl Mappings {
@@ -161,7 +161,7 @@ impl Renamer {
 }
 
 /// Of a class that the virtual machine made for one (`a.b$$Lambda/0x1234`) at least the beginning.
-fn original_class(mapping: &Mapping<'_>, name: &str) -> String {
+pub(super) fn original_class(mapping: &Mapping<'_>, name: &str) -> String {
     let whole = mapping.class(name);
     if whole != name {
         return whole.into_owned();
@@ -239,7 +239,7 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
 }
 
 /// The calls that a frame stands for, innermost first; at least one.
-fn originals(mapping: &Mapping<'_>, method: &JavaMethod, line: u32) -> Vec<Original> {
+pub(super) fn originals(mapping: &Mapping<'_>, method: &JavaMethod, line: u32) -> Vec<Original> {
     let JavaMethod { class, name, file, .. } = method;
     let known_line = (line != 0).then_some(line);
     let shown = (!file.is_empty()).then_some(file.as_str());

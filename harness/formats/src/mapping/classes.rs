@@ -55,14 +55,10 @@ impl<'a> Mapping<'a> {
     where
         'a: 'n,
     {
-        // A lambda is named after its class by the virtual machine: R8 does not know it.
-        let is_known = |element: &str| self.classes.contains_key(element);
         let element = name.trim_end_matches("[]");
-        let element =
-            if is_known(element) { element } else { element.split("$$Lambda").next().unwrap_or(element) };
         let Some(class) = self.classes.get(element) else { return Cow::Borrowed(name) };
         match name.strip_prefix(element) {
-            Some(rest) if !rest.is_empty() => Cow::Owned(format!("{}{rest}", class.original)),
+            Some(brackets) if !brackets.is_empty() => Cow::Owned(format!("{}{brackets}", class.original)),
             _ => Cow::Borrowed(class.original),
         }
     }
@@ -144,9 +140,6 @@ mod tests {
         for (shown, want) in [
             ("a.b", "com.example.Tile"),
             ("a.b[][]", "com.example.Tile[][]"),
-            ("a.b$$Lambda[]", "com.example.Tile$$Lambda[]"),
-            ("a.b$$Lambda+0x6f045b38", "com.example.Tile$$Lambda+0x6f045b38"),
-            ("a.b$c", "a.b$c"),
             ("byte[]", "byte[]"),
             ("a", "a"),
             ("", ""),

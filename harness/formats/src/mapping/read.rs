@@ -30,6 +30,8 @@ impl<'a> Mapping<'a> {
 fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
     let mut mapping = Mapping::default();
     let mut open: Option<(&str, Class<'_>)> = None;
+    // Editors of Windows mark a text as UTF-8.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in (1_u64..).zip(text.lines()) {
         let at = |problem| MappingError { line: number, problem, found: excerpt(line.as_bytes()) };
         let trimmed = line.trim();
