@@ -22,11 +22,9 @@ use crate::mistakes::mistakes;
 use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
-use crate::search::{Cut, Found, MOST_LABELS, Path, Searched, Step, search, ways};
+use crate::search::{Cut, Found, MOST_PATHS, Others, Path, Searched, Step, search, ways};
 use crate::text::{printable, shortened, simple_name};
 
-/// Paths are looked at for so many objects; the others are counted.
-const MOST_PATHS: usize = 2000;
 /// No more paths are looked at when they are so long together.
 const MOST_STEPS: usize = 1_000_000;
 /// Nodes of a path that are looked at; of a longer one the beginning and the end.
@@ -255,7 +253,7 @@ impl Heap {
         question: &Question,
         progress: Progress<'_>,
     ) -> Result<Analysis, ReadError> {
-        let work = Work::new(self, rules, Collections::LeakCanarys, progress)?;
+        let mut work = Work::new(self, rules, Collections::LeakCanarys, progress)?;
         let mut wanted = if question.only_wanted { Vec::new() } else { work.inspector.leaking() };
         for name in &question.wanted {
             wanted.extend(self.named(name).unwrap_or_default());
@@ -264,6 +262,9 @@ impl Heap {
         wanted.dedup();
         if question.ways > 0 {
             wanted.truncate(1);
+        }
+        if wanted.iter().any(|object| work.follow.is_behind_leaves(*object)) {
+            work.follow.open_leaves();
         }
         let native = native_bytes(self);
         let searched = |cut: &Cut| search(&work.follow, rules, &work.device, &wanted, &native, cut, progress);
@@ -371,7 +372,7 @@ impl<'a> Work<'a> {
             }
         }
         let (library_leaks, leaks) = groups.into_iter().partition(|leak| leak.library.is_some());
-        let sum = |of: fn(&Found) -> u64| searched.found.iter().map(of).fold(0, u64::saturating_add);
+        let more = if grouped { searched.more } else { 0 };
         let mut odd = dump.odd.clone();
         for (kind, _, at) in graph.odd.iter() {
             odd.add(kind, at);
@@ -385,9 +386,9 @@ impl<'a> Work<'a> {
             library_leaks,
             unreachable_more: (searched.unreachable.len() - gone.len()) as u64,
             unreachable: gone,
-            attributed_bytes: sum(|found| found.bytes),
-            attributed_objects: sum(|found| found.objects),
-            not_looked_at: (found.len() - looked_at) as u64,
+            attributed_bytes: searched.attributed.0,
+            attributed_objects: searched.attributed.1,
+            not_looked_at: (found.len() - looked_at) as u64 + more,
             mistakes: mistakes(dump, graph, self.rules),
         })
     }
@@ -506,7 +507,7 @@ impl Teller<'_> {
     }
 
     fn leak(&self, found: &Found, path: &Path) -> Leak {
-        let more = |all: &[u32]| all.len().checked_sub(MOST_LABELS).filter(|more| *more > 0);
+        let more = |others: &Others| Some(others.more).filter(|more| *more > 0);
         let rules = self.work.rules;
         let parts = cut(&path.steps);
         let left_out = path.steps.len() - parts[0].len() - parts[1].len();
@@ -516,13 +517,13 @@ impl Teller<'_> {
         if last.leaking.is_empty() {
             last.leaking.push("it was asked for".to_owned());
         }
-        for other in found.also_retains.iter().take(MOST_LABELS) {
+        for other in &found.also_retains.first {
             last.labels.push(format!("Also retains leaking object {}", self.object(*other)));
         }
         if let Some(more) = more(&found.also_retains) {
             last.labels.push(format!("Also retains {more} more leaking objects"));
         }
-        for other in found.retained_by.iter().take(MOST_LABELS) {
+        for other in &found.retained_by.first {
             last.labels.push(format!("Also retained by leaking object {}", self.object(*other)));
         }
         if let Some(more) = more(&found.retained_by) {

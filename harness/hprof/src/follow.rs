@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use crate::graph::{Graph, Kind};
+use crate::graph::{Graph, Kind, Slot};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
 use crate::rules::{Device, Pattern, Rules};
@@ -139,6 +139,8 @@ pub(crate) struct Follow<'a> {
     /// Steps through collections that are left.
     steps: Cell<u64>,
     pub(crate) exhausted: Cell<bool>,
+    /// Texts and arrays of wrappers are read like other objects: what they hold is looked for.
+    pub(crate) opened: bool,
 }
 
 impl<'a> Follow<'a> {
@@ -163,6 +165,7 @@ impl<'a> Follow<'a> {
             locals,
             steps: Cell::new(64 + 16 * (graph.len() as u64)),
             exhausted: Cell::new(false),
+            opened: false,
         };
         for class in (0..count).map(number) {
             follow.shapes.push(shape(dump, graph, class, collections));
@@ -171,6 +174,26 @@ impl<'a> Follow<'a> {
             follow.statics.push(known.statics(dump, class));
         }
         follow
+    }
+
+    /// May only a text or an array of wrappers hold it?
+    pub(crate) fn is_behind_leaves(&self, object: u32) -> bool {
+        match self.graph.kind(object) {
+            Kind::Of(class) => is_wrapper(&self.dump.classes[index(class)].name),
+            kind => matches!(kind, Kind::Primitives(_)),
+        }
+    }
+
+    /// From now on texts and arrays of wrappers lead to what they hold.
+    pub(crate) fn open_leaves(&mut self) {
+        self.opened = true;
+        for (class, shape) in (0..).zip(&mut self.shapes).filter(|(_, shape)| **shape == Shape::Leaf) {
+            if self.graph.is_array(class) {
+                *shape = Shape::Elements;
+            } else if !self.graph.layout(class).slots.is_empty() {
+                *shape = Shape::Fields;
+            }
+        }
     }
 
     /// Tells the references of an object in the order in which they count.
@@ -636,18 +659,22 @@ impl<'a> KnownReferences<'a> {
         if layout.slots.is_empty() {
             return Vec::new();
         }
-        let above: Vec<&Vec<(&str, Known)>> = dump
+        let above: Vec<(u32, &Vec<(&str, Known)>)> = dump
             .hierarchy(class)
-            .filter_map(|class| self.instance.get(dump.classes[index(class)].name.as_str()))
+            .filter_map(|class| Some((class, self.instance.get(dump.classes[index(class)].name.as_str())?)))
             .collect();
         if above.is_empty() {
             return Vec::new();
         }
-        let of = |name: Option<&str>| {
-            let found = above.iter().flat_map(|list| list.iter()).find(|(field, _)| Some(*field) == name);
+        let of = |slot: &Slot| {
+            // A field that a class below declares under the same name is another one.
+            let has_it = |class: u32| dump.hierarchy(class).any(|above| above == slot.class);
+            let lists = above.iter().filter(|(class, _)| has_it(*class)).flat_map(|(_, list)| list.iter());
+            let name = dump.string(slot.name);
+            let found = lists.into_iter().find(|(field, _)| Some(*field) == name);
             found.map_or(Known::Nothing, |(_, known)| *known)
         };
-        layout.slots.iter().map(|slot| of(dump.string(slot.name))).collect()
+        layout.slots.iter().map(of).collect()
     }
 
     fn statics(&self, dump: &Index, class: u32) -> Vec<Known> {

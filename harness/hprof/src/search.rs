@@ -56,13 +56,35 @@ pub(crate) struct Found {
     pub(crate) bytes: u64,
     pub(crate) objects: u64,
     /// Others that were asked for, held by this one alone.
-    pub(crate) also_retains: Vec<u32>,
+    pub(crate) also_retains: Others,
     /// Others with a path of their own that reach it.
-    pub(crate) retained_by: Vec<u32>,
+    pub(crate) retained_by: Others,
+}
+
+/// The first of some objects, and how many more there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Others {
+    pub(crate) first: Vec<u32>,
+    pub(crate) more: u64,
+}
+
+impl Others {
+    fn push(&mut self, object: u32) {
+        if self.first.len() < MOST_LABELS {
+            self.first.push(object);
+        } else {
+            self.more += 1;
+        }
+    }
 }
 
 pub(crate) struct Searched {
+    /// The first [`MOST_PATHS`] objects that were found.
     pub(crate) found: Vec<Found>,
+    /// How many more were found.
+    pub(crate) more: u64,
+    /// Bytes and objects that go with all of them.
+    pub(crate) attributed: (u64, u64),
     /// Asked for, and held by nothing that is alive.
     pub(crate) unreachable: Vec<u32>,
     parents: Vec<u32>,
@@ -399,14 +421,18 @@ pub(crate) fn search(
             roots.insert(begin.object, (begin.tag, begin.library));
         }
     }
-    let (mut found, mut done) = (Vec::new(), 0_u64);
+    let (mut found, mut rest, mut done) = (Vec::new(), Vec::new(), 0_u64);
     while let Some(object) = queues.take() {
         done += 1;
         if done.is_multiple_of(1 << 18) {
             progress("paths", done, Some(objects as u64));
         }
         if asked.has(object) {
-            found.push(Found { object, ..Found::default() });
+            if found.len() < MOST_PATHS {
+                found.push(Found { object, ..Found::default() });
+            } else {
+                rest.push(object);
+            }
             continue;
         }
         follow.each(object, |held| {
@@ -422,33 +448,35 @@ pub(crate) fn search(
     }
     let Queues { mut seen, parents, .. } = queues;
     let met = seen.count();
-    attribute(follow, &asked, &mut seen, native, &mut found);
+    let attributed = attribute(follow, &asked, &mut seen, native, (&mut found, &rest));
     let mut unreachable: Vec<u32> = wanted.iter().copied().filter(|object| !seen.has(*object)).collect();
     unreachable.sort_unstable();
     unreachable.dedup();
-    Searched { found, unreachable, parents, roots, met }
+    Searched { found, more: rest.len() as u64, attributed, unreachable, parents, roots, met }
 }
 
-/// The second search.
+/// The second search. Gives bytes and objects of all leaks.
 fn attribute(
     follow: &Follow<'_>,
     asked: &Bits,
     seen: &mut Bits,
     native: &HashMap<u32, u64>,
-    found: &mut [Found],
-) {
-    let sizes = Sizes::new(follow.dump, follow.graph);
+    (found, rest): (&mut [Found], &[u32]),
+) -> (u64, u64) {
+    let sizes =
+        if follow.opened { Sizes::of_each(follow.dump) } else { Sizes::new(follow.dump, follow.graph) };
     let bytes =
         |object| sizes.of(follow.graph, object).saturating_add(native.get(&object).copied().unwrap_or(0));
     let place: HashMap<u32, usize> = found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
     let mut queue = VecDeque::new();
-    for at in 0..found.len() {
-        let leak = found[at].object;
+    let mut all = (0_u64, 0);
+    for at in 0..found.len() + rest.len() {
+        // Of those after the first ones nothing is told.
+        let leak = found.get(at).map_or_else(|| rest[at - found.len()], |found| found.object);
+        let mut told = Found { object: leak, bytes: bytes(leak), objects: 1, ..Found::default() };
         queue.push_back(leak);
-        (found[at].bytes, found[at].objects) = (bytes(leak), 1);
         let mut met: Vec<usize> = Vec::new();
         while let Some(object) = queue.pop_front() {
-            let told = &mut found[at];
             follow.each(object, |held| {
                 if !seen.set(held.object) {
                     if asked.has(held.object)
@@ -474,8 +502,16 @@ fn attribute(
         for other in met {
             found[other].retained_by.push(leak);
         }
+        all = (all.0.saturating_add(told.bytes), all.1 + told.objects);
+        if let Some(found) = found.get_mut(at) {
+            (found.bytes, found.objects, found.also_retains) = (told.bytes, told.objects, told.also_retains);
+        }
     }
+    all
 }
+
+/// Paths are looked at for so many objects; the others are counted.
+pub(crate) const MOST_PATHS: usize = 2000;
 
 /// More are not told of one object.
 pub(crate) const MOST_LABELS: usize = 64;
@@ -499,6 +535,11 @@ impl Sizes {
             sizes.wrappers[at] = class.name.strip_suffix("[]").is_some_and(is_wrapper);
         }
         sizes
+    }
+
+    /// Every object by itself.
+    fn of_each(dump: &Index) -> Self {
+        Self { text: HashMap::new(), wrappers: vec![false; dump.classes.len()] }
     }
 
     /// A text with its characters, an array of wrappers with those, everything else by itself.

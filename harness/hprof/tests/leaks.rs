@@ -793,3 +793,72 @@ fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
         assert_eq!(found(lambda), first);
     }
 }
+
+#[test]
+fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let characters = dump.bytes(&[b'x'; 5000]);
+    let text = dump.instance(string, &[Value::Ref(characters)]);
+    let integer = dump.class("java.lang.Integer", object, &[], &[("value", INT)]);
+    dump.sticky(string);
+    dump.sticky(integer);
+    let number = dump.instance(integer, &[Value::Int(100_001)]);
+    let array = dump.class("java.lang.Integer[]", object, &[], &[]);
+    let numbers = dump.array(array, &[number]);
+    let statics = [("text", Value::Ref(text)), ("numbers", Value::Ref(numbers))];
+    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let bytes = dump.finish();
+    for (class, field, size) in [("byte[]", "text", 5000), ("java.lang.Integer", "numbers", 4)] {
+        let found = analysis(bytes.clone(), &[class]);
+        assert!(found.unreachable.is_empty(), "{class}");
+        assert_eq!((found.attributed_bytes, found.attributed_objects), (size, 1));
+        let path = tree(&found.leaks[0]);
+        assert!(path.contains(&format!("↓ static Holder.{field}\n")), "{path}");
+    }
+    // Whoever asks for the text has its characters with it, once.
+    let found = analysis(bytes, &["java.lang.String"]);
+    assert_eq!((found.attributed_bytes, found.attributed_objects), (8 + 5000, 1));
+}
+
+#[test]
+fn a_field_with_the_name_of_a_weak_one_holds_what_it_refers_to() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
+    let weak = dump.class("java.lang.ref.WeakReference", reference, &[], &[]);
+    let own = dump.class("com.acme.Handle", weak, &[], &[("referent", REF)]);
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let session = dump.instance(session, &[]);
+    let handle = dump.instance(own, &[Value::Ref(session), Value::Ref(0)]);
+    let holder = dump.class("com.acme.Holder", object, &[("handle", Value::Ref(handle))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.unreachable) };
+    assert!(tree(leak).contains("↓ Handle.referent\n"), "{}", tree(leak));
+}
+
+#[test]
+fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let node = dump.class("com.acme.Node", object, &[], &[("next", REF)]);
+    let all = dump.class("com.acme.Node[]", object, &[], &[]);
+    dump.sticky(node);
+    let nodes: Vec<u64> = (0..5000).map(|_| dump.instance(node, &[Value::Ref(0)])).collect();
+    let kept = dump.array(all, &nodes);
+    let top = dump.instance(node, &[Value::Ref(kept)]);
+    // Beside it some that hold it, each by itself.
+    let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Value::Ref(top)])).collect();
+    let tops = dump.array(all, &[&[top][..], &tops].concat());
+    let holder = dump.class("com.acme.Holder", object, &[("nodes", Value::Ref(tops))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Node"]);
+    assert_eq!((found.attributed_objects, found.not_looked_at), (8002, 1001));
+    let labels = &found.leaks[0].path.last().unwrap().labels;
+    for told in ["Also retains 4936 more leaking objects", "Also retained by 2936 more leaking objects"] {
+        assert!(labels.iter().any(|label| label == told), "{labels:?}");
+    }
+}
