@@ -6,8 +6,9 @@
 //! summed upwards. Every step is a loop: a chain of any length takes no stack.
 //!
 //! As ahat and Android Studio see it: strong references alone (no `referent` of a `Reference`), from
-//! every root of the dump. And as MAT sees it: an object keeps its class, so its loader and all classes of that. Sizes are those of the file: an instance what its class tells, a class
-//! its static fields and what an instance of `java.lang.Class` takes.
+//! every root of the dump. And as MAT sees it: an object keeps its class, so its loader and all
+//! classes of that. Sizes are those of the file: an instance what its class tells, a class its static
+//! fields and what an instance of `java.lang.Class` takes.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};

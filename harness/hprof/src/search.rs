@@ -3,8 +3,9 @@
 //!
 //! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two
 //! queues (what is usual, and what is looked at when nothing else is left), and last of all over what
-//! keeps classes; an object that was asked for ends its branch → second search, below those objects, over what the first did not see: each
-//! object's bytes go to the first one that reaches it, so that they add up.
+//! keeps classes; an object that was asked for ends its branch → second search, below those objects,
+//! over what the first did not see: each object's bytes go to the first one that reaches it, so that
+//! they add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
