@@ -587,7 +587,14 @@ fn node(dump: &Index, graph: &Graph, class: u32) -> Node {
         ("java.util", Some(("LinkedList", "Node"))) => of("", "item", "next"),
         ("java.util", Some(("LinkedList", "Link"))) => of("", "data", "next"),
         ("java.util", Some(("WeakHashMap", "Entry"))) => of("", "value", "next"),
-        ("java.util", Some(("HashMap" | "LinkedHashMap" | "Hashtable", _))) => of("key", "value", "next"),
+        (
+            "java.util",
+            Some((
+                "HashMap" | "LinkedHashMap" | "Hashtable",
+                "Node" | "TreeNode" | "Entry" | "HashMapEntry" | "LinkedEntry" | "LinkedHashMapEntry"
+                | "HashtableEntry",
+            )),
+        ) => of("key", "value", "next"),
         ("java.util", Some(("TreeMap", "Entry" | "TreeMapEntry"))) => {
             Node { below: ["left", "right"].map(slot), ..of("key", "value", "") }
         }

@@ -47,6 +47,8 @@ enum Answer<'a> {
         unreachable_in_all: u64,
         /// Leaking objects whose paths were not looked at: there are too many.
         not_looked_at: u64,
+        /// Rules of yours that can never match in this dump, in sentences.
+        mistakes: &'a [String],
         /// The largest objects (`--exact`).
         largest: Option<&'a [Tree]>,
     },
@@ -176,6 +178,7 @@ impl<'a> Answer<'a> {
                 unreachable: head(&analysis.unreachable, *top),
                 unreachable_in_all: analysis.unreachable.len() as u64 + analysis.unreachable_more,
                 not_looked_at: analysis.not_looked_at,
+                mistakes: &analysis.mistakes,
                 largest: exact.then_some(largest.as_slice()),
             },
             Shown::LeakCanary(text) => Self::LeakCanary { text },
