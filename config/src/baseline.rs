@@ -110,29 +110,43 @@ impl Baseline {
     }
 
     /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A
-    /// test that was not judged or could not be measured keeps its figures too.
-    pub fn accept(&mut self, report: &RunReport) {
+    /// test that was not judged or could not be measured keeps its figures too. After a `partial` run, tests
+    /// that did not run keep theirs, and so does the suite that they belong to: some of its tests do not measure it.
+    pub fn accept(&mut self, report: &RunReport, partial: bool) {
         for suite in &report.suites {
             let accepted = self.suites.entry(suite.name.clone()).or_default();
-            accepted.metrics.extend(figures(&suite.metrics));
+            let ran = |id: &String| suite.tests.iter().any(|test| test.id == *id);
+            if !partial || (!accepted.tests.is_empty() && accepted.tests.keys().all(ran)) {
+                accepted.metrics.extend(figures(&suite.metrics));
+            }
             for test in &suite.tests {
                 if !matches!(test.verdict, Verdict::Error | Verdict::NotJudged) {
                     accepted.tests.insert(test.id.clone(), figures(&test.metrics).collect());
                 }
             }
             // A suite that was measured completely forgets tests that are gone.
-            if suite.verdict != Verdict::Error {
-                accepted.tests.retain(|id, _| suite.tests.iter().any(|test| test.id == *id));
+            if suite.verdict != Verdict::Error && !partial {
+                accepted.tests.retain(|id, _| ran(id));
             }
         }
     }
 
     /// Takes today's windows of a suite. Of those in which something was found only the place
     /// stays: they are screened again each time. Of a suite that was not measured completely the
-    /// accepted ones stay.
-    pub fn accept_windows(&mut self, report: &RunReport, suite: &str, windows: Vec<WindowBaseline>) {
+    /// accepted ones stay, and so they do if a `partial` run lacks one of their classes.
+    pub fn accept_windows(
+        &mut self,
+        report: &RunReport,
+        suite: &str,
+        windows: Vec<WindowBaseline>,
+        partial: bool,
+    ) {
         let Some(judged) = report.suites.iter().find(|judged| judged.name == suite) else { return };
-        if judged.verdict == Verdict::Error {
+        let ran = |class: &String| windows.iter().any(|window| window.classes.contains(class));
+        let mut accepted = self.suites.get(suite).into_iter().flat_map(|suite| &suite.windows);
+        if judged.verdict == Verdict::Error
+            || (partial && !accepted.all(|window| window.classes.iter().all(ran)))
+        {
             return;
         }
         let found = |class: &str| {
@@ -208,7 +222,7 @@ mod tests {
     #[test]
     fn accepted_figures_survive_the_file() {
         let mut baseline = Baseline::default();
-        baseline.accept(&run(&[("MapCache.scroll", "fail", 49_152.0)]));
+        baseline.accept(&run(&[("MapCache.scroll", "fail", 49_152.0)]), false);
         let json = baseline.to_json().unwrap();
         insta::assert_snapshot!(json, @r#"
         {
@@ -249,11 +263,28 @@ mod tests {
     #[test]
     fn what_was_not_measured_keeps_its_accepted_figures_and_what_is_gone_goes() {
         let mut baseline = Baseline::default();
-        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]));
-        baseline.accept(&run(&[("A.a", "not_judged", 100.0)]));
+        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]), false);
+        baseline.accept(&run(&[("A.a", "not_judged", 100.0)]), false);
         let figure = |test| baseline.test_figure("engine", test, Metric::NativeLiveBytes, Per::Iteration);
         assert_eq!(figure("A.a"), Some(1.0));
         assert_eq!(figure("B.b"), None);
+    }
+
+    #[test]
+    fn a_partial_run_changes_the_figures_of_its_own_tests_alone() {
+        let mut baseline = Baseline::default();
+        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]), false);
+        let mut part = run(&[("A.a", "pass", 3.0)]);
+        part.suites[0].metrics.values_mut().for_each(|figure| figure.value = 1.0);
+        baseline.accept(&part, true);
+        let json = |classes: &str| serde_json::json!([{ "classes": classes, "left": "" }]);
+        let windows = |classes: &str| serde_json::from_value(json(classes)).unwrap();
+        baseline.accept_windows(&part, "engine", windows("A B"), true);
+        baseline.accept_windows(&part, "engine", windows("A"), true);
+        assert_eq!(baseline.suites["engine"].windows[0].classes, ["A", "B"], "B did not run");
+        let figure = |test| baseline.test_figure("engine", test, Metric::NativeLiveBytes, Per::Iteration);
+        assert_eq!((figure("A.a"), figure("B.b")), (Some(3.0), Some(2.0)));
+        assert_eq!(baseline.suite_figure("engine", Metric::OsRss), Some(4096.0));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::history::{Looking, base, manifest};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Settings};
-use crate::session::{WINDOWS_FILE, this_machine, write_atomically};
+use crate::session::facts::Facts;
+use crate::session::{Session, WINDOWS_FILE, this_machine, write_atomically};
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -25,9 +26,10 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     }
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
-    baseline.accept(&report);
+    let partial = is_partial(&file)?;
+    baseline.accept(&report, partial);
     for (suite, windows) in windows(&file)? {
-        baseline.accept_windows(&report, &suite, windows);
+        baseline.accept_windows(&report, &suite, windows, partial);
     }
     let path = root.join(&config.baseline.path);
     write(&baseline, &path)?;
@@ -37,7 +39,23 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         report.session,
         path.display()
     ));
+    if partial {
+        console.line(
+            "the run was partial: tests that did not run keep their figures, and so do their suites as a whole",
+        );
+    }
     Ok(exit::PASS)
+}
+
+/// Did only a part of the tests run? A report without its session does not tell: then it may be.
+fn is_partial(report: &Path) -> Result<bool, ExpectedError> {
+    let Ok(session) = Session::open(report.parent().unwrap_or(Path::new(""))) else { return Ok(true) };
+    if let Some(facts) = Facts::load(&session)? {
+        return Ok(facts.partial);
+    }
+    // One that was merged of shards has no facts of its own.
+    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    Ok(info.history.is_none_or(|manifest| manifest.partial))
 }
 
 pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, ExpectedError> {

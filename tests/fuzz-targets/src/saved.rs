@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) {
             Ok(report) => {
                 render(&report);
                 let mut baseline = Baseline::default();
-                baseline.accept(&report);
+                baseline.accept(&report, false);
                 let text = baseline.to_json().expect("JSON holds every baseline");
                 assert_eq!(Baseline::from_json(&text).expect("it reads back"), baseline);
             }
