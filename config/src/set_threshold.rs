@@ -170,7 +170,7 @@ impl NewThreshold {
     /// `suite::test`, in which nothing is a wildcard.
     #[must_use]
     pub fn pattern(&self) -> String {
-        let special = |c: char| "*?[]{}\\".contains(c);
+        let special = |c: char| "*?\\".contains(c);
         let name = format!("{}::{}", self.suite, self.test);
         name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
     }
@@ -285,7 +285,7 @@ mod tests {
 
         thresholds:
           tests:
-            - match: "engine::Cache.warm\\[x\\]"
+            - match: "engine::Cache.warm[x]"
               native.live_bytes: 96   # the largest of 70 commits
         "#);
     }
@@ -309,7 +309,7 @@ reports: {}
           # nothing may stay
           native.live_bytes: 0
           tests:   # exceptions
-            - match: "engine::Cache.warm\\[x\\]"
+            - match: "engine::Cache.warm[x]"
               native.live_bytes: 96   # the largest of 70 commits
             # the font library
             - match: "engine::*"
@@ -328,7 +328,7 @@ reports: {}
         thresholds:
           os.fds: 1
           tests:
-            - match: "engine::Cache.warm\\[x\\]"
+            - match: "engine::Cache.warm[x]"
               native.live_bytes: { warn: 48 }   # the largest of 70 commits
               os.fds: 2   # the largest of 70 commits
         "#);
@@ -343,7 +343,7 @@ reports: {}
             "version: 1\nthresholds: { os.fds: 3 }\n",
             "version: 1\nthresholds: { tests: [{ match: \"engine::*\", os.fds: 4, native.live_bytes: 7 }] }\n",
             "version: 1\r\nthresholds:\r\n  tests:\r\n    - { match: \"a*\", os.fds: 4 }\r\n",
-            "version: 1\nthresholds:\n  tests:\n  - match: \"engine::Cache.warm\\\\[x\\\\]\"\n    native.live_bytes: { fail: 8, warn: 4 } # why\n",
+            "version: 1\nthresholds:\n  tests:\n  - match: \"engine::Cache.warm[x]\"\n    native.live_bytes: { fail: 8, warn: 4 } # why\n",
         ] {
             let text = set(existing, &bytes(96));
             assert_eq!(text.contains("\r\n"), existing.contains("\r\n"));
@@ -356,9 +356,9 @@ reports: {}
     fn what_would_change_other_tests_is_left_alone() {
         for existing in [
             // An entry that two tests share.
-            "version: 1\nthresholds:\n  tests:\n    - &e { match: \"engine::Cache.warm\\\\[x\\\\]\", native.live_bytes: &n 5 }\n    - { match: b, native.live_bytes: *n }\n",
+            "version: 1\nthresholds:\n  tests:\n    - &e { match: \"engine::Cache.warm[x]\", native.live_bytes: &n 5 }\n    - { match: b, native.live_bytes: *n }\n",
             // Per execution: a limit that is set says per iteration.
-            "version: 1\nthresholds: { tests: [{ match: \"engine::Cache.warm\\\\[x\\\\]\", native.live_bytes: { fail: 8, per: test } }] }\n",
+            "version: 1\nthresholds: { tests: [{ match: \"engine::Cache.warm[x]\", native.live_bytes: { fail: 8, per: test } }] }\n",
             "{ version: 1 }",
         ] {
             let refused = set_threshold(existing, "memgate.yaml", &|_| None, &bytes(96));

@@ -5,7 +5,8 @@ use globset::{GlobBuilder, GlobMatcher};
 use crate::read::{Fault, Value};
 use crate::value::value_schema;
 
-/// A pattern with `*`, `?`, `[…]` and `{a,b}`.
+/// A pattern in which `*` and `?` alone are special: names of tests and classes contain brackets (`load[0]`, `byte[]`). A
+/// backslash before one of them, before a bracket or another backslash makes it stand for itself.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
@@ -37,22 +38,35 @@ value_schema!(Glob, "Glob", { "type": "string", "minLength": 1 });
 
 impl Value for Glob {
     const WHAT: &'static str = "a pattern";
-    const HINT: &'static str =
-        "`*` is any text, `?` one character; write `\\[` or `?` for a bracket that means itself";
+    const HINT: &'static str = "`*` is any text, `?` one character; `\\*` and `\\?` stand for themselves";
 
     fn parse(text: &str) -> Result<Self, Fault> {
         if text.is_empty() {
             return Err(Fault::new("empty: it would match nothing"));
         }
-        if !text.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        if !text.contains(['*', '?', '\\']) {
             return Ok(Self { text: text.to_owned(), matcher: None });
         }
-        let glob = GlobBuilder::new(text)
+        let glob = GlobBuilder::new(&in_globset(text))
             .backslash_escape(true)
             .build()
             .map_err(|error| Fault::new(error.kind().to_string()))?;
         Ok(Self { text: text.to_owned(), matcher: Some(glob.compile_matcher()) })
     }
+}
+
+/// What globset takes for special beyond `*` and `?` is escaped.
+fn in_globset(text: &str) -> String {
+    let mut pattern = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let escaped = if c == '\\' { chars.next_if(|next| "*?[]{}\\".contains(*next)) } else { None };
+        if escaped.is_some() || "[]{}\\".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(escaped.unwrap_or(c));
+    }
+    pattern
 }
 
 /// A pattern over `suite::Test.name`; without `::` it stands for the test in every suite.
@@ -229,14 +243,27 @@ mod tests {
     }
 
     #[test]
-    fn bad_globs_say_why() {
-        for (text, label) in [
-            ("", "empty: it would match nothing"),
-            ("a[b", "unclosed character class; missing ']'"),
-            ("a{b", "unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)"),
+    fn brackets_and_braces_mean_themselves() {
+        for (pattern, name) in [
+            ("Foo.bar[0]", "Foo.bar[0]"),
+            ("Foo.*[0]", "Foo.bar[0]"),
+            ("byte[]", "byte[]"),
+            ("java.lang.?bject[][]", "java.lang.Object[][]"),
+            ("a{b,*", "a{b,c}"),
+            ("Foo.bar\\[0\\]", "Foo.bar[0]"),
+            ("a\\*b", "a*b"),
+            ("a\\b?", "a\\bc"),
         ] {
-            assert_eq!(Glob::parse(text).err().map(|f| f.label), Some(label.to_owned()), "{text}");
+            assert!(test(pattern).matches("engine", name), "{pattern}");
         }
+        assert!(!test("Foo.*[01]").matches("engine", "Foo.bar0"));
+        assert!(!test("a\\*b").matches("engine", "axb"));
+    }
+
+    #[test]
+    fn bad_globs_say_why() {
+        let label = Glob::parse("").err().map(|f| f.label);
+        assert_eq!(label.as_deref(), Some("empty: it would match nothing"));
         assert!(TargetGlob::parse("build/{a,b}").is_err());
     }
 }
