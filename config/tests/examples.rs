@@ -153,6 +153,25 @@ fn the_first_entry_that_names_the_metric_wins() {
 }
 
 #[test]
+fn a_limit_of_the_suite_leaves_those_of_its_tests() {
+    let limits = |yaml: &str| {
+        let thresholds = parse(&format!("version: 1\nthresholds:\n{yaml}")).thresholds;
+        let of_test =
+            thresholds.for_test("engine", "A.a", Metric::NativeLiveBytes).map(|t| (t.fail.unwrap(), t.per));
+        let of_suite = thresholds.for_suite().map(|t| t.fail.unwrap()).collect::<Vec<_>>();
+        (of_test, of_suite)
+    };
+    let suite = "  native.live_bytes: { fail: 10 MiB, per: suite }\n";
+    let most = vec![Limit::Absolute(10 << 20)];
+    assert_eq!(limits(suite), (Some((Limit::Absolute(0), Per::Iteration)), most.clone()));
+    assert_eq!(
+        limits(&format!("{suite}  tests: [{{ match: \"*\", native.live_bytes: off }}]\n")),
+        (None, most)
+    );
+    assert_eq!(limits("  native.live_bytes: off\n"), (None, Vec::new()));
+}
+
+#[test]
 fn variables_anchors_and_merges_are_filled_in() {
     let env = |name: &str| (name == "BUILD").then(|| "/tmp/b".to_owned());
     let source = "version: 1\nsuites:\n  a: &a { run: [\"${BUILD}/a\", \"$$x\", 5], env: { N: 1, E: \"\" }, timeout: 1m }\n  b: { <<: *a, run: [\"${OTHER:-b}\"] }\n";

@@ -78,7 +78,10 @@ pub struct Rule<'t> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds {
     overrides: Vec<Override>,
+    /// Of tests, where no entry says otherwise.
     general: BTreeMap<Metric, Threshold>,
+    /// Of suites as a whole: beside those of tests.
+    of_suites: BTreeMap<Metric, Threshold>,
 }
 
 impl Default for Thresholds {
@@ -93,6 +96,7 @@ impl Default for Thresholds {
         Self {
             overrides: Vec::new(),
             general: Metric::zero_by_default().map(|metric| (metric, zero(metric))).collect(),
+            of_suites: BTreeMap::new(),
         }
     }
 }
@@ -102,17 +106,17 @@ impl Thresholds {
     #[must_use]
     pub fn for_test(&self, suite: &str, test: &str, metric: Metric) -> Option<&Threshold> {
         self.rules()
+            .filter(|rule| rule.threshold.is_none_or(|threshold| threshold.per != Per::Suite))
             .find(|rule| rule.metric == metric && rule.tests.is_none_or(|tests| tests.matches(suite, test)))?
             .threshold
-            .filter(|threshold| threshold.per != Per::Suite)
     }
 
     /// What holds for suites as a whole.
     pub fn for_suite(&self) -> impl Iterator<Item = &Threshold> {
-        self.general.values().filter(|threshold| threshold.per == Per::Suite)
+        self.of_suites.values()
     }
 
-    /// Every rule; for a metric of a test the first that applies counts.
+    /// Every rule; for a metric of a test, and of a suite as a whole, the first that applies counts.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let overrides = self.overrides.iter().flat_map(|entry| {
             entry.limits.iter().map(|(metric, threshold)| Rule {
@@ -121,7 +125,7 @@ impl Thresholds {
                 threshold: threshold.as_ref(),
             })
         });
-        let general = self.general.values().map(|threshold| Rule {
+        let general = self.general.values().chain(self.of_suites.values()).map(|threshold| Rule {
             tests: None,
             metric: threshold.metric,
             threshold: Some(threshold),
@@ -149,6 +153,10 @@ impl Thresholds {
         let mut thresholds = Self::default();
         for (metric, threshold) in check_entries(entries, false, reader) {
             match threshold {
+                // It says nothing of what a test leaves behind.
+                Some(threshold) if threshold.per == Per::Suite => {
+                    thresholds.of_suites.insert(metric, threshold)
+                }
                 Some(threshold) => thresholds.general.insert(metric, threshold),
                 None => thresholds.general.remove(&metric),
             };

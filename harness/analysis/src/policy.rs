@@ -113,7 +113,7 @@ impl GatePolicy {
         let applies = |l: &&Limit| l.metric == metric && l.per == per && l.bound != Bound::NoFigure;
         // Asked for every test and metric.
         let name = || format!("{suite}::{test}");
-        let chosen = if self.rules.is_empty() { None } else { self.chosen(&name(), metric) };
+        let chosen = if self.rules.is_empty() { None } else { self.chosen(&name(), metric, per) };
         chosen.unwrap_or(&self.defaults).iter().filter(applies).collect()
     }
 
@@ -131,18 +131,20 @@ impl GatePolicy {
     }
 
     /// The limits of the first entry for this metric of a test; `None`: no entry names both. An entry for all tests of
-    /// a class (`Class.*`) is for the class as a whole, too.
-    fn chosen(&self, name: &str, metric: Metric) -> Option<&[Limit]> {
+    /// a class (`Class.*`) is for the class as a whole, too. Limits of a suite and of its tests stand beside each other.
+    fn chosen(&self, name: &str, metric: Metric, per: Per) -> Option<&[Limit]> {
         let all_of_it = format!("{name}.*");
         let matches = |rule: &&Rule| rule.matches.is_match(name) || rule.matches.is_match(&all_of_it);
-        let rule = self.rules.iter().filter(|rule| rule.metric == metric).find(matches)?;
+        let of_suite = |rule: &Rule| rule.limits.iter().any(|limit| limit.per == Per::Suite);
+        let rules = self.rules.iter().filter(|rule| rule.metric == metric);
+        let rule = rules.filter(|rule| of_suite(rule) == (per == Per::Suite)).find(matches)?;
         Some(rule.of_tests.get(name).unwrap_or(&rule.limits))
     }
 
     /// Does the first entry for this metric compare with a figure that the baseline does not have?
     #[must_use]
     pub fn lacks_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> bool {
-        let chosen = self.chosen(&format!("{suite}::{test}"), metric).unwrap_or_default();
+        let chosen = self.chosen(&format!("{suite}::{test}"), metric, per).unwrap_or_default();
         chosen.iter().any(|limit| limit.per == per && limit.bound == Bound::NoFigure)
     }
 }

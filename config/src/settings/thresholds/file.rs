@@ -43,7 +43,8 @@ table! {
         limit: At<Amount>,
         /// More than this is a warning.
         warn: At<Amount>,
-        /// What the figure is measured for.
+        /// What the figure is measured for. A limit per suite stands beside that of the tests, which stays: to end
+        /// that, write `off` for `match: "*"` in `tests`.
         #[schemars(extend("default" = "iteration"))]
         per: At<PerFile>,
         /// The figure to which `+10%` or `+2 MiB` is added.
