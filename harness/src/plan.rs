@@ -224,7 +224,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         holders: config.measure.native.holders,
         native_sampling: config.measure.native.sampling,
         stacks_always: config.measure.native.stacks_always,
-        warnings: warnings(settings),
+        warnings: missing_baseline(settings).into_iter().collect(),
         mapping: request.mapping.clone(),
         symbols: symbols(config, request, world),
         reports: reports(settings),
@@ -415,16 +415,16 @@ fn instrumented(settings: &Settings, request: &RunArgs, world: &World) -> Vec<Pl
     settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }
 
-fn warnings(settings: &Settings) -> Vec<String> {
+/// A threshold cannot be held against a file that is not there. The first run of a project is such a run.
+pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     let config = &settings.config;
-    let mut warnings = Vec::new();
-    if settings.baseline.is_none() && config.thresholds.need_baseline() {
-        warnings.push(
-            "there is no baseline: thresholds relative to it do not apply (`memgate baseline accept` makes one)"
-                .to_owned(),
-        );
-    }
-    warnings
+    (settings.baseline.is_none() && config.thresholds.need_baseline()).then(|| {
+        format!(
+            "there is no baseline {}: what thresholds hold against it is not judged; `memgate baseline accept` makes one \
+             of a run",
+            settings.root.join(&config.baseline.path).display()
+        )
+    })
 }
 
 /// The reports that are asked for, with complete paths.
@@ -534,6 +534,11 @@ reports:
             limit(&policy(settings, false, world().today), "engine", "", Metric::OsRss, Per::Suite)
         };
         assert!(rss(&settings).is_empty());
+        let without = policy(&settings, false, world().today);
+        assert!(
+            without.lacks_figure("engine", "", Metric::OsRss, Per::Suite),
+            "no baseline at all is said, too"
+        );
         let json = r#"{"schema_version":1,"suites":{"engine":{"metrics":{"os.rss":{"value":1000.0,"per":"suite"}}}}}"#;
         settings.baseline = Some(Baseline::from_json(json).unwrap());
         let found = rss(&settings);
@@ -547,7 +552,9 @@ reports:
     #[test]
     fn a_missing_baseline_is_said_where_it_is_needed() {
         let warnings = planned(&request()).warnings;
-        assert!(warnings.iter().any(|w| w.contains("memgate baseline accept")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| {
+            w.contains("/project/memgate-baseline.json") && w.contains("memgate baseline accept")
+        }));
         let plain = plan(&settings("version: 1\nsuites: { a: { run: [x] } }"), &request(), &world()).unwrap();
         assert!(plain.warnings.is_empty());
     }

@@ -27,6 +27,9 @@ use crate::symbol_files::SymbolFiles;
 
 pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
+    if let Some(warning) = plan::missing_baseline(&settings) {
+        console.warning(&warning);
+    }
     let world = settings::world()?;
     let mut policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);

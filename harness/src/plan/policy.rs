@@ -65,13 +65,7 @@ fn limits_of(
         [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]
             .into_iter()
             .filter_map(|(limit, level)| {
-                let bound = match limit?.resolve(figure) {
-                    Some(limit) => Bound::Absolute(limit),
-                    // Without a baseline that was said before the run.
-                    None if baseline.is_none() => return None,
-                    None => Bound::NoFigure,
-                };
-                Some((bound, level))
+                Some((limit?.resolve(figure).map_or(Bound::NoFigure, Bound::Absolute), level))
             })
             .map(|(bound, level)| Limit {
                 metric: threshold.metric,

@@ -414,4 +414,8 @@ fn a_relative_threshold_without_an_accepted_figure_says_so() {
     let suite = run.suite();
     assert_eq!(suite.verdict, Verdict::Warn, "{run}");
     assert!(suite.reason.contains("os.rss is not judged: its threshold is relative"), "{}", suite.reason);
+    std::fs::remove_file(project.folder().join("memgate-baseline.json")).unwrap();
+    let without = project.memgate(&["gate", ".memgate/latest"]);
+    without.ends_with(0).says("there is no baseline memgate-baseline.json").says("`memgate baseline accept`");
+    assert!(without.stdout.contains("os.rss is not judged: its threshold is relative"), "{without}");
 }

@@ -20,6 +20,8 @@ use crate::stats::float;
 
 /// Why a relative threshold does not apply.
 const LACKS: &str = "its threshold is relative, and the baseline has no figure";
+/// Who has none can make one.
+const REMEDY: &str = "(`memgate baseline accept`)";
 
 /// A problem with its place.
 pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
@@ -227,7 +229,7 @@ fn metrics(
             }
         }
         if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
-            notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
+            notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite {REMEDY}")));
         }
         let unit = metric.unit();
         let threshold = applied(&limits, value);
@@ -277,7 +279,7 @@ fn of_no_accepted_figure(
         let count = tests.iter().filter(lacks).count();
         (count > 0).then(|| {
             let tests = format_counted(float(count as u64), "test");
-            format!("{metric} of {tests} is not judged: {LACKS} of them")
+            format!("{metric} of {tests} is not judged: {LACKS} of them {REMEDY}")
         })
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()

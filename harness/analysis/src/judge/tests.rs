@@ -1172,7 +1172,7 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
         (
             Bound::NoFigure,
             Verdict::Warn,
-            "os.rss is not judged: its threshold is relative, and the baseline has no figure of this suite",
+            "os.rss is not judged: its threshold is relative, and the baseline has no figure of this suite (`memgate baseline accept`)",
         ),
     ];
     for (bound, verdict, reason) in cases {
