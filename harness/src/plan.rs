@@ -5,6 +5,7 @@
 //! other.
 
 mod policy;
+mod selection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -21,6 +22,8 @@ use memgate_model::Part;
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
+pub use self::selection::{is_filtered, narrows};
+use self::selection::{is_sharded, selects};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 use crate::origin;
@@ -49,25 +52,6 @@ pub struct World {
     pub project: PathBuf,
     /// The variables of the environment that make GoogleTest run a part of its tests, with their values.
     pub narrowing: Vec<(String, String)>,
-}
-
-/// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
-const NARROWING: [(&str, &[&str]); 4] = [
-    ("GTEST_FILTER", &["", "*"]),
-    ("GTEST_TOTAL_SHARDS", &["", "1"]),
-    ("GTEST_FAIL_FAST", &["", "0", "false"]),
-    ("TESTBRIDGE_TEST_ONLY", &["", "*"]),
-];
-
-/// Does a variable with this value make GoogleTest run a part of its tests?
-#[must_use]
-pub fn narrows(name: &str, value: &str) -> bool {
-    NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
-}
-
-/// Does a variable with this value make each process of GoogleTest run one of several shards?
-fn is_sharded(name: &str, value: &str) -> bool {
-    name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
 }
 
 /// What is run, and how it is measured and judged.
@@ -99,7 +83,7 @@ pub struct Plan {
     pub windows: BTreeMap<String, Vec<WindowBaseline>>,
     /// GoogleTest filter for all suites.
     pub filter: Option<String>,
-    /// Only part of the tests is asked for.
+    /// Only part of the tests is asked for, as far as the request tells.
     pub partial: bool,
     /// Which part of the run this is; `None`: it is the whole.
     pub part: Option<PlannedPart>,
@@ -374,15 +358,12 @@ fn secrets(config: &Config) -> Vec<OsString> {
 
 /// A waiver that matches nothing is only reported when everything ran.
 fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
-    let filtered = |argument: &OsString| {
-        let argument = argument.to_string_lossy();
-        ["--gtest_filter", "-Dtest=", "-Dit.test=", "--tests"].iter().any(|f| argument.starts_with(f))
-    };
+    let typed: Vec<String> = request.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let narrowed = |suite: &Suite| suite.env.iter().any(|(name, value)| narrows(name, value));
     request.filter.is_some()
         || settings.config.suites.iter().any(narrowed)
         || !request.suites.is_empty()
-        || request.program.iter().any(filtered)
+        || selects(&typed)
         || (!request.program.is_empty() && !settings.config.suites.is_empty())
 }
 

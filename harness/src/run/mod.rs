@@ -125,7 +125,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         let repository = looking.end();
         let merged = repository.merged.clone();
         let found = (&origin, repository);
-        let manifest = history::manifest(&plan.project, &session.name(), found, plan.partial, &plan.history);
+        let manifest = history::manifest(&plan.project, &session.name(), found, facts.partial, &plan.history);
         hold_against(&mut policy, plan, &manifest, &merged, &session)?;
         info.history = Some(manifest);
     }
@@ -261,6 +261,9 @@ async fn record(
     for (planned, program) in plan.suites.iter().zip(programs) {
         suites.extend(runners::screen(&mut context, planned, program, &mut facts).await?);
     }
+    // A configured suite always runs what its command says: no test of it is left out.
+    let wrapped = plan.suites.iter().find(|suite| suite.name.is_none());
+    facts.partial |= wrapped.is_some_and(|wrapped| suites.iter().any(|suite| suite.is_filtered(wrapped)));
     let mut finished = runners::confirm(&mut context, &mut suites).await?;
     finished.extend(hunt::hunt(&mut context, &mut suites).await?);
     let mut instrumented = Vec::new();

@@ -34,7 +34,7 @@ use process::Process;
 
 use self::gtest::{GoogleTest, OneByOne};
 use super::engine::{Context, Finished, RunState, Stopped};
-use crate::plan::{PlannedInstrumentation, PlannedSuite};
+use crate::plan::{self, PlannedInstrumentation, PlannedSuite};
 use crate::session::facts::Facts;
 use crate::suite::Program;
 use choose::{Mode, choose};
@@ -154,4 +154,13 @@ frameworks! { GoogleTest Junit OneByOne Process Instrumentation }
 pub(super) struct Screened {
     pub(super) suite: Suite,
     runner: Runner,
+}
+
+impl Screened {
+    /// Was one of its programs given a part of its tests, by a script that was typed?
+    pub(super) fn is_filtered(&self, typed: &PlannedSuite) -> bool {
+        let command: Vec<String> =
+            typed.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        self.suite.processes.iter().any(|process| plan::is_filtered(&command, &process.hello().arguments))
+    }
 }

@@ -1,0 +1,196 @@
+//! Does a run leave out tests? What it does not see is then no news: neither a leak that is gone nor a waiver that
+//! nobody needs. In doubt it does.
+//!
+//! Data flow: variables of the environment, and what was typed, before the run ([`narrows`], [`selects`]) → arguments of
+//! the programs that ran ([`is_filtered`]), which a script may have given them.
+
+/// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
+const NARROWING: [(&str, &[&str]); 5] = [
+    ("GTEST_FILTER", &["", "*"]),
+    ("GTEST_FLAGFILE", &[""]),
+    ("GTEST_TOTAL_SHARDS", &["", "1"]),
+    ("GTEST_FAIL_FAST", &["", "0", "false"]),
+    ("TESTBRIDGE_TEST_ONLY", &["", "*"]),
+];
+
+/// Programs whose tests are those that CMake files name.
+const BUILDS: [&str; 5] = ["ctest", "make", "gmake", "ninja", "cmake"];
+/// Options of ctest that leave out tests. Each short one may stand alone, with its value in the next word.
+const OF_CTEST: [&str; 15] = [
+    "-R",
+    "--tests-regex",
+    "-E",
+    "--exclude-regex",
+    "-L",
+    "--label-regex",
+    "-LE",
+    "--label-exclude",
+    "-I",
+    "--tests-information",
+    "--tests-from-file",
+    "--exclude-from-file",
+    "--rerun-failed",
+    "--stop-on-failure",
+    "--fixture-exclude",
+];
+const OF_MAVEN: [&str; 5] = ["-pl", "--projects", "-rf", "--resume-from", "-N"];
+/// Maven's properties by which Surefire, Failsafe or others leave out tests.
+const OF_SUREFIRE: [&str; 11] = [
+    "-Dtest=",
+    "-Dit.test=",
+    "-Dgroups=",
+    "-DexcludedGroups=",
+    "-DskipTests",
+    "-DskipITs",
+    "-Dmaven.test.skip",
+    "-Dsurefire.includes",
+    "-Dsurefire.excludes",
+    "-Dfailsafe.includes",
+    "-Dfailsafe.excludes",
+];
+const OF_GRADLE: [&str; 3] = ["-x", "--exclude-task", "-Dtest.single"];
+/// Of JUnit's console launcher.
+const OF_JUNIT: [&str; 3] = ["--select-", "--include-", "--exclude-"];
+
+/// Does a variable with this value make GoogleTest run a part of its tests?
+#[must_use]
+pub fn narrows(name: &str, value: &str) -> bool {
+    NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
+}
+
+/// Does a variable with this value make each process of GoogleTest run one of several shards?
+pub(super) fn is_sharded(name: &str, value: &str) -> bool {
+    name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
+}
+
+/// The words of a command. Those that a shell is given count each.
+struct Words(Vec<String>);
+
+impl Words {
+    fn of(command: &[String]) -> Self {
+        let separates = |c: char| c.is_whitespace() || ";&|()".contains(c);
+        let words = command.iter().flat_map(|word| word.split(separates)).filter(|word| !word.is_empty());
+        // `make test ARGS="-R Map"`: what make gives to ctest.
+        Self(words.map(|word| word.replace(['"', '\''], "").trim_start_matches("ARGS=").to_owned()).collect())
+    }
+
+    fn any(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.0.iter().any(|word| is(word))
+    }
+
+    fn runs(&self, programs: &[&str]) -> bool {
+        self.any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)))
+    }
+
+    /// `-R`, `--tests-regex=Map`.
+    fn has(&self, options: &[&str]) -> bool {
+        let is = |word: &str, option| {
+            word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        };
+        self.any(|word| options.iter().any(|option| is(word, *option)))
+    }
+
+    fn begins(&self, options: &[&str]) -> bool {
+        self.any(|word| options.iter().any(|option| word.starts_with(option)))
+    }
+}
+
+/// Does this command choose among its tests?
+pub(super) fn selects(command: &[String]) -> bool {
+    let words = Words::of(command);
+    words.any(|word| word.split_once('=').is_some_and(|(name, value)| narrows(name, value)))
+        || words.any(|word| of_gtest(word).is_some())
+        || words.begins(&OF_SUREFIRE)
+        || words.has(&["--tests"])
+        || (words.runs(&BUILDS) && words.has(&OF_CTEST))
+        || (words.runs(&["mvn", "mvnw", "mvnd"]) && words.has(&OF_MAVEN))
+        || (words.runs(&["gradle", "gradlew"]) && words.has(&OF_GRADLE))
+        || (words.any(|word| word.contains("junit-platform-console")) && words.begins(&OF_JUNIT))
+}
+
+/// The option by which GoogleTest leaves out tests, with its value.
+fn of_gtest(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.trim_start_matches('-').strip_prefix("gtest_")?.split_once('=')?;
+    let all: &[&str] = match name {
+        "filter" => &["", "*"],
+        "flagfile" => &[""],
+        "fail_fast" => &["0", "false"],
+        _ => return None,
+    };
+    (!all.contains(&value)).then_some((name, value))
+}
+
+/// Was a GoogleTest program below this command given a part of its tests, as a script may do? A build starts each of its
+/// tests with a filter, and a filter of one test may come from such a build.
+#[must_use]
+pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
+    let of_some = |(name, value): (&str, &str)| match name {
+        "filter" => value.starts_with('-') || value.contains(['*', '?', ':']),
+        _ => name == "flagfile",
+    };
+    !Words::of(command).runs(&BUILDS) && arguments.iter().filter_map(|word| of_gtest(word)).any(of_some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split('|').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_command_that_chooses_tests_is_known() {
+        for command in [
+            "ctest|--test-dir|cb|-R|clean",
+            "/usr/bin/ctest|-LE|slow",
+            "ctest|--tests-regex=Map",
+            "ctest|--rerun-failed",
+            "make|test|ARGS=-j4 -E Map",
+            "sh|-c|cd cb && ctest -I 1,5",
+            "sh|-c|build/t --gtest_filter='Map.*'",
+            "build/t|--gtest_flagfile=flags",
+            "env|GTEST_FILTER=Map.*|build/t",
+            "sh|-c|GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=0 build/t",
+            "mvn|test|-Dtest=MapTest",
+            "mvn|verify|-Dit.test=MapIT",
+            "mvn|test|-Dgroups=fast",
+            "./mvnw|-pl|core|-am|test",
+            "mvn|-rf|:core|test",
+            "gradle|test|--tests|MapTest",
+            "./gradlew|check|-x|slowTest",
+            "java|-jar|junit-platform-console-standalone.jar|--select-class=MapTest",
+        ] {
+            assert!(selects(&words(command)), "{command}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_runs_all_tests_is_none() {
+        for command in [
+            "build/t",
+            "build/t|--gtest_filter=*|--gtest_shuffle",
+            "build/t|-R|-x|-pl",
+            "ctest|--test-dir|cb|-j8|--output-on-failure",
+            "env|GTEST_FILTER=*|GTEST_TOTAL_SHARDS=1|build/t",
+            "mvn|-B|-Pci|-Dsurefire.useFile=false|clean|test",
+            "./gradlew|--no-daemon|test|--continue",
+            "java|-jar|junit-platform-console-standalone.jar|--scan-classpath",
+        ] {
+            assert!(!selects(&words(command)), "{command}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_a_script_gives_is_known_and_ctests_own_is_none() {
+        for filter in
+            ["--gtest_filter=Map.*", "--gtest_filter=A.a:B.b", "--gtest_filter=-Slow.a", "--gtest_flagfile=f"]
+        {
+            assert!(is_filtered(&words("./test.sh"), &words(filter)), "{filter}");
+            assert!(!is_filtered(&words("ctest|-j8"), &words(filter)), "CMake files say so: {filter}");
+        }
+        for filter in ["--gtest_filter=Map.scroll", "--gtest_filter=*", "--gtest_repeat=2"] {
+            assert!(!is_filtered(&words("./test.sh"), &words(filter)), "{filter}");
+        }
+    }
+}
