@@ -15,10 +15,10 @@ use std::time::Duration;
 use jiff::civil::Date;
 use memgate_analysis::GatePolicy;
 use memgate_config::{
-    Baseline, Config, Instrumented, MeasureJava, Runner, Screen, Suite, SuiteHeap, WindowBaseline,
+    Baseline, Config, Instrumented, MeasureJava, Override, Runner, Screen, Suite, SuiteHeap, WindowBaseline,
 };
 use memgate_history::shards::digest;
-use memgate_model::Part;
+use memgate_model::{Part, RunReport, Verdict};
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
@@ -408,6 +408,30 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     })
 }
 
+/// Entries of `thresholds.tests` that hold for no test of a run that saw all there are. Of a run that saw errors nobody
+/// knows which tests it lacks.
+pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> {
+    if report.verdict == Verdict::Error {
+        return Vec::new();
+    }
+    let tests =
+        || report.suites.iter().flat_map(|suite| suite.tests.iter().map(|test| (&suite.name, &test.id)));
+    // What is for all tests of a class is for the class.
+    let is_for = |entry: &Override, suite: &str, test: &str| {
+        entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
+    };
+    let entries = settings.config.thresholds.overrides().iter();
+    let unmatched = entries.filter(|entry| !tests().any(|(suite, test)| is_for(entry, suite, test)));
+    let told = unmatched.map(|entry| {
+        format!(
+            "{}: the limits for `{}` hold for no test: nothing has this name, correct or remove them",
+            entry.place,
+            entry.tests.text()
+        )
+    });
+    told.collect()
+}
+
 /// The reports that are asked for, with complete paths.
 pub(crate) fn reports(settings: &Settings) -> memgate_config::Reports {
     let mut reports = settings.config.reports.clone();
@@ -609,6 +633,27 @@ reports:
         let of = |name, value| narrows(name, value);
         assert!(of("GTEST_FILTER", "A.*") && of("GTEST_TOTAL_SHARDS", "4") && of("GTEST_FAIL_FAST", "1"));
         assert!(!of("GTEST_FILTER", "*") && !of("GTEST_TOTAL_SHARDS", "1") && !of("HOME", "/root"));
+    }
+
+    #[test]
+    fn limits_for_no_test_are_told() {
+        let report = |verdict: &str| -> RunReport {
+            let test = serde_json::json!({ "id": "MapCache.scroll", "outcome": "passed", "verdict": "pass", "reason": "",
+                "duration_s": 0.1, "confirmed": false, "metrics": {}, "leaks": [], "one_time": [], "curve": [] });
+            serde_json::from_value(serde_json::json!({
+                "schema_version": 1, "verdict": verdict, "exit_code": 0, "project": "tiles", "session": "s",
+                "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
+                "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+                "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass",
+                    "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [test] }],
+                "waivers": [], "errors": []
+            }))
+            .unwrap()
+        };
+        let told = unmatched(&settings(YAML), &report("pass"));
+        let said = "the limits for `Noisy.*` hold for no test: nothing has this name, correct or remove them";
+        assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
+        assert!(unmatched(&settings(YAML), &report("error")).is_empty(), "a test may be missing");
     }
 
     #[test]

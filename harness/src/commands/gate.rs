@@ -48,6 +48,9 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     if symbols.has_files() {
         run::tell_missing_symbols(&symbols, console);
     }
+    if !facts.partial {
+        plan::unmatched(&settings, &report).iter().for_each(|warning| console.warning(warning));
+    }
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
     Ok(exit::of_report(&report))

@@ -56,16 +56,15 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let mut counting: Vec<&Found<'_>> = found.iter().filter(counts).collect();
     counting.sort_by_key(|found| found.shard.partition.part);
     keep_windows(counting.iter().map(|found| found.folder), &session)?;
+    let partial = narrowed || incomplete;
     // A shard that was killed has none.
     let manifest = counting.iter().find_map(|found| found.info.history.clone());
-    let manifest = manifest.map(|manifest| memgate_history::Manifest {
-        session: session.name(),
-        partial: narrowed || incomplete,
-        ..manifest
-    });
+    let manifest =
+        manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
     session.write_info(&info).map_err(|why| failed(&why))?;
-    let judged = Judged { report, command_status: None, session, manifest, partition: None };
+    let judged = Judged { report, command_status: None, session, partial, manifest, partition: None };
+    run::tell_unmatched(&settings, &judged, console);
     let reports = plan::reports(&settings);
     let destination = run::Destination {
         output_dir: &request.output.output_dir,

@@ -76,6 +76,7 @@ pub(super) fn with_settings(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
+    tell_unmatched(settings, &judged, console);
     if judged.partition.is_some() {
         // A part of a run is kept in its session: reports, mail and history are of the whole.
         judged.manifest = None;
@@ -89,6 +90,13 @@ pub(super) fn with_settings(
         every_report: request.every_report,
     };
     deliver_to(&destination, &judged, live, console)
+}
+
+/// Like a waiver that matches nothing: another part of the tests may need it.
+pub(super) fn tell_unmatched(settings: &Settings, judged: &Judged, console: &Console) {
+    if !judged.partial {
+        plan::unmatched(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
+    }
 }
 
 /// Where a run that was judged goes.

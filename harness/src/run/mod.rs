@@ -62,6 +62,8 @@ pub struct Judged {
     pub command_status: Option<i32>,
     /// Where it is kept.
     pub session: Session,
+    /// Only part of the tests was asked for.
+    pub partial: bool,
     /// What its history has to know of it; `None`: `history: off`.
     pub manifest: Option<Manifest>,
     /// Of which whole it is a part; `None`: it is the whole.
@@ -142,7 +144,8 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         report.shards = vec![divided::told(partition, &report)];
         divided::keep(&session, partition)?;
     }
-    Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history, partition })
+    let (command_status, partial) = (facts.command_status, facts.partial);
+    Ok(Judged { report, command_status, session, partial, manifest: info.history, partition })
 }
 
 /// What the history says of the leaks of this run before it, kept in the session.
