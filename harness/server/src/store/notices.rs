@@ -24,6 +24,18 @@ const NEWS_US: i64 = 24 * 3600 * 1_000_000;
 /// How long a claim holds.
 pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 
+/// What a leak cost in one run: its body tells of the newest. No row: the run did not see it.
+const SIGHTED: &str =
+    "SELECT MAX(bytes), MAX(objects) FROM sighting WHERE project_id = $1 AND leak_id = $2 AND run_id = $3";
+/// Is the run the first of its environment on its branch, and does another environment have the leak already?
+const KNOWN_ELSEWHERE: &str = "SELECT COUNT(*) FROM run r WHERE r.project_id = $1 AND r.run_id = $3 \
+     AND NOT EXISTS (SELECT 1 FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
+     AND q.environment_id = r.environment_id AND q.run_id < r.run_id) \
+     AND EXISTS (SELECT 1 FROM event v JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id \
+     AND l.environment_id = v.environment_id AND l.leak_id = v.leak_id AND l.state IN (1, 2, 4) \
+     WHERE v.project_id = r.project_id AND v.branch_id = r.branch_id AND v.leak_id = $2 \
+     AND v.environment_id <> r.environment_id AND v.run_id < r.run_id)";
+
 /// What a run changed, and nobody was told of yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notice {
@@ -48,6 +60,14 @@ pub struct Change {
     pub leak: Leak,
     /// The tests that had it last, as `suite::Test.name`.
     pub tests: Vec<String>,
+}
+
+impl Notice {
+    /// What a message is made of, without a claim.
+    #[must_use]
+    pub const fn of(project: String, run: RunRow, changes: Vec<Change>, shifts: Vec<Shifted>) -> Self {
+        Self { project, run, changes, shifts, keys: Vec::new(), line: None }
+    }
 }
 
 /// Project, channel, branch, environment, and the run up to which shifts were looked for.
@@ -92,13 +112,26 @@ impl Store {
             if !self.claim(&key, now_us).await? {
                 continue;
             }
-            let (changes, keys) = runs.entry(row.try_get(4)?).or_default();
+            let run: i64 = row.try_get(4)?;
+            let state = shown_state(stage(state)?);
+            let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
+            let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
+            if state == State::New && elsewhere > 0 {
+                keyed(sql::TOLD_NOTICE, &key).bind(now_us).execute(&self.pool).await?;
+                continue;
+            }
+            let sighted = of_run(SIGHTED).fetch_one(&self.pool).await?;
+            let mut known = leak_of(&row, 5)?.leak;
+            if let (Some(bytes), Some(objects)) = (sighted.try_get(0)?, sighted.try_get(1)?) {
+                (known.bytes_per_iteration, known.count_per_iteration) = (bytes, objects);
+            }
+            let (changes, keys) = runs.entry(run).or_default();
             let tests = self.tests_of_leak(project, leak).await?.into_iter();
             let mut tests: Vec<String> =
                 tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
             tests.sort();
             tests.dedup();
-            changes.push(Change { state: shown_state(stage(state)?), leak: leak_of(&row, 5)?.leak, tests });
+            changes.push(Change { state, leak: known, tests });
             keys.push(key);
         }
         let mut notices = Vec::with_capacity(runs.len());
@@ -195,4 +228,60 @@ impl Store {
 fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments> {
     let (project, channel, branch, leak, state, commit) = key.clone();
     sqlx::query(statement).bind(project).bind(channel).bind(branch).bind(leak).bind(state).bind(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_history::{Environment, Manifest};
+    use memgate_model::{Commit, RunReport};
+
+    use super::*;
+
+    fn report(session: &str, bytes: f64) -> RunReport {
+        let leak = serde_json::json!({ "id": "n1-a", "kind": "native", "title": "bytes", "bytes_per_iteration": bytes,
+            "count_per_iteration": 1.0, "frames": [] });
+        let test = serde_json::json!({ "id": "Map.scroll", "outcome": "passed", "verdict": "fail", "reason": "",
+            "duration_s": 0.1, "confirmed": true, "metrics": {}, "leaks": [leak], "one_time": [], "curve": [] });
+        serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": session,
+            "started": jiff::Timestamp::now().to_string(), "duration_s": 1.0,
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
+                "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [test] }],
+            "waivers": [], "errors": []
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_late_notice_has_the_figures_of_its_run_and_a_new_environment_is_no_news() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let sha = |number: usize| format!("{number:040x}");
+        let add = async |number: usize, architecture: &str, bytes: f64| {
+            let session = format!("s{number}");
+            let manifest = Manifest {
+                project: "tiles".to_owned(),
+                session: session.clone(),
+                commit: Some(Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() }),
+                ancestors: (0..number).rev().map(sha).collect(),
+                environment: Environment([("architecture".to_owned(), architecture.to_owned())].into()),
+                lines: vec!["main".to_owned()],
+                ..Manifest::default()
+            };
+            store.add(&manifest, &report(&session, bytes)).await.unwrap();
+        };
+        add(0, "x86_64", 100.0).await;
+        add(1, "x86_64", 5000.0).await;
+        add(2, "aarch64", 5000.0).await;
+        let now = jiff::Timestamp::now().as_microsecond();
+        let notices = store.claim_notices("mail", now).await.unwrap();
+        let [notice] = notices.as_slice() else { panic!("{notices:?}") };
+        assert_eq!((notice.run.sha.clone(), notice.run.environment.as_str()), (sha(0), "x86_64"));
+        let bytes = notice.changes[0].leak.bytes_per_iteration;
+        assert!((bytes - 100.0).abs() < f64::EPSILON, "{bytes}");
+        store.told(notice, now).await.unwrap();
+        assert!(store.claim_notices("mail", now + LEASE_US + 1).await.unwrap().is_empty(), "it was told");
+        store.close().await;
+    }
 }
