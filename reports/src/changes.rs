@@ -1,73 +1,185 @@
-//! What is new and what is gone since another run, by the ids of leaks, which survive rebuilds.
+//! What is new, larger and gone since earlier runs, by the ids of leaks, which survive rebuilds. A test counts as it
+//! was judged last: one that was left out, failed or waived in between says nothing of its leaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{RunReport, Verdict};
+use memgate_model::{Leak, RunReport, TestReport, Verdict};
 
+use crate::compare::{Change, Comparison};
+use crate::culprit;
 use crate::summary::headline;
 use crate::words::counted;
 
-/// The difference between two runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The difference between a run and those before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Ids of leaks that the other run did not have, with the suite each is in.
+    /// Leaks that were not there before, with the suite each is in.
     pub new: BTreeMap<String, String>,
-    /// Ids of leaks that are no more, with the suite each was in.
-    pub gone: BTreeMap<String, String>,
+    /// Leaks that were fixed, and are there again.
+    pub back: BTreeMap<String, String>,
+    /// Leaks that were there before, and leak more now.
+    pub grew: BTreeMap<String, String>,
+    /// Leaks that are no more.
+    pub gone: BTreeMap<String, Ended>,
+    /// Figures that came to a higher level and stayed there, each in words.
+    pub higher: Vec<String>,
     /// Was there another run to compare with?
     pub compared: bool,
     /// Is there anything to tell?
     pub changed: bool,
 }
 
+/// A leak that is no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The suite it was in.
+    pub suite: String,
+    /// Who leaked, in one line.
+    pub line: String,
+    /// Its tests were judged without it, as a history knows; else it is gone, whatever became of its tests.
+    pub fixed: bool,
+    /// Whose it was.
+    pub owners: Vec<String>,
+}
+
 impl Changes {
-    /// Compares with an earlier run; without one everything that is wrong is new.
+    /// Compares with earlier runs, the newest first; without one everything that is wrong is new.
     #[must_use]
-    pub fn since(before: Option<&RunReport>, now: &RunReport) -> Self {
-        let leaks_now = leaks(now);
-        let leaks_before = before.map(leaks).unwrap_or_default();
-        let without = |all: &BTreeMap<String, String>, others: &BTreeMap<String, String>| {
-            let kept = all.iter().filter(|(id, _)| !others.contains_key(*id));
-            kept.map(|(id, suite)| (id.clone(), suite.clone())).collect::<BTreeMap<_, _>>()
-        };
-        let (new, gone) = (without(&leaks_now, &leaks_before), without(&leaks_before, &leaks_now));
-        let differs = match before {
+    pub fn since(before: &[RunReport], now: &RunReport) -> Self {
+        let last = before.first();
+        let differs = match last {
             Some(before) => before.verdict != now.verdict || not_measured(before) != not_measured(now),
             None => !matches!(now.verdict, Verdict::Pass | Verdict::NotJudged),
         };
-        let changed = differs || !new.is_empty() || !gone.is_empty();
-        Self { new, gone, compared: before.is_some(), changed }
+        let known = last.map(|last| as_judged_last(last, before.get(1..).unwrap_or_default()));
+        let (counting, mut ended) = (leaks(now), known.as_ref().map(ended).unwrap_or_default());
+        let mut new = counting.clone();
+        let mut grew = BTreeMap::new();
+        if let Some(known) = &known {
+            let (accepted, found) = (accepted(known), Comparison::of(known, now));
+            new.retain(|id, _| !ended.contains_key(id) && !accepted.contains(id.as_str()));
+            let of =
+                |change| found.leaks.iter().filter(move |leak| leak.change == change).map(|leak| &leak.id);
+            grew = of(Change::Grew).filter_map(|id| Some((id.clone(), counting.get(id)?.clone()))).collect();
+            let gone: BTreeSet<&String> = of(Change::Gone).collect();
+            ended.retain(|id, _| gone.contains(id));
+        }
+        let changed = differs || !new.is_empty() || !grew.is_empty() || !ended.is_empty();
+        Self { new, grew, gone: ended, compared: last.is_some(), changed, ..Self::default() }
     }
 
     /// `3 new leaks in engine_tests`, `1 leak gone from engine_tests`, else the run in one line.
     #[must_use]
     pub fn in_words(&self, report: &RunReport) -> String {
-        let of = |leaks: &BTreeMap<String, String>, before: &str, after: &str| {
-            let suites: BTreeSet<&str> = leaks.values().map(String::as_str).collect();
-            let place = match suites.iter().next() {
-                Some(suite) if suites.len() == 1 => (*suite).to_owned(),
-                _ => counted(suites.len(), "suite"),
+        let of = |suites: Vec<&String>, (before, after): (&str, &str)| {
+            let distinct: BTreeSet<&String> = suites.iter().copied().collect();
+            let place = match distinct.iter().next() {
+                Some(suite) if distinct.len() == 1 => (*suite).to_owned(),
+                _ => counted(distinct.len(), "suite"),
             };
-            (!leaks.is_empty())
-                .then(|| format!("{}{after} {place}", counted(leaks.len(), &format!("{before}leak"))))
+            let leaks = counted(suites.len(), &format!("{before}leak"));
+            (!suites.is_empty()).then(|| format!("{leaks}{after} {place}"))
         };
-        let parts: Vec<String> =
-            [of(&self.new, "new ", " in"), of(&self.gone, "", " gone from")].into_iter().flatten().collect();
+        let ended = |fixed: bool| {
+            self.gone.values().filter(move |ended| ended.fixed == fixed).map(|ended| &ended.suite).collect()
+        };
+        let parts = [
+            of(self.new.values().collect(), ("new ", " in")),
+            of(self.back.values().collect(), ("", " back after a fix in")),
+            of(self.grew.values().collect(), ("larger ", " in")),
+            of(ended(true), ("", " fixed in")),
+            of(ended(false), ("", " gone from")),
+            match self.higher.as_slice() {
+                [] => None,
+                [one] => Some(one.clone()),
+                more => Some(format!("{} at a higher level", counted(more.len(), "figure"))),
+            },
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
         if parts.is_empty() { headline(report) } else { parts.join(", ") }
+    }
+
+    /// What became of a leak that is there; `None`: it stayed as it was.
+    #[must_use]
+    pub fn word(&self, id: &str) -> Option<&'static str> {
+        let words = [(&self.new, "new"), (&self.back, "back after its fix"), (&self.grew, "larger")];
+        words.into_iter().find(|(leaks, _)| leaks.contains_key(id)).map(|(_, word)| word)
     }
 }
 
-/// Leaks that count against their tests, with their suites.
-fn leaks(report: &RunReport) -> BTreeMap<String, String> {
-    let mut leaks = BTreeMap::new();
-    for suite in &report.suites {
-        for test in suite.tests.iter().filter(|test| test.verdict == Verdict::Fail) {
-            for leak in test.leaks.iter().filter(|leak| leak.waiver.is_none()) {
-                leaks.entry(leak.id.clone()).or_insert_with(|| suite.name.clone());
+/// The last run, with each test that it did not judge as an earlier one did.
+fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
+    let mut known = last.clone();
+    for suite in earlier.iter().flat_map(|report| &report.suites) {
+        let Some(same) = known.suites.iter_mut().find(|same| same.name == suite.name) else {
+            known.suites.push(suite.clone());
+            continue;
+        };
+        let places: BTreeMap<String, usize> =
+            same.tests.iter().enumerate().map(|(place, test)| (test.id.clone(), place)).collect();
+        for test in suite.tests.iter().filter(|test| is_judged(test)) {
+            match places.get(&test.id).and_then(|place| same.tests.get_mut(*place)) {
+                Some(same) if is_judged(same) => {}
+                Some(same) => same.clone_from(test),
+                None => same.tests.push(test.clone()),
             }
         }
     }
+    known
+}
+
+/// Tests of this run that none of these judged, though they may have been there earlier.
+#[must_use]
+pub fn has_unknown(before: &[RunReport], now: &RunReport) -> bool {
+    let judged = |report: &RunReport| -> BTreeSet<(String, String)> {
+        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+        let judged = tests.filter(|(_, test)| is_judged(test));
+        judged.map(|(suite, test)| (suite.name.clone(), test.id.clone())).collect()
+    };
+    let known: BTreeSet<_> = before.iter().flat_map(judged).collect();
+    !judged(now).is_subset(&known)
+}
+
+const fn is_judged(test: &TestReport) -> bool {
+    matches!(test.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
+}
+
+/// Leaks that count against their tests.
+fn counting(report: &RunReport) -> impl Iterator<Item = (&str, &TestReport, &Leak)> {
+    let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+    tests.filter(|(_, test)| test.verdict == Verdict::Fail).flat_map(|(suite, test)| {
+        let leaks = test.leaks.iter().filter(|leak| leak.waiver.is_none());
+        leaks.map(move |leak| (suite.name.as_str(), test, leak))
+    })
+}
+
+fn leaks(report: &RunReport) -> BTreeMap<String, String> {
+    let mut leaks = BTreeMap::new();
+    for (suite, _, leak) in counting(report) {
+        leaks.entry(leak.id.clone()).or_insert_with(|| suite.to_owned());
+    }
     leaks
+}
+
+/// What is to be said of each leak if it is no more.
+fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
+    let mut leaks = BTreeMap::new();
+    for (suite, test, leak) in counting(report) {
+        leaks.entry(leak.id.clone()).or_insert_with(|| Ended {
+            suite: suite.to_owned(),
+            line: culprit::of_leak(leak, test),
+            fixed: false,
+            owners: leak.owners.clone(),
+        });
+    }
+    leaks
+}
+
+/// Leaks that a waiver covers: they are known.
+fn accepted(report: &RunReport) -> BTreeSet<&str> {
+    let tests = report.suites.iter().flat_map(|suite| &suite.tests);
+    let waived = tests.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_some());
+    waived.map(|leak| leak.id.as_str()).collect()
 }
 
 fn not_measured(report: &RunReport) -> BTreeSet<(&str, &str)> {
@@ -84,15 +196,24 @@ mod tests {
     #[test]
     fn a_subject_says_what_changed() {
         let (clean, leak, mixed) = (sample::clean(), sample::leak(), sample::mixed());
+        let mut fixed = leak.clone();
+        fixed.verdict = Verdict::Pass;
+        for test in &mut fixed.suites[0].tests {
+            test.verdict = Verdict::Pass;
+            test.leaks.clear();
+        }
         for (before, now, changed, words) in [
             (None, &leak, true, "1 new leak in engine_tests"),
             (None, &clean, false, "no leak in 3 tests"),
             (Some(&leak), &leak, false, "1 of 2 tests leaks"),
             (Some(&clean), &leak, true, "1 new leak in engine_tests"),
-            (Some(&leak), &clean, true, "1 leak gone from engine_tests"),
-            (Some(&leak), &mixed, true, "3 new leaks in engine, 1 leak gone from engine_tests"),
+            (Some(&leak), &fixed, true, "1 leak gone from engine_tests"),
+            // Its test is not among them: nobody looked.
+            (Some(&leak), &clean, true, "no leak in 3 tests"),
+            // Nobody looked whether the leak of another suite is still there.
+            (Some(&leak), &mixed, true, "3 new leaks in engine"),
         ] {
-            let changes = Changes::since(before, now);
+            let changes = Changes::since(before.map(std::slice::from_ref).unwrap_or_default(), now);
             assert_eq!((changes.changed, changes.in_words(now).as_str()), (changed, words));
         }
     }
@@ -102,6 +223,43 @@ mod tests {
         let before = sample::mixed();
         let mut now = before.clone();
         now.suites[0].tests[0].verdict = Verdict::Error;
-        assert!(Changes::since(Some(&before), &now).changed);
+        assert!(Changes::since(&[before], &now).changed);
+    }
+
+    #[test]
+    fn a_test_that_was_left_out_failed_or_waived_is_no_news_and_a_leak_that_grew_is() {
+        let leak = sample::leak();
+        let changed = |change: fn(&mut TestReport)| {
+            let mut report = leak.clone();
+            let leaking = report.suites[0].tests.iter_mut().filter(|test| !test.leaks.is_empty());
+            leaking.for_each(change);
+            report
+        };
+        let mut filtered = leak.clone();
+        filtered.suites[0].tests.retain(|test| test.leaks.is_empty());
+        let failed = changed(|test| {
+            test.verdict = Verdict::NotJudged;
+            test.leaks.clear();
+        });
+        let waived = changed(|test| {
+            test.verdict = Verdict::Pass;
+            test.leaks.iter_mut().for_each(|leak| leak.waiver = Some("known".to_owned()));
+        });
+        let ids = |changes: &Changes| (changes.new.len(), changes.grew.len(), changes.gone.len());
+        for other in [&filtered, &failed, &waived] {
+            assert_eq!(ids(&Changes::since(std::slice::from_ref(&leak), other)), (0, 0, 0));
+            assert_eq!(ids(&Changes::since(&[other.clone(), leak.clone()], &leak)), (0, 0, 0));
+        }
+        let larger = changed(|test| {
+            test.leaks.iter_mut().for_each(|leak| leak.bytes_per_iteration *= 100.0);
+            for figure in test.metrics.values_mut() {
+                for value in [&mut figure.value, &mut figure.low, &mut figure.high] {
+                    *value *= 100.0;
+                }
+            }
+        });
+        let changes = Changes::since(std::slice::from_ref(&leak), &larger);
+        assert!(changes.changed);
+        assert_eq!(changes.in_words(&larger), "1 larger leak in engine_tests");
     }
 }

@@ -32,7 +32,7 @@ const LONGEST: usize = 280;
 /// The body to post.
 #[must_use]
 pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Chat) -> Value {
-    let on = if around.branch.is_empty() { String::new() } else { format!(" on {}", around.branch) };
+    let on = around.on();
     let who = culprit::of_run(report).map_or_else(String::new, |line| format!("{line} · "));
     let words = changes.in_words(report);
     let title = short(&format!("{} {}: {who}{words}{on}", symbol(report.verdict), report.project));
@@ -41,6 +41,10 @@ pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Ch
     for (suite, test) in tests.iter().take(TESTS) {
         let figure = statistics(test).map_or_else(String::new, |figure| format!(": {figure}"));
         lines.push((short(&qualified(suite, test)), short(&(in_short(test) + &figure))));
+    }
+    for (id, ended) in changes.gone.iter().take(TESTS) {
+        let state = if ended.fixed { "fixed" } else { "gone" };
+        lines.push((short(&format!("{state}: {}", ended.line)), short(&format!("{id} in {}", ended.suite))));
     }
     for problem in report.errors.iter().take(TESTS) {
         lines.push((short(&problem.r#where), short(&problem.what)));
@@ -130,7 +134,7 @@ mod tests {
 
     fn of(report: &RunReport, to: Chat) -> Value {
         let around = Surroundings { branch: "main".to_owned(), ..Surroundings::default() };
-        chat(report, &Changes::since(None, report), &around, to)
+        chat(report, &Changes::since(&[], report), &around, to)
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
     let rendered = |kind: &ReportKind| String::from_utf8(render(report, kind).unwrap()).unwrap();
     let mut texts: Vec<(&str, String)> =
         kinds.iter().map(|(name, kind)| (*name, plain(&rendered(kind)))).collect();
-    let (changes, around) = (Changes::since(None, report), Surroundings::default());
+    let (changes, around) = (Changes::since(&[], report), Surroundings::default());
     let mail = crate::mail::mail(report, &changes, &around, None).unwrap();
     texts.extend([("mail", mail.text), ("mail, html", plain(&mail.html)), ("subject", mail.subject)]);
     for (name, to) in [

@@ -55,7 +55,7 @@ mod words;
 mod worst;
 
 pub use base::base;
-pub use changes::Changes;
+pub use changes::{Changes, Ended, has_unknown};
 pub use chart::{ChartFile, charts};
 pub use compare::{Change, Comparison, FigureChange, FigureSide, LeakChange, LeakSide, Side, TestSide};
 pub use culprit::{source_line, who};

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 
-use crate::changes::Changes;
+use crate::changes::{Changes, Ended};
 use crate::chart::{plots_of, png};
 use crate::culprit;
 use crate::error::RenderError;
@@ -25,6 +25,8 @@ const TESTS: usize = 10;
 /// Tests with a curve.
 const CURVES: usize = 5;
 const LEAKS_OF_A_TEST: usize = 3;
+/// Leaks that are no more.
+const ENDED: usize = 20;
 const LONGEST_SUBJECT: usize = 180;
 
 /// Where the run stands, as far as the harness knows.
@@ -34,6 +36,8 @@ pub struct Surroundings {
     pub branch: String,
     /// Revision, empty: not known.
     pub commit: String,
+    /// Environment, empty: it is this machine's.
+    pub environment: String,
     /// Page of the CI job, empty: there is none.
     pub url: String,
     /// Page of the run on a history server, which tells of the changes alone; empty: the run itself tells all.
@@ -44,6 +48,12 @@ impl Surroundings {
     /// The run in one line.
     pub(crate) fn summary(&self, report: &RunReport) -> String {
         if self.page.is_empty() { headline(report) } else { "what this run changed".to_owned() }
+    }
+
+    /// ` on main`, ` on main (aarch64)`.
+    pub(crate) fn on(&self) -> String {
+        let branch = if self.branch.is_empty() { String::new() } else { format!(" on {}", self.branch) };
+        if self.environment.is_empty() { branch } else { format!("{branch} ({})", self.environment) }
     }
 
     /// Where a button leads, with what it says.
@@ -87,11 +97,11 @@ pub fn mail(
         Some(only) => own_words(changes, only),
         None => changes.in_words(report),
     };
-    let on = if around.branch.is_empty() { String::new() } else { format!(" on {}", around.branch) };
+    let on = around.on();
     // Who leaks before how many do; the mail begins with the same.
     let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
     let told = |leak: &Leak| leak.waiver.is_none() && wanted(leak);
-    let is_new = |leak: &Leak| told(leak) && changes.new.contains_key(&leak.id);
+    let is_new = |leak: &Leak| told(leak) && changes.word(&leak.id).is_some();
     let line_of = |is: &dyn Fn(&Leak) -> bool| {
         wanted_tests().find_map(|(_, test)| Some(culprit::of_leak(test.leaks.iter().find(|l| is(l))?, test)))
     };
@@ -105,17 +115,29 @@ pub fn mail(
         until: waive_until(&report.started),
     };
     let mut pictures = Vec::new();
-    let html = page(report, changes, around, (&words, &tests, &wanted), &style, &mut pictures)?;
+    let ended = ended(changes, around, only);
+    let html = page(report, changes, around, (&words, &tests, &wanted, &ended), &style, &mut pictures)?;
     let thread = format!("{}/{}", report.project, around.branch);
-    Ok(Mail { subject, text: plain(report, changes, around, &words, &tests, &style), html, pictures, thread })
+    Ok(Mail {
+        subject,
+        text: plain(report, around, (&words, &tests, &ended), &style),
+        html,
+        pictures,
+        thread,
+    })
 }
 
 fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
     let new = only.iter().filter(|id| changes.new.contains_key(*id)).count();
-    match new {
-        0 => format!("{} in your code", counted(only.len(), "leak")),
-        new => format!("{} in your code", counted(new, "new leak")),
-    }
+    let ended: Vec<&Ended> = only.iter().filter_map(|id| changes.gone.get(id)).collect();
+    let fixed = ended.iter().filter(|ended| ended.fixed).count();
+    let (stay, gone) = (only.len() - new - ended.len(), ended.len() - fixed);
+    let parts =
+        [(new, "new leak", ""), (stay, "leak", ""), (fixed, "leak", " fixed"), (gone, "leak", " gone")];
+    let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<String> =
+        parts.map(|(count, what, after)| format!("{}{after}", counted(count, what))).collect();
+    format!("{} in your code", parts.join(", "))
 }
 
 /// A header takes one line of visible signs.
@@ -131,6 +153,7 @@ fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String
     let mut facts = vec![("project", report.project.clone())];
     for (name, value) in [
         ("branch", &around.branch),
+        ("environment", &around.environment),
         ("revision", &around.commit),
         ("job", &around.url),
         ("run", &around.page),
@@ -144,20 +167,26 @@ fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String
     facts
 }
 
-fn gone(changes: &Changes) -> String {
-    if changes.gone.is_empty() {
-        return String::new();
+/// The leaks that are no more, a line each.
+fn ended(changes: &Changes, around: &Surroundings, only: Option<&BTreeSet<String>>) -> Vec<String> {
+    let wanted = |id: &String| only.is_none_or(|only| only.contains(id));
+    let all: Vec<_> = changes.gone.iter().filter(|(id, _)| wanted(id)).collect();
+    let by = if around.commit.is_empty() { String::new() } else { format!(" by {}", around.commit) };
+    let line = |(id, ended): &(&String, &Ended)| {
+        let state = if ended.fixed { format!("fixed{by}") } else { "gone".to_owned() };
+        format!("{state}: {} (leak {id} in {})", ended.line, ended.suite)
+    };
+    let mut lines: Vec<String> = all.iter().take(ENDED).map(line).collect();
+    if all.len() > ENDED {
+        lines.push(format!("and {} more leaks fixed or gone", all.len() - ENDED));
     }
-    let ids: Vec<_> = changes.gone.keys().take(TESTS).map(String::as_str).collect();
-    format!("gone: {}", ids.join(", "))
+    lines
 }
 
 fn plain(
     report: &RunReport,
-    changes: &Changes,
     around: &Surroundings,
-    words: &str,
-    tests: &[(&SuiteReport, &TestReport)],
+    (words, tests, ended): (&str, &[(&SuiteReport, &TestReport)], &[String]),
     style: &BlockStyle,
 ) -> String {
     let mut text = format!("{}\n{}\n\n", visible(words), visible(&around.summary(report)));
@@ -176,9 +205,11 @@ fn plain(
             visible(&problem.hint)
         );
     }
-    let gone = gone(changes);
-    if !gone.is_empty() {
-        text += &format!("{gone}\n\n");
+    for line in ended {
+        text += &format!("{}\n", visible(line));
+    }
+    if !ended.is_empty() {
+        text.push('\n');
     }
     for (name, value) in facts(report, around) {
         text += &format!("{name}: {}\n", visible(&value));
@@ -186,14 +217,15 @@ fn plain(
     text
 }
 
-type Shown<'a, 'b> = (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a dyn Fn(&Leak) -> bool);
+type Shown<'a, 'b> =
+    (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a dyn Fn(&Leak) -> bool, &'a [String]);
 
 /// Mail programs know little: tables, a few inline styles, pictures that come along.
 fn page(
     report: &RunReport,
     changes: &Changes,
     around: &Surroundings,
-    (words, tests, wanted): Shown<'_, '_>,
+    (words, tests, wanted, ended): Shown<'_, '_>,
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<String, RenderError> {
@@ -242,9 +274,8 @@ fn page(
             escape(&problem.hint)
         );
     }
-    let gone = gone(changes);
-    if !gone.is_empty() {
-        html += &format!("<p>{}</p>\n", escape(&gone));
+    for line in ended {
+        html += &format!("<p>{}</p>\n", escape(line));
     }
     html += "<table style=\"color:#57606a;font-size:13px\">\n";
     for (name, value) in facts(report, around) {
@@ -264,7 +295,8 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
         .lines()
         .map(|line| escape(line.strip_prefix("      ").unwrap_or(line)))
         .collect();
-    let new = if changes.new.contains_key(&leak.id) && changes.compared { " <b>new</b>" } else { "" };
+    let word = changes.word(&leak.id).filter(|_| changes.compared);
+    let word = word.map_or_else(String::new, |word| format!(" <b>{word}</b>"));
     let waived = match &leak.waiver {
         Some(reason) => format!(", waived: {}", escape(reason)),
         None => {
@@ -272,7 +304,7 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
         }
     };
     format!(
-        "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n</pre><p style=\"font-size:13px\">leak {}{new}{waived}</p>\n",
+        "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n</pre><p style=\"font-size:13px\">leak {}{word}{waived}</p>\n",
         lines.join("\n"),
         escape(&leak.id),
     )
@@ -292,7 +324,7 @@ mod tests {
     }
 
     fn of(report: &RunReport, only: Option<&BTreeSet<String>>) -> Mail {
-        mail(report, &Changes::since(None, report), &around(), only).unwrap()
+        mail(report, &Changes::since(&[], report), &around(), only).unwrap()
     }
 
     #[test]
@@ -332,6 +364,35 @@ mod tests {
             "{}",
             mail.html
         );
+    }
+
+    #[test]
+    fn leaks_that_are_no_more_are_named_for_everybody_and_their_owners() {
+        let now = sample::clean();
+        let ended = Ended {
+            suite: "engine_tests".to_owned(),
+            line: "MapCache::insert · src/map_cache.cpp:88".to_owned(),
+            fixed: true,
+            owners: Vec::new(),
+        };
+        let gone = [("n1-5f1c09a2b47d1e03".to_owned(), ended)].into();
+        let changes = Changes { gone, compared: true, changed: true, ..Changes::default() };
+        let around =
+            Surroundings { commit: "8d21e07c55".to_owned(), environment: "aarch64".to_owned(), ..around() };
+        let only = changes.gone.keys().cloned().collect();
+        for (only, words) in
+            [(None, "1 leak fixed in engine_tests"), (Some(&only), "1 leak fixed in your code")]
+        {
+            let mail = mail(&now, &changes, &around, only).unwrap();
+            assert_eq!(mail.subject, format!("[tiles] {words} on main (aarch64)"));
+            for text in [&mail.text, &mail.html] {
+                for part in
+                    ["fixed by 8d21e07c55: MapCache::insert · src/map_cache.cpp:88", "n1-5f1c09a2b47d1e03"]
+                {
+                    assert!(text.contains(part), "{part}: {text}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `memgate mail`: the evaluation mail of a session, sent now or written as a file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use memgate_model::RunReport;
 use super::{report, settings};
 use crate::cli::MailArgs;
 use crate::deliver::context::RunContext;
+use crate::deliver::mail::Sent;
 use crate::deliver::{self, mail};
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
@@ -40,8 +42,9 @@ pub(super) fn mail(request: &MailArgs, console: &Console) -> Result<u8, Expected
     }
     let context = RunContext::of(&report, Some(folder), reports.previous.as_deref());
     context.warnings.iter().for_each(|warning| console.warning(warning));
-    match &reports.mail {
-        Some(settings) if deliver::mail::send(&report, settings, &context, console) => Ok(exit::PASS),
+    let send = |settings| deliver::mail::send(&report, settings, &context, console, &mut BTreeSet::new());
+    match reports.mail.as_ref().map(send) {
+        Some(Sent::All) => Ok(exit::PASS),
         _ => Ok(exit::NOT_MEASURED),
     }
 }

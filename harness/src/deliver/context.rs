@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 
 use memgate_model::{Commit, Origin, RunReport};
 use memgate_reports::mail::Surroundings;
-use memgate_reports::{Changes, Checkout};
+use memgate_reports::{Changes, Checkout, has_unknown};
 
 use crate::origin::{self, project_root};
 
+/// Earlier runs that are read: a test that the last one left out counts as one before it judged it.
+const EARLIER: usize = 10;
 /// Files looked at while Java sources are searched.
 const MAX_ENTRIES: usize = 200_000;
 /// Folders nobody keeps sources in.
@@ -37,25 +39,44 @@ impl RunContext {
     #[must_use]
     pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
         let mut warnings = Vec::new();
-        let found = match previous {
-            Some(path) => Some(path.to_owned()),
-            None => session.and_then(session_before),
-        };
-        let before = found.and_then(|path| match read_report(&path) {
-            Ok(before) => Some(before),
-            Err(why) => {
-                warnings.push(format!(
-                    "no earlier run to compare with, everything counts as new: {}: {why}",
-                    path.display()
-                ));
-                None
-            }
-        });
+        let before = earlier(report, session, previous, &mut warnings);
         let root = project_root();
         let surroundings = surroundings(report, &origin::here(root.as_deref()));
         let checkout = checkout_at(root, report);
-        Self { surroundings, checkout, changes: Changes::since(before.as_ref(), report), warnings }
+        Self { surroundings, checkout, changes: Changes::since(&before, report), warnings }
     }
+}
+
+/// What is compared with, the newest first: the run before, and older ones as far as tests need them.
+fn earlier(
+    report: &RunReport,
+    session: Option<&Path>,
+    previous: Option<&Path>,
+    warnings: &mut Vec<String>,
+) -> Vec<RunReport> {
+    let found = match previous {
+        Some(path) => vec![path.to_owned()],
+        None => session.map(sessions_before).unwrap_or_default(),
+    };
+    let mut before = Vec::new();
+    for path in found.into_iter().take(EARLIER) {
+        if !before.is_empty() && !has_unknown(&before, report) {
+            break;
+        }
+        match read_report(&path) {
+            Ok(earlier) => before.push(earlier),
+            Err(why) => {
+                let none = if before.is_empty() {
+                    "no earlier run to compare with, everything"
+                } else {
+                    "what older runs knew"
+                };
+                warnings.push(format!("{none} counts as new: {}: {why}", path.display()));
+                break;
+            }
+        }
+    }
+    before
 }
 
 /// This job's own words first: what a report says may come from elsewhere.
@@ -70,7 +91,7 @@ fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
         branch: commit(|commit| &commit.branch),
         commit: commit(|commit| &commit.sha),
         url: jobs.find(|url| !url.is_empty()).cloned().unwrap_or_default(),
-        page: String::new(),
+        ..Surroundings::default()
     }
 }
 
@@ -79,13 +100,13 @@ fn read_report(path: &Path) -> Result<RunReport, String> {
     memgate_reports::from_json(&bytes).map_err(|why| format!("it {why}"))
 }
 
-/// The newest report beside this session that is older: names sort by time.
-/// The report of the session before. A checkout cannot bring one along: the sessions that memgate
-/// makes are the user's alone, and no version control keeps such a mode.
-fn session_before(session: &Path) -> Option<PathBuf> {
-    let session = fs::canonicalize(session).ok()?;
-    let name = session.file_name()?;
-    let entries = fs::read_dir(session.parent()?).ok()?;
+/// The reports beside this session that are older, the newest first: names sort by time. A checkout cannot bring one
+/// along: the sessions that memgate makes are the user's alone, and no version control keeps such a mode.
+fn sessions_before(session: &Path) -> Vec<PathBuf> {
+    let Ok(session) = fs::canonicalize(session) else { return Vec::new() };
+    let (Some(name), Some(Ok(entries))) = (session.file_name(), session.parent().map(fs::read_dir)) else {
+        return Vec::new();
+    };
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
     let mut older: Vec<_> =
         names.filter(|other| other.as_os_str() < name && *other != crate::session::LATEST).collect();
@@ -94,7 +115,7 @@ fn session_before(session: &Path) -> Option<PathBuf> {
         |folder: &PathBuf| folder.symlink_metadata().is_ok_and(|m| m.is_dir() && m.mode() & 0o077 == 0);
     let folders = older.into_iter().rev().map(|name| session.with_file_name(name)).filter(ours);
     let reports = folders.map(|folder| folder.join("report.json"));
-    reports.into_iter().find(|report| report.symlink_metadata().is_ok_and(|m| m.is_file()))
+    reports.filter(|report| report.symlink_metadata().is_ok_and(|m| m.is_file())).collect()
 }
 
 /// The checked-out project, as far as this report needs it.
@@ -171,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_before_is_the_newest_older_one_with_a_report() {
+    fn the_sessions_before_are_the_older_ones_with_a_report_the_newest_first() {
         let folder = tempfile::tempdir().unwrap();
         for (name, has_report) in
             [("20260101", true), ("20260102", true), ("20260103", false), ("20260105", true)]
@@ -183,11 +204,12 @@ mod tests {
         }
         let now = folder.path().join("20260104");
         fs::create_dir(&now).unwrap();
-        let before = session_before(&now).unwrap();
-        assert!(before.ends_with("20260102/report.json"), "{}", before.display());
+        let before = sessions_before(&now);
+        assert_eq!(before.len(), 2);
+        assert!(before[0].ends_with("20260102/report.json"), "{before:?}");
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(folder.path().join("20260102"), mode).unwrap();
-        let before = session_before(&now).unwrap();
-        assert!(before.ends_with("20260101/report.json"), "as checked out: {}", before.display());
+        let before = sessions_before(&now);
+        assert!(before[0].ends_with("20260101/report.json"), "as checked out: {before:?}");
     }
 }

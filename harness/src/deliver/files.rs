@@ -57,7 +57,7 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
     let kinds = ReportKind::every(&places, &from_the_job(&charts));
     let mut written: Vec<_> =
         kinds.iter().map(|(name, kind)| write(report, &folder.join(name), kind)).collect();
-    let (changes, context) = (Changes::since(None, report), Surroundings::default());
+    let (changes, context) = (Changes::since(&[], report), Surroundings::default());
     for (name, to) in [("slack.json", Chat::Slack), ("teams.json", Chat::Teams), ("lark.json", Chat::Lark)] {
         let message = format!("{:#}\n", chat(report, &changes, &context, to));
         written.push(write_atomically(&folder.join(name), message.as_bytes()).map_err(|why| failed(&why)));

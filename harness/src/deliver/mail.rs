@@ -8,6 +8,7 @@ use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 use memgate_config::Mail;
 use memgate_model::{RunReport, Verdict};
+use memgate_reports::Changes;
 use memgate_reports::mail::mail;
 use sha2::{Digest as _, Sha256};
 
@@ -19,24 +20,48 @@ use crate::output::Console;
 /// Owners who get a mail about one run: what concerns more of them is no matter for each alone.
 const OWNERS: usize = 20;
 
-/// Builds and sends what is to be sent. Whatever goes wrong is a warning; was all of it sent?
-pub fn send(report: &RunReport, settings: &Mail, context: &RunContext, console: &Console) -> bool {
+/// What became of the mails of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Everybody has theirs.
+    All,
+    /// Everybody but those whom the server refuses for good.
+    NotToAll,
+    /// Some were not handed over: it may be tried again.
+    No,
+}
+
+/// Builds and sends what is to be sent to those who are not yet in `handed`. Whatever goes wrong is a warning.
+pub fn send(
+    report: &RunReport,
+    settings: &Mail,
+    context: &RunContext,
+    console: &Console,
+    handed: &mut BTreeSet<String>,
+) -> Sent {
     let mut warnings = Vec::new();
     let sent = settings.password.as_deref().map(secret).transpose().and_then(|password| {
         let letters = letters(report, settings, context, &mut warnings)?;
-        let count = letters.len();
-        smtp::send(&settings.server, password.as_deref(), settings.ca.as_deref(), settings.timeout, letters)
+        let (count, password, ca) = (letters.len(), password.as_deref(), settings.ca.as_deref());
+        let refused = smtp::send(&settings.server, password, ca, settings.timeout, letters, handed)
             .map_err(|why| format!("{}: {why}", settings.server.host))?;
-        Ok(count)
+        Ok((count, refused))
     });
     warnings.iter().for_each(|warning| console.warning(warning));
     match &sent {
-        Ok(0) => console.line("no mail was sent: nobody is to be told"),
-        Ok(1) => console.line("sent 1 mail"),
-        Ok(count) => console.line(&format!("sent {count} mails")),
+        Ok((_, refused)) if !refused.is_empty() => {
+            console.warning(&format!("the mail was not sent to all: {}: {refused}", settings.server.host));
+        }
+        Ok((0, _)) => console.line("no mail was sent: nobody is to be told"),
+        Ok((1, _)) => console.line("sent 1 mail"),
+        Ok((count, _)) => console.line(&format!("sent {count} mails")),
         Err(why) => console.warning(&format!("the mail was not sent: {why}")),
     }
-    sent.is_ok()
+    match sent {
+        Ok((_, refused)) if refused.is_empty() => Sent::All,
+        Ok(_) => Sent::NotToAll,
+        Err(_) => Sent::No,
+    }
 }
 
 /// The mails of a run, ready to be sent, each with its recipients; what is odd goes to `warnings`.
@@ -50,7 +75,7 @@ pub fn letters(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Message>, String> {
     let owned = match &settings.owners {
-        Some(_) => by_owner(report, settings, warnings),
+        Some(_) => by_owner(report, settings, &context.changes, warnings),
         None => BTreeMap::new(),
     };
     let mut letters = Vec::new();
@@ -67,6 +92,11 @@ pub fn letters(
         owned.truncate(OWNERS);
     }
     for (owner, leaks) in &owned {
+        // An owner that CODEOWNERS writes in a way of its own is no reason to tell nobody.
+        if let Err(why) = owner.parse::<Mailbox>() {
+            warnings.push(format!("no mail for {owner}: {why}; `reports.mail.addresses` may say where to"));
+            continue;
+        }
         letters.push(letter(report, &settings.from, std::slice::from_ref(owner), context, Some(leaks))?);
     }
     Ok(letters)
@@ -76,18 +106,21 @@ pub fn letters(
 fn by_owner(
     report: &RunReport,
     settings: &Mail,
+    changes: &Changes,
     warnings: &mut Vec<String>,
 ) -> BTreeMap<String, BTreeSet<String>> {
     let mut owned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let failing = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
-    for leak in failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none()) {
-        for owner in &leak.owners {
+    let leaks = failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none());
+    let here = leaks.map(|leak| (&leak.id, &leak.owners));
+    for (id, owners) in here.chain(changes.gone.iter().map(|(id, ended)| (id, &ended.owners))) {
+        for owner in owners {
             match address_of(owner, settings) {
                 Some(address)
                     if settings.to.iter().any(|to| bare(to).eq_ignore_ascii_case(bare(&address))) => {}
                 Some(address) => {
-                    owned.entry(address).or_default().insert(leak.id.clone());
+                    owned.entry(address).or_default().insert(id.clone());
                 }
                 None => {
                     unknown.insert(owner.clone());
@@ -150,4 +183,59 @@ fn letter(
 
 fn short_hash(text: &str) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use memgate_config::{Encryption, MailServer, When};
+    use memgate_reports::mail::Surroundings;
+    use memgate_reports::{Checkout, Ended};
+
+    use super::*;
+
+    #[test]
+    fn owners_are_told_of_their_fixed_leaks_and_one_without_an_address_keeps_nobody_from_the_mail() {
+        let report: RunReport = serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
+            "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [], "waivers": [], "errors": []
+        }))
+        .unwrap();
+        let ended = |owner: &str| Ended {
+            line: "MapCache::insert".to_owned(),
+            fixed: true,
+            owners: vec![owner.to_owned()],
+            ..Ended::default()
+        };
+        let gone =
+            BTreeMap::from([("n1-a".to_owned(), ended("maps")), ("n1-b".to_owned(), ended("b@example.com"))]);
+        let context = RunContext {
+            surroundings: Surroundings::default(),
+            checkout: Checkout::default(),
+            changes: Changes { gone, compared: true, changed: true, ..Changes::default() },
+            warnings: Vec::new(),
+        };
+        let server =
+            MailServer { host: "localhost".to_owned(), port: 25, encryption: Encryption::None, user: None };
+        let settings = Mail {
+            server,
+            password: None,
+            from: "ci@example.com".to_owned(),
+            to: vec!["team@example.com".to_owned()],
+            owners: Some(PathBuf::new()),
+            addresses: Vec::new(),
+            when: When::Changed,
+            timeout: Duration::from_secs(1),
+            ca: None,
+        };
+        let mut warnings = Vec::new();
+        let letters = letters(&report, &settings, &context, &mut warnings).unwrap();
+        let to: Vec<String> = letters.iter().map(|letter| letter.envelope().to()[0].to_string()).collect();
+        assert_eq!(to, ["team@example.com", "b@example.com"]);
+        assert!(matches!(&*warnings, [one] if one.starts_with("no mail for maps: ")), "{warnings:?}");
+    }
 }

@@ -19,6 +19,7 @@ mod webhooks;
 
 pub use files::rendered;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use memgate_config::{Reports, When};
@@ -47,7 +48,7 @@ pub fn deliver(
         if let Some(settings) =
             wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes))
         {
-            mail::send(report, settings, &context, console);
+            mail::send(report, settings, &context, console, &mut BTreeSet::new());
         }
         for webhook in wanted.webhooks.iter().filter(|webhook| is_due(webhook.when, report, &context.changes))
         {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memgate_config::{Mail, Reports, Webhook};
 use memgate_model::{
@@ -13,21 +14,25 @@ use memgate_model::{
     Verdict, format_value,
 };
 use memgate_reports::mail::Surroundings;
-use memgate_reports::{Changes, Checkout};
+use memgate_reports::{Changes, Checkout, Ended, source_line, who};
 use memgate_server::store::{Change, Notice, Shifted};
 use memgate_server::view::State;
 
 use super::context::RunContext;
-use super::{mail, webhooks};
+use super::mail::{self, Sent};
+use super::webhooks;
 use crate::output::Console;
 
 /// What stands for a test where the whole suite is meant.
 const WHOLE: &str = "(the whole suite)";
 
+/// Who has the mails of a notice that did not reach everybody, by what it tells: they do not get it again.
+type Handed = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+
 /// A way to tell people; each change is told once by each.
 #[derive(Debug, Clone)]
 pub(crate) enum Channel {
-    Mail(Box<Mail>),
+    Mail(Box<Mail>, Handed),
     Webhook(Webhook),
 }
 
@@ -37,33 +42,46 @@ impl Channel {
         // Whose a leak is came with its run; there is no CODEOWNERS to read here.
         let mail = reports.mail.map(|mail| Mail { owners: Some(PathBuf::new()), ..mail });
         let webhooks = reports.webhooks.into_iter().map(Self::Webhook);
-        mail.map(|mail| Self::Mail(Box::new(mail))).into_iter().chain(webhooks).collect()
+        mail.map(|mail| Self::Mail(Box::new(mail), Handed::default())).into_iter().chain(webhooks).collect()
     }
 
     /// What the store knows it by: it stays the same while the configuration does.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Mail(_) => "mail".to_owned(),
+            Self::Mail(..) => "mail".to_owned(),
             Self::Webhook(webhook) => format!("{} {}", webhook.chat.name(), webhook.url),
         }
     }
 
-    /// Tells of a run; `page` is its address. Whatever goes wrong is a warning; was it sent?
+    /// Tells of a run; `page` is its address. Whatever goes wrong is a warning; is there nothing left to send?
     pub(crate) fn tell(&self, notice: &Notice, page: String, console: &Console) -> bool {
         let report = report(notice);
         let context = RunContext {
             surroundings: Surroundings {
                 branch: notice.run.branch.clone(),
                 commit: notice.run.sha.clone(),
+                environment: notice.run.environment.clone(),
                 page,
                 ..Surroundings::default()
             },
             checkout: Checkout::default(),
-            changes: changes(&notice.changes),
+            changes: changes(notice),
             warnings: Vec::new(),
         };
         match self {
-            Self::Mail(settings) => mail::send(&report, settings, &context, console),
+            Self::Mail(settings, open) => {
+                let changes = &context.changes;
+                let leaks = [&changes.new, &changes.back].map(|leaks| leaks.keys().collect::<Vec<_>>());
+                let key =
+                    format!("{} {leaks:?} {:?} {:?}", notice.run.run, changes.gone.keys(), changes.higher);
+                let open = || open.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut handed = open().remove(&key).unwrap_or_default();
+                let sent = mail::send(&report, settings, &context, console, &mut handed);
+                if sent == Sent::No {
+                    open().insert(key, handed);
+                }
+                sent != Sent::No
+            }
             Self::Webhook(webhook) => webhooks::post(&report, webhook, &context, console),
         }
     }
@@ -77,16 +95,39 @@ fn suite_and_test(test: &str) -> (&str, &str) {
     test.split_once("::").unwrap_or(("", test))
 }
 
-fn changes(all: &[Change]) -> Changes {
-    let ids = |here: bool| {
-        let suite =
-            |change: &Change| change.tests.first().map_or("", |test| suite_and_test(test).0).to_owned();
-        all.iter()
-            .filter(|change| is_here(change) == here)
-            .map(|change| (change.leak.id.clone(), suite(change)))
-            .collect()
+fn changes(notice: &Notice) -> Changes {
+    let suite = |change: &Change| change.tests.first().map_or("", |test| suite_and_test(test).0).to_owned();
+    let in_state = |states: &[State]| {
+        let all = notice.changes.iter().filter(|change| states.contains(&change.state));
+        all.map(|change| (change.leak.id.clone(), suite(change))).collect()
     };
-    Changes { new: ids(true), gone: ids(false), compared: true, changed: true }
+    let ended = |change: &Change| {
+        let source = source_line(&change.leak);
+        let place = if source.is_empty() { source } else { format!(" · {source}") };
+        Ended {
+            suite: suite(change),
+            line: format!("{}{place}", who(&change.leak)),
+            fixed: change.state == State::Fixed,
+            owners: change.leak.owners.clone(),
+        }
+    };
+    let gone = notice.changes.iter().filter(|change| !is_here(change));
+    Changes {
+        new: in_state(&[State::New, State::Known]),
+        back: in_state(&[State::Regressed]),
+        gone: gone.map(|change| (change.leak.id.clone(), ended(change))).collect(),
+        higher: notice.shifts.iter().map(higher).collect(),
+        compared: true,
+        changed: true,
+        ..Changes::default()
+    }
+}
+
+/// `engine_tests::Title.IsRead: native.live_bytes went up from 61 B to 122 B`.
+fn higher(Shifted { suite, name, metric, before, after }: &Shifted) -> String {
+    let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
+    let of = if name.is_empty() { suite.clone() } else { format!("{suite}::{name}") };
+    format!("{of}: {metric} went up from {before} to {after}")
 }
 
 /// The tests of leaks that came, as if they were all that ran.
@@ -195,5 +236,74 @@ fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestR
         curve: Vec::new(),
         growth: Vec::new(),
         warm_up: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Metric;
+    use memgate_server::view::RunRow;
+
+    use super::*;
+
+    fn notice(changes: Vec<(State, &str)>, shifts: Vec<Shifted>) -> Notice {
+        let leak = |id: &str| -> Leak {
+            serde_json::from_value(serde_json::json!({
+                "id": id, "kind": "native", "title": "61 B", "bytes_per_iteration": 61.0, "count_per_iteration": 1.0,
+                "frames": [{ "function": "read_title", "file": "src/title.cc", "line": 1, "module": "engine",
+                    "offset": 1, "inlined": false }],
+                "owners": ["@titles"]
+            }))
+            .unwrap()
+        };
+        let change = |(state, id): (State, &str)| Change {
+            state,
+            leak: leak(id),
+            tests: vec!["engine::Title.IsRead".to_owned()],
+        };
+        let run = RunRow {
+            run: 7,
+            session: "s".to_owned(),
+            branch: "main".to_owned(),
+            environment: "aarch64".to_owned(),
+            sha: "8d21e07c55".to_owned(),
+            started_us: 0,
+            duration_ms: 0,
+            verdict: Verdict::Fail,
+            tests: 1,
+            failed: 1,
+            leaks: 1,
+            new_leaks: 1,
+            target: String::new(),
+        };
+        Notice::of("tiles".to_owned(), run, changes.into_iter().map(change).collect(), shifts)
+    }
+
+    #[test]
+    fn a_message_says_what_the_history_says() {
+        let shift = |name: &str| Shifted {
+            suite: "engine".to_owned(),
+            name: name.to_owned(),
+            metric: Metric::NativeLiveBytes,
+            before: 61.0,
+            after: 122.0,
+        };
+        for (changed, shifts, words) in [
+            (vec![(State::New, "n1-a")], vec![], "1 new leak in engine"),
+            (vec![(State::Regressed, "n1-a")], vec![], "1 leak back after a fix in engine"),
+            (
+                vec![(State::Fixed, "n1-a"), (State::Gone, "n1-b")],
+                vec![],
+                "1 leak fixed in engine, 1 leak gone from engine",
+            ),
+            (vec![], vec![shift("A.a")], "engine::A.a: native.live_bytes went up from 61 B to 122 B"),
+            (vec![], vec![shift("A.a"), shift("")], "2 figures at a higher level"),
+        ] {
+            let notice = notice(changed, shifts);
+            assert_eq!(changes(&notice).in_words(&report(&notice)), words);
+        }
+        let ended = changes(&notice(vec![(State::Fixed, "n1-a")], Vec::new())).gone;
+        assert_eq!(ended["n1-a"].line, "read_title · src/title.cc:1");
+        assert_eq!(ended["n1-a"].owners, ["@titles"]);
     }
 }

@@ -1,11 +1,13 @@
 //! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers
 //! connecting only, so a server that accepts and says nothing would otherwise keep a build for
-//! ever. A recipient that the server refuses keeps nobody else from getting the mail.
+//! ever. A recipient that the server refuses keeps nobody else from getting the mail. A refusal is final: what is tried
+//! again goes to those alone whom nobody answered for.
 //!
 //! A server that presents a certificate authority's own certificate, as the usual self-signed one
 //! is, is refused by every verifier. Where `ca` holds that very certificate the server is the one
 //! that was meant: its name and its key are verified all the same.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,17 +26,19 @@ use crate::exit::chain;
 /// How the verifier's error says that the server presents a certificate authority's certificate.
 const SELF_SIGNED: &str = "CaUsedAsEndEntity";
 
-/// Sends all, in order.
+/// Sends all, in order, to those who are not yet in `handed`, which learns of whom the server took or refused a mail.
+/// The answer is who is refused, and why; empty: nobody.
 ///
 /// # Errors
-/// Who did not get one, and why, in words without a secret.
+/// Why not all were handed over, in words without a secret.
 pub(super) fn send(
     server: &MailServer,
     password: Option<&str>,
     ca: Option<&Path>,
     limit: Duration,
     letters: Vec<Message>,
-) -> Result<(), String> {
+    handed: &mut BTreeSet<String>,
+) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -46,12 +50,12 @@ pub(super) fn send(
             let trusted = ca.map(certificates).transpose()?.unwrap_or_default();
             let mut post = Post { server, password, trusted, limit, open: None };
             for letter in letters {
-                let (to, not_to) = (letter.envelope().to().len(), hand_over(&mut post, &letter).await?);
-                sent += usize::from(not_to.len() < to);
-                refused.extend(not_to);
+                let (to, before) = (letter.envelope().to().len(), refused.len());
+                hand_over(&mut post, &letter, handed, &mut refused).await?;
+                sent += usize::from(refused.len() - before < to);
             }
             post.close().await;
-            if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
+            Ok(())
         };
         tokio::time::timeout(limit, work)
             .await
@@ -59,28 +63,40 @@ pub(super) fn send(
     });
     // A name that is still being looked up is nothing to wait for.
     runtime.shutdown_background();
-    outcome.map_err(|why: String| {
-        let why = without(&why, &[password.unwrap_or_default()]);
-        // One line, whatever the server said.
-        let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{sent} of {all} mails sent: {why}")
-    })
+    let words = refused.iter().map(|(to, why)| format!("not to {to}: {why}"));
+    let said = words.chain(outcome.as_ref().err().cloned()).collect::<Vec<_>>().join("; ");
+    let said = without(&said, &[password.unwrap_or_default()]);
+    // One line, whatever the server said.
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = if said.is_empty() { said } else { format!("{sent} of {all} mails sent: {said}") };
+    // A server that refuses everybody refuses the sender, perhaps, which somebody may mend.
+    let nobody = handed.is_empty() && !refused.is_empty();
+    if !nobody {
+        handed.extend(refused.into_iter().map(|(to, _)| to));
+    }
+    if outcome.is_err() || nobody { Err(told) } else { Ok(told) }
 }
 
-/// Whom the server refuses, and why. It is asked for each recipient alone where it refuses one of
-/// several: it took no mail then.
-async fn hand_over(post: &mut Post<'_>, letter: &Message) -> Result<Vec<String>, String> {
-    let (all, text) = (letter.envelope(), letter.formatted());
-    let Some(refusal) = post.hand(all, &text).await? else { return Ok(Vec::new()) };
-    if let [only] = all.to() {
-        return Ok(vec![format!("not to {only}: {refusal}")]);
+/// The server is asked for each recipient alone where it refuses one of several: it took no mail then.
+async fn hand_over(
+    post: &mut Post<'_>,
+    letter: &Message,
+    handed: &mut BTreeSet<String>,
+    refused: &mut Vec<(String, String)>,
+) -> Result<(), String> {
+    let (from, text) = (letter.envelope().from(), letter.formatted());
+    let all: Vec<_> = letter.envelope().to().iter().filter(|to| !handed.contains(&to.to_string())).collect();
+    let mut parts = vec![all];
+    while let Some(to) = parts.pop().filter(|to| !to.is_empty()) {
+        let recipients = to.iter().map(|&to| to.clone()).collect();
+        let envelope = Envelope::new(from.cloned(), recipients).map_err(|why| chain(&why))?;
+        match (post.hand(&envelope, &text).await?, to.as_slice()) {
+            (None, _) => handed.extend(to.iter().map(ToString::to_string)),
+            (Some(why), [one]) => refused.push((one.to_string(), why)),
+            (Some(_), _) => parts.extend(to.into_iter().rev().map(|one| vec![one])),
+        }
     }
-    let mut refused = Vec::new();
-    for one in all.to() {
-        let envelope = Envelope::new(all.from().cloned(), vec![one.clone()]).map_err(|why| chain(&why))?;
-        refused.extend(post.hand(&envelope, &text).await?.map(|why| format!("not to {one}: {why}")));
-    }
-    Ok(refused)
+    Ok(())
 }
 
 /// A mail server, and the connection to it while it is good.

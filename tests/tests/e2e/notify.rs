@@ -65,6 +65,8 @@ fn a_leak_is_told_to_the_team_and_its_owner_when_it_comes_and_when_it_goes() {
     let mails = post.mails();
     assert_eq!(mails.len(), 3, "{mails:?}");
     let text = mails[2].1.to_string();
+    let subject = mails[2].1["headers"]["subject"].as_str().unwrap();
+    assert!(subject.contains("2 figures at a higher level on main"), "the test's and its suite's: {subject}");
     for part in [
         "native.live_bytes came from 61 B to 122 B, and stayed, on main",
         "Title.IsRead",
@@ -76,12 +78,14 @@ fn a_leak_is_told_to_the_team_and_its_owner_when_it_comes_and_when_it_goes() {
     // That the server starts again is no news.
     drop(server);
     let mut server = serve(&project, &address);
-    commit_and_run(false);
+    let fix = commit_and_run(false);
     server.hears("sent 1 mail");
     let mails = post.mails();
-    assert_eq!(mails.len(), 4, "{mails:?}");
+    assert_eq!(mails.len(), 4, "what leaked last was nobody's own: {mails:?}");
     let subject = mails[3].1["headers"]["subject"].as_str().unwrap();
-    assert!(subject.contains("1 leak gone from engine_tests on main"), "{subject}");
+    assert!(subject.contains("1 leak fixed in engine_tests on main"), "{subject}");
+    let text = mails[3].1.to_string();
+    assert!(text.contains(&format!("fixed by {fix}: read_title")), "{text}");
 }
 
 #[test]
