@@ -70,35 +70,33 @@ pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> Stri
             HEIGHT - BOTTOM
         );
     }
-    for line in lines(points, drawn) {
+    for line in lines(points, drawn).into_iter().filter(|line| line.len() > 1) {
         let path = steps_of(line, x, y);
         svg += &format!("<polyline points=\"{path}\" stroke=\"var(--allowed)\" fill=\"none\"/>");
     }
+    let few = points.len() <= MOST_DOTS;
     for line in lines(points, |point| point.value.filter(|value| value.is_finite())) {
+        // A line of one value is nothing to see.
+        if let ([(index, value)], false) = (line.as_slice(), few) {
+            svg += &dot(x(*index), y(*value), "fill=\"var(--value)\"");
+        }
         let path = steps_of(line, x, y);
         svg += &format!("<polyline points=\"{path}\" stroke=\"var(--value)\" fill=\"none\"/>");
     }
-    if points.len() <= MOST_DOTS {
+    if few {
         for (index, point) in points.iter().enumerate() {
-            match point.value.filter(|value| value.is_finite()) {
-                Some(value) => {
-                    svg += &format!(
-                        "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"var(--value)\"/>",
-                        x(index),
-                        y(value)
-                    );
-                }
-                None => {
-                    let at = y(least.max(0.0));
-                    svg += &format!(
-                        "<circle cx=\"{:.1}\" cy=\"{at:.1}\" r=\"5\" fill=\"var(--bg)\" stroke=\"var(--faint)\"/>",
-                        x(index)
-                    );
-                }
-            }
+            svg += &match point.value.filter(|value| value.is_finite()) {
+                Some(value) => dot(x(index), y(value), "fill=\"var(--value)\""),
+                // Below the axis: it is no value of zero.
+                None => dot(x(index), HEIGHT - BOTTOM / 2.0, "fill=\"var(--bg)\" stroke=\"var(--faint)\""),
+            };
         }
     }
     svg + "</svg>"
+}
+
+fn dot(x: f64, y: f64, style: &str) -> String {
+    format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\" {style}/>")
 }
 
 /// Points at which something happened, with what it was; an event of a run that is not on the curve has no mark.
@@ -142,7 +140,7 @@ fn lines(points: &[Point], of: impl Fn(&Point) -> Option<f64>) -> Vec<Vec<(usize
             _ => lines.push(Vec::new()),
         }
     }
-    lines.retain(|line| line.len() > 1);
+    lines.retain(|line| !line.is_empty());
     lines
 }
 
@@ -189,6 +187,19 @@ mod tests {
         let line = near.split("<polyline ").find(|line| line.contains("--allowed")).unwrap();
         assert!(line.contains("\"150.0,20.0 "), "at the top, twice as high as the value: {near}");
         assert!(!allowed(1e6).contains("--allowed"), "the curve would be flat");
+    }
+
+    #[test]
+    fn values_between_runs_that_did_not_judge_are_seen_and_those_runs_are_no_zeros() {
+        for runs in [4, 250] {
+            let every_second = |run: i64| point(run, (run % 2 == 0).then_some(48.0));
+            let points: Vec<Point> = (0..runs).map(every_second).collect();
+            let drawn = svg(Metric::NativeLiveBytes, &points, &[]);
+            let dots = drawn.matches("fill=\"var(--value)\"").count();
+            assert_eq!(i64::try_from(dots), Ok(runs / 2), "{drawn}");
+            assert_eq!(drawn.contains("cy=\"320.0\" r=\"5\" fill=\"var(--bg)\""), runs == 4, "{drawn}");
+            assert!(!drawn.contains("cy=\"300.0\""), "nothing lies on the axis: {drawn}");
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use super::{link, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
+/// Leaks of one page; the line has a list that can be filtered.
+const MOST_LEAKS: usize = 200;
+
 /// List of runs.
 #[must_use]
 pub fn runs(view: &Runs) -> String {
@@ -121,7 +124,7 @@ fn leaks(html: &mut Html, view: &RunView) {
     let columns =
         [("state", false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
     words::table(html, "Leaks, the largest first", &columns);
-    for leak in &view.leaks {
+    for leak in view.leaks.iter().take(MOST_LEAKS) {
         html.markup("<tr><td>");
         match leak.state {
             _ if leak.how == "one_time" => words::badge(html, ("other", "once")),
@@ -138,6 +141,11 @@ fn leaks(html: &mut Html, view: &RunView) {
         words::test_link(html, &view.selection, &leak.test);
     }
     words::end_of_table(html);
+    if view.leaks.len() > MOST_LEAKS {
+        html.markup("<p class=faint>").text(&format!("{MOST_LEAKS} of {} leaks · ", view.leaks.len()));
+        words::anchor(html, &link::to(&view.selection, &["leaks"]), "all leaks of the line");
+        html.markup("</p>");
+    }
 }
 
 fn tests(html: &mut Html, view: &RunView) {
@@ -176,5 +184,64 @@ fn tests(html: &mut Html, view: &RunView) {
     words::end_of_table(html);
     if (view.tests.len() as u64) < view.of {
         html.element("p class=faint", &format!("{} of {} tests", view.tests.len(), view.of));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Verdict;
+
+    use super::*;
+    use crate::view::SightingOf;
+
+    #[test]
+    fn a_run_with_thousands_of_leaks_is_a_page_that_can_be_read() {
+        let named = |number: usize| SightingOf {
+            id: format!("n1-{number}"),
+            culprit: "MapCache::insert".to_owned(),
+            title: "48.0 KiB".to_owned(),
+            state: None,
+            test: "engine::MapCache.scroll".to_owned(),
+            bytes: 49_152.0,
+            count: 1.0,
+            how: "counted".to_owned(),
+        };
+        let selection = Selection {
+            project: "tiles".to_owned(),
+            branch: "main".to_owned(),
+            environment: String::new(),
+            branches: Vec::new(),
+            environments: Vec::new(),
+        };
+        let run = RunRow {
+            run: 7,
+            session: "s".to_owned(),
+            branch: "main".to_owned(),
+            environment: String::new(),
+            sha: String::new(),
+            started_us: 0,
+            duration_ms: 0,
+            verdict: Verdict::Fail,
+            tests: 1,
+            failed: 1,
+            leaks: 3000,
+            new_leaks: 0,
+            target: String::new(),
+        };
+        let view = RunView {
+            selection,
+            run,
+            ci_url: String::new(),
+            leaks: (0..3000).map(named).collect(),
+            tests: Vec::new(),
+            of: 0,
+            order: Order::Worst,
+            previous: None,
+            expired: false,
+            artefacts: Vec::new(),
+        };
+        let page = super::run(&view);
+        assert!(page.contains("200 of 3000 leaks") && page.contains("all leaks of the line"), "{page}");
+        assert!(page.len() < 300_000, "{} bytes", page.len());
     }
 }
