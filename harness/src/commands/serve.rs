@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memgate_server::artefacts::{ARRIVING, Artefacts, Exchange};
 use memgate_server::http;
-use memgate_server::store::{Store, without_password};
+use memgate_server::store::{Store, StoreError, without_password};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -32,7 +32,13 @@ pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, Expect
 
 async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedError> {
     let address = history::address(&request.store.data, request.store.database.as_deref());
-    let store = Store::open_existing(&address).await.map_err(|why| history::failed(&why))?;
+    let store = Store::open_existing(&address).await.map_err(|why| match why {
+        StoreError::Missing(_) => ExpectedError::machinery(
+            format!("there is no history {}", without_password(&address)),
+            "for a new server, `memgate serve token create --project NAME` with the same folder or database makes one",
+        ),
+        why => history::failed(&why),
+    })?;
     let listener = TcpListener::bind(request.listen).await.map_err(|why| ExpectedError::Machinery {
         what: format!("cannot listen on {}: {why}", request.listen),
         hint: "`--listen 127.0.0.1:0` takes any free port".to_owned(),
