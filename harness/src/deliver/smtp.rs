@@ -179,3 +179,83 @@ impl Post<'_> {
         open.await.map_err(|why: lettre::transport::smtp::Error| chain(&why))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    type Taken = Arc<Mutex<Vec<String>>>;
+
+    /// Takes mails for all but `gone`, whom it does not know, and but `later`, for whom it has no room at first.
+    fn converse(stream: &TcpStream, taken: &Taken, has_room: bool) -> std::io::Result<()> {
+        let (mut out, mut to) = (stream, Vec::new());
+        out.write_all(b"220 here\r\n")?;
+        let mut in_data = false;
+        for line in BufReader::new(stream).lines() {
+            let line = line?;
+            let answer = match line.split(' ').next().unwrap_or_default() {
+                "." => {
+                    in_data = false;
+                    taken.lock().unwrap().append(&mut to);
+                    "250 taken"
+                }
+                _ if in_data => continue,
+                "RCPT" if line.contains("gone@") => "550 no such user",
+                "RCPT" if line.contains("later@") && !has_room => "451 no room",
+                "RCPT" => {
+                    to.push(line.trim_start_matches("RCPT TO:").to_owned());
+                    "250 good"
+                }
+                "DATA" => {
+                    in_data = true;
+                    "354 go on"
+                }
+                _ => {
+                    to.clear();
+                    "250 good"
+                }
+            };
+            out.write_all(format!("{answer}\r\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_gets_a_mail_twice_and_a_refusal_is_final() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (taken, room) = (Taken::default(), Arc::new(Mutex::new(false)));
+        let (of_server, has_room) = (Arc::clone(&taken), Arc::clone(&room));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (taken, has_room) = (Arc::clone(&of_server), *has_room.lock().unwrap());
+                // Who hangs up has said all.
+                std::thread::spawn(move || converse(&stream, &taken, has_room).ok());
+            }
+        });
+        let server = MailServer { host: "127.0.0.1".into(), port, encryption: Encryption::None, user: None };
+        let letter = |to: &[&str]| {
+            let letter = Message::builder().from("ci@example.com".parse().unwrap()).subject("leaks");
+            let letter = to.iter().fold(letter, |letter, to| letter.to(to.parse().unwrap()));
+            letter.body("text".to_owned()).unwrap()
+        };
+        let mut handed = BTreeSet::new();
+        let mut send = || {
+            let letters =
+                vec![letter(&["team@example.com", "gone@example.com"]), letter(&["later@example.com"])];
+            super::send(&server, None, None, Duration::from_secs(20), letters, &mut handed)
+        };
+        let first = send().unwrap_err();
+        assert!(
+            first.contains("1 of 2 mails sent: not to gone@example.com") && first.contains("no room"),
+            "{first}"
+        );
+        *room.lock().unwrap() = true;
+        assert_eq!(send(), Ok(String::new()), "nobody is left whom it refuses");
+        assert_eq!(*taken.lock().unwrap(), ["<team@example.com>", "<later@example.com>"]);
+    }
+}
