@@ -5,8 +5,8 @@ use globset::{GlobBuilder, GlobMatcher};
 use crate::read::{Fault, Value};
 use crate::value::value_schema;
 
-/// A pattern in which `*` and `?` alone are special: names of tests and classes contain brackets (`load[0]`, `byte[]`). A
-/// backslash before one of them, before a bracket or another backslash makes it stand for itself.
+/// A pattern in which `*` and `?` alone are special: names of tests and classes contain brackets (`load[0]`, `byte[]`).
+/// A backslash before one of them, before a bracket or another backslash makes it stand for itself.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,

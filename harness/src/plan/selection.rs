@@ -1,8 +1,8 @@
 //! Does a run leave out tests? What it does not see is then no news: neither a leak that is gone nor a waiver that
 //! nobody needs. In doubt it does.
 //!
-//! Data flow: variables of the environment, and what was typed, before the run ([`narrows`], [`selects`]) → arguments of
-//! the programs that ran ([`is_filtered`]), which a script may have given them.
+//! Data flow: variables of the environment, and what was typed, before the run ([`narrows`], [`selects`]) → arguments
+//! of the programs that ran ([`is_filtered`]), which a script may have given them.
 
 /// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
 const NARROWING: [(&str, &[&str]); 5] = [
@@ -120,8 +120,8 @@ fn of_gtest(word: &str) -> Option<(&str, &str)> {
     (!all.contains(&value)).then_some((name, value))
 }
 
-/// Was a GoogleTest program below this command given a part of its tests, as a script may do? A build starts each of its
-/// tests with a filter, and a filter of one test may come from such a build.
+/// Was a GoogleTest program below this command given a part of its tests, as a script may do? A build starts each of
+/// its tests with a filter, and a filter of one test may come from such a build.
 #[must_use]
 pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
     let of_some = |(name, value): (&str, &str)| match name {
