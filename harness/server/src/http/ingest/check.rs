@@ -21,6 +21,13 @@ pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> R
     if manifest.session.is_empty() {
         return Err(Refused::nonsense("`manifest.session` is empty: it tells runs apart", ""));
     }
+    if matches!(project, "" | "." | "..") {
+        let hint = "name it in memgate.yaml: `project: NAME`";
+        return Err(Refused::nonsense(
+            format!("`manifest.project` is {project:?}: no page has such an address"),
+            hint,
+        ));
+    }
     let (no_commit, no_ci) = (Commit::default(), Ci::default());
     let commit = manifest.commit.as_ref().unwrap_or(&no_commit);
     let ci = manifest.ci.as_ref().unwrap_or(&no_ci);

@@ -490,6 +490,9 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
         for (change, status, error) in cases {
             server.upload(JSON, with(change).to_string().as_bytes()).await.is(status, error);
         }
+        let dots = with(&|body| body["manifest"]["project"] = "..".into()).to_string();
+        let answer = server.send(&request("%2E%2E", JSON, dots.as_bytes())).await;
+        answer.is(422, "`manifest.project` is \"..\": no page has such an address");
         assert!(server.store.projects().await.unwrap().is_empty(), "nothing was added");
         assert_eq!(*server.log.lock().unwrap(), [""; 0]);
     });
