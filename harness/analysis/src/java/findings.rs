@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_wire::Outcome;
-use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, UNHELD};
+use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, JavaSite, UNHELD};
 
 use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
-use super::series::{ClassSeries, grown, histograms};
+use super::series::{ClassSeries, grown, histograms, last_sites};
 use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::{as_f64, float};
@@ -149,6 +149,8 @@ pub(crate) enum Noise {
     Irregular,
     /// A test framework keeps it, and nothing of the project is on the way.
     Framework,
+    /// JUnit 4.12 makes a group for the thread of a test with a time limit. Up to JDK 17 such groups stay.
+    TimedOut,
 }
 
 impl Growing {
@@ -220,6 +222,7 @@ impl Findings {
         }
         findings.leave_what_is_unsure();
         findings.leave_to_framework(&project);
+        findings.leave_groups_of_timeouts(record, test);
         findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
         // Beside what leaks for certain, nobody has to know whether a step or two were all.
@@ -290,6 +293,44 @@ impl Findings {
             self.open.retain(|class| is_of_project(class, project));
         }
     }
+
+    /// Each of the groups has to be JUnit's own. One whose thread goes on is the thread's.
+    fn leave_groups_of_timeouts(&mut self, record: &ProcessRecord, test: &str) {
+        let grows = |name: &str| self.growing.iter().any(|growing| growing.series.class == name);
+        if !grows(THREAD_GROUP) || grows("java.lang.Thread") {
+            return;
+        }
+        let of_junit = |growing: &mut Growing| {
+            let class = &growing.series.class;
+            [THREAD_GROUP, "java.lang.Thread[]"].contains(&class.as_str())
+                && float(made_for_timeouts(record, test, class)) >= growing.count.max(1.0)
+        };
+        let mut left: Vec<Growing> = self.growing.extract_if(.., of_junit).collect();
+        if left.iter().any(|growing| growing.series.class == THREAD_GROUP) {
+            // Their parent's table of them doubles now and then.
+            let is_table = |class: &str| class == "java.lang.ThreadGroup[]";
+            left.extend(self.growing.extract_if(.., |g| is_table(&g.series.class) && g.count == 0.0));
+            self.open.retain(|class| !is_table(class));
+        }
+        left.into_iter().for_each(|growing| self.is_noise(growing, Noise::TimedOut));
+    }
+}
+
+const THREAD_GROUP: &str = "java.lang.ThreadGroup";
+
+/// How many instances of a class JUnit made in one execution for time limits; 0 if any is somebody else's.
+fn made_for_timeouts(record: &ProcessRecord, test: &str, class: &str) -> u64 {
+    const MAKER: &str = "org.junit.internal.runners.statements.FailOnTimeout.evaluate";
+    let Some(java) = &record.java else { return 0 };
+    let is_of_junit = |site: &JavaSite| {
+        let frames = java.stack(site.stack);
+        frames.iter().filter_map(|frame| frame.function.as_deref()).find(|call| is_own(call)) == Some(MAKER)
+    };
+    let last = last_sites(record, test, class);
+    if !last.iter().all(|site| is_of_junit(site)) {
+        return 0;
+    }
+    last.iter().map(|site| site.samples).fold(0, u64::saturating_add)
 }
 
 /// A class that grows, and why it is no leak, if it is none.

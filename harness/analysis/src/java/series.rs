@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use memgate_model::Metric;
+use memgate_wire::java::JavaSite;
 
 use crate::record::{ProcessRecord, Window};
 use crate::stats::float;
@@ -191,6 +192,17 @@ pub(crate) fn thread_names(windows: &[&Window]) -> Vec<(String, Vec<f64>)> {
     }
     all.retain(|_, counts| counts.windows(2).any(|pair| pair[0] < pair[1]));
     all.into_iter().map(|(name, counts)| (name.to_owned(), counts)).collect()
+}
+
+/// Where surviving samples of a class were allocated, as far as it was told last.
+pub(super) fn last_sites<'a>(record: &'a ProcessRecord, test: &'a str, class: &str) -> Vec<&'a JavaSite> {
+    let Some(java) = &record.java else { return Vec::new() };
+    let told = record.windows_of(test).filter_map(|window| {
+        let sites = window.java.iter().flat_map(|java| &java.sites);
+        let sites: Vec<&JavaSite> = sites.filter(|site| java.class(site.class) == Some(class)).collect();
+        (!sites.is_empty()).then_some(sites)
+    });
+    told.last().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -418,6 +418,7 @@ fn repeated(
         (Noise::Unheld, "held by nothing"),
         (Noise::Irregular, "irregular"),
         (Noise::Framework, "kept by the test framework for itself"),
+        (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
     ] {
         let of_noise = findings.noise.iter().filter(|(_, is)| *is == noise).map(|(class, _)| class.as_str());
         let classes: Vec<&str> = of_noise.collect();

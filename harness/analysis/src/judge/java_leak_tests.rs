@@ -265,6 +265,49 @@ fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project(
     }
 }
 
+/// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a group and its table of threads.
+#[test]
+fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
+    const JUNIT: (&str, &str, u64) = ("org.junit.internal.runners.statements.FailOnTimeout", "evaluate", 48);
+    const OURS: (&str, &str, u64) = ("com.example.Workers", "start", 48);
+    let verdict = |groups: u64, thread: u64, sites: &[(&str, &str, u64)]| {
+        let input = confirmed(
+            |jvm, i| {
+                jvm.set("java.lang.ThreadGroup[]", 2, 32 + 4 * u64::from(i + 1).next_power_of_two());
+                jvm.add("java.lang.ThreadGroup", groups, 48);
+                jvm.add("java.lang.Thread[]", groups, 32);
+                jvm.add("java.lang.Thread", thread, 120);
+            },
+            |jvm| {
+                let parent = "virtual machine . -> java.lang.ThreadGroup";
+                let groups_of = "field java.lang.ThreadGroup.groups -> java.lang.ThreadGroup[]";
+                let group = [parent, groups_of, "array java.lang.ThreadGroup[].[x] -> java.lang.ThreadGroup"];
+                jvm.held("java.lang.ThreadGroup", &[(groups, &group)]);
+                jvm.sites("java.lang.ThreadGroup", sites);
+                jvm.sites("java.lang.Thread[]", sites);
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        (evicts(&report).verdict, evicts(&report).reason.clone())
+    };
+    let (passed, why) = verdict(1, 0, &[JUNIT]);
+    assert_eq!(passed, Verdict::Pass);
+    assert!(why.starts_with("java.lang.ThreadGroup, java.lang.Thread[]"), "{why}");
+    assert!(
+        why.ends_with("but are JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
+        "{why}"
+    );
+    for (what, groups, thread, sites) in [
+        ("the project makes one too", 2, 0, &[JUNIT, OURS][..]),
+        ("the project makes all", 1, 0, &[OURS][..]),
+        ("not all were seen", 2, 0, &[JUNIT][..]),
+        ("a thread goes on", 1, 1, &[JUNIT][..]),
+        ("nobody saw where", 1, 0, &[][..]),
+    ] {
+        assert_eq!(verdict(groups, thread, sites).0, Verdict::Fail, "{what}");
+    }
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
