@@ -44,7 +44,7 @@ pub(super) fn explain(
     live: &[Live],
 ) -> Vec<Found> {
     with_classes(env, jvmti, |env, classes| {
-        let mut reference_paths = ReferencePaths::new(jvmti, classes, wanted, live);
+        let mut reference_paths = ReferencePaths::new(env, jvmti, classes, wanted, live);
         reference_paths.take(env, jvmti, &survivors.instances);
         let threads = mark_threads(env, jvmti, &mut reference_paths);
         let walked = reference_paths.walk(jvmti, classes);

@@ -145,7 +145,7 @@ impl Names<'_, '_> {
 /// them (JVMTI, `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses
 /// from `Object` down, then its own. Those of a class of which some are not known would have the
 /// numbers of others.
-fn fields_of(
+pub(super) fn fields_of(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
     class: &JClass<'_>,

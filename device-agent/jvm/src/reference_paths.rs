@@ -11,12 +11,13 @@
 
 use jni::Env;
 use jni::objects::{JClass, JObject};
+use jni::{jni_sig, jni_str};
 use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFrame, Visit};
 
 use super::graph::{Edge, From, Graph, Lost, Shortest};
 use super::limit::Limit;
 use super::machine::Live;
-use super::names::{Known, known};
+use super::names::{Known, fields_of, known};
 
 /// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;
@@ -55,8 +56,36 @@ pub(super) struct ReferencePaths {
     objects: u64,
     /// The native method that measures: what it refers to, it does not hold.
     own: Option<Method>,
+    class_values: Option<ClassValues>,
     /// When to stop.
     limit: Limit,
+}
+
+/// Where classes keep the values of `java.lang.ClassValue`: numbers of two classes, and of the field.
+struct ClassValues {
+    class: i64,
+    field: u32,
+    map: i64,
+}
+
+impl ClassValues {
+    /// The virtual machine does not tell what the fields of a class object refer to. Local references of ours, until
+    /// the caller's frame ends, make it walk these maps.
+    fn of(env: &mut Env<'_>, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Option<Self> {
+        let place = |name: &str| classes.iter().position(|(known, _)| known.name == name);
+        let number = |place: usize| i64::try_from(place.wrapping_add(1)).ok();
+        let (class, map) = (place("java.lang.Class")?, place("java.lang.ClassValue$ClassValueMap")?);
+        let fields = fields_of(env, jvmti, &classes.get(class)?.1).ok()?;
+        let field = fields.iter().position(|(_, name)| name == "classValueMap")?;
+        for (_, class) in classes {
+            let signature = jni_sig!("Ljava/lang/ClassValue$ClassValueMap;");
+            if env.get_field(class, jni_str!("classValueMap"), signature).is_err() {
+                env.exception_clear();
+                return None;
+            }
+        }
+        Some(Self { class: number(class)?, field: u32::try_from(field).ok()?, map: number(map)? })
+    }
 }
 
 /// How the search ended.
@@ -75,6 +104,7 @@ impl Walked {
 impl ReferencePaths {
     /// To instances of classes of these names, in a heap with so many `live` objects.
     pub(super) fn new(
+        env: &mut Env<'_>,
         jvmti: Jvmti<'_>,
         classes: &[(Known, JClass<'_>)],
         wanted: &[String],
@@ -97,6 +127,7 @@ impl ReferencePaths {
                 .chain(classes.iter().map(|(known, _)| passed_by(&known.name)))
                 .collect(),
             own,
+            class_values: ClassValues::of(env, jvmti, classes),
             limit: Limit::of(MAX_CPU_NS),
         }
     }
@@ -223,7 +254,8 @@ impl ReferencePaths {
         mut reference: Reference<'_>,
     ) -> Visit {
         // What only our own reference keeps is garbage, and so is what lies after it.
-        let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method));
+        let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method))
+            && self.values_of_class(reference.class_tag).is_none();
         let is_kept = is_own && node_of(*reference.tag).is_some();
         let beside = is_kept || self.is_passed_by(reference.class_tag);
         let behind = if beside { Visit::Beside } else { Visit::Deeper };
@@ -250,9 +282,15 @@ impl ReferencePaths {
                 (Some(to).filter(|to| self.graph.is_of_level(*to, level))?, level.wrapping_add(1))
             }
         };
+        if let Kind::JniLocal(_, method) = reference.kind
+            && self.own == Some(method)
+        {
+            let ClassValues { class, field, .. } = self.values_of_class(reference.class_tag)?;
+            let (from, kind) = (From::Class(*class), Kind::StaticField(*field));
+            return Some(Edge { to, from, kind, class: *class });
+        }
         let (kind, class) = (reference.kind, reference.referrer_class_tag);
         let from = match (kind, reference.referrer_tag.as_deref_mut()) {
-            (Kind::JniLocal(_, method), _) if self.own == Some(method) => return None,
             (Kind::StaticField(_), Some(class)) => From::Class(*class),
             (Kind::ClassLoader, Some(class)) => {
                 // The class, and what holds the class: its objects most of all.
@@ -280,6 +318,11 @@ impl ReferencePaths {
             _ => return None,
         };
         Some(Edge { to, from, kind, class })
+    }
+
+    /// Of an object of this class: the field of a class object that holds it.
+    fn values_of_class(&self, class: i64) -> Option<&ClassValues> {
+        self.class_values.as_ref().filter(|values| values.map == class)
     }
 
     fn is_passed_by(&self, class: i64) -> bool {

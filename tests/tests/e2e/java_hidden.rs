@@ -3,7 +3,7 @@
 use memgate_e2e::{Project, junit, jvm};
 use memgate_model::Verdict;
 
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     // Some arrays each time, where the machine makes arrays and strings of its own now and then.
     (
         "BuffersTest",
@@ -33,6 +33,20 @@ class GrowingTest {
 import org.junit.jupiter.api.Test;
 class FoldersTest {
     @Test void lists() throws Exception { Files.list(Path.of(\"/etc\")).count(); }
+}
+",
+    ),
+    // A class object holds it, of whose fields the virtual machine tells nothing.
+    (
+        "ValuesTest",
+        "import java.util.*;
+import org.junit.jupiter.api.Test;
+class ValuesTest {
+    static class Kept { }
+    static final ClassValue<List<Object>> VALUES = new ClassValue<>() {
+        @Override protected List<Object> computeValue(Class<?> type) { return new ArrayList<>(); }
+    };
+    @Test void keeps() { VALUES.get(ValuesTest.class).add(new Kept()); }
 }
 ",
     ),
@@ -106,6 +120,16 @@ fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_cla
     let folders = run.test("FoldersTest.lists");
     assert_eq!(folders.verdict, Verdict::Fail, "{run}");
     assert!(folders.leaks[0].title.ends_with("× descriptor /etc"), "{run}");
+
+    let values = run.test("ValuesTest.keeps");
+    assert_eq!(values.verdict, Verdict::Fail, "{run}");
+    let [leak] = values.leaks.as_slice() else { panic!("{run}") };
+    assert_eq!(leak.title, "1 × ValuesTest$Kept", "{run}");
+    let held = leak
+        .holder
+        .first()
+        .map(|step| (step.owner.as_str(), step.name.split('[').next().unwrap_or_default()));
+    assert_eq!(held, Some(("java.lang.Class", "classValueMap")), "{run}");
 
     assert_eq!(run.test("ConnectionsTest.gets").verdict, Verdict::Pass, "{run}");
 

@@ -211,8 +211,8 @@ impl Findings {
                 }
             }
         }
-        // What a class itself refers to is not seen, so no holder was found: it is a leak where
-        // something leaks by the same number.
+        // What the fields of a class object refer to is not seen, but for its `ClassValue`s, so no holder may have
+        // been found: it is a leak where something leaks by the same number.
         for growing in unheld {
             if findings.growing.iter().any(|other| other.count > 0.0 && other.count == growing.count) {
                 findings.growing.push(growing);
