@@ -202,7 +202,8 @@ impl Jvm {
     pub(crate) fn sites(&mut self, class: &str, stacks: &[(&str, &str, u64)]) {
         let (boundary, class) = (self.sequence + 1, self.id(class));
         let mut records = Vec::new();
-        for (id, (owner, name, bytes)) in (1..).zip(stacks) {
+        // Numbers of their own, so that another class may be told too.
+        for (id, (owner, name, bytes)) in (1000 * class..).zip(stacks) {
             let (class_name, name) = ((*owner).to_owned(), (*name).to_owned());
             let methods = vec![JavaMethod { id, class: class_name, name, file: String::new() }];
             let nodes = vec![JavaStackNode { id, parent: 0, method: id, line: 0 }];

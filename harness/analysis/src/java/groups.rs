@@ -11,11 +11,15 @@ use memgate_model::{Frame, HolderStep};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing, Held};
-use super::names::{is_inside_collection, is_of_project, is_own, naming_rank, normalised, project_of};
+use super::names::{
+    is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
+};
 use super::rounds::JavaSuspect;
+use super::series::last_sites;
 use crate::os_names;
 use crate::record::ProcessRecord;
 use crate::signature::java_id;
+use crate::stats::float;
 
 /// A way that holds less than this share of what grew does not explain it.
 const EXPLAINING_SHARE: f64 = 0.3;
@@ -215,7 +219,7 @@ fn way(class: usize, path: &HolderPath) -> Way {
         }
         steps.push(step);
     }
-    Way { class, instances: crate::stats::float(path.instances), steps }
+    Way { class, instances: float(path.instances), steps }
 }
 
 fn step(link: &HolderLink) -> HolderStep {
@@ -315,10 +319,19 @@ fn leak(
     let (instances, live_bytes) = (sum(|g| &g.series.instances), sum(|g| &g.series.bytes));
     let (title, share) = titled(growing, &members, ways, &project_of(test));
     let class = growing[title].series.class.clone();
-    let holder = way_to(title, ways).map_or_else(Vec::new, |way| way.steps.clone());
-    let frames = allocated(record, test, &class, &holder);
-    let id = id(&class, &holder, &frames);
     let count = whole(growing[title].count * share);
+    // Of a class that nobody looked for, what holds as many of another is known.
+    let as_many = members.iter().filter(|(class, _)| growing[*class].count == growing[title].count);
+    let nearest = as_many.filter_map(|(class, _)| way_to(*class, ways)).min_by_key(|way| way.steps.len());
+    let way = way_to(title, ways).or(nearest);
+    let holder = way.map_or_else(Vec::new, |way| way.steps.clone());
+    let counts = members
+        .iter()
+        .map(|(class, share)| (growing[*class].series.class.as_str(), growing[*class].count * share));
+    let counts: Vec<(&str, f64)> = counts.collect();
+    let made = if is_of_jdk_alone(&holder) { made_for_certain(record, test, &counts) } else { None };
+    let (frames, calls) = made.unwrap_or_else(|| (allocated(record, test, &class, &holder), BTreeSet::new()));
+    let id = id(&class, &holder, &frames, &calls);
     let bytes = whole(total(growing, &members));
     let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
     JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, classes }
@@ -330,17 +343,20 @@ fn whole(value: f64) -> f64 {
 }
 
 /// The class a leak is called by: the project's own before a library's, and these before the JDK's;
-/// one whose holder is known; no node of a collection; the nearest to the root, then the one with
-/// most bytes.
+/// one whose holder is known, or that comes by the number of one whose holder is; no node of a
+/// collection, and no bytes of texts; the nearest to the root, then the one with most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
+    let held: Vec<f64> =
+        ways.iter().map(|way| growing[way.class].count).filter(|count| *count > 0.0).collect();
     let rank = |class: usize| {
         let name = &growing[class].series.class;
         let way = way_to(class, ways);
         (
             naming_rank(name, project),
-            way.is_none(),
+            way.is_none() && !held.contains(&growing[class].count),
             is_inside_collection(name),
-            way.map(|way| way.steps.len()),
+            matches!(name.as_str(), "byte[]" | "char[]"),
+            way.map_or(usize::MAX, |way| way.steps.len()),
         )
     };
     let better = |a: &&(usize, f64), b: &&(usize, f64)| {
@@ -361,25 +377,60 @@ fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
     })
 }
 
-fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
+/// Nothing of the project or of a library is on the way.
+fn is_of_jdk_alone(holder: &[HolderStep]) -> bool {
+    !holder.is_empty() && !holder.iter().any(|step| is_own(&step.owner))
+}
+
+/// The first call on a stack that is not the JDK's.
+fn own_call(frames: &[Frame]) -> Option<&str> {
+    frames.iter().filter_map(|frame| frame.function.as_deref()).find(|call| is_own(call))
+}
+
+/// Where a leak of these classes, each with its instances per iteration, was allocated, and by which own calls, if as
+/// many of a class were seen as leak. Strings and their bytes survive from many places, nodes as a rule do not.
+fn made_for_certain(
+    record: &ProcessRecord,
+    test: &str,
+    counts: &[(&str, f64)],
+) -> Option<(Vec<Frame>, BTreeSet<String>)> {
+    let java = record.java.as_ref()?;
+    let exact = |(class, count)| {
+        let sites = last_sites(record, test, class);
+        let samples = sites.iter().map(|site| site.samples).fold(0, u64::saturating_add);
+        (samples > 0 && float(samples) == whole(count)).then(|| (is_literal(class), class, sites))
+    };
+    let (_, _, sites) =
+        counts.iter().copied().filter_map(exact).min_by_key(|(text, class, _)| (*text, *class))?;
+    let mut stacks: Vec<_> =
+        sites.iter().map(|site| (std::cmp::Reverse(site.samples), java.stack(site.stack))).collect();
+    // Of equal ones always the same.
+    let text = |frames: &[Frame]| frames.iter().map(|f| (f.function.clone(), f.line)).collect::<Vec<_>>();
+    stacks.sort_by_cached_key(|(samples, frames)| (*samples, text(frames)));
+    let calls = stacks.iter().filter_map(|(_, frames)| own_call(frames).map(str::to_owned)).collect();
+    Some((stacks.into_iter().next()?.1, calls))
+}
+
+/// `certain`: the own calls that made it, as far as they are known for certain.
+fn id(class: &str, holder: &[HolderStep], frames: &[Frame], certain: &BTreeSet<String>) -> String {
     // The line of a frame moves with every edit.
     let stable = |step: &HolderStep| match step.kind == HolderKind::Stack.text() {
         true => step.name.split('(').next().unwrap_or_default().to_owned(),
         false => step.name.clone(),
     };
-    let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, stable(step)));
-    let calls = frames.iter().filter_map(|frame| frame.function.clone());
-    let is_ours = |step: &HolderStep| is_own(&step.owner);
-    let calls: Vec<String> = match holder {
-        [] => calls.collect(),
-        // What the JDK alone holds (`DeleteOnExitHook.files`) comes from many places.
-        steps if !steps.iter().any(is_ours) => {
-            calls.into_iter().find(|call| is_own(call)).into_iter().collect()
-        }
-        _ => Vec::new(),
+    let step = |step: &HolderStep| format!("{} {}.{}", step.kind, step.owner, stable(step));
+    // What the JDK alone holds (`DeleteOnExitHook.files`) comes from many places. Which of a node, its text and the
+    // bytes of that is seen to be held differs from run to run: what holds their collection does not.
+    let collection = holder.iter().skip(1).position(|step| step.owner.starts_with("java.util."));
+    let calls = || frames.iter().filter_map(|frame| frame.function.as_deref());
+    let (class, holder, calls): (_, _, Vec<&str>) = match collection {
+        _ if holder.is_empty() => (class, holder, calls().collect()),
+        _ if !is_of_jdk_alone(holder) => (class, holder, Vec::new()),
+        Some(at) if !is_own(class) => ("", &holder[..=at], certain.iter().map(String::as_str).collect()),
+        _ => (class, holder, own_call(frames).into_iter().collect()),
     };
-    let place: Vec<String> = steps.chain(calls).collect();
-    java_id(class, place.iter().map(String::as_str))
+    let steps: Vec<String> = holder.iter().map(step).collect();
+    java_id(class, steps.iter().map(String::as_str).chain(calls))
 }
 
 /// The stack that allocated most of the class's surviving samples. Strings and the like live in

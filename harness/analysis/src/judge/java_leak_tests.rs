@@ -308,6 +308,64 @@ fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
     }
 }
 
+/// `File.deleteOnExit`, recorded with JDK 25: which of the three classes had a holder, and where strings seemed to come
+/// from, was another thing in each run.
+#[test]
+fn a_leak_that_the_jdk_holds_has_one_name_and_id_whatever_was_seen_of_it() {
+    const TABLE: [&str; 3] = [
+        "static java.io.DeleteOnExitHook.files -> java.util.LinkedHashSet",
+        "field java.util.LinkedHashSet.map -> java.util.LinkedHashMap",
+        "field java.util.LinkedHashMap.table[x] -> java.util.LinkedHashMap$Entry",
+    ];
+    const KEY: &str = "field java.util.LinkedHashMap$Entry.key -> java.lang.String";
+    const VALUE: &str = "field java.lang.String.value -> byte[]";
+    const NODE: &str = "java.util.LinkedHashMap$Entry";
+    let leak = |held: [bool; 2], nodes: &[&str], strings: &str| {
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add(NODE, 3, 40);
+                jvm.add("java.lang.String", 3, 24);
+                jvm.add("byte[]", 3, 48);
+            },
+            |jvm| {
+                let [root, map, table] = TABLE;
+                jvm.held(NODE, &[(3, &TABLE)]);
+                if held[0] {
+                    jvm.held("java.lang.String", &[(3, &[root, map, table, KEY])]);
+                }
+                if held[1] {
+                    jvm.held("byte[]", &[(3, &[root, map, table, KEY, VALUE])]);
+                }
+                let made: Vec<_> = nodes.iter().map(|method| ("com.example.Files", *method, 40)).collect();
+                jvm.sites(NODE, &made);
+                jvm.sites(
+                    "java.lang.String",
+                    &[("org.junit.MethodSorter", "sort", 4096), ("com.example.Names", strings, 24)],
+                );
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        assert_eq!(leak.title, "3 × java.lang.String", "{held:?}");
+        assert_eq!(leak.holder[0].owner, "java.io.DeleteOnExitHook", "{held:?}");
+        let call = leak.frames[0].function.clone().unwrap_or_default();
+        (leak.id.clone(), call)
+    };
+    let (id, call) = leak([true, true], &["marks"; 3], "a");
+    assert_eq!(call, "com.example.Files.marks");
+    for held in [[true, false], [false, true], [false, false]] {
+        assert_eq!(leak(held, &["marks"; 3], "b"), (id.clone(), call.clone()), "{held:?}");
+    }
+    let (other, call) = leak([true, true], &["keeps"; 3], "a");
+    assert_eq!(call, "com.example.Files.keeps");
+    assert_ne!(other, id, "another call, another leak");
+    let several = leak([true, true], &["marks", "keeps", "keeps"], "a").0;
+    assert_eq!(leak([true, true], &["keeps", "marks", "marks"], "b").0, several, "the same calls");
+    let unsure = leak([true, true], &["marks"; 4], "a").0;
+    assert_eq!(leak([true, true], &["keeps"; 2], "b").0, unsure, "no call is certain");
+    assert_eq!(std::collections::BTreeSet::from([id, other, several, unsure]).len(), 4);
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
