@@ -31,8 +31,10 @@ use crate::signature::os_id;
 use crate::stats::as_f64;
 
 /// Why tests that passed say nothing of leaks.
-const FAIL_AGAIN: &str = "for they fail when they are repeated";
-const SKIPPED_AGAIN: &str = "for they are skipped when they are repeated";
+/// Of one test, and of several.
+const FAIL_AGAIN: [&str; 2] = ["for it fails when it is repeated", "for they fail when they are repeated"];
+const SKIPPED_AGAIN: [&str; 2] =
+    ["for it is skipped when it is repeated", "for they are skipped when they are repeated"];
 /// A smaller share of a heap's growth may be tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
@@ -51,10 +53,11 @@ pub(super) fn tests(
     notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     notes.extend(java_native::untracked(suite, java));
     let screened = screened(context, suite, java, runs, notes);
-    let not_judged = |why: &str, of: &dyn Fn(&Executions<'_>) -> bool| {
+    let not_judged = |why: [&str; 2], of: &dyn Fn(&Executions<'_>) -> bool| {
         let ids = runs.iter().filter(|(_, runs)| passed(runs) && of(runs)).map(|(id, _)| id.as_str());
         let ids: Vec<&str> = ids.collect();
         let tests = format_counted(as_f64(ids.len()), "test");
+        let why = why[usize::from(ids.len() > 1)];
         (!ids.is_empty()).then(|| (Verdict::Warn, format!("{tests} not judged, {why}: {}", listed(ids))))
     };
     notes.extend(not_judged(FAIL_AGAIN, &|runs| screened.leaves_out(runs)));

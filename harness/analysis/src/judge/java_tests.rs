@@ -505,8 +505,7 @@ fn what_does_not_run_when_it_is_repeated_is_not_judged() {
     let one = rounds(Some("evicts"), Outcome::Passed);
     assert_eq!(evicts(&one).reason, "not screened: it is skipped when it is repeated");
     assert_eq!((one.verdict, not_judged(&one)), (Verdict::Warn, 1), "the others were screened");
-    let told =
-        "1 test not judged, for they are skipped when they are repeated: com.example.TileCacheTest.evicts";
+    let told = "1 test not judged, for it is skipped when it is repeated: com.example.TileCacheTest.evicts";
     assert_eq!(one.suites[0].reason, told);
     let all = rounds(None, Outcome::Skipped);
     assert_eq!((all.verdict, not_judged(&all)), (Verdict::Warn, 2), "{}", all.suites[0].reason);

@@ -280,8 +280,8 @@ fn not_measured(root: &Path, module: &Module, classes: &[&str], count: u64) -> P
     let tests = if count == 1 { "1 test".to_owned() } else { format!("{count} tests") };
     let what =
         format!("not measured: the build reports {tests} that no measured virtual machine ran ({shown})");
-    let hint = "Surefire with forkCount=0 runs tests in Maven itself, and TestNG's tests are not understood: neither is measured; \
-                HotSpot 17 or later is needed";
+    let hint = "Surefire with forkCount=0 runs tests in Maven itself, and tests of TestNG or of a JUnit before 4 \
+                (surefire-junit3) are not understood: none of them is measured; HotSpot 17 or later is needed";
     problem(&name.display().to_string(), what, hint)
 }
 
