@@ -44,10 +44,6 @@ const BROKEN: &[(&str, &str)] = &[
     ("bad_size", "version: 1\nthresholds:\n  native.live_bytes: 64 kibs\n  os.rss: -3\n"),
     ("bad_duration", "version: 1\nmeasure:\n  timeout: 60\n  settle: soon\n"),
     ("bad_choice", "version: 1\nmeasure:\n  unconfirmed: wran\n  screen: none\n"),
-    (
-        "bad_glob",
-        "version: 1\nthresholds:\n  tests:\n    - match: \"engine::Map[Cache.*\"\n      os.fds: 1\nwaivers:\n  - { frame: \"a{b!c\", reason: r, until: never }\n",
-    ),
     ("history_neither_off_nor_a_table", "version: 1\nhistory: never\n"),
     (
         "history_with_a_bad_line_and_label",
