@@ -491,7 +491,8 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
             server.upload(JSON, with(change).to_string().as_bytes()).await.is(status, error);
         }
         let dots = with(&|body| body["manifest"]["project"] = "..".into()).to_string();
-        let answer = server.send(&request("%2E%2E", JSON, dots.as_bytes())).await;
+        let length = format!("{JSON}Content-Length: {}\r\n", dots.len());
+        let answer = server.send(&request("%2E%2E", &length, dots.as_bytes())).await;
         answer.is(422, "`manifest.project` is \"..\": no page has such an address");
         assert!(server.store.projects().await.unwrap().is_empty(), "nothing was added");
         assert_eq!(*server.log.lock().unwrap(), [""; 0]);
