@@ -131,7 +131,7 @@ impl GatePolicy {
     }
 
     /// The limits of the first entry for this metric of a test; `None`: no entry names both. An entry for all tests of
-    /// a class (`Class.*`) is for the class as a whole, too. Limits of a suite and of its tests stand beside each other.
+    /// a class (`Class.*`) is for the class as a whole, too. Limits of a suite and of tests stand beside each other.
     fn chosen(&self, name: &str, metric: Metric, per: Per) -> Option<&[Limit]> {
         let all_of_it = format!("{name}.*");
         let matches = |rule: &&Rule| rule.matches.is_match(name) || rule.matches.is_match(&all_of_it);

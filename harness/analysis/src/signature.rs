@@ -59,7 +59,7 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     }
 }
 
-/// `__new_exitfn`, which one call of the C library's (`atexit`) ends in. Without its debug information that has no name.
+/// `__new_exitfn`, which one call of the C library (`atexit`) ends in. Without debug information that has no name.
 fn notes_exit(frames: &[Frame]) -> bool {
     let is_libc = |frame: &Frame| normalised_module(&frame.module) == "libc.so";
     let is_named = |frame: &Frame| frame.function.as_deref().is_none_or(|function| function.contains("exit"));
