@@ -159,7 +159,7 @@ impl<'a> Follow<'a> {
             graph,
             shapes: Vec::with_capacity(count),
             nodes: Vec::with_capacity(count),
-            classes: dump.kept_by_instances(crate::search::is_root),
+            classes: dump.kept_by_instances(|root| root.place().is_some()),
             slots: Vec::with_capacity(count),
             statics: Vec::with_capacity(count),
             locals,

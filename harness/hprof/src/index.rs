@@ -71,6 +71,24 @@ pub struct Root {
     pub frame: u32,
 }
 
+impl Root {
+    /// Its place among the other kinds of root; `None`: it does not keep anything from being told a leak.
+    pub(crate) const fn place(&self) -> Option<u8> {
+        match self.tag {
+            0x08 => Some(0),
+            0x06 => Some(1),
+            0x05 => Some(2),
+            0x04 => Some(3),
+            0x07 => Some(4),
+            0x8e => Some(5),
+            0x02 => Some(6),
+            0x01 => Some(7),
+            0x03 => Some(8),
+            _ => None,
+        }
+    }
+}
+
 /// A line of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -227,9 +245,9 @@ impl Index {
 
     /// By class: its object, where nothing but its instances may keep it; [`NONE`]: it is a root for itself, or is
     /// not there. No field holds it, so no reference of the dump tells it.
-    pub(crate) fn kept_by_instances(&self, is_root: impl Fn(u8) -> bool) -> Vec<u32> {
+    pub(crate) fn kept_by_instances(&self, is_root: impl Fn(&Root) -> bool) -> Vec<u32> {
         let roots: HashSet<u64> =
-            self.roots.iter().filter(|root| is_root(root.tag)).map(|root| root.id).collect();
+            self.roots.iter().filter(|root| is_root(root)).map(|root| root.id).collect();
         let kept = self.classes.iter().map(|class| class.id);
         kept.map(|id| if roots.contains(&id) { NONE } else { self.ids.rank(id) }).collect()
     }

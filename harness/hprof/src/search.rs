@@ -181,28 +181,6 @@ pub(crate) struct Begin {
     library: Option<usize>,
 }
 
-/// Place of a kind of root among the others; `None`: it does not keep anything from being told a
-/// leak.
-const fn place(tag: u8) -> Option<u8> {
-    match tag {
-        0x08 => Some(0),
-        0x06 => Some(1),
-        0x05 => Some(2),
-        0x04 => Some(3),
-        0x07 => Some(4),
-        0x8e => Some(5),
-        0x02 => Some(6),
-        0x01 => Some(7),
-        0x03 => Some(8),
-        _ => None,
-    }
-}
-
-/// Is an object with such a root alive to a search?
-pub(crate) const fn is_root(tag: u8) -> bool {
-    place(tag).is_some()
-}
-
 /// Local variables by the thread object they belong to.
 pub(crate) type Locals = HashMap<u32, (Vec<u32>, Option<usize>)>;
 
@@ -264,7 +242,7 @@ pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device)
         .collect();
     let mut all: Vec<(u8, &str, Begin)> = Vec::new();
     for root in &dump.roots {
-        let (Some(place), Some(object)) = (place(root.tag), dump.object(root.id)) else { continue };
+        let (Some(place), Some(object)) = (root.place(), dump.object(root.id)) else { continue };
         // It comes as a reference of its thread.
         if root.tag == 0x03 && threads.contains(&root.thread) {
             continue;
