@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use memgate_e2e::samples::successful;
-use memgate_e2e::{Project, Run, has_tool, samples, truth};
+use memgate_e2e::{Project, Run, has_tool, samples, skip, truth};
 use memgate_model::{BoundaryQuality, SuiteReport, Verdict};
 
 use crate::partition::is_the_same_in_shards;
@@ -93,7 +93,7 @@ fn a_shell_script_and_make_are_looked_below() {
     assert_eq!(make.test("Clean.Churn").verdict, Verdict::Pass);
 }
 
-/// `leaks` says that it runs and waits until the other one does. `excludes` fails while it runs in another process.
+/// Both programs meet in `AtOnce`, the first time. `Alone` fails while it runs in another process.
 const AT_ONCE: &str = r#"
 #include <gtest/gtest.h>
 #include <fcntl.h>
@@ -102,17 +102,16 @@ const AT_ONCE: &str = r#"
 void* volatile kept;
 TEST(AtOnce, Leaks) {
     kept = new char[321];
-    std::string self = program_invocation_short_name, other = self == "one" ? "two" : "one";
-    int runs = open((self + ".runs").c_str(), O_CREAT, 0600);
-    ASSERT_GE(runs, 0);
-    close(runs);
-    for (int tries = 0; access((other + ".runs").c_str(), F_OK) != 0 && tries < 10000; ++tries) usleep(1000);
+    int meet = open("meet", std::string(program_invocation_short_name) == "one" ? O_RDONLY : O_WRONLY);
+    if (meet < 0) return;
+    close(meet);
+    unlink("meet");
 }
 TEST(Alone, Leaks) {
     int lock = open("lock", O_CREAT | O_EXCL, 0600);
     ASSERT_GE(lock, 0) << "it runs in another process";
     kept = new char[123];
-    usleep(20000);
+    usleep(20000);  // So long that the other program meets the lock.
     close(lock);
     unlink("lock");
 }
@@ -121,7 +120,7 @@ TEST(Alone, Leaks) {
 #[test]
 fn suspects_run_at_once_where_the_tests_of_the_users_own_run_did() {
     if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
-        return;
+        return skip("two processors are needed for two tests at once");
     }
     let project = Project::new("at-once");
     let program = samples::own_suite("at_once", AT_ONCE);
@@ -130,7 +129,8 @@ fn suspects_run_at_once_where_the_tests_of_the_users_own_run_did() {
     }
     project.write(
         "check.sh",
-        "./one --gtest_filter=AtOnce.* & ./two --gtest_filter=AtOnce.*; wait
+        "mkfifo meet
+         ./one --gtest_filter=AtOnce.* & ./two --gtest_filter=AtOnce.*; wait
          ./one --gtest_filter=Alone.*; ./two --gtest_filter=Alone.*",
     );
     let run = project.memgate(&["run", "--", "sh", "check.sh"]);

@@ -49,7 +49,8 @@ final class PlatformRunner implements TestRunner {
 
     private Thread[] threads = new Thread[64];
     /**
-     * One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform 1.8.
+     * One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform
+     * 1.8.
      */
     private final LauncherSession session = openSession();
     private final Launcher launcher = session == null ? LauncherFactory.create() : session.getLauncher();

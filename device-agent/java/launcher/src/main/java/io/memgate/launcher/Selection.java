@@ -116,7 +116,8 @@ final class Selection {
     }
 
     /**
-     * Of {@code [plain]/decodes[plain]}, as JUnit Platform has it for JUnit 4, {@code decodes}; of {@code [plain]} nothing.
+     * Of {@code [plain]/decodes[plain]}, as JUnit Platform has it for JUnit 4, {@code decodes}; of {@code [plain]}
+     * nothing.
      */
     static String method(String name) {
         return base(name.substring(name.lastIndexOf("]/") < 0 ? 0 : name.lastIndexOf("]/") + 2));
