@@ -57,6 +57,7 @@ fn report() -> RunReport {
             runner: Runner::Gtest,
             boundary: BoundaryQuality::Exact,
             verdict: Verdict::Fail,
+            own_verdict: None,
             screened_s: 412.0,
             screen_executions: None,
             native_sampling: None,

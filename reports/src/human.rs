@@ -494,6 +494,15 @@ mod tests {
     }
 
     #[test]
+    fn a_note_about_a_suite_does_not_stand_under_the_verdict_of_its_tests() {
+        let mut report = sample::leak();
+        report.suites[0].reason = "1 test not judged".to_owned();
+        report.suites[0].own_verdict = Some(Verdict::NotJudged);
+        let text = human(&report, &HumanOptions::default());
+        assert!(text.contains("engine_tests (suite)") && !text.contains("FAIL  engine_tests (suite)"), "{text}");
+    }
+
+    #[test]
     fn the_last_line_counts_what_did_not_pass() {
         let line =
             |report: &RunReport| human(report, &HumanOptions::default()).lines().last().unwrap().to_owned();

@@ -95,6 +95,7 @@ pub(crate) fn mixed() -> RunReport {
     let replay = SuiteReport {
         runner: Runner::Command,
         boundary: BoundaryQuality::Process,
+        own_verdict: Some(Verdict::Warn),
         reason: "larger than in the baseline".to_owned(),
         metrics: [(
             Metric::OsRss,
@@ -270,6 +271,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         runner: Runner::Gtest,
         boundary: BoundaryQuality::Exact,
         verdict,
+        own_verdict: None,
         screened_s: 12.43,
         screen_executions: None,
         native_sampling: None,

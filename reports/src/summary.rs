@@ -117,13 +117,10 @@ pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
 pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for suite in &report.suites {
-        let (figures, verdict) = suite_figures(suite);
-        if let Some(text) =
-            figures.into_iter().next().or_else(|| Some(suite.reason.clone())).filter(|t| !t.is_empty())
-        {
-            let verdict = verdict.unwrap_or(suite.verdict);
+        let figure = suite_figures(suite).0.into_iter().next();
+        if let Some(text) = figure.or_else(|| Some(suite.reason.clone())).filter(|t| !t.is_empty()) {
             reasons.push(Reason {
-                verdict,
+                verdict: suite.own_verdict(),
                 name: format!("{} (suite)", suite.name),
                 text: text.replace(GAP, ", "),
                 anchor: None,

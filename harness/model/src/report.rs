@@ -250,8 +250,12 @@ pub struct SuiteReport {
     pub runner: Runner,
     /// How exactly the boundaries are known.
     pub boundary: BoundaryQuality,
-    /// Worst verdict of its tests, and of the suite's own metrics.
+    /// Worst verdict of its tests, and of the suite itself.
     pub verdict: Verdict,
+    /// Verdict of the suite itself, its tests left out: what `reason` and `metrics` say. Absent in reports of earlier
+    /// builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_verdict: Option<Verdict>,
     /// Seconds the screening pass took.
     pub screened_s: f64,
     /// Fewest and most executions of one of its tests in the screen, where it repeated them.
@@ -295,6 +299,14 @@ pub struct SuiteReport {
     pub shards: Vec<SuiteShard>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
+}
+
+impl SuiteReport {
+    /// Verdict of the suite itself, its tests left out; where an earlier build did not tell, that of both.
+    #[must_use]
+    pub fn own_verdict(&self) -> Verdict {
+        self.own_verdict.unwrap_or(self.verdict)
+    }
 }
 
 /// One shard of a run: what ran of it on one machine.

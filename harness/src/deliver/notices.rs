@@ -192,6 +192,7 @@ fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -
         runner,
         boundary: BoundaryQuality::Exact,
         verdict,
+        own_verdict: None,
         screened_s: 0.0,
         screen_executions: None,
         native_sampling: None,

@@ -45,15 +45,12 @@ pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, sty
     block
 }
 
-/// The block of a suite that is not a pass by itself, whatever its tests are, with the verdict of
-/// that.
+/// The block of a suite that is not a pass by itself, whatever its tests are, with its own verdict.
 pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Verdict, String)> {
-    let (figures, verdict) = suite_figures(suite);
-    let verdict = match verdict {
-        Some(verdict) if suite.verdict != Verdict::Error => verdict,
-        None if suite.reason.is_empty() => return None,
-        _ => suite.verdict,
-    };
+    let (figures, verdict) = (suite_figures(suite).0, suite.own_verdict());
+    if figures.is_empty() && suite.reason.is_empty() {
+        return None;
+    }
     let mut figures = figures.into_iter();
     let mut block = headline(verdict, &format!("{} (suite)", visible(&suite.name)), figures.next(), style);
     figures.for_each(|figure| push(&mut block, &figure));

@@ -72,6 +72,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         runner: suite.runner,
         boundary: suite.boundary,
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
+        own_verdict: Some(own),
         screened_s: suite.screened.as_secs_f64(),
         screen_executions: screen_executions(suite, &runs),
         native_sampling: interval(suite),

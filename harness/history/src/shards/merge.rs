@@ -181,6 +181,7 @@ fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<Suit
     let executions = || all().filter_map(|suite| suite.screen_executions);
     Some(SuiteReport {
         verdict: all().map(|suite| suite.verdict).max().unwrap_or(Verdict::Error),
+        own_verdict: all().map(|suite| suite.own_verdict()).max(),
         screened_s: all().map(|suite| suite.screened_s).sum(),
         screen_executions: executions().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
         native_sampling: all().filter_map(|suite| suite.native_sampling).max(),
