@@ -13,8 +13,8 @@ use memgate_tracker::StackLayout;
 #[cfg(not(target_os = "android"))]
 use memgate_tracker::sys::find_thread_id;
 use memgate_tracker::thread::Inside;
-use memgate_wire::LogLevel;
 use memgate_wire::options::{Carrier, Options, Stacks, Target, fits};
+use memgate_wire::{LogLevel, capability};
 
 use crate::entry;
 #[cfg(not(target_os = "android"))]
@@ -121,7 +121,7 @@ pub(crate) fn start() {
             && !java
             && options.native_sampling == 0,
         java,
-        framework: gtest.is_ok().then_some("gtest"),
+        framework: gtest.is_ok().then_some(capability::GTEST),
         rounds: gtest::hears_of_ends(),
         is_its_own: gtest::is_its_own,
         blind,

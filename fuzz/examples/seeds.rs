@@ -49,7 +49,7 @@ impl Stream {
             ],
             working_directory: "/b".to_owned(),
             realtime_offset_ns: 5,
-            capabilities: vec!["boundary.gtest".to_owned()],
+            capabilities: vec![memgate_wire::capability::GTEST.to_owned()],
             blind: None,
             label: label.to_owned(),
         }));
@@ -277,7 +277,11 @@ fn main() -> std::io::Result<()> {
     write("java_session/broken", &[3, 0x24, 0x48, 0], &[java_own(), rounds()])?;
     for how in 0..4 {
         write(&format!("harness_socket/{how}"), &[how, 9], &[screened()])?;
-        write(&format!("agent_socket/{how}"), &[how | 12], &[order(1, Reply::default()), order(2, Reply::default())])?;
+        write(
+            &format!("agent_socket/{how}"),
+            &[how | 12],
+            &[order(1, Reply::default()), order(2, Reply::default())],
+        )?;
         let classes = Reply::explain([7, 300].into_iter().collect());
         write(&format!("agent_socket/classes-{how}"), &[how | 12], &[order(1, classes)])?;
     }

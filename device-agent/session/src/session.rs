@@ -19,7 +19,7 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
     BoundaryKind, END_OF_MAIN, END_OF_TESTS, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason,
-    LOOK, Log, LogLevel, Outcome, ProcessRole, ROUND_ENDS,
+    LOOK, Log, LogLevel, Outcome, ProcessRole, capability,
 };
 
 use crate::carrier::{Carrier, Meeting};
@@ -343,7 +343,7 @@ pub fn iteration_is_over() {
     if let Some(session) =
         SESSION.lock().as_mut().filter(|session| is_first && !is_repeating(&session.options))
     {
-        let over = Event { name: ROUND_ENDS.to_owned(), detail: String::new() };
+        let over = Event { name: capability::ROUND_ENDS.to_owned(), detail: String::new() };
         flushed(session, |session| session.append(&Frame::Event(over)));
     }
 }

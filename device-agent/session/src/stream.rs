@@ -14,9 +14,8 @@ use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Freed, Handle, Handles,
-    Hello, LOOKS_NOW_AND_THEN, Module, Modules, NativeSnapshot, Outcome, ProcessRole, ROUND_ENDS, Runtime,
-    STACKS_LATER, SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode, native_holders,
-    sampling,
+    Hello, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
+    StackNode, Stacks, WIRE_VERSION, capability, encode, sampling,
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
@@ -125,7 +124,7 @@ pub struct Offers {
     pub stacks_later: bool,
     /// A virtual machine of Java is measured.
     pub java: bool,
-    /// The test framework that tells the agent of its tests.
+    /// The capability of the test framework that tells the agent of its tests.
     pub framework: Option<&'static str>,
     /// It tells when all its tests have run.
     pub rounds: bool,
@@ -246,20 +245,20 @@ impl Session {
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         let passes = is_spool && self.role == ProcessRole::Main && !self.options.look_lasts.is_zero();
         let offered = [
-            (*java, "java.histogram"),
-            (*java, "boundary.junit"),
-            (*native, "native.live"),
-            (*native, "boundary.c_api"),
-            (*native && *stacks, "native.stacks"),
-            (*native && *stacks_later, STACKS_LATER),
-            (*native && passes, LOOKS_NOW_AND_THEN),
-            (*rounds, ROUND_ENDS),
-            (*native && !*java && is_spool, native_holders::CAPABILITY),
+            (*java, capability::JAVA_HISTOGRAM),
+            (*java, capability::JUNIT),
+            (*native, capability::NATIVE_LIVE),
+            (*native, capability::C_API),
+            (*native && *stacks, capability::NATIVE_STACKS),
+            (*native && *stacks_later, capability::STACKS_LATER),
+            (*native && passes, capability::LOOKS_NOW_AND_THEN),
+            (*rounds, capability::ROUND_ENDS),
+            (*native && !*java && is_spool, capability::NATIVE_COPY),
         ];
-        let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
-        let framework = framework.map(|name| format!("boundary.{name}"));
+        let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
+        let offered = offered.chain(*framework).map(str::to_owned);
         let interval = Some(self.options.native_sampling).filter(|interval| *native && *interval > 0);
-        let capabilities = offered.chain(framework).chain(interval.map(sampling::capability)).collect();
+        let capabilities = offered.chain(interval.map(sampling::capability)).collect();
         let hello = Hello {
             wire_version: WIRE_VERSION,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -179,7 +179,7 @@ pub struct Hello {
     pub working_directory: String,
     /// Unix time minus monotonic time, so that `t_ns` can be shown as a date.
     pub realtime_offset_ns: i64,
-    /// What the agent offers here: `native.live`, `native.stacks`, `boundary.gtest`, …
+    /// What the agent offers here ([`crate::capability`]).
     pub capabilities: Vec<String>,
     /// Why allocations cannot be seen, when they cannot (own allocator, …). The verdict is then an
     /// error.
@@ -187,6 +187,14 @@ pub struct Hello {
     /// Free text from the options: what the harness started this process for (`screen`, `confirm
     /// 3`, …).
     pub label: String,
+}
+
+impl Hello {
+    /// Does the agent offer this capability?
+    #[must_use]
+    pub fn offers(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|it| it == capability)
+    }
 }
 
 /// Native allocation counters since tracking began. The agent's own memory is never in them.

@@ -40,6 +40,7 @@
 
 extern crate alloc;
 
+pub mod capability;
 mod codec;
 mod frame;
 pub mod handshake;
@@ -84,16 +85,6 @@ pub const END_OF_TESTS: (&str, &str) = ("memgate", "end of tests");
 /// Suite and name of the mark at which a process waits only so that the harness looks at it: tests have ended since
 /// the last look, and what comes now is no test.
 pub const LOOK: (&str, &str) = ("memgate", "look");
-
-/// The capability of a process in which not every end of a test waits for the harness.
-pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
-
-/// The capability of a process that tells when all tests of a round of GoogleTest have run, by an event of this name:
-/// one that ends before has not run them all.
-pub const ROUND_ENDS: &str = "boundary.round_ends";
-
-/// The capability of a process that takes no stacks of its allocations: a run of the suspects does.
-pub const STACKS_LATER: &str = "native.stacks.later";
 
 /// `pc` of the outermost node of a stack that could not be unwound to its root.
 pub const TRUNCATED_PC: u64 = 1;

@@ -11,9 +11,6 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-/// What the agent's hello offers where it can copy its process.
-pub const CAPABILITY: &str = "native.copy";
-
 /// A copy of the process, made at a boundary.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeCopy {

@@ -5,18 +5,18 @@
 use alloc::format;
 use alloc::string::String;
 
-const CAPABILITY: &str = "native.sampled=";
+use crate::capability::NATIVE_SAMPLED;
 
 /// The capability of a process that notes one byte in so many.
 #[must_use]
 pub fn capability(interval: u64) -> String {
-    format!("{CAPABILITY}{interval}")
+    format!("{NATIVE_SAMPLED}{interval}")
 }
 
 /// Mean bytes between two samples, by a process's capabilities; `None`: everything is recorded.
 #[must_use]
 pub fn interval(capabilities: &[String]) -> Option<u64> {
-    let told = capabilities.iter().find_map(|it| it.strip_prefix(CAPABILITY))?;
+    let told = capabilities.iter().find_map(|it| it.strip_prefix(NATIVE_SAMPLED))?;
     // What cannot be read is no reason to take samples for all there is.
     Some(told.parse().unwrap_or(u64::MAX)).filter(|interval| *interval != 0)
 }

@@ -77,7 +77,7 @@ impl Process {
     /// It takes no stacks of its tests' allocations.
     pub(crate) fn stacks_later(mut self) -> Self {
         if let Some((Frame::Hello(hello), _)) = self.frames.first_mut() {
-            hello.capabilities.push(memgate_wire::STACKS_LATER.to_owned());
+            hello.capabilities.push(memgate_wire::capability::STACKS_LATER.to_owned());
         }
         self
     }

@@ -11,8 +11,8 @@ use std::sync::{Arc, LazyLock};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Freed, Handle, Handles, LogLevel,
-    MappedKind, Mappings, Modules, NativeSnapshot, OsSample, ROUND_ENDS, SnapshotRecord, SnapshotScope,
-    Stacks,
+    MappedKind, Mappings, Modules, NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
+    capability,
 };
 
 use crate::java::{JavaReader, JavaWindow};
@@ -293,7 +293,7 @@ impl Observer {
             Frame::Event(event) if event.name == memgate_wire::spool::follow::EVENT => {
                 self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
             }
-            Frame::Event(event) if event.name == ROUND_ENDS => self.record.in_iteration = false,
+            Frame::Event(event) if event.name == capability::ROUND_ENDS => self.record.in_iteration = false,
             Frame::NativeHolders(holders) => self.native_holders(holders),
             // Whoever reads the stream makes snapshots of it, or reads the copy.
             Frame::LeakInfo(_) | Frame::NativeCopy(_) => {}
@@ -1068,7 +1068,7 @@ mod tests {
         ) {
             let limits = Limits { records: 10, windows: 5, ..Limits::default() };
             let mut observer = Observer::with_limits(limits);
-            let capabilities = now_and_then.then(|| memgate_wire::LOOKS_NOW_AND_THEN.to_owned());
+            let capabilities = now_and_then.then(|| capability::LOOKS_NOW_AND_THEN.to_owned());
             let hello = Hello { capabilities: capabilities.into_iter().collect(), ..crate::dsl::hello() };
             observer.push(Frame::Hello(hello), 0);
             for (what, sequence, iteration, records) in steps {

@@ -9,8 +9,8 @@ use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
-    AgentCost, Counters, ErrorFrame, Goodbye, GoodbyeReason, Hello, Module, Outcome, ROUND_ENDS,
-    SnapshotRecord, StackNode, TRUNCATED_PC, ThreadEntry,
+    AgentCost, Counters, ErrorFrame, Goodbye, GoodbyeReason, Hello, Module, Outcome, SnapshotRecord,
+    StackNode, TRUNCATED_PC, ThreadEntry, capability,
 };
 
 /// One process, as its stream tells it.
@@ -129,15 +129,17 @@ impl ProcessRecord {
     #[must_use]
     pub fn is_java_only(&self) -> bool {
         let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
-        self.stacks.is_empty() && self.hello.as_ref().is_some_and(is_java) && !self.offers("native.live")
+        self.stacks.is_empty()
+            && self.hello.as_ref().is_some_and(is_java)
+            && !self.offers(capability::NATIVE_LIVE)
     }
 
     /// Does the program itself say where its tests begin and end (the C API), and not a framework's
     /// listener?
     #[must_use]
     pub fn tells_its_own_tests(&self) -> bool {
-        let listened = ["boundary.gtest", "boundary.junit"].into_iter().any(|name| self.offers(name));
-        self.offers("boundary.c_api") && !listened
+        let listened = capability::LISTENERS.into_iter().any(|listener| self.offers(listener));
+        self.offers(capability::C_API) && !listened
     }
 
     /// Mean bytes between two samples of native allocations; `None`: all are recorded.
@@ -151,7 +153,7 @@ impl ProcessRecord {
     pub fn asked_for_no_test(&self) -> bool {
         let is_whole = self.goodbye.is_some() && self.errors.is_empty() && self.damaged.is_none();
         let no_test = self.windows.is_empty() && self.open.is_empty() && self.iterations == 0;
-        is_whole && no_test && self.is_main() && self.offers("boundary.gtest")
+        is_whole && no_test && self.is_main() && self.offers(capability::GTEST)
     }
 
     /// Did it end, in whatever way, before all tests of an iteration had run, and not in the middle of one?
@@ -159,18 +161,18 @@ impl ProcessRecord {
     pub fn broke_off_between_tests(&self) -> bool {
         let is_over = |goodbye: &Goodbye| goodbye.reason != GoodbyeReason::Stopped;
         self.in_iteration
-            && self.offers(ROUND_ENDS)
+            && self.offers(capability::ROUND_ENDS)
             && self.open.is_empty()
             && self.goodbye.as_ref().is_none_or(is_over)
     }
 
     /// Does not every end of a test wait for the harness?
     pub(crate) fn looks_now_and_then(&self) -> bool {
-        self.offers(memgate_wire::LOOKS_NOW_AND_THEN)
+        self.offers(capability::LOOKS_NOW_AND_THEN)
     }
 
     pub(crate) fn offers(&self, capability: &str) -> bool {
-        self.hello.as_ref().is_some_and(|hello| hello.capabilities.iter().any(|c| c == capability))
+        self.hello.as_ref().is_some_and(|hello| hello.offers(capability))
     }
 
     /// Is it the program itself, not a child it forked (of a death test, say)?

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use memgate_model::{Metric, Per};
-use memgate_wire::{Outcome, STACKS_LATER, SnapshotRecord, StackNode};
+use memgate_wire::{Outcome, SnapshotRecord, StackNode, capability};
 
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{Node, ProcessRecord, Window};
@@ -22,7 +22,7 @@ impl ProcessRecord {
     /// Does another process take the stacks of what its tests leave?
     #[must_use]
     pub fn takes_stacks_later(&self) -> bool {
-        self.offers(STACKS_LATER)
+        self.offers(capability::STACKS_LATER)
     }
 
     /// Has something that the window left no stack?

@@ -25,7 +25,7 @@ use memgate_holders::{
     parse_maps, search,
 };
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, NativeCopy, NativeHolders};
-use memgate_wire::{Frame, Module};
+use memgate_wire::{Frame, Module, capability};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -71,7 +71,7 @@ pub(super) struct Copy {
 /// # Errors
 /// Why not.
 pub(super) fn prepare(guest: u32, visible: bool, capabilities: &[String]) -> Result<Prepared, String> {
-    if !capabilities.iter().any(|it| it == memgate_wire::native_holders::CAPABILITY) {
+    if !capabilities.iter().any(|it| it == capability::NATIVE_COPY) {
         return Err("the agent in this process cannot copy it".to_owned());
     }
     if !visible {
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_process_that_cannot_copy_itself_or_is_not_seen_is_not_asked() {
         let own = std::process::id();
-        let can = [memgate_wire::native_holders::CAPABILITY.to_owned()];
+        let can = [capability::NATIVE_COPY.to_owned()];
         for (visible, capabilities, why) in [
             (true, &[][..], Some("the agent in this process cannot copy it")),
             (false, &can[..], Some("/proc does not show the process here (another process namespace?)")),
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_was_not_made_or_is_another_process_is_not_read() {
-        let can = [memgate_wire::native_holders::CAPABILITY.to_owned()];
+        let can = [capability::NATIVE_COPY.to_owned()];
         let prepared = prepare(std::process::id(), true, &can).unwrap();
         let none = NativeCopy { error: 12, ..NativeCopy::default() };
         let why = Copy::open(&prepared, none).err().unwrap();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, encode};
+use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, capability, encode};
 
 use crate::proc_fs::{self, Counted, Depth};
 use crate::reading::stream::os_path;
@@ -50,7 +50,7 @@ impl Sampler {
         let ours = Hello {
             wire_version: WIRE_VERSION,
             agent_version: version.to_owned(),
-            capabilities: vec!["os".to_owned()],
+            capabilities: vec![capability::OS.to_owned()],
             blind: None,
             label: "os".to_owned(),
             ..hello.clone()

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, repository, skip_without};
-use memgate_wire::{Counters, Frame, Runtime};
+use memgate_wire::{Counters, Frame, Runtime, capability};
 use object::{Object, ObjectSymbol};
 
 fn library() -> Option<PathBuf> {
@@ -54,8 +54,8 @@ fn native_allocations_are_tracked_with_their_stacks() {
     let Some(Frame::Hello(hello)) = frames.first() else { panic!("{frames:#?}") };
     assert_eq!((hello.abi.as_str(), hello.runtime), ("x86_64-linux-android", Runtime::Native));
     assert!(hello.blind.is_none(), "{hello:?}");
-    for capability in ["native.live", "native.stacks"] {
-        assert!(hello.capabilities.iter().any(|c| c == capability), "{hello:?}");
+    for capability in [capability::NATIVE_LIVE, capability::NATIVE_STACKS] {
+        assert!(hello.offers(capability), "{hello:?}");
     }
     let Some(Frame::Goodbye(goodbye)) = frames.last() else { panic!("{frames:#?}") };
     let Counters { allocations, frees, unknown_frees, .. } = goodbye.counters;

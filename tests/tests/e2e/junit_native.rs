@@ -8,7 +8,7 @@ use std::process::Command;
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, junit, probes, repository, samples::successful};
 use memgate_model::{LeakKind, Metric, Verdict};
-use memgate_wire::{Frame, Runtime};
+use memgate_wire::{Frame, Runtime, capability};
 
 const KEEPS: &str = "KeepsTest.keepsItsTile";
 
@@ -70,7 +70,7 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
         for stream in project.streams() {
             let frames = probes::frames(&fs::read(stream).unwrap());
             let Some((_, Frame::Hello(hello))) = frames.first() else { panic!("no hello: {run}") };
-            let tracked = hello.capabilities.iter().any(|capability| capability == "native.live");
+            let tracked = hello.offers(capability::NATIVE_LIVE);
             let own = !hello.label.starts_with("screen");
             assert_eq!((hello.runtime, tracked), (Runtime::HotSpot, own), "{}", hello.label);
         }

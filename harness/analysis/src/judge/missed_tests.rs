@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{Metric, Per, Verdict};
-use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, ROUND_ENDS};
+use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, capability};
 
 use super::tests::{TEST, assert_verdict, confirmed_by, only, process_suite, report, run_of, suite, waiver};
 use crate::dsl::{Process, hello};
@@ -96,7 +96,7 @@ fn what_cannot_be_listed_is_not_measured() {
 fn in_iteration(tests: &[&str]) -> Process {
     let mut p = Process::screen();
     let mut hello = hello();
-    hello.capabilities.push(ROUND_ENDS.to_owned());
+    hello.capabilities.push(capability::ROUND_ENDS.to_owned());
     p.frames[0].0 = Frame::Hello(hello);
     p.iteration(0);
     tests.iter().for_each(|test| p.run(test, 0, |_| ()));
@@ -120,7 +120,7 @@ fn a_process_that_ends_between_tests_has_not_run_them_all() {
     assert_eq!(judged(killed), error(before));
 
     let mut over = in_iteration(&[TEST]);
-    over.frame(Frame::Event(Event { name: ROUND_ENDS.to_owned(), detail: String::new() }));
+    over.frame(Frame::Event(Event { name: capability::ROUND_ENDS.to_owned(), detail: String::new() }));
     assert_eq!(exits(over, GoodbyeReason::QuickExit), (Verdict::Pass, String::new()));
     // Another version of the agent does not tell.
     let mut silent = Process::screen();

@@ -305,11 +305,11 @@ fn growth_between_the_windows_is_not_the_tests() {
 
     // Where the program itself ends the windows it would hide any leak by ending them before it.
     let mut told = again;
-    told.hello.as_mut().unwrap().capabilities.push("boundary.c_api".to_owned());
+    told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
     let input = confirmed_by(screen.clone(), repeated(told.clone()));
     let reason = "64 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason, 1);
-    told.hello.as_mut().unwrap().capabilities.push("boundary.gtest".to_owned());
+    told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::GTEST.to_owned());
     assert_eq!(
         only(&report(&confirmed_by(screen, repeated(told)), &GatePolicy::default())).verdict,
         Verdict::Warn

@@ -15,7 +15,7 @@ use memgate_history::shards::is_disabled;
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem, format_list};
 use memgate_wire::options::Stacks;
-use memgate_wire::setup;
+use memgate_wire::{capability, setup};
 
 use super::choose::{self, Choice, Mode};
 use super::divide::Selected;
@@ -204,7 +204,7 @@ fn unseen(
 
 /// The agent sees where GoogleTest's tests begin and end.
 fn has_boundaries(process: &Finished) -> bool {
-    process.hello().capabilities.iter().any(|capability| capability == "boundary.gtest")
+    process.hello().offers(capability::GTEST)
 }
 
 /// Programs of which nobody can say any more whether they were tests.
