@@ -28,17 +28,6 @@ pub const LONGEST_TEXT: usize = 4096;
 /// ends with its hash.
 pub const LONGEST_NAME: usize = 1024;
 
-/// Figures of what leaks.
-const LEFT: [Metric; 7] = [
-    Metric::NativeLiveBytes,
-    Metric::NativeLiveAllocations,
-    Metric::NativeMappedBytes,
-    Metric::JavaLiveBytes,
-    Metric::JavaLiveObjects,
-    Metric::OsFds,
-    Metric::OsThreads,
-];
-
 /// A run, as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -209,7 +198,7 @@ impl TestRecord {
     #[must_use]
     pub fn tells_absence(&self) -> bool {
         let leaves = |(metric, limit): (&Metric, &f64)| {
-            LEFT.contains(metric)
+            metric.leaks().is_some()
                 && self.figures.get(metric).is_some_and(|figure| {
                     let least = figure.interval.map_or(figure.value, |(low, _)| low);
                     least > 0.0 && least <= *limit

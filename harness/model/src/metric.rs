@@ -6,6 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::LeakKind;
+
 /// Defines [`Metric`] and the one table of what is known of each: a metric that is added has a row,
 /// or it does not compile.
 macro_rules! metrics {
@@ -52,11 +54,13 @@ struct Row {
     zero: bool,
     /// In the curves of a test, and of a suite.
     curves: (bool, bool),
+    /// The leaks that it counts. Of other figures the report names no leaks.
+    leaks: Option<LeakKind>,
 }
 
 impl Row {
     const fn new(area: Area, kind: Kind, unit: Unit, noun: Noun) -> Self {
-        Self { area, kind, unit, noun, limited: true, zero: false, curves: (false, false) }
+        Self { area, kind, unit, noun, limited: true, zero: false, curves: (false, false), leaks: None }
     }
 
     const fn zero(self) -> Self {
@@ -69,6 +73,10 @@ impl Row {
 
     const fn curve_of_suite(self) -> Self {
         Self { curves: (self.curves.0, true), ..self }
+    }
+
+    const fn leaks(self, kind: LeakKind) -> Self {
+        Self { leaks: Some(kind), ..self }
     }
 
     const fn curves_only(self) -> Self {
@@ -121,17 +129,19 @@ use Unit::{Bytes, Count};
 metrics! {
     /// Requested bytes of live native allocations.
     NativeLiveBytes = "native.live_bytes",
-        Row::new(Native, Live, Bytes, Bare).zero().curve_of_test().curve_of_suite();
+        Row::new(Native, Live, Bytes, Bare).zero().leaks(LeakKind::Native).curve_of_test().curve_of_suite();
     /// Live native allocations.
-    NativeLiveAllocations = "native.live_allocations", Row::new(Native, Live, Count, Things("allocation"));
+    NativeLiveAllocations = "native.live_allocations",
+        Row::new(Native, Live, Count, Things("allocation")).leaks(LeakKind::Native);
     /// Bytes that the program itself has mapped (`mmap`, `mremap`, `sbrk`), past its allocator.
     NativeMappedBytes = "native.mapped_bytes",
-        Row::new(Native, Held, Bytes, Words("of mapped memory")).zero().curve_of_test();
+        Row::new(Native, Held, Bytes, Words("of mapped memory")).zero().leaks(LeakKind::Mapped).curve_of_test();
     /// Bytes of live Java objects.
     JavaLiveBytes = "java.live_bytes",
-        Row::new(Java, Live, Bytes, Words("of Java objects")).zero().curve_of_suite();
+        Row::new(Java, Live, Bytes, Words("of Java objects")).zero().leaks(LeakKind::Java).curve_of_suite();
     /// Live Java objects.
-    JavaLiveObjects = "java.live_objects", Row::new(Java, Live, Count, Things("object")).zero();
+    JavaLiveObjects = "java.live_objects",
+        Row::new(Java, Live, Count, Things("object")).zero().leaks(LeakKind::Java);
     /// Bytes of direct buffers.
     JavaDirectBytes = "java.direct_bytes", Row::new(Java, Held, Bytes, Words("of direct buffers")).zero();
     /// Live Java threads.
@@ -153,9 +163,11 @@ metrics! {
     /// Proportional set size.
     OsPss = "os.pss", Row::new(Os, Resident, Bytes, Words("PSS"));
     /// Threads.
-    OsThreads = "os.threads", Row::new(Os, Held, Count, Things("thread")).zero().curve_of_test();
+    OsThreads = "os.threads",
+        Row::new(Os, Held, Count, Things("thread")).zero().leaks(LeakKind::Os).curve_of_test();
     /// Open file descriptors.
-    OsFds = "os.fds", Row::new(Os, Held, Count, Things("descriptor")).zero().curve_of_test();
+    OsFds = "os.fds",
+        Row::new(Os, Held, Count, Things("descriptor")).zero().leaks(LeakKind::Os).curve_of_test();
 }
 
 impl Metric {
@@ -209,6 +221,12 @@ impl Metric {
     #[must_use]
     pub const fn kind(self) -> Kind {
         self.row().kind
+    }
+
+    /// The kind of the leaks that it counts; `None`: the report names none of it.
+    #[must_use]
+    pub const fn leaks(self) -> Option<LeakKind> {
+        self.row().leaks
     }
 
     /// What it counts.

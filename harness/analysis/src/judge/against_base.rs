@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgainstBase, BaseLeak, BaseLeaks, Leak, LeakKind, Level, Metric, MetricValue, format_amount, format_count,
+    AgainstBase, BaseLeak, BaseLeaks, Leak, LeakKind, Level, Metric, MetricValue, Unit, format_amount,
+    format_count,
 };
 
 /// Leaks that are named before the rest is counted.
@@ -121,15 +122,10 @@ fn grown(
 
 /// What the leaks left on the base, as this metric counts it; `None`: they are none of it.
 fn together(metric: Metric, leaks: &[&Leak], there: &[&BaseLeak]) -> Option<f64> {
-    type Amount = fn(&BaseLeak) -> f64;
-    let (kind, amount): (LeakKind, Amount) = match metric {
-        Metric::NativeLiveBytes => (LeakKind::Native, |leak| leak.bytes),
-        Metric::NativeLiveAllocations => (LeakKind::Native, |leak| leak.count),
-        Metric::NativeMappedBytes => (LeakKind::Mapped, |leak| leak.bytes),
-        Metric::JavaLiveBytes => (LeakKind::Java, |leak| leak.bytes),
-        Metric::JavaLiveObjects => (LeakKind::Java, |leak| leak.count),
-        Metric::OsFds | Metric::OsThreads => (LeakKind::Os, |leak| leak.count),
-        _ => return None,
+    let kind = metric.leaks()?;
+    let amount = |leak: &BaseLeak| match metric.unit() {
+        Unit::Bytes => leak.bytes,
+        Unit::Count => leak.count,
     };
     let of_kind = leaks.iter().zip(there).filter(|(leak, _)| leak.kind == kind);
     let sum: f64 = of_kind.map(|(_, there)| amount(there)).sum();
