@@ -410,7 +410,7 @@ impl StandIn {
         self.inner.port.open(move |stream| {
             let device = device.clone();
             // It ends when the server hangs up, or sends nonsense: nobody to tell.
-            thread::spawn(move || drop(transport::serve(&device, stream)));
+            thread::spawn(move || drop(transport::serve(&device, stream, services::serve)));
         });
     }
 

@@ -2,7 +2,7 @@
 //! one write in flight.
 //!
 //! Data flow: the accepting thread hands a connection to [`serve`], which reads messages; each
-//! `OPEN` becomes a [`Channel`] and a thread that serves it; whatever is sent goes through
+//! `OPEN` becomes a [`Channel`] and a thread in which [`Services`] serve it; whatever is sent goes through
 //! [`Transport::send`], where faults strike.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use super::{StandIn, services};
+use super::StandIn;
 
 const CNXN: u32 = 0x4e58_4e43;
 const AUTH: u32 = 0x4854_5541;
@@ -23,6 +23,9 @@ const CLSE: u32 = 0x4553_4c43;
 const VERSION: u32 = 0x0100_0001;
 const MOST: u32 = 1 << 20;
 const TOKEN: u32 = 1;
+
+/// Serves one stream to its end.
+pub(super) type Services = fn(&StandIn, &Arc<Channel>) -> io::Result<()>;
 
 /// A connection to an adb server.
 pub(super) struct Transport {
@@ -88,7 +91,7 @@ fn receive(stream: &mut impl Read) -> io::Result<Message> {
 }
 
 /// Serves a connection to its end.
-pub(super) fn serve(device: &StandIn, stream: TcpStream) -> io::Result<()> {
+pub(super) fn serve(device: &StandIn, stream: TcpStream, services: Services) -> io::Result<()> {
     // Without it every exchange waits 40 ms for an acknowledgement.
     stream.set_nodelay(true)?;
     let transport = Arc::new(Transport {
@@ -98,14 +101,14 @@ pub(super) fn serve(device: &StandIn, stream: TcpStream) -> io::Result<()> {
         changed: Condvar::new(),
     });
     device.adopt(&transport);
-    let ended = transport.messages(device);
+    let ended = transport.messages(device, services);
     transport.close();
     device.disown(&transport);
     ended
 }
 
 impl Transport {
-    fn messages(self: &Arc<Self>, device: &StandIn) -> io::Result<()> {
+    fn messages(self: &Arc<Self>, device: &StandIn, services: Services) -> io::Result<()> {
         let mut stream = self.stream.try_clone()?;
         loop {
             let message = receive(&mut stream)?;
@@ -120,7 +123,7 @@ impl Transport {
                 AUTH if first == 2 => self.welcome(device, device.accepts_key())?,
                 AUTH if device.accepts_key() => self.welcome(device, true)?,
                 AUTH => {}
-                OPEN => self.open(device, first, &payload)?,
+                OPEN => self.open(device, services, first, &payload)?,
                 OKAY => self.with(second, |channel| channel.acknowledged()),
                 WRTE => self.with(second, |channel| channel.deliver(payload)),
                 CLSE => self.with(second, |channel| channel.hang_up()),
@@ -147,7 +150,13 @@ impl Transport {
         self.send(device, None, [AUTH, TOKEN, 0], &[7; 20])
     }
 
-    fn open(self: &Arc<Self>, device: &StandIn, theirs: u32, name: &[u8]) -> io::Result<()> {
+    fn open(
+        self: &Arc<Self>,
+        device: &StandIn,
+        services: Services,
+        theirs: u32,
+        name: &[u8],
+    ) -> io::Result<()> {
         let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
         let channel = {
             let mut state = locked(&self.state);
@@ -169,7 +178,7 @@ impl Transport {
         let device = device.clone();
         thread::spawn(move || {
             // A service that ends because the other side went away has nobody to tell.
-            drop(services::serve(&device, &channel));
+            drop(services(&device, &channel));
             channel.finish();
             device.closed(&name);
         });
