@@ -23,7 +23,7 @@ use crate::thread::{Inside, ThreadState};
 use crate::tracker::{LARGE, PUBLISH_MASK, Removed, StopReason, Tracker};
 
 impl Tracker {
-    /// As [`Tracker::record_alloc`], where no stack is taken. False: it did nothing.
+    /// Notes an allocation of `size` bytes, where no stack is taken. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_quickly(&self, address: usize, size: u64) -> bool {
         let stack = self.no_stack.load(Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Tracker {
         })
     }
 
-    /// As [`Tracker::record_alloc`]. False: it did nothing.
+    /// Notes an allocation and the stack of the caller whose registers these are. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_with_stack_quickly(&self, address: usize, size: u64, at: Registers) -> bool {
         let now = self.epoch.load(Ordering::Relaxed);

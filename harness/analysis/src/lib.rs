@@ -1,4 +1,4 @@
-//! From frames to verdicts: deltas, growth, leak groups, signatures, the gate.
+//! From frames to verdicts: deltas, growth, leak groups, signatures, the judge.
 //!
 //! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows,
 //! survivors, what the operating system said). [`screen`] names the tests that left something
@@ -8,8 +8,7 @@
 //! [`judge`] puts all records of a run against a [`GatePolicy`] and returns the report. Symbols
 //! come in through [`Resolve`].
 //!
-//! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the
-//! heart of them. Everything here is a function from values to values: no file, clock, environment
+//! The rules are those of `docs/verdicts.md`; `growth` holds the heart of them. Everything here is a function from values to values: no file, clock, environment
 //! or thread.
 #![forbid(unsafe_code)]
 
