@@ -4,17 +4,18 @@
 //! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
 //! child finds everything whole.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
+mod copy;
+mod fork;
+mod waiting;
 
-use memgate_ffi::calm::{CancelHeld, SignalsHeld};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use memgate_ffi::calm::CancelHeld;
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process::{self, ForkMark};
-use memgate_ffi::{copy, heap, modules, stack};
+use memgate_ffi::{modules, stack};
 use memgate_tracker::thread::Inside;
-use memgate_wire::handshake::Answer;
-use memgate_wire::native_holders::{NativeCopy, TableLayout, ThreadLocalModule};
-use memgate_wire::options::{Detail, Options};
+use memgate_wire::options::Options;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
@@ -22,22 +23,14 @@ use memgate_wire::{
     LOOK, Log, LogLevel, Outcome, ProcessRole, capability,
 };
 
+use self::copy::copy_process;
+use self::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub use self::waiting::is_repeating;
+use self::waiting::{Waiting, is_abandoned, wait_until_quiet};
 use crate::carrier::{Carrier, Meeting};
-#[cfg(not(target_os = "android"))]
-use crate::mappings;
 use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
 use crate::stream::{Bypassing, Known, Offers, Session};
-use crate::{handles, leak_info};
-
-const SETTLE_STEPS: u32 = 50;
-/// A copy of the process ends after so long where nobody ends it: a harness that reads it does so
-/// earlier.
-const COPY_LASTS: Duration = Duration::from_secs(60);
-
-/// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
-/// the harness tells: a failed allocation of ours would end the guest.
-const CHILD_ROOM: usize = 128 << 10;
 
 pub(crate) static SESSION: Lock<Option<Session>> = Lock::new(None);
 /// Set in the process whose stream this is: a child that was forked past our handlers has nothing
@@ -46,12 +39,8 @@ static OWN: ForkMark = ForkMark::new();
 /// The loader's count of loads, plus one, when a library of the guest's constructors was about to
 /// bind past us; 0: none.
 static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
-/// The signals of the thread that forks, as long as it holds the locks.
-static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
-/// Boundaries in a row at which the harness is waited for in vain. From then on nobody is.
-const MOST_SILENCES: u8 = 3;
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
@@ -185,7 +174,7 @@ pub fn event(name: &str, detail: &str) {
     });
 }
 
-/// Where orders come from that are no answer to a boundary.
+/// The channel for orders that arrive between boundaries.
 pub fn channel() -> Option<Meeting> {
     let _work = begin()?;
     SESSION.lock().as_ref().map(|session| session.carrier.meeting())
@@ -234,8 +223,6 @@ pub fn window_ends(
     let waited = waiting.is_some();
     let reply = match waiting.and_then(|w| w.wait()) {
         Some(reply) => reply,
-        // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be forever.
         None if waited && is_abandoned() => Reply::of(order::STOP),
         None => Reply::default(),
     };
@@ -293,12 +280,12 @@ pub fn tear_down_begins(around: Around) {
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     look();
-    let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
-    for told in told {
+    let reports = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
+    for report in reports {
         if let Some(session) = SESSION.lock().as_mut() {
-            session.begin_told(&told);
+            session.begin_report(&report);
         }
-        reach(BoundaryKind::TestEnd, &told.suite, told.name, None);
+        reach(BoundaryKind::TestEnd, &report.suite, report.name, None);
     }
 }
 
@@ -365,20 +352,6 @@ pub fn tests_end() {
 pub fn settle() {
     if let Some(_work) = begin() {
         wait_until_quiet();
-    }
-}
-
-fn wait_until_quiet() {
-    let (mut last, mut quiet) = (TRACKER.totals(), 0_u32);
-    for _ in 0..SETTLE_STEPS {
-        // No event tells that a background thread is done: only its counters, standing still, do.
-        process::pause(Duration::from_millis(1));
-        let now = TRACKER.totals();
-        quiet = if now == last { quiet.saturating_add(1) } else { 0 };
-        last = now;
-        if quiet == 5 {
-            return;
-        }
     }
 }
 
@@ -494,8 +467,6 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let waited = waiting.is_some();
         let reply = waiting.and_then(|w| w.wait());
         let has = |order| reply.is_some_and(|reply| reply.has(order));
-        // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be forever.
         let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_abandoned();
         if abandoned || has(order::STOP) {
             // The guest's own exit handlers run now, and the agent's last words.
@@ -521,192 +492,12 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
     }
 }
 
-/// Makes a copy of the process, for the harness to read, and tells of it.
-fn copy_process() {
-    let table = TRACKER.table_layout();
-    // Whoever reads a copy wants the stacks of all blocks.
-    let copied = if table.is_some() { copy::make(COPY_LASTS) } else { copy::Copied::refused() };
-    let layout = table.unwrap_or_default();
-    let narrow = |bits: u32| u8::try_from(bits).unwrap_or(0);
-    let [top, mid, slot] = layout.bits.map(narrow);
-    let [stack, epoch, size] = layout.word.map(narrow);
-    let table = TableLayout {
-        top: layout.top,
-        bits: (top, mid, slot),
-        granule_shift: u8::try_from(layout.granule_shift).unwrap_or(0),
-        word: (stack, epoch, size),
-        spill: layout.spill,
-        segments: u32::try_from(layout.segments).unwrap_or(0),
-        first_cells: u32::try_from(layout.first_cells).unwrap_or(0),
-    };
-    let modules = modules::thread_local();
-    if let Some(session) = SESSION.lock().as_mut() {
-        let path = |path: String| if path.is_empty() { session.executable().to_owned() } else { path };
-        let of_module = |module: modules::ThreadLocal| ThreadLocalModule {
-            path: path(module.path),
-            number: module.number,
-            bytes: module.bytes,
-        };
-        let thread_local = modules.into_iter().map(of_module).collect();
-        let told = NativeCopy {
-            boundary: session.sequence,
-            pid: copied.pid,
-            error: copied.error,
-            took_ns: copied.took_ns,
-            thread_id: process::thread_id(),
-            stack_pointer: copied.stack_pointer,
-            thread_pointer: memgate_tracker::sys::thread_pointer() as u64,
-            table,
-            thread_local,
-        };
-        session.append(&Frame::NativeCopy(told));
-    }
-}
-
-/// A confirming run that nobody answers, or watches, any more.
-fn is_abandoned() -> bool {
-    SESSION.lock().as_ref().is_some_and(|session| {
-        is_repeating(&session.options) && (session.silences == 0 || session.silences >= MOST_SILENCES)
-    })
-}
-
 fn is_confirming() -> bool {
     SESSION.lock().as_ref().is_some_and(|session| is_repeating(&session.options))
 }
 
-/// Started by the harness to repeat one test until it says that it is enough: of no use to anybody
-/// without it.
-#[must_use]
-pub fn is_repeating(options: &Options) -> bool {
-    options.detail == Detail::Growth && options.harness
-}
-
-struct Waiting {
-    meeting: Meeting,
-    kind: BoundaryKind,
-    sequence: u32,
-    limit: Duration,
-    expected: bool,
-}
-
-impl Waiting {
-    fn of(session: &mut Session, kind: BoundaryKind) -> Option<Self> {
-        if session.role == ProcessRole::ForkChild || session.options.wait.is_zero() {
-            return None;
-        }
-        let passes = match kind {
-            BoundaryKind::IterationStart => true,
-            BoundaryKind::TestStart => session.begins_as_seen(),
-            BoundaryKind::TestEnd => session.ends_unseen(),
-            BoundaryKind::ProcessStart | BoundaryKind::ProcessEnd | BoundaryKind::Mark => false,
-        };
-        if passes {
-            return None;
-        }
-        // Not announced either: whoever looks later would see what came since.
-        if session.silences >= MOST_SILENCES && !is_repeating(&session.options) {
-            return None;
-        }
-        let first = kind == BoundaryKind::ProcessStart && session.options.harness;
-        let meeting = session.carrier.meeting();
-        meeting.announce(session.sequence);
-        let limit = session.options.wait;
-        Some(Self { meeting, kind, sequence: session.sequence, limit, expected: first })
-    }
-
-    /// The answer; `None`: nobody gave any.
-    fn wait(&self) -> Option<Reply> {
-        let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
-        if let Some(session) = SESSION.lock().as_mut() {
-            match answer {
-                Answer::Orders(_) => session.silences = 0,
-                Answer::Silence => session.was_not_answered(),
-                Answer::Nobody => {}
-            }
-            // A thread that a test began, and joined, may still be there at its end.
-            let settled = matches!(answer, Answer::Orders(_))
-                && matches!(self.kind, BoundaryKind::TestStart | BoundaryKind::TestEnd)
-                && session.handles_came != self.sequence;
-            session.looks.happened(self.sequence, settled);
-        }
-        match answer {
-            Answer::Orders(reply) => Some(reply),
-            Answer::Silence | Answer::Nobody => None,
-        }
-    }
-}
-
 extern "C" fn at_exit() {
     ends(GoodbyeReason::Exit, None);
-}
-
-/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
-/// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
-/// process would wait for these locks forever.
-extern "C" fn before_fork() {
-    if !Inside::now() {
-        let held = SignalsHeld::new();
-        SESSION.raw().acquire();
-        *FORKING.lock() = Some(held);
-        leak_info::raw_lock().acquire();
-        heap::HEAP.lock().acquire();
-    }
-}
-
-extern "C" fn after_fork_in_parent() {
-    if !Inside::now() {
-        heap::HEAP.lock().release();
-        leak_info::raw_lock().release();
-        let _held = FORKING.lock().take();
-        SESSION.raw().release();
-    }
-}
-
-/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's
-/// pages is not touched. The loader is not asked for anything here: another thread of the parent
-/// may have held its lock.
-extern "C" fn after_fork_in_child() {
-    TRACKER.after_fork();
-    handles::after_fork();
-    #[cfg(not(target_os = "android"))]
-    mappings::after_fork();
-    if Inside::now() {
-        recording::stop();
-        return;
-    }
-    heap::HEAP.lock().release();
-    leak_info::raw_lock().release();
-    let _held = FORKING.lock().take();
-    SESSION.raw().release();
-    let _work = Work::new();
-    stack::with_room(follow_fork);
-}
-
-/// Opens the child's own stream.
-fn follow_fork() {
-    let Some(mut parent) = SESSION.lock().take() else { return };
-    if !heap::HEAP.has_room(CHILD_ROOM) {
-        recording::stop();
-        return;
-    }
-    let options = Options { complaints: Vec::new(), ..parent.options.clone() };
-    // In a confirming run only the process that repeats the test is of interest.
-    let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
-    let known = core::mem::take(&mut parent.known);
-    let offers = Offers { native: true, java: false, framework: None, ..parent.offers.clone() };
-    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing
-    // is open.
-    drop(parent);
-    let child = if followed { Session::open(options, ProcessRole::ForkChild, offers, known) } else { None };
-    let Some(mut child) = child.filter(|_| OWN.set()) else {
-        recording::stop();
-        return;
-    };
-    publish(&child);
-    child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
-    child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));
-    child.flush();
-    *SESSION.lock() = Some(child);
 }
 
 /// From now on threads add to the live counters in the stream's first page.
@@ -719,6 +510,8 @@ fn publish(session: &Session) {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
 
     #[test]

@@ -41,14 +41,14 @@ struct Parts {
     down: u32,
     /// Something of the set-up's was alive at its end.
     left: bool,
-    /// It failed or was skipped: it is no wonder if it leaves something.
+    /// It failed or was skipped, so leftovers are expected.
     failed: bool,
     /// What of the set-up was alive when the count of epochs started again.
     kept: Option<Arc<Vec<u32>>>,
 }
 
-/// What is to be told.
-pub(crate) struct Told {
+/// What is reported of a set-up or a tear-down.
+pub(crate) struct SetUpReport {
     pub(crate) suite: String,
     pub(crate) name: &'static str,
     pub(crate) born: Born,
@@ -130,7 +130,7 @@ impl SetUps {
         around: Around,
         (detail, wanted): (Detail, &str),
         count: impl Fn(&Born) -> Option<Counts>,
-    ) -> Vec<Told> {
+    ) -> Vec<SetUpReport> {
         // Environments may last for all iterations, and are torn down after the last.
         let is_over = |parts: &mut Parts| around == Around::Suite || parts.down != 0;
         let Some(parts) = self.of(around).take_if(is_over).filter(|parts| parts.down != 0) else {
@@ -150,7 +150,7 @@ impl SetUps {
             }
         };
         let told = names.into_iter().zip(windows).filter(|(name, (born, left))| is_told(name, born, *left));
-        told.map(|(name, (born, _))| Told { suite: suite.to_owned(), name, born }).collect()
+        told.map(|(name, (born, _))| SetUpReport { suite: suite.to_owned(), name, born }).collect()
     }
 }
 

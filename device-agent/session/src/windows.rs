@@ -3,7 +3,7 @@
 use memgate_wire::BoundaryKind;
 
 use crate::recording::TRACKER;
-use crate::setups::{Around, Told};
+use crate::setups::{Around, SetUpReport};
 use crate::snapshot;
 use crate::stream::{Session, Window};
 
@@ -77,15 +77,15 @@ impl Session {
     }
 
     /// All is torn down: what is to be told of it.
-    pub(crate) fn torn_down(&mut self, around: Around) -> Vec<Told> {
+    pub(crate) fn torn_down(&mut self, around: Around) -> Vec<SetUpReport> {
         let is_its_own = self.offers.is_its_own;
         let wanted = (self.options.detail, self.options.setups.as_str());
         self.setups.torn_down(around, wanted, |born| snapshot::count_born(born, is_its_own))
     }
 
     /// Opens the window of a set-up that was torn down; its end follows.
-    pub(crate) fn begin_told(&mut self, told: &Told) {
-        let Told { suite, name, born } = told;
+    pub(crate) fn begin_report(&mut self, report: &SetUpReport) {
+        let SetUpReport { suite, name, born } = report;
         self.windows.push(Window::around_tests(suite, name, born.clone()));
         self.append_boundary(BoundaryKind::TestStart, (suite, name), None, (0, 0));
         self.flush();
