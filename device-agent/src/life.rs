@@ -84,7 +84,7 @@ pub(crate) fn start() {
     let began_ns = process::thread_cpu_ns();
     let (_work, held) = (Work::new(), SignalsHeld::new());
     if !heap::HEAP.has_room(OPEN_ROOM) {
-        is_silent();
+        note_silent();
         return;
     }
     #[cfg(not(target_os = "android"))]
@@ -134,7 +134,7 @@ pub(crate) fn start() {
             drop(held);
             Inside::suspended(|| process::exit(0));
         }
-        is_silent();
+        note_silent();
         return;
     }
     #[cfg(feature = "crosscheck")]
@@ -175,10 +175,10 @@ pub(crate) fn start() {
     session::process_starts();
 }
 
-/// The process was to be recorded and is not: the harness cannot know of it from its stream.
-fn is_silent() {
+/// Notes that the process was to be recorded and is not. It has no stream that could tell the harness.
+fn note_silent() {
     #[cfg(not(target_os = "android"))]
-    starts::is_silent(&session::executable());
+    starts::note_silent(&session::executable());
 }
 
 /// Allocates once with recording on, as the guest would.

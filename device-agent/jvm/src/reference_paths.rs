@@ -50,7 +50,7 @@ pub(super) struct ReferencePaths {
     class_nodes: Vec<usize>,
     /// Nodes of threads by their number, one more than the place.
     thread_nodes: Vec<usize>,
-    /// By the number of a class: can its objects be passed by?
+    /// Per class, by its number: skip its instances.
     passed_by: Vec<bool>,
     /// Objects that are not passed by.
     objects: u64,

@@ -1,7 +1,6 @@
 //! What a sampled object stands for.
 
-/// 1 - e^-x, for x from 0 to 32. Not the C library's: its mathematics would be one more library in
-/// the guest.
+/// 1 - e^-x, for x from 0 to 32. Avoids linking libm into the guest.
 fn chance(x: f64) -> f64 {
     // The series of 1 - e^-y for a y of at most 1/16, then 1 - e^-2y from it, nine times.
     const HALVINGS: i32 = 9;

@@ -424,7 +424,7 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     routine
 }
 
-/// How many threads were asked for: more begin, or have begun, than [`Told`] knows of.
+/// How many threads were asked for: more begin, or have begun, than [`ReportedHandles`] knows of.
 pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
@@ -437,12 +437,12 @@ pub(crate) fn after_fork() {
 
 /// What was reported last.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct ReportedHandles {
     descriptors: Vec<u32>,
     threads: u32,
 }
 
-impl Told {
+impl ReportedHandles {
     /// Of a process that begins now: a forked child has its parent's descriptors and not its
     /// threads.
     pub(crate) fn new() -> Self {

@@ -31,7 +31,7 @@ impl Leavers {
         self.0.len()
     }
 
-    /// The count of epochs starts again: whose the blocks are that are alive, nobody can tell any more.
+    /// Epochs restart: live blocks can no longer be matched to tests.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }

@@ -32,7 +32,7 @@ impl Looks {
         self.last = settled.then(|| Look { ns: process::monotonic_ns(), through: boundary });
     }
 
-    /// What runs now is no test: the last look stands for nothing any more.
+    /// Code outside a test runs now: the last look is no longer valid.
     pub(crate) fn expire(&mut self) {
         self.last = None;
     }

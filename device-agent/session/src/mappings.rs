@@ -196,7 +196,7 @@ type Group = (u32, u8);
 /// What was reported last. No hash maps: the standard hasher asks the system for random bytes and keeps
 /// them in thread-local storage.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct ReportedMappings {
     /// The table's count of changes; `None`: nothing was told yet.
     changes: Option<u64>,
     /// Ranges and bytes of each group.
@@ -211,7 +211,7 @@ pub(crate) struct Changes {
     pub(crate) lost: bool,
 }
 
-impl Told {
+impl ReportedMappings {
     /// At most so many groups there are to tell; `None`: nothing has changed.
     pub(crate) fn most(&self) -> Option<usize> {
         if !is_on() || self.changes == Some(TABLE.changes()) {

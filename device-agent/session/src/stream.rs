@@ -19,7 +19,7 @@ use memgate_wire::{
 };
 
 use crate::carrier::{Carrier, Socket, Spool};
-use crate::handles::{self, Told};
+use crate::handles::{self, ReportedHandles};
 use crate::left::Leavers;
 use crate::looks::Looks;
 #[cfg(not(target_os = "android"))]
@@ -65,11 +65,11 @@ pub struct Session {
     pub(crate) epoch: u32,
     pub(crate) known: Known,
     pub(crate) sent_nodes: Vec<u64>,
-    sent_handles: Told,
+    sent_handles: ReportedHandles,
     /// Threads that had been asked for by the last boundary.
     asked: u32,
     #[cfg(not(target_os = "android"))]
-    sent_mappings: mappings::Told,
+    sent_mappings: mappings::ReportedMappings,
     pub(crate) last_counts: Counts,
     /// What boundaries took.
     pub(crate) boundary_ns: u64,
@@ -203,10 +203,10 @@ impl Session {
             epoch: 0,
             known,
             sent_nodes: Vec::new(),
-            sent_handles: Told::new(),
+            sent_handles: ReportedHandles::new(),
             asked: handles::asked(),
             #[cfg(not(target_os = "android"))]
-            sent_mappings: mappings::Told::default(),
+            sent_mappings: mappings::ReportedMappings::default(),
             last_counts: Counts::default(),
             boundary_ns: 0,
             clock: Clock::start(),
@@ -387,7 +387,7 @@ impl Session {
                 }
                 self.append_survivors(sequence, epoch)
             }
-            // Of the tests around the set-up nothing is asked.
+            // A set-up is being confirmed: its tests need no snapshot.
             Detail::Growth if !self.options.setups.is_empty() && born.is_none() => (0, 0),
             Detail::Growth => {
                 let counts = recording().then(|| snapshot::count(0)).flatten();

@@ -194,7 +194,7 @@ fn table_of(thread: usize) -> Option<Kept> {
     /// The entry with the length, and the one of the generation.
     const MORE_ENTRIES: usize = 2;
     let word = |at: usize| {
-        // What is no thread the C library is free to refuse.
+        // The C library may be given a value that is not a thread: check before reading.
         let can_be_read =
             at.is_multiple_of(size_of::<usize>()) && recording::asks_the_kernel() && readable(at);
         // SAFETY: any bits are a word, and it can be read.

@@ -87,8 +87,8 @@ pub(crate) fn note_in(path: &str, folder: &str) {
     drop(LIST.set(List { map, agent, folder, user: exec::effective_user() }));
 }
 
-/// The agent is in this process, which it was to record, and cannot.
-pub(crate) fn is_silent(executable: &str) {
+/// Notes that the agent was to record this process and cannot: the list is all that the harness sees of it.
+pub(crate) fn note_silent(executable: &str) {
     let Some(list) = LIST.get() else { return };
     let Some(mut room) = Room::new() else { return };
     let mut body = Body::new(room.front(), flag::SILENT);
