@@ -13,7 +13,7 @@ use memgate_tracker::StackLayout;
 #[cfg(not(target_os = "android"))]
 use memgate_tracker::sys::find_thread_id;
 use memgate_tracker::thread::Inside;
-use memgate_wire::options::{Carrier, Options, Stacks, Target, fits};
+use memgate_wire::options::{Carrier, Options, StackMode, Target, fits};
 use memgate_wire::{LogLevel, capability};
 
 use crate::entry;
@@ -116,7 +116,7 @@ pub(crate) fn start() {
         native: seeing || !java,
         stacks,
         stacks_later: stacks
-            && options.stacks == Stacks::Later
+            && options.stacks == StackMode::Later
             && gtest.is_ok()
             && !java
             && options.native_sampling == 0,
@@ -127,7 +127,7 @@ pub(crate) fn start() {
         blind,
     };
     let repeats = session::is_repeating(&options);
-    let (sampling, takes_stacks) = (options.native_sampling, options.stacks != Stacks::Never);
+    let (sampling, takes_stacks) = (options.native_sampling, options.stacks != StackMode::Never);
     let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
     if let Err(why) = session::open(options, offers, session::early_bypass(), cost_ns) {
         if repeats && matches!(why, Silent::NoCarrier) {

@@ -21,9 +21,18 @@ pub enum Detail {
     Growth,
 }
 
+impl Detail {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Survivors => "survivors",
+            Self::Growth => "growth",
+        }
+    }
+}
+
 /// Which call stacks of native allocations are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Stacks {
+pub enum StackMode {
     /// All.
     #[default]
     Always,
@@ -31,6 +40,16 @@ pub enum Stacks {
     Later,
     /// None. A measuring tool.
     Never,
+}
+
+impl StackMode {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Always => "",
+            Self::Later => "later",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// Which processes are tracked. In all others the agent stays dormant.
@@ -46,6 +65,17 @@ pub enum Target {
     All,
 }
 
+impl Target {
+    fn text(&self) -> String {
+        match self {
+            Self::GoogleTest => "gtest".to_owned(),
+            Self::Executable(path) => format!("exe:{path}"),
+            Self::Glob(glob) => format!("glob:{glob}"),
+            Self::All => "all".to_owned(),
+        }
+    }
+}
+
 /// How frames leave the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Carrier {
@@ -58,6 +88,17 @@ pub enum Carrier {
     App,
     /// A TCP port on the loopback address.
     Tcp(u16),
+}
+
+impl Carrier {
+    fn text(&self) -> String {
+        match self {
+            Self::Spool => String::new(),
+            Self::Unix(name) => format!("unix:{name}"),
+            Self::App => "app".to_owned(),
+            Self::Tcp(port) => format!("tcp:127.0.0.1:{port}"),
+        }
+    }
 }
 
 /// Behind which test classes of the build's own run the agent collects and counts.
@@ -75,6 +116,18 @@ pub enum Windows {
     /// As the file with this path says: `+ CLASS` where a window ends, `- CLASS` where none does;
     /// others by the budget.
     Listed(String),
+}
+
+impl Windows {
+    fn text(&self) -> &str {
+        match self {
+            Self::Nowhere => "",
+            Self::Budget => "budget",
+            Self::Each => "each",
+            Self::End => "end",
+            Self::Listed(path) => path,
+        }
+    }
 }
 
 /// How often allocations in Java are sampled.
@@ -97,6 +150,14 @@ impl Sampling {
             Self::Usual => Some(512 << 10),
             Self::Off => None,
             Self::Every(bytes) => Some(bytes),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Usual => String::new(),
+            Self::Off => "off".to_owned(),
+            Self::Every(bytes) => bytes.to_string(),
         }
     }
 }
@@ -184,7 +245,7 @@ pub struct Options {
     /// Mean bytes between two samples of native allocations; 0: all are recorded.
     pub native_sampling: u64,
     /// Which call stacks of native allocations are taken.
-    pub stacks: Stacks,
+    pub stacks: StackMode,
     /// The end of a test at which nothing is left need not wait for the harness, where it looked at the process so
     /// short a time ago; zero: each end waits.
     pub look_lasts: Duration,
@@ -232,7 +293,7 @@ impl Default for Options {
             failed_dump: String::new(),
             directives: String::new(),
             native_sampling: 0,
-            stacks: Stacks::default(),
+            stacks: StackMode::default(),
             look_lasts: Duration::ZERO,
             end_of_main: false,
             setups: String::new(),
@@ -321,9 +382,25 @@ impl Options {
 /// What is not as the agent has it anyway; always the folder, the detail and the wait.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { directory, targets, detail, label, wait, harness, carrier, package, token, .. } = self;
-        let Self { java, jars, windows, sampling, follow, heap_limit, heap_limit_dump, heap_dump, .. } = self;
+        // Every field by its name: an option that is not printed does not compile.
         let Self {
+            directory,
+            targets,
+            detail,
+            label,
+            wait,
+            harness,
+            carrier,
+            package,
+            token,
+            java,
+            jars,
+            windows,
+            sampling,
+            follow,
+            heap_limit,
+            heap_limit_dump,
+            heap_dump,
             end_dump,
             failed_dump,
             directives,
@@ -338,59 +415,30 @@ impl fmt::Display for Options {
             os,
             as_art,
             crosscheck,
-            ..
+            complaints: _,
         } = self;
         write!(f, "dir={}", Escaped(directory))?;
         let mut add = |key: &str, value: &str| write!(f, ";{key}={}", Escaped(value));
         for target in targets {
-            match target {
-                Target::GoogleTest => add("target", "gtest")?,
-                Target::Executable(path) => add("target", &format!("exe:{path}"))?,
-                Target::Glob(glob) => add("target", &format!("glob:{glob}"))?,
-                Target::All => add("target", "all")?,
-            }
+            add("target", &target.text())?;
         }
-        let detail = if *detail == Detail::Growth { "growth" } else { "survivors" };
         let flag = |on: bool| if on { "1" } else { "" };
-        let windows = match windows {
-            Windows::Nowhere => "",
-            Windows::Budget => "budget",
-            Windows::Each => "each",
-            Windows::End => "end",
-            Windows::Listed(path) => path,
-        };
-        let carrier_text = match carrier {
-            Carrier::Spool => String::new(),
-            Carrier::Unix(name) => format!("unix:{name}"),
-            Carrier::App => "app".to_owned(),
-            Carrier::Tcp(port) => format!("tcp:127.0.0.1:{port}"),
-        };
-        let stacks = match stacks {
-            Stacks::Always => "",
-            Stacks::Later => "later",
-            Stacks::Never => "never",
-        };
-        let sampling = match sampling {
-            Sampling::Usual => String::new(),
-            Sampling::Off => "off".to_owned(),
-            Sampling::Every(bytes) => bytes.to_string(),
-        };
         let follows = *follow != FollowOptions::default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let number = |told: bool, number: u64| if told { number.to_string() } else { String::new() };
         // The key, the value, and whether it is reported where it is empty.
         for (key, value, anyway) in [
-            ("detail", detail, true),
+            ("detail", detail.text(), true),
             ("label", label, false),
             ("wait_ms", &wait.as_millis().to_string(), true),
             ("harness", flag(*harness), false),
-            ("carrier", &carrier_text, false),
+            ("carrier", &carrier.text(), false),
             ("package", package, *carrier == Carrier::App),
             ("token", token, false),
             ("java", flag(*java), false),
             ("jars", jars, *java),
-            ("windows", windows, false),
-            ("sampling", &sampling, false),
+            ("windows", windows.text(), false),
+            ("sampling", &sampling.text(), false),
             ("follow", &follow.classes.join(","), !follow.classes.is_empty()),
             ("follow_at_least", &number(follows, follow.at_least), false),
             ("follow_every", &number(follows, follow.every), false),
@@ -402,7 +450,7 @@ impl fmt::Display for Options {
             ("failed_dump", failed_dump, false),
             ("directives", directives, false),
             ("native_sampling", &number(*native_sampling > 0, *native_sampling), false),
-            ("stacks", stacks, false),
+            ("stacks", stacks.text(), false),
             ("look_lasts_us", &number(!look_lasts.is_zero(), micros(*look_lasts)), false),
             ("end_of_main", flag(*end_of_main), false),
             ("setup", setups, false),
@@ -433,10 +481,10 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-fn parse_stacks(value: &str) -> Option<Stacks> {
+fn parse_stacks(value: &str) -> Option<StackMode> {
     match value {
-        "later" => Some(Stacks::Later),
-        "never" => Some(Stacks::Never),
+        "later" => Some(StackMode::Later),
+        "never" => Some(StackMode::Never),
         _ => None,
     }
 }
@@ -680,7 +728,7 @@ mod tests {
                     _ => Carrier::Unix(format!("@{name}")),
                 },
                 windows: [Windows::Nowhere, Windows::Budget, Windows::Each, Windows::End, Windows::Listed(format!("/{name}"))][windows].clone(),
-                stacks: [Stacks::Always, Stacks::Later, Stacks::Never][stacks],
+                stacks: [StackMode::Always, StackMode::Later, StackMode::Never][stacks],
                 sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
                 follow: FollowOptions { classes, at_least, every, at_most },
                 directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,

@@ -14,7 +14,7 @@ use memgate_analysis::{ProcessRecord, Window, must_be_screened_again};
 use memgate_history::shards::is_disabled;
 use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem, format_list};
-use memgate_wire::options::Stacks;
+use memgate_wire::options::StackMode;
 use memgate_wire::{capability, setup};
 
 use super::choose::{self, Choice, Mode};
@@ -124,7 +124,7 @@ pub(super) async fn screen(
 
 /// Are the stacks of allocations taken in the screen, or those of suspects by running these once more? That tells the
 /// same where memgate itself runs the same tests in the same order.
-fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> Stacks {
+fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> StackMode {
     let is_other_order = |text: &str| text.contains("gtest_shuffle") || text.contains("gtest_repeat");
     let typed = planned.command.iter().any(|argument| is_other_order(&argument.to_string_lossy()));
     let set = |name: &str| {
@@ -138,7 +138,7 @@ fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> Stacks {
         || typed
         || set("GTEST_SHUFFLE")
         || set("GTEST_REPEAT");
-    if always { Stacks::Always } else { Stacks::Later }
+    if always { StackMode::Always } else { StackMode::Later }
 }
 
 /// Runs the command once. `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing;
@@ -147,7 +147,7 @@ async fn execute(
     context: &mut Context<'_>,
     planned: &PlannedSuite,
     choice: &Choice,
-    (look_lasts, stacks): (Duration, Stacks),
+    (look_lasts, stacks): (Duration, StackMode),
 ) -> Result<(Done, Option<Listed>), Stopped> {
     let mut progress = Progress::beside_tests(context.console, "screening", None);
     let mut job = job(context, planned, choice);
