@@ -1,3 +1,12 @@
+//! What the agent does where the virtual machine or a test listener calls it.
+//!
+//! Data flow: `start` makes the one [`Agent`] → the virtual machine calls [`Events`]: its beginning opens the session,
+//! allocations and ends of objects go to `sites` and `follow`, a lack of memory to `exhausted` → test listeners and the
+//! launcher call [`Natives`]: starts and ends of tests become boundaries of the session → where a window ends,
+//! [`Agent::measure`] collects, counts and hands the frames over with the boundary, and the orders in the answer are
+//! obeyed (settle, stop compiling, explain classes) → at the end of the run the last window is measured, a heap dump
+//! written where one was asked for, and the stream closed.
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -11,7 +20,7 @@ use memgate_wire::java::{JavaState, JvmInfo};
 use memgate_wire::options::{Carrier, Detail, Options, Windows};
 use memgate_wire::reply::{ClassNumbers, Reply};
 use memgate_wire::spool::order;
-use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
+use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome, hotspot};
 
 use super::exhausted::{self, Exhausted};
 use super::explain::Found;
@@ -24,8 +33,6 @@ use super::pace::Pace;
 use super::sites::{Alive, Sites};
 use super::survivor_search::SurvivorSearch;
 
-/// Main class of memgate's launcher, which tells itself where windows end.
-const LAUNCHER: &str = "io.memgate.launcher.Main";
 /// Errors for lack of memory that are reported: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
@@ -297,10 +304,10 @@ impl Agent {
         self.vm.get().map(|vm| &**vm)
     }
 
-    /// Does who tells of windows also decide where they end? Then each is measured, whatever it
-    /// costs.
+    /// Does who tells of windows also decide where they end, as memgate's launcher does? Then each is measured, whatever
+    /// it costs.
     fn measures_each_window(&self) -> bool {
-        self.options.windows == Windows::Each || self.command.starts_with(LAUNCHER)
+        self.options.windows == Windows::Each || self.command.starts_with(hotspot::LAUNCHER)
     }
 
     /// Does the harness look at the process where a single test begins and ends? In the build's own

@@ -7,7 +7,7 @@ use memgate_ffi::lock::Lock;
 use memgate_session::{self as session, Session};
 use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaSite, JavaSites, JavaStacks,
-    JavaState,
+    JavaState, NAMES_PER_FRAME, RECORDS_PER_PART,
 };
 use memgate_wire::reply::{ClassNumbers, MOST_CLASSES, Reply};
 use memgate_wire::{Frame, Outcome};
@@ -15,10 +15,6 @@ use memgate_wire::{Frame, Outcome};
 use super::explain::Found;
 use super::machine::Live;
 use super::sites::{Alive, Site};
-
-/// Records of a frame: names of classes are written apart, so that they are small.
-const RECORDS_PER_PART: usize = 16_384;
-const NAMES_PER_FRAME: usize = 2048;
 
 /// What a window left behind, as measured.
 pub(crate) struct Measured {

@@ -24,6 +24,7 @@ use memgate_ffi::process;
 use memgate_jvmti::{Event, Jvmti, raw};
 use memgate_session::{self as session, platform};
 use memgate_wire::LogLevel;
+use memgate_wire::java::ANDROID_LISTENER;
 use memgate_wire::options::{Detail, Options, Target};
 
 use super::agent::{AGENT, Agent};
@@ -40,8 +41,6 @@ use super::{names, notifier, target};
 #[cfg(target_os = "android")]
 pub use self::library::on_library;
 
-/// What `am instrument -e listener` is told.
-const LISTENER: &str = "io.memgate.android.MemgateListener";
 const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
@@ -214,7 +213,7 @@ impl Agent {
         let brought = env.with_local_frame(16, |env| -> Result<(), Failure> {
             let get = jni_sig!("()Ljava/lang/ClassLoader;");
             let loader = env.call_method(runner, jni_str!("getClassLoader"), get, &[])?.l()?;
-            let name = env.new_string(LISTENER)?;
+            let name = env.new_string(ANDROID_LISTENER)?;
             let load = jni_sig!("(Ljava/lang/String;)Ljava/lang/Class;");
             if env.call_method(&loader, jni_str!("loadClass"), load, &[JValue::Object(&name)]).is_ok() {
                 return Ok(());

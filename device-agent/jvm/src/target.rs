@@ -4,9 +4,6 @@
 use memgate_jvmti::Jvmti;
 use memgate_wire::hotspot;
 
-/// What memgate starts itself.
-const LAUNCHER: &str = "io.memgate.launcher.Main";
-
 /// What the command line says.
 pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
@@ -17,7 +14,7 @@ pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
 pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     let main = main_of(command, &line);
-    main == LAUNCHER || hotspot::runs_tests(main, command)
+    main == hotspot::LAUNCHER || hotspot::runs_tests(main, command)
 }
 
 /// The main class or jar of a command, whose blanks do not tell where its words end: a folder's

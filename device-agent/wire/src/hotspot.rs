@@ -14,6 +14,9 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// Main class of memgate's own launcher.
+pub const LAUNCHER: &str = "io.memgate.launcher.Main";
+
 /// Main classes and jars of test workers, and what else their command tells.
 const WORKERS: [(&str, &str); 6] = [
     ("org.apache.maven.surefire.booter.ForkedBooter", ""),

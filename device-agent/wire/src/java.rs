@@ -8,6 +8,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
+/// The blocking listener of memgate's Java part on Android, which `am instrument -e listener` is told.
+pub const ANDROID_LISTENER: &str = "io.memgate.android.MemgateListener";
+
+/// Most records of a frame: names of classes are written apart, so that they are small.
+pub const RECORDS_PER_PART: usize = 16_384;
+
+/// Most names of a frame.
+pub const NAMES_PER_FRAME: usize = 2048;
+
 /// The virtual machine and what it was started with. Once per stream, after the hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JvmInfo {

@@ -19,7 +19,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memgate_wire::hotspot::{ClassInstances, class_histogram, number_behind, thread_names};
-use memgate_wire::java::{ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, JavaState};
+use memgate_wire::java::{
+    ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, JavaState, NAMES_PER_FRAME,
+    RECORDS_PER_PART,
+};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, Runtime};
 
@@ -30,9 +33,6 @@ use super::spool::Spool;
 pub const PROPERTY: &str = "memgate.socket";
 /// The virtual machine's option that lets it be asked.
 pub const OPTION: &str = "-XX:+StartAttachListener";
-/// Class counts and names of one frame.
-const RECORDS_PER_PART: usize = 16_384;
-const NAMES_PER_FRAME: usize = 2048;
 /// The virtual machine begins to listen when it begins to run: so often it is tried, so long apart.
 const ATTEMPTS: u32 = 200;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);

@@ -30,8 +30,6 @@ pub use self::tools::{
 use crate::device::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 
-const MAIN: &str = "io.memgate.launcher.Main";
-
 /// The launcher's virtual machine differs from the worker's in these: soft references are no leak,
 /// reflection does not become generated classes after some calls, nor does a method handle after 127
 /// (`MethodHandleStatics`), a collection leaves no gaps, which would be filled with arrays that
@@ -268,7 +266,8 @@ pub fn launcher(
     options.extend(["-cp".into(), paths.join(":")]);
     let mut file = OsString::from("@");
     file.push(options_file);
-    let mut launch = Launch::new(Path::new(&jvm.home).join("bin/java"), [file, MAIN.into(), plan.into()]);
+    let mut launch =
+        Launch::new(Path::new(&jvm.home).join("bin/java"), [file, hotspot::LAUNCHER.into(), plan.into()]);
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
     launch.environment = Environment::Exactly(without_ours(environment, our_option));
     Again { launch, options: argument_file(&options) }

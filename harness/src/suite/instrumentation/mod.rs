@@ -8,12 +8,11 @@ mod filter;
 use std::fmt;
 
 use memgate_adb::command;
+use memgate_wire::java::ANDROID_LISTENER;
 
 pub use filter::tests_regex;
 
-/// The blocking listener of memgate's Java part, and the one that waits for an agent that is
-/// attached to the running app.
-const LISTENER: &str = "io.memgate.android.MemgateListener";
+/// The listener of memgate's Java part that waits for an agent that is attached to the running app.
 const AWAITING_LISTENER: &str = "io.memgate.android.AwaitingListener";
 /// What repeats test classes to screen them, and suspects to confirm them.
 const ROUNDS: &str = "io.memgate.android.Rounds";
@@ -204,7 +203,7 @@ impl Call<'_> {
         match &self.mode {
             Mode::List => {}
             Mode::Once | Mode::Alone(_) | Mode::Rounds(_) | Mode::Repeat(_) => {
-                add("listener", if self.awaits_agent { AWAITING_LISTENER } else { LISTENER });
+                add("listener", if self.awaits_agent { AWAITING_LISTENER } else { ANDROID_LISTENER });
             }
         }
         match &self.mode {
