@@ -13,7 +13,7 @@ use crate::value::glob::TargetGlob;
 use crate::value::text::{Argument, Words};
 
 /// In an argument: how often the program repeats its work.
-const REPETITIONS: &str = "{n}";
+pub const REPETITIONS: &str = "{n}";
 
 table! {
     /// One suite: a command, and how memgate finds its tests.

@@ -336,12 +336,6 @@ pub(crate) fn is_stream_name(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == spool::EXTENSION) && !name.ends_with(OS_SUFFIX)
 }
 
-/// Are these the harness's own samples, and not the stream of a process?
-#[must_use]
-pub fn is_samples(path: &Path) -> bool {
-    path.to_string_lossy().ends_with(OS_SUFFIX)
-}
-
 /// Where the samples that belong to a stream lie.
 #[must_use]
 pub fn os_path(stream: &Path) -> PathBuf {

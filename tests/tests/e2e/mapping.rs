@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memgate::reading::stream::{is_samples, read};
+use memgate::reading::stream::{read, streams_in};
 use memgate_e2e::{Project, Run};
 use memgate_wire::java::{HolderKind, HolderLink, JavaMethod};
 use memgate_wire::{Frame, encode};
@@ -136,9 +136,10 @@ fn renamed(session: &Path, to: &Path, prefix: &'static str) -> PathBuf {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(session.join("frames")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
+    let streams = streams_in(&session.join("frames")).unwrap();
     for path in paths {
         let copy = to.join("frames").join(path.file_name().unwrap());
-        if is_samples(&path) {
+        if !streams.contains(&path) {
             fs::copy(&path, &copy).unwrap();
             continue;
         }

@@ -78,12 +78,6 @@ impl ArtHeap {
         Some(Self { jvmti, walk, signatures: Mutex::new(Vec::new()) })
     }
 
-    /// Does the app's heap alone count?
-    #[must_use]
-    pub const fn tells_heaps_apart(&self) -> bool {
-        self.walk.is_some()
-    }
-
     /// Everything in the app's heap, reachable or not: collect before. Leaves a local reference for
     /// each loaded class behind, so run it in a local frame.
     pub fn count(&self) -> Result<Vec<ClassTotal>, Error> {
