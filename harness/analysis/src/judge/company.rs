@@ -3,20 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per, format_amount, format_bytes, format_counted};
+use memgate_model::{Metric, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
-use super::context::JudgeContext;
-use super::judgement::Judgement;
+use super::context::{TestJudge, allowed};
 use super::leaks::{self, OsGroup};
-use super::repeated::{Measured, OsLeak, hold, os_leaks};
+use super::repeated::{Measured, OsLeak};
 use crate::company::{Seen, missing, missing_os, seen_again};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
-use crate::growth::{Allowed, Finding, judge_exact};
+use crate::growth::{Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::measured::unusable;
 use crate::native_holders::Holding;
-use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{Names, ProcessRecord, Window, sum};
 use crate::screen::ENOUGH_REPETITIONS;
 use crate::stats::float;
@@ -27,47 +25,63 @@ const EXIT_LIST_BYTES: u64 = 8 * (2 + 32 * 4);
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 
-/// Ids of what grows alone and does not among the others, because tests after this one free or
-/// close it.
-pub(super) fn handed(
-    context: &mut JudgeContext<'_>,
-    test: &str,
-    alone: &ProcessRecord,
-    together: Together<'_>,
-) -> BTreeSet<String> {
-    let Some(Ok(together)) = together.filter(|t| t.is_ok_and(|together| unusable(together, test).is_none()))
-    else {
-        return BTreeSet::new();
-    };
-    let together = &together.record;
-    let policy = context.policy;
-    let finding = |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block)).finding;
-    let grows = |group: &Series| finding(&group.bytes, group.block) == Finding::Grows;
-    let alone_groups = groups::series(test, &mut Places::new(alone, context.resolve));
-    let mut handed: BTreeSet<String> =
-        alone_groups.iter().filter(|group| grows(group)).map(|group| group.place.id.clone()).collect();
-    if !handed.is_empty() {
-        let mut places = Places::new(together, context.resolve);
-        let exchanged = groups::exchanged(test, &mut places);
-        handed.retain(|id| exchanged.get(id).is_some_and(|(came, went)| *came > 0 && *went > 0));
-        for group in groups::series(test, &mut places) {
-            if finding(&group.bytes, group.block) != Finding::Still {
-                handed.remove(&group.place.id);
+impl TestJudge<'_, '_> {
+    /// Ids of what grows alone and does not among the others, because tests after this one free or
+    /// close it.
+    pub(super) fn handed(&mut self, alone: &ProcessRecord, together: Together<'_>) -> BTreeSet<String> {
+        let test = self.id;
+        let Some(Ok(together)) =
+            together.filter(|t| t.is_ok_and(|together| unusable(together, test).is_none()))
+        else {
+            return BTreeSet::new();
+        };
+        let together = &together.record;
+        let policy = self.context.policy;
+        let finding =
+            |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block)).finding;
+        let grows = |group: &Series| finding(&group.bytes, group.block) == Finding::Grows;
+        let alone_groups = groups::series(test, &mut Places::new(alone, self.context.resolve));
+        let mut handed: BTreeSet<String> =
+            alone_groups.iter().filter(|group| grows(group)).map(|group| group.place.id.clone()).collect();
+        if !handed.is_empty() {
+            let mut places = Places::new(together, self.context.resolve);
+            let exchanged = groups::exchanged(test, &mut places);
+            handed.retain(|id| exchanged.get(id).is_some_and(|(came, went)| *came > 0 && *went > 0));
+            for group in groups::series(test, &mut places) {
+                if finding(&group.bytes, group.block) != Finding::Still {
+                    handed.remove(&group.place.id);
+                }
             }
         }
-    }
-    for kind in OsKind::ALL {
-        let states: Vec<_> = alone.windows_of(test).filter_map(|w| kind.at_end(w)).collect();
-        for OsSeries { name, counts, .. } in os_series(&states) {
-            let (among, opened) = os_values(together, test, kind, Some(&name));
-            let each_time = opened.len() > 1 && opened.windows(2).all(|pair| pair[1] > pair[0]);
-            let grows = finding(&counts, kind.block()) == Finding::Grows;
-            if grows && each_time && finding(&among, kind.block()) == Finding::Still {
-                handed.insert(leaks::of_os(kind, &name, 0.0).id);
+        for kind in OsKind::ALL {
+            let states: Vec<_> = alone.windows_of(test).filter_map(|w| kind.at_end(w)).collect();
+            for OsSeries { name, counts, .. } in os_series(&states) {
+                let (among, opened) = os_values(together, test, kind, Some(&name));
+                let each_time = opened.len() > 1 && opened.windows(2).all(|pair| pair[1] > pair[0]);
+                let grows = finding(&counts, kind.block()) == Finding::Grows;
+                if grows && each_time && finding(&among, kind.block()) == Finding::Still {
+                    handed.insert(leaks::of_os(kind, &name, 0.0).id);
+                }
             }
         }
+        handed
     }
-    handed
+
+    /// As a leak where it grows among the others, else as what was allocated once. Is it waived, by who
+    /// holds it?
+    fn list_among(&mut self, group: &Held, seen: &Seen, together: &ProcessRecord) -> bool {
+        let policy = self.context.policy;
+        let slope = |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block));
+        let growth = slope(&seen.bytes, seen.block);
+        if growth.finding == Finding::Grows {
+            let count = slope(&seen.counts, 1.0).slope.slope;
+            let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
+            Holding::new(together, self.context.resolve).tell(&mut leak, self.context.resolve);
+            return self.list(leak, &group.place.names);
+        }
+        self.j.one_time.push(leaks::in_all(group));
+        false
+    }
 }
 
 /// How many, of this name or of any, are open at the ends of the test, and how many its windows
@@ -85,11 +99,6 @@ fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str
         (count(end), opened)
     });
     values.unzip()
-}
-
-fn allowed(policy: &GatePolicy, iterations: usize, block: f64) -> Allowed {
-    let warm_up = (policy.warm_up as usize).min(iterations / 3);
-    Allowed { limit: 0.0, block, warm_up, confidence: policy.confidence }
 }
 
 /// What the screen saw of this test, and what its executions alone show nothing of.
@@ -123,11 +132,11 @@ impl<'a> Missing<'a> {
     /// count. Where all of them were seen again, and nothing more came, it is a cost that comes once.
     pub(super) fn knows_mappings(
         &mut self,
-        context: &mut JudgeContext<'_>,
-        test: &str,
+        judge: &mut TestJudge<'_, '_>,
         alone: &ProcessRecord,
         together: Together<'_>,
     ) {
+        let (context, test) = (&mut *judge.context, judge.id);
         let again = match together {
             None => alone,
             Some(Ok(process)) if unusable(process, test).is_none() => &process.record,
@@ -149,73 +158,58 @@ impl<'a> Missing<'a> {
 
     /// Each function's `static` is noted to be destroyed at exit. Which test pays for the next list of these is chance:
     /// a cost that comes once.
-    pub(super) fn knows_exit_lists(&mut self, context: &mut JudgeContext<'_>) {
-        let mut places = Places::new(&self.screened.record, context.resolve);
+    pub(super) fn knows_exit_lists(&mut self, judge: &mut TestJudge<'_, '_>) {
+        let mut places = Places::new(&self.screened.record, judge.context.resolve);
         let is_list = |record: &SnapshotRecord| record.size == EXIT_LIST_BYTES && record.count == 1;
         self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
     }
 
     /// Judges it by what the test does among the others; where that is not known, it is
     /// unconfirmed.
-    pub(super) fn judge(
-        mut self,
-        context: &mut JudgeContext<'_>,
-        suite: &str,
-        test: &str,
-        together: Together<'_>,
-        j: &mut Judgement,
-    ) {
-        self.waive_os(context, j);
-        let over = |metric, value: f64| {
-            let limit = smallest_limit(context.policy, suite, test, metric, Per::Iteration);
-            limit.is_some_and(|limit| value > limit)
-        };
-        self.os.retain(|(kind, count)| over(kind.metric(), *count));
-        let is_over = |groups: &[Held]| {
-            let sum = |of: fn(&Held) -> f64| groups.iter().map(of).sum();
-            over(Metric::NativeLiveBytes, sum(|g| g.bytes))
-                || over(Metric::NativeLiveAllocations, sum(|g| g.count))
-        };
-        let groups = held(&self.records, &mut Places::new(&self.screened.record, context.resolve));
-        let (mut waived, unwaived): (Vec<_>, Vec<Held>) =
-            groups.into_iter().fold(Default::default(), |mut all, group| {
-                let mut leak = leaks::in_all(&group);
-                leak.waiver = context.waivers.cover(&leak, &group.place.names);
-                if leak.waiver.is_some() {
-                    all.0.push(leak)
-                } else {
-                    all.1.push(group)
-                }
-                all
-            });
-        j.leaks.append(&mut waived);
-        let unwaived = if is_over(&unwaived) { unwaived } else { Vec::new() };
+    pub(super) fn judge(mut self, judge: &mut TestJudge<'_, '_>, together: Together<'_>) {
+        self.waive_os(judge);
+        self.os.retain(|(kind, count)| judge.is_too_much(kind.metric(), *count));
+        let groups = held(&self.records, &mut Places::new(&self.screened.record, judge.context.resolve));
+        let mut unwaived: Vec<Held> = Vec::new();
+        for group in groups {
+            let mut leak = leaks::in_all(&group);
+            leak.waiver = judge.context.waivers.cover(&leak, &group.place.names);
+            if leak.waiver.is_some() {
+                judge.j.leaks.push(leak);
+            } else {
+                unwaived.push(group);
+            }
+        }
+        let sum = |of: fn(&Held) -> f64| unwaived.iter().map(of).sum();
+        let is_over = judge.is_too_much(Metric::NativeLiveBytes, sum(|g| g.bytes))
+            || judge.is_too_much(Metric::NativeLiveAllocations, sum(|g| g.count));
+        let unwaived = if is_over { unwaived } else { Vec::new() };
         if unwaived.is_empty() && self.os.is_empty() {
             return;
         }
         let why = match together {
             None => String::new(),
             Some(Err(why)) => format!("; {why}"),
-            Some(Ok(process)) if has_failed(&process.record, test) => {
+            Some(Ok(process)) if has_failed(&process.record, judge.id) => {
                 "; it fails when it runs again with the tests before it".to_owned()
             }
-            Some(Ok(process)) => match unusable(process, test) {
+            Some(Ok(process)) => match unusable(process, judge.id) {
                 Some((_, why)) => format!("; with the tests before it: {why}"),
-                None => return self.among(context, suite, test, &process.record, unwaived, j),
+                None => return self.among(judge, &process.record, unwaived),
             },
         };
-        self.unconfirmed(context, &unwaived, &why, j);
+        self.unconfirmed(judge, &unwaived, &why);
     }
 
     /// Takes what waivers cover of descriptors, threads and mappings.
-    fn waive_os(&mut self, context: &mut JudgeContext<'_>, j: &mut Judgement) {
-        for group in leaks::os_left(&self.screened.record, self.window, context) {
+    fn waive_os(&mut self, judge: &mut TestJudge<'_, '_>) {
+        for group in leaks::os_left(&self.screened.record, self.window, judge.context) {
             let Some((_, count)) = self.os.iter_mut().find(|(kind, _)| *kind == group.kind) else { continue };
             let mut leak = group.leak();
-            leak.waiver = context.waivers.cover(&leak, group.frame_names());
+            leak.waiver = judge.context.waivers.cover(&leak, group.frame_names());
             if leak.waiver.is_some() {
                 *count -= group.count;
-                j.leaks.push(leak);
+                judge.j.leaks.push(leak);
             } else {
                 self.os_groups.push(group);
             }
@@ -223,27 +217,19 @@ impl<'a> Missing<'a> {
     }
 
     /// By the record of a run in which the tests around it were repeated too.
-    fn among(
-        self,
-        context: &mut JudgeContext<'_>,
-        suite: &str,
-        test: &str,
-        together: &ProcessRecord,
-        groups: Vec<Held>,
-        j: &mut Judgement,
-    ) {
-        let windows = together.windows_of(test).count();
-        let before = j.verdict();
+    fn among(self, judge: &mut TestJudge<'_, '_>, together: &ProcessRecord, groups: Vec<Held>) {
+        let windows = together.windows_of(judge.id).count();
+        let before = judge.j.verdict();
         let (mut total, mut counts) = (vec![0.0; windows], vec![0.0; windows]);
         let (mut block, mut unseen) = (f64::INFINITY, Vec::new());
         for group in groups {
-            let of_group = self.records_of(context, &group);
-            let seen = seen_again(&self.screened.record, &of_group, together, test);
+            let of_group = self.records_of(judge, &group);
+            let seen = seen_again(&self.screened.record, &of_group, together, judge.id);
             if seen.most < group.count {
                 unseen.push(group);
                 continue;
             }
-            if list(context, &group, &seen, together, j) {
+            if judge.list_among(&group, &seen, together) {
                 continue;
             }
             let add =
@@ -252,59 +238,62 @@ impl<'a> Missing<'a> {
             add(&mut counts, &seen.counts);
             block = block.min(seen.block);
         }
-        let allowed = allowed(context.policy, windows, 0.0);
+        let allowed = allowed(judge.context.policy, windows, 0.0);
         if block.is_finite() {
             for (metric, values, block) in
                 [(Metric::NativeLiveBytes, total, block), (Metric::NativeLiveAllocations, counts, 1.0)]
             {
-                hold(context, suite, test, &Measured::exactly(metric, values, block), allowed, false, j);
+                judge.hold(&Measured::exactly(metric, values, block), allowed);
             }
         }
         let mut closed = Vec::new();
         for (kind, count) in &self.os {
-            let (mut total, opened) = os_values(together, test, *kind, None);
+            let (mut total, opened) = os_values(together, judge.id, *kind, None);
             if !opened.windows(2).any(|pair| pair[1] > pair[0]) {
                 closed.push((*kind, *count));
                 continue;
             }
-            let windows: Vec<&Window> = together.windows_of(test).collect();
+            let windows: Vec<&Window> = together.windows_of(judge.id).collect();
             let own: BTreeSet<String> = self.os_groups.iter().map(OsGroup::id).collect();
-            let (verdict, mut listed) = (j.verdict(), false);
-            for OsLeak { counts, leak, .. } in os_leaks(context, together, &windows, *kind, allowed) {
+            let (verdict, mut listed) = (judge.j.verdict(), false);
+            for OsLeak { counts, leak, .. } in judge.os_leaks(together, &windows, *kind, allowed) {
                 if leak.waiver.is_some() {
                     total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
                 } else if own.contains(&leak.id) {
-                    j.leaks.push(leak);
+                    judge.j.leaks.push(leak);
                     listed = true;
                 }
             }
             let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
-            hold(context, suite, test, &measured, allowed, false, j);
-            if j.verdict() > verdict && !listed {
+            judge.hold(&measured, allowed);
+            if judge.j.verdict() > verdict && !listed {
                 let of_kind = self.os_groups.iter().filter(|group| group.kind == *kind);
-                j.leaks.extend(of_kind.map(OsGroup::leak));
+                judge.j.leaks.extend(of_kind.map(OsGroup::leak));
             }
         }
-        if j.verdict() > before {
+        if judge.j.verdict() > before {
             let alone = format_counted(float(self.alone as u64), "execution");
-            j.raise(j.verdict(), format!("only after the tests before it: alone nothing of this in {alone}"));
+            judge.j.raise(
+                judge.j.verdict(),
+                format!("only after the tests before it: alone nothing of this in {alone}"),
+            );
         }
         if !unseen.is_empty() || !closed.is_empty() {
             let why = format!(
                 ", nor in {} after the tests before it",
                 format_counted(float(windows as u64), "execution")
             );
-            Self { os: closed, ..self }.unconfirmed(context, &unseen, &why, j);
+            Self { os: closed, ..self }.unconfirmed(judge, &unseen, &why);
         }
     }
 
-    fn records_of(&self, context: &mut JudgeContext<'_>, group: &Held) -> Vec<SnapshotRecord> {
-        let mut places = Places::new(&self.screened.record, context.resolve);
+    fn records_of(&self, judge: &mut TestJudge<'_, '_>, group: &Held) -> Vec<SnapshotRecord> {
+        let mut places = Places::new(&self.screened.record, judge.context.resolve);
         self.records.iter().filter(|record| places.of(record.stack).id == group.place.id).copied().collect()
     }
 
     /// A warning, or a failure by policy, with both figures.
-    fn unconfirmed(&self, context: &mut JudgeContext<'_>, groups: &[Held], why: &str, j: &mut Judgement) {
+    fn unconfirmed(&self, judge: &mut TestJudge<'_, '_>, groups: &[Held], why: &str) {
         let bytes: f64 = groups.iter().map(|group| group.bytes).sum();
         let count: f64 = groups.iter().map(|group| group.count).sum();
         let mut left = Vec::new();
@@ -312,39 +301,15 @@ impl<'a> Missing<'a> {
             left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
         left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
-        j.leaks.extend(groups.iter().map(leaks::in_all));
+        judge.j.leaks.extend(groups.iter().map(leaks::in_all));
         let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
-        j.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
-        j.left = left.join(" and ");
+        judge.j.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
+        judge.j.left = left.join(" and ");
         let alone = format_counted(float(self.alone as u64), "execution");
-        j.unconfirmed(context.policy, &format!("alone nothing of it in {alone}{why}"));
+        judge.j.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }
 
 fn has_failed(record: &ProcessRecord, test: &str) -> bool {
     record.windows_of(test).any(|w| w.outcome.is_some_and(|outcome| outcome != memgate_wire::Outcome::Passed))
-}
-
-/// As a leak where it grows among the others, else as what was allocated once. Is it waived, by who
-/// holds it?
-fn list(
-    context: &mut JudgeContext<'_>,
-    group: &Held,
-    seen: &Seen,
-    together: &ProcessRecord,
-    j: &mut Judgement,
-) -> bool {
-    let slope = |values: &[f64], block| judge_exact(values, allowed(context.policy, values.len(), block));
-    let growth = slope(&seen.bytes, seen.block);
-    if growth.finding == Finding::Grows {
-        let count = slope(&seen.counts, 1.0).slope.slope;
-        let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-        Holding::new(together, context.resolve).tell(&mut leak, context.resolve);
-        leak.waiver = context.waivers.cover(&leak, &group.place.names);
-        let is_waived = leak.waiver.is_some();
-        j.leaks.push(leak);
-        return is_waived;
-    }
-    j.one_time.push(leaks::in_all(group));
-    false
 }

@@ -12,10 +12,10 @@ use memgate_model::{
     format_bytes, format_count, format_counted,
 };
 
-use super::context::JudgeContext;
+use super::context::{JudgeContext, TestJudge, allowed};
 use super::judgement::{Executions, Judgement};
 use super::leaks::shown;
-use super::repeated::{Measured, hold, judge_os};
+use super::repeated::Measured;
 use super::test::judge_unmeasured_run;
 use super::wording::listed;
 use super::{curve, java_native, leaks};
@@ -24,7 +24,7 @@ use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
 use crate::measured::unusable;
-use crate::policy::{smallest_limit, thresholds};
+use crate::policy::smallest_limit;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
@@ -64,19 +64,16 @@ pub(super) fn tests(
     notes.extend(not_judged(SKIPPED_AGAIN, &|runs| screened.skips(runs)));
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
-        let mut j = Judgement::default();
-        context.waivers.enter(&suite.name, id);
+        let mut test = TestJudge::enter(context, &suite.name, id);
         match suite.confirmations.get(id).filter(|_| passed(runs)) {
-            Some(confirmation) => {
-                confirmed(context, suite, id, confirmation, screened.suspect(class_of(runs)), &mut j);
-            }
+            Some(confirmation) => test.confirmed(suite, confirmation, screened.suspect(class_of(runs))),
             None => {
                 if let Some(why) = screened.not_judged(java, runs) {
-                    j.raise(Verdict::NotJudged, why);
+                    test.j.raise(Verdict::NotJudged, why);
                 }
             }
         }
-        reports.push(judge_unmeasured_run(id, runs, j));
+        reports.push(judge_unmeasured_run(id, runs, test.j));
     }
     let classes: BTreeSet<&str> = runs.iter().filter_map(|(_, runs)| class_of(runs)).collect();
     for class in classes {
@@ -100,9 +97,9 @@ fn without_their_run(
         runs.iter().flat_map(|(id, runs)| [Some(id.as_str()), class_of(runs)]).flatten().collect();
     let mut reports = Vec::new();
     for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| !ran.contains(id.as_str())) {
-        let mut j = Judgement::default();
-        context.waivers.enter(&suite.name, id);
-        confirmed(context, suite, id, confirmation, screened.suspect(Some(id)), &mut j);
+        let mut test = TestJudge::enter(context, &suite.name, id);
+        test.confirmed(suite, confirmation, screened.suspect(Some(id)));
+        let mut j = test.j;
         j.against_base(context.policy, &suite.name, id);
         reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
     }
@@ -267,8 +264,9 @@ fn whole_class(
     let mut j = Judgement::default();
     match suite.confirmations.get(class).filter(|_| !told) {
         Some(confirmation) => {
-            context.waivers.enter(&suite.name, class);
-            confirmed(context, suite, class, confirmation, screened.suspect(Some(class)), &mut j);
+            let mut test = TestJudge::enter(context, &suite.name, class);
+            test.confirmed(suite, confirmation, screened.suspect(Some(class)));
+            j = test.j;
             if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
                 members.iter().for_each(|i| reports[*i].confirmed = true);
                 return None;
@@ -291,173 +289,299 @@ fn whole_class(
     Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
 }
 
-/// What came of running it again.
-fn confirmed(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    confirmation: &ConfirmationInput,
-    suspect: Option<&JavaSuspect>,
-    j: &mut Judgement,
-) {
-    j.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
-    match confirmation {
-        ConfirmationInput::Repeated(again) if filled_the_heap(context, &suite.name, id, &again.record, j) => {
+impl TestJudge<'_, '_> {
+    /// What came of running it again.
+    fn confirmed(
+        &mut self,
+        suite: &SuiteInput,
+        confirmation: &ConfirmationInput,
+        suspect: Option<&JavaSuspect>,
+    ) {
+        self.j.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
+        match confirmation {
+            ConfirmationInput::Repeated(again) if self.filled_the_heap(&again.record) => {}
+            ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, self.id)
+                .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
+                .or_else(|| unusable(again, self.id))
+            {
+                Some((Verdict::Warn, why)) => self.j.unconfirmed_in_rounds(self.context.policy, &why),
+                Some((verdict, why)) => self.j.raise(verdict, format!("when it was repeated: {why}")),
+                None => self.repeated(suite, again, suspect),
+            },
+            ConfirmationInput::Impossible(why) => self.j.unconfirmed_in_rounds(self.context.policy, why),
+            ConfirmationInput::Broken(why) => {
+                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"))
+            }
+            ConfirmationInput::Unscreened(why) => self.j.raise(Verdict::Warn, format!("not screened: {why}")),
+            ConfirmationInput::Lengths(_)
+            | ConfirmationInput::InCompany { .. }
+            | ConfirmationInput::FreedSince => {
+                self.j.raise(
+                    Verdict::Error,
+                    "what runs of native tests tell says nothing of a Java test".to_owned(),
+                );
+            }
         }
-        ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, id)
-            .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
-            .or_else(|| unusable(again, id))
-        {
-            Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(context.policy, &why),
-            Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-            None => repeated(context, suite, id, again, suspect, j),
-        },
-        ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(context.policy, why),
-        ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
-        ConfirmationInput::Unscreened(why) => j.raise(Verdict::Warn, format!("not screened: {why}")),
-        ConfirmationInput::Lengths(_)
-        | ConfirmationInput::InCompany { .. }
-        | ConfirmationInput::FreedSince => {
-            j.raise(Verdict::Error, "what runs of native tests tell says nothing of a Java test".to_owned());
+    }
+
+    /// Memory ran out while it was repeated, and more of it was alive after each execution: that is the
+    /// leak, too large for an interval.
+    fn filled_the_heap(&mut self, record: &ProcessRecord) -> bool {
+        let Some((why, findings)) = java::until_full(record, self.id) else { return false };
+        let mut growing = Vec::new();
+        for leak in java::leaks(record, self.id, &findings) {
+            if !self.list_java(&leak) {
+                growing.push(leak.bytes);
+            }
         }
-    }
-}
-
-/// Memory ran out while it was repeated, and more of it was alive after each execution: that is the
-/// leak, too large for an interval.
-fn filled_the_heap(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    id: &str,
-    record: &ProcessRecord,
-    j: &mut Judgement,
-) -> bool {
-    let Some((why, findings)) = java::until_full(record, id) else { return false };
-    let mut growing = Vec::new();
-    for leak in java::leaks(record, id, &findings) {
-        let mut shown = shown(&leak);
-        shown.waiver = context.waivers.cover_java(&shown);
-        growing.extend(shown.waiver.is_none().then_some(shown.bytes_per_iteration));
-        j.leaks.push(shown);
-    }
-    let bytes: f64 = growing.iter().sum();
-    let limits = thresholds(context.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
-    let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
-    let executions = format_counted(as_f64(findings.ends), "execution");
-    let verdict = match level {
-        // It may have failed for a reason that no threshold is about.
-        None if growing.is_empty() => Verdict::Warn,
-        None => return false,
-        Some(level) => level,
-    };
-    j.confirmed = true;
-    j.curve = curve::of_the_end(record, 0);
-    j.raise(
-        verdict,
-        format!("memory ran out after {executions}, {} more alive after each: {why}", format_bytes(bytes)),
-    );
-    true
-}
-
-/// The iterations decide, class by class.
-fn repeated(
-    context: &mut JudgeContext<'_>,
-    input: &SuiteInput,
-    id: &str,
-    again: &ProcessInput,
-    suspect: Option<&JavaSuspect>,
-    j: &mut Judgement,
-) {
-    let (record, suite) = (&again.record, input.name.as_str());
-    let windows = java::histograms(record, id);
-    if windows.len() < 3 {
-        return j.raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
-    }
-    let warm_up = (context.policy.warm_up as usize).min(windows.len() / 3);
-    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: context.policy.confidence };
-    j.confirmed = true;
-    j.curve = curve::of_java(record, &windows);
-    j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
-    let findings = Findings::of(record, id, warm_up, context.policy.confidence);
-    let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
-    let grew_alone = objects(context, (suite, id), record, &findings, suspect, allowed, j);
-    counters(context, suite, id, &windows, &saw, allowed, j);
-    if saw(Metric::JavaThreads) {
-        threads(context, suite, id, &windows, allowed, j);
-    }
-    judge_os(context, suite, id, record, &windows, OsKind::Descriptor, allowed, j);
-    java_native::judge(context, suite, id, record, allowed, j);
-    // Where the rounds spoke of other things alone, they have shown that no class grows. What the
-    // virtual machine makes for itself comes late and in a step or two: no round saw more of it.
-    let is_open = suspect.is_none_or(|suspect| {
-        let is_accident = |class: &String| {
-            java::is_made_by_machine(class)
-                && !findings.rising.contains(class)
-                && !suspect.saw_any(std::iter::once(class.as_str()))
+        let bytes: f64 = growing.iter().sum();
+        let limits = self.thresholds(Metric::JavaLiveBytes, Per::Iteration);
+        let level =
+            limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
+        let executions = format_counted(as_f64(findings.ends), "execution");
+        let verdict = match level {
+            // It may have failed for a reason that no threshold is about.
+            None if growing.is_empty() => Verdict::Warn,
+            None => return false,
+            Some(level) => level,
         };
-        (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
-    });
-    inconclusive(context, suite, id, &findings, is_open, j);
-    let grew_alone = [grew_alone, counters_alone(context, (suite, id), &windows, &saw, allowed)].concat();
-    if !grew_alone.is_empty() {
-        let what = listed(grew_alone.iter().map(String::as_str));
-        let what =
-            format!("grew only when the test ran alone, and in no round of its class: {what} per iteration");
-        j.raise(Verdict::Warn.max(j.verdict()), what);
+        self.j.confirmed = true;
+        self.j.curve = curve::of_the_end(record, 0);
+        self.j.raise(
+            verdict,
+            format!(
+                "memory ran out after {executions}, {} more alive after each: {why}",
+                format_bytes(bytes)
+            ),
+        );
+        true
     }
-    // Its tests run alone where the class as a whole has shown what grows.
-    let stands_for = |class: &str| class == id || !input.confirmations.contains_key(class);
-    if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
-        let grew = java::grown(record, id, 1);
-        let grew = |class: &str| grew.iter().any(|series| series.class == class);
-        let is_clean = j.verdict() == Verdict::Pass && j.leaks.is_empty();
-        if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
-            let executions = format_counted(as_f64(windows.len()), "execution");
-            j.unconfirmed_in_rounds(context.policy, &format!("alone, it did not grow in {executions}"));
+
+    /// The iterations decide, class by class.
+    fn repeated(&mut self, suite: &SuiteInput, again: &ProcessInput, suspect: Option<&JavaSuspect>) {
+        let record = &again.record;
+        let windows = java::histograms(record, self.id);
+        if windows.len() < 3 {
+            return self
+                .j
+                .raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
+        }
+        let allowed = allowed(self.context.policy, windows.len(), 0.0);
+        self.j.confirmed = true;
+        self.j.curve = curve::of_java(record, &windows);
+        self.j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
+        let findings = Findings::of(record, self.id, allowed.warm_up, allowed.confidence);
+        let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
+        let grew_alone = self.objects(record, &findings, suspect, allowed);
+        self.counters(&windows, &saw, allowed);
+        if saw(Metric::JavaThreads) {
+            self.threads(&windows, allowed);
+        }
+        self.judge_os(record, &windows, OsKind::Descriptor, allowed);
+        self.judge_own_libraries(record, allowed);
+        // Where the rounds spoke of other things alone, they have shown that no class grows. What the
+        // virtual machine makes for itself comes late and in a step or two: no round saw more of it.
+        let is_open = suspect.is_none_or(|suspect| {
+            let is_accident = |class: &String| {
+                java::is_made_by_machine(class)
+                    && !findings.rising.contains(class)
+                    && !suspect.saw_any(std::iter::once(class.as_str()))
+            };
+            (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
+        });
+        self.inconclusive(&findings, is_open);
+        let grew_alone = [grew_alone, self.counters_alone(&windows, &saw, allowed)].concat();
+        if !grew_alone.is_empty() {
+            let what = listed(grew_alone.iter().map(String::as_str));
+            let what = format!(
+                "grew only when the test ran alone, and in no round of its class: {what} per iteration"
+            );
+            self.j.raise(Verdict::Warn.max(self.j.verdict()), what);
+        }
+        // Its tests run alone where the class as a whole has shown what grows.
+        let stands_for = |class: &str| class == self.id || !suite.confirmations.contains_key(class);
+        if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
+            let grew = java::grown(record, self.id, 1);
+            let grew = |class: &str| grew.iter().any(|series| series.class == class);
+            let is_clean = self.j.verdict() == Verdict::Pass && self.j.leaks.is_empty();
+            if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
+                let executions = format_counted(as_f64(windows.len()), "execution");
+                self.j.unconfirmed_in_rounds(
+                    self.context.policy,
+                    &format!("alone, it did not grow in {executions}"),
+                );
+            }
+        }
+        for (noise, why) in [
+            (Noise::Literals, "held by constant pools and system classes only"),
+            (Noise::Unheld, "held by nothing"),
+            (Noise::Irregular, "irregular"),
+            (Noise::Framework, "kept by the test framework for itself"),
+            (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
+        ] {
+            let of_noise =
+                findings.noise.iter().filter(|(_, is)| *is == noise).map(|(class, _)| class.as_str());
+            let classes: Vec<&str> = of_noise.collect();
+            let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
+            if !classes.is_empty() {
+                let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
+                let by = if bytes > 0.0 {
+                    format!(" by {} {}", format_bytes(bytes), self.j.per())
+                } else {
+                    String::new()
+                };
+                let verdict = self.j.verdict();
+                let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
+                self.j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
+            }
+        }
+        for why in &findings.cut {
+            self.j.raise(self.j.verdict(), format!("not all who hold it were looked for: {why}"));
+        }
+        let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+        if waived > 0 {
+            self.j.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
+        }
+        let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
+        match self.j.batch {
+            Some(batch) if self.j.verdict() > Verdict::Pass => {
+                let (all, per) = (format_count(batch * as_f64(windows.len())), self.j.per());
+                self.j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
+                self.j.raise(
+                    self.j.verdict(),
+                    format!("after {all} executions, {} in each iteration", format_count(batch)),
+                );
+            }
+            _ if self.j.verdict() == Verdict::Pass && still => {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+                let executions = self.j.executions() as usize;
+                self.j.raise(Verdict::Pass, rare::seen(findings.quiet.saturating_mul(executions)));
+            }
+            _ => {}
         }
     }
-    for (noise, why) in [
-        (Noise::Literals, "held by constant pools and system classes only"),
-        (Noise::Unheld, "held by nothing"),
-        (Noise::Irregular, "irregular"),
-        (Noise::Framework, "kept by the test framework for itself"),
-        (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
-    ] {
-        let of_noise = findings.noise.iter().filter(|(_, is)| *is == noise).map(|(class, _)| class.as_str());
-        let classes: Vec<&str> = of_noise.collect();
-        let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
-        if !classes.is_empty() {
-            let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
-            let by =
-                if bytes > 0.0 { format!(" by {} {}", format_bytes(bytes), j.per()) } else { String::new() };
-            let verdict = j.verdict();
-            let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
-            j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
+
+    /// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells
+    /// of growth that no round saw: it is not in it.
+    fn objects(
+        &mut self,
+        record: &ProcessRecord,
+        findings: &Findings,
+        suspect: Option<&JavaSuspect>,
+        allowed: Allowed,
+    ) -> Vec<String> {
+        let mut live_bytes = vec![0.0; findings.ends];
+        let mut instances = vec![0.0; findings.ends];
+        let saw = |leak: &JavaLeak| suspect.is_none_or(|suspect| leak.is_of(suspect));
+        let (seen, unseen): (Vec<JavaLeak>, Vec<JavaLeak>) =
+            java::leaks(record, self.id, findings).into_iter().partition(saw);
+        let mut grew_alone: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
+        if !unseen.is_empty() {
+            grew_alone.push(format_bytes(unseen.iter().map(|leak| leak.bytes).sum()));
         }
+        for leak in seen {
+            if !self.list_java(&leak) {
+                live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
+                instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        if let Some(bytes) = unexplained(record, self.id, findings, allowed) {
+            let more = format!(
+                "the heap grows by {} {} more than its classes explain",
+                format_bytes(bytes),
+                self.j.per()
+            );
+            let counts = live_bytes.iter().any(|value| *value > 0.0);
+            self.j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
+            let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
+            live_bytes.iter_mut().enumerate().filter(|_| counts).for_each(value);
+        }
+        let measured = [
+            Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0).shared_by(self.j.executions()),
+            Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(self.j.executions()),
+        ];
+        for measured in measured {
+            self.hold(&measured, allowed);
+        }
+        grew_alone
     }
-    for why in &findings.cut {
-        j.raise(j.verdict(), format!("not all who hold it were looked for: {why}"));
-    }
-    let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
-    if waived > 0 {
-        j.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
-    }
-    let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
-    match j.batch {
-        Some(batch) if j.verdict() > Verdict::Pass => {
-            let (all, per) = (format_count(batch * as_f64(windows.len())), j.per());
-            j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
-            j.raise(
-                j.verdict(),
-                format!("after {all} executions, {} in each iteration", format_count(batch)),
+
+    /// Classes that may or may not grow: a warning, where nothing else was found to leak.
+    fn inconclusive(&mut self, findings: &Findings, is_open: bool) {
+        let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].into_iter().any(|metric| {
+            !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty()
+        });
+        if !limited || findings.open.is_empty() {
+            return;
+        }
+        let classes = listed(findings.open.iter().map(String::as_str));
+        if self.j.leaks.is_empty() && is_open {
+            let iterations = format_counted(as_f64(findings.ends), "iteration");
+            self.j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
+        } else {
+            let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
+            self.j.raise(
+                self.j.verdict(),
+                format!("besides, {classes} may grow by {} {}", format_bytes(bytes), self.j.per()),
             );
         }
-        _ if j.verdict() == Verdict::Pass && still => {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-            let executions = j.executions() as usize;
-            j.raise(Verdict::Pass, rare::seen(findings.quiet.saturating_mul(executions)));
+    }
+
+    fn counters(&mut self, windows: &[&Window], saw: &dyn Fn(Metric) -> bool, allowed: Allowed) {
+        // Threads are reported by their names (`threads`).
+        let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
+            .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
+        for metric in metrics {
+            let limits = self.context.policy.limits(self.suite, self.id, metric, Per::Iteration);
+            let values = java::values(windows, metric);
+            if values.len() == windows.len() {
+                let measured = Measured::of_os(metric, values, 1.0).shared_by(self.j.executions());
+                self.hold(&measured, allowed);
+            } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
+                self.j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
+            }
         }
-        _ => {}
+    }
+
+    /// Counters that grow here, and in no round of the class.
+    fn counters_alone(
+        &self,
+        windows: &[&Window],
+        saw: &dyn Fn(Metric) -> bool,
+        allowed: Allowed,
+    ) -> Vec<String> {
+        let unseen = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).filter(|metric| !saw(*metric));
+        let growing = unseen.filter_map(|metric| {
+            let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration)?;
+            let growth =
+                judge_series(&java::values(windows, metric), Allowed { limit, block: 1.0, ..allowed });
+            (growth.finding == Finding::Grows).then(|| format_amount(metric, growth.slope.slope))
+        });
+        growing.collect()
+    }
+
+    /// Threads that each iteration leaves running, by name.
+    fn threads(&mut self, windows: &[&Window], allowed: Allowed) {
+        let mut total = java::values(windows, Metric::JavaThreads);
+        if total.len() != windows.len() {
+            return;
+        }
+        let allowed = Allowed { block: 1.0, ..allowed };
+        if judge_series(&total, allowed).finding == Finding::Grows {
+            for (name, counts) in java::thread_names(windows) {
+                let growth = judge_series(&counts, allowed);
+                if growth.finding != Finding::Grows || counts.len() != total.len() {
+                    continue;
+                }
+                let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
+                leak.id = os_id("java thread", &name);
+                if self.list(leak, &[]) {
+                    total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+                }
+            }
+        }
+        let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(self.j.executions());
+        self.hold(&measured, allowed);
     }
 }
 
@@ -466,53 +590,6 @@ fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
     leak.title = format!("{} {per}", leak.title);
     leak.bytes_per_iteration /= batch;
     leak.count_per_iteration /= batch;
-}
-
-/// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells
-/// of growth that no round saw: it is not in it.
-fn objects(
-    context: &mut JudgeContext<'_>,
-    (suite, id): (&str, &str),
-    record: &ProcessRecord,
-    findings: &Findings,
-    suspect: Option<&JavaSuspect>,
-    allowed: Allowed,
-    j: &mut Judgement,
-) -> Vec<String> {
-    let mut live_bytes = vec![0.0; findings.ends];
-    let mut instances = vec![0.0; findings.ends];
-    let saw = |leak: &JavaLeak| suspect.is_none_or(|suspect| leak.is_of(suspect));
-    let (seen, unseen): (Vec<JavaLeak>, Vec<JavaLeak>) =
-        java::leaks(record, id, findings).into_iter().partition(saw);
-    let mut grew_alone: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
-    if !unseen.is_empty() {
-        grew_alone.push(format_bytes(unseen.iter().map(|leak| leak.bytes).sum()));
-    }
-    for leak in seen {
-        let mut shown = shown(&leak);
-        shown.waiver = context.waivers.cover_java(&shown);
-        if shown.waiver.is_none() {
-            live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
-            instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
-        }
-        j.leaks.push(shown);
-    }
-    if let Some(bytes) = unexplained(record, id, findings, allowed) {
-        let more =
-            format!("the heap grows by {} {} more than its classes explain", format_bytes(bytes), j.per());
-        let counts = live_bytes.iter().any(|value| *value > 0.0);
-        j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
-        let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
-        live_bytes.iter_mut().enumerate().filter(|_| counts).for_each(value);
-    }
-    let measured = [
-        Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0).shared_by(j.executions()),
-        Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(j.executions()),
-    ];
-    for measured in measured {
-        hold(context, suite, id, &measured, allowed, false, j);
-    }
-    grew_alone
 }
 
 /// Bytes per iteration by which the heap as a whole grows, beyond what is reported of its classes:
@@ -524,103 +601,4 @@ fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: A
     let more = growth.slope.low - told - findings.left_out.values().sum::<f64>();
     let is_much = more > java::LITERAL_BYTES && more > UNEXPLAINED_SHARE * growth.slope.slope;
     (growth.finding == Finding::Grows && is_much).then_some(more)
-}
-
-/// Classes that may or may not grow: a warning, where nothing else was found to leak.
-fn inconclusive(
-    context: &JudgeContext<'_>,
-    suite: &str,
-    id: &str,
-    findings: &Findings,
-    is_open: bool,
-    j: &mut Judgement,
-) {
-    let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects]
-        .into_iter()
-        .any(|metric| !context.policy.limits(suite, id, metric, Per::Iteration).is_empty());
-    if !limited || findings.open.is_empty() {
-        return;
-    }
-    let classes = listed(findings.open.iter().map(String::as_str));
-    if j.leaks.is_empty() && is_open {
-        let iterations = format_counted(as_f64(findings.ends), "iteration");
-        j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
-    } else {
-        let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", format_bytes(bytes), j.per()));
-    }
-}
-
-fn counters(
-    context: &JudgeContext<'_>,
-    suite: &str,
-    id: &str,
-    windows: &[&Window],
-    saw: &dyn Fn(Metric) -> bool,
-    allowed: Allowed,
-    j: &mut Judgement,
-) {
-    // Threads are reported by their names (`threads`).
-    let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
-        .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
-    for metric in metrics {
-        let limits = context.policy.limits(suite, id, metric, Per::Iteration);
-        let values = java::values(windows, metric);
-        if values.len() == windows.len() {
-            let measured = Measured::of_os(metric, values, 1.0).shared_by(j.executions());
-            hold(context, suite, id, &measured, allowed, false, j);
-        } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
-            j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
-        }
-    }
-}
-
-/// Counters that grow here, and in no round of the class.
-fn counters_alone(
-    context: &JudgeContext<'_>,
-    (suite, id): (&str, &str),
-    windows: &[&Window],
-    saw: &dyn Fn(Metric) -> bool,
-    allowed: Allowed,
-) -> Vec<String> {
-    let unseen = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).filter(|metric| !saw(*metric));
-    let growing = unseen.filter_map(|metric| {
-        let limit = smallest_limit(context.policy, suite, id, metric, Per::Iteration)?;
-        let growth = judge_series(&java::values(windows, metric), Allowed { limit, block: 1.0, ..allowed });
-        (growth.finding == Finding::Grows).then(|| format_amount(metric, growth.slope.slope))
-    });
-    growing.collect()
-}
-
-/// Threads that each iteration leaves running, by name.
-fn threads(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    id: &str,
-    windows: &[&Window],
-    allowed: Allowed,
-    j: &mut Judgement,
-) {
-    let mut total = java::values(windows, Metric::JavaThreads);
-    if total.len() != windows.len() {
-        return;
-    }
-    let allowed = Allowed { block: 1.0, ..allowed };
-    if judge_series(&total, allowed).finding == Finding::Grows {
-        for (name, counts) in java::thread_names(windows) {
-            let growth = judge_series(&counts, allowed);
-            if growth.finding != Finding::Grows || counts.len() != total.len() {
-                continue;
-            }
-            let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
-            leak.id = os_id("java thread", &name);
-            leak.waiver = context.waivers.cover(&leak, &[]);
-            if leak.waiver.is_some() {
-                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
-            }
-            j.leaks.push(leak);
-        }
-    }
-    let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(j.executions());
-    hold(context, suite, id, &measured, allowed, false, j);
 }

@@ -5,93 +5,81 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
-use super::context::JudgeContext;
+use super::context::TestJudge;
 use super::curve;
-use super::judgement::Judgement;
-use super::leaks::shown;
 use super::wording::interval;
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::java::{self, of_lengths};
-use crate::policy::thresholds;
 use crate::record::ProcessRecord;
 use crate::screen::too_much;
 
-/// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
-/// order of their lengths.
-pub(super) fn judge(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    test: &str,
-    runs: &[(f64, &ProcessRecord)],
-    j: &mut Judgement,
-) {
-    let Some(findings) = of_lengths(runs, context.policy.confidence) else {
-        let warnings: BTreeSet<&str> =
-            runs.iter().flat_map(|(_, record)| &record.warnings).map(String::as_str).collect();
-        let parts = ["a virtual machine did not tell what was alive at its end"].into_iter().chain(warnings);
-        return j.raise(Verdict::Error, parts.collect::<Vec<_>>().join("; "));
-    };
-    let Some((_, last)) = runs.last() else { return };
-    let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();
-    let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
-    for leak in java::leaks(last, test, &findings) {
-        let mut shown = shown(&leak);
-        shown.waiver = context.waivers.cover_java(&shown);
-        if shown.waiver.is_none() {
-            bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
-            objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
-        }
-        j.leaks.push(shown);
-    }
-    let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];
-    measured.extend(Metric::of(Area::Java, &[Kind::Held]).map(|metric| {
-        let at_end = |(_, record): &(f64, &ProcessRecord)| {
-            java::values(&record.windows.last().into_iter().collect::<Vec<_>>(), metric)
+impl TestJudge<'_, '_> {
+    /// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
+    /// order of their lengths.
+    pub(super) fn judge_java_lengths(&mut self, runs: &[(f64, &ProcessRecord)]) {
+        let Some(findings) = of_lengths(runs, self.context.policy.confidence) else {
+            let warnings: BTreeSet<&str> =
+                runs.iter().flat_map(|(_, record)| &record.warnings).map(String::as_str).collect();
+            let parts =
+                ["a virtual machine did not tell what was alive at its end"].into_iter().chain(warnings);
+            return self.j.raise(Verdict::Error, parts.collect::<Vec<_>>().join("; "));
         };
-        (metric, runs.iter().flat_map(at_end).collect())
-    }));
-    for (metric, values) in measured {
-        let points: Vec<(f64, f64)> = lengths.iter().copied().zip(values).collect();
-        if points.len() == lengths.len() {
-            hold(context, (suite, test), metric, &points, j);
+        let Some((_, last)) = runs.last() else { return };
+        let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();
+        let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
+        for leak in java::leaks(last, self.id, &findings) {
+            if !self.list_java(&leak) {
+                bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
+                objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];
+        measured.extend(Metric::of(Area::Java, &[Kind::Held]).map(|metric| {
+            let at_end = |(_, record): &(f64, &ProcessRecord)| {
+                java::values(&record.windows.last().into_iter().collect::<Vec<_>>(), metric)
+            };
+            (metric, runs.iter().flat_map(at_end).collect())
+        }));
+        for (metric, values) in measured {
+            let points: Vec<(f64, f64)> = lengths.iter().copied().zip(values).collect();
+            if points.len() == lengths.len() {
+                self.hold_java_lengths(metric, &points);
+            }
+        }
+        if !findings.open.is_empty() && self.j.leaks.is_empty() {
+            let classes = findings.open.join(", ");
+            self.j.raise(
+                Verdict::Warn,
+                format!("inconclusive: {classes} may grow with the number of repetitions"),
+            );
         }
     }
-    if !findings.open.is_empty() && j.leaks.is_empty() {
-        let classes = findings.open.join(", ");
-        j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow with the number of repetitions"));
-    }
-}
 
-fn hold(
-    context: &JudgeContext<'_>,
-    (suite, test): (&str, &str),
-    metric: Metric,
-    points: &[(f64, f64)],
-    j: &mut Judgement,
-) {
-    let confidence = context.policy.confidence;
-    let slope = |limit| judge_points(points, Allowed { limit, block: 1.0, warm_up: 0, confidence });
-    let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
-    for threshold in &limits {
-        let growth = slope(threshold.limit);
-        match growth.finding {
-            Finding::Still => {}
-            Finding::Grows => {
-                let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
-                j.raise_figure(threshold.level.verdict(), reason);
-            }
-            Finding::Open => {
-                let between = interval(metric, growth.slope.low, growth.slope.high);
-                let allowed = format_value(metric, threshold.limit);
-                j.raise_figure(
-                    Verdict::Warn,
-                    format!("inconclusive: {between} per repetition (allowed {allowed})"),
-                );
+    fn hold_java_lengths(&mut self, metric: Metric, points: &[(f64, f64)]) {
+        let confidence = self.context.policy.confidence;
+        let slope = |limit| judge_points(points, Allowed { limit, block: 1.0, warm_up: 0, confidence });
+        let limits = self.thresholds(metric, Per::Iteration);
+        for threshold in &limits {
+            let growth = slope(threshold.limit);
+            match growth.finding {
+                Finding::Still => {}
+                Finding::Grows => {
+                    let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
+                    self.j.raise_figure(threshold.level.verdict(), reason);
+                }
+                Finding::Open => {
+                    let between = interval(metric, growth.slope.low, growth.slope.high);
+                    let allowed = format_value(metric, threshold.limit);
+                    self.j.raise_figure(
+                        Verdict::Warn,
+                        format!("inconclusive: {between} per repetition (allowed {allowed})"),
+                    );
+                }
             }
         }
-    }
-    j.figure(metric, Per::Iteration, &slope(0.0), confidence, &limits);
-    if !limits.is_empty() {
-        j.growth.extend(curve::of_growth(metric, points));
+        self.j.figure(metric, Per::Iteration, &slope(0.0), confidence, &limits);
+        if !limits.is_empty() {
+            self.j.growth.extend(curve::of_growth(metric, points));
+        }
     }
 }

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Metric, Verdict};
 
-use super::context::JudgeContext;
-use super::judgement::Judgement;
+use super::context::TestJudge;
 use super::leaks;
-use super::repeated::{Measured, hold};
+use super::repeated::Measured;
 use super::wording::listed;
 use crate::groups::{self, Places};
 use crate::growth::{Allowed, Finding, is_over, judge_series};
@@ -16,39 +15,32 @@ use crate::input::{JavaInput, SuiteInput};
 use crate::native::{Own, own_libraries};
 use crate::record::ProcessRecord;
 
-/// The groups that grow are leaks; the sum of what no waiver covers is held against the thresholds.
-pub(super) fn judge(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    test: &str,
-    record: &ProcessRecord,
-    allowed: Allowed,
-    j: &mut Judgement,
-) {
-    if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
-        return;
-    }
-    let mut own = Own::default();
-    let chosen = |stack| own.has(record, stack);
-    let groups = groups::series_of(test, &mut Places::new(record, context.resolve), chosen);
-    let mut total = vec![0.0; record.windows_of(test).count()];
-    for group in &groups {
-        let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
-        let mut waived = false;
-        if growth.finding == Finding::Grows && !is_over(&group.bytes, allowed.warm_up) {
-            let count = judge_series(&group.counts, allowed).slope.slope;
-            let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-            leak.waiver = context.waivers.cover(&leak, &group.place.names);
-            waived = leak.waiver.is_some();
-            j.leaks.push(leak);
+impl TestJudge<'_, '_> {
+    /// The groups that grow are leaks; the sum of what no waiver covers is held against the thresholds.
+    pub(super) fn judge_own_libraries(&mut self, record: &ProcessRecord, allowed: Allowed) {
+        if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
+            return;
         }
-        if !waived {
-            total.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
+        let mut own = Own::default();
+        let chosen = |stack| own.has(record, stack);
+        let groups = groups::series_of(self.id, &mut Places::new(record, self.context.resolve), chosen);
+        let mut total = vec![0.0; record.windows_of(self.id).count()];
+        for group in &groups {
+            let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
+            let mut waived = false;
+            if growth.finding == Finding::Grows && !is_over(&group.bytes, allowed.warm_up) {
+                let count = judge_series(&group.counts, allowed).slope.slope;
+                let leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
+                waived = self.list(leak, &group.place.names);
+            }
+            if !waived {
+                total.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
+            }
         }
+        let block = groups::smallest_block(&groups);
+        let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(self.j.executions());
+        self.hold(&measured, allowed);
     }
-    let block = groups::smallest_block(&groups);
-    let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(j.executions());
-    hold(context, suite, test, &measured, allowed, false, j);
 }
 
 /// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in

@@ -6,17 +6,15 @@ use std::rc::Rc;
 use memgate_model::{Metric, Per, Verdict, format_value};
 use memgate_wire::ErrorCode;
 
-use super::context::JudgeContext;
-use super::judgement::Judgement;
+use super::context::{JudgeContext, TestJudge};
 use super::leaks::OsGroup;
 use super::wording::interval;
-use super::{curve, java_lengths, leaks};
+use super::{curve, leaks};
 use crate::groups::{Held, OsKind, Places, Sizes, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
 use crate::measured::{self, When};
 use crate::native_holders::Holding;
-use crate::policy::thresholds;
 use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
 use crate::signature::Place;
@@ -74,115 +72,110 @@ struct Group {
     sizes: Sizes,
 }
 
-/// Judges what one more repetition adds to what is alive at the end of the process.
-pub(super) fn judge(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    test: &str,
-    runs: &[Repetition],
-    j: &mut Judgement,
-) {
-    let mut runs: Vec<&Repetition> = runs.iter().collect();
-    runs.sort_by_key(|run| run.n);
-    runs.dedup_by_key(|run| run.n);
-    for run in &runs {
-        if let Some(why) = broken(run) {
-            return j.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
-        }
-    }
-    if runs.len() < MIN_LENGTHS {
-        let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
-        return j.unconfirmed(context.policy, &why);
-    }
-    j.confirmed = true;
-    if runs.iter().all(|run| run.process.record.is_java_only()) {
-        let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
-        return java_lengths::judge(context, suite, test, &runs, j);
-    }
-    let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
-    let (moment, per) = moment(context, &runs, &n);
-    let ends: Vec<_> = runs.iter().filter_map(|run| moment.of(run)).collect();
-    let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
-    let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
-    let confidence = context.policy.confidence;
-    let slope = |values: &[f64], limit: f64| {
-        let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
-        judge_points(&points, Allowed { limit, block: 0.0, warm_up: 0, confidence })
-    };
-
-    let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
-    let mut kept = Vec::new();
-    // Of the longest run, whose blocks were looked for where `main` ended.
-    let held = runs.last().map(|run| Holding::new(&run.process.record, context.resolve));
-    for group in groups(context, &runs, moment) {
-        let growth = slope(&group.bytes, 0.0);
-        if growth.finding != Finding::Grows {
-            continue;
-        }
-        let per_n = slope(&group.counts, 0.0).slope.slope;
-        let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
-        if let Some(held) = &held {
-            held.tell(&mut leak, context.resolve);
-        }
-        leak.waiver = context.waivers.cover(&leak, &group.place.names);
-        if leak.waiver.is_some() {
-            waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
-            waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);
-        } else {
-            kept.push(group.bytes);
-        }
-        j.leaks.push(leak);
-    }
-
-    let without =
-        |values: &[f64], waived: &[f64]| values.iter().zip(waived).map(|(v, w)| v - w).collect::<Vec<_>>();
-    let mut native = vec![
-        (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
-        (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
-    ];
-    for kind in OsKind::ALL {
-        let metric = kind.metric();
-        if let Some(why) = unmeasured_kind(kind, &runs, &ends) {
-            if !thresholds(context.policy, suite, test, metric, Per::Iteration).is_empty() {
-                j.raise(Verdict::Error, why);
-            }
-            continue;
-        }
-        let Some(mut totals) = os_totals(kind, &ends) else { continue };
-        for OsPart { mut group, counts, ranges } in os_parts(context, kind, &runs, moment) {
-            let growth = slope(&counts, 0.0);
-            if growth.finding == Finding::Grows {
-                group.count = growth.slope.slope;
-                group.ranges = slope(&ranges, 0.0).slope.slope;
-                let mut leak = group.leak();
-                leak.waiver = context.waivers.cover(&leak, group.frame_names());
-                if leak.waiver.is_some() {
-                    totals = without(&totals, &counts);
-                }
-                j.leaks.push(leak);
+impl TestJudge<'_, '_> {
+    /// Judges what one more repetition adds to what is alive at the end of the process.
+    pub(super) fn judge_lengths(&mut self, runs: &[Repetition]) {
+        let mut runs: Vec<&Repetition> = runs.iter().collect();
+        runs.sort_by_key(|run| run.n);
+        runs.dedup_by_key(|run| run.n);
+        for run in &runs {
+            if let Some(why) = broken(run) {
+                return self.j.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
             }
         }
-        native.push((metric, totals));
-    }
-    for (metric, values) in native {
-        let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
-        for threshold in &limits {
-            let total = slope(&values, threshold.limit);
-            let by_group = metric == Metric::NativeLiveBytes
-                && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
-            let allowed = format_value(metric, threshold.limit);
-            if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
-                let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                j.raise_figure(threshold.level.verdict(), reason);
-            } else if total.finding == Finding::Open {
-                let between = interval(metric, total.slope.low, total.slope.high);
-                j.raise_figure(Verdict::Warn, format!("inconclusive: {between} {per} (allowed {allowed})"));
-            }
+        if runs.len() < MIN_LENGTHS {
+            let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
+            return self.j.unconfirmed(self.context.policy, &why);
         }
-        j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
-        if !limits.is_empty() {
+        self.j.confirmed = true;
+        if runs.iter().all(|run| run.process.record.is_java_only()) {
+            let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
+            return self.judge_java_lengths(&runs);
+        }
+        let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
+        let (moment, per) = moment(self.context, &runs, &n);
+        let ends: Vec<_> = runs.iter().filter_map(|run| moment.of(run)).collect();
+        let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
+        let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
+        let confidence = self.context.policy.confidence;
+        let slope = |values: &[f64], limit: f64| {
             let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
-            j.growth.extend(curve::of_growth(metric, &points));
+            judge_points(&points, Allowed { limit, block: 0.0, warm_up: 0, confidence })
+        };
+
+        let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
+        let mut kept = Vec::new();
+        // Of the longest run, whose blocks were looked for where `main` ended.
+        let held = runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
+        for group in groups(self.context, &runs, moment) {
+            let growth = slope(&group.bytes, 0.0);
+            if growth.finding != Finding::Grows {
+                continue;
+            }
+            let per_n = slope(&group.counts, 0.0).slope.slope;
+            let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
+            if let Some(held) = &held {
+                held.tell(&mut leak, self.context.resolve);
+            }
+            if self.list(leak, &group.place.names) {
+                waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
+                waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);
+            } else {
+                kept.push(group.bytes);
+            }
+        }
+
+        let without = |values: &[f64], waived: &[f64]| {
+            values.iter().zip(waived).map(|(v, w)| v - w).collect::<Vec<_>>()
+        };
+        let mut native = vec![
+            (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
+            (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
+        ];
+        for kind in OsKind::ALL {
+            let metric = kind.metric();
+            if let Some(why) = unmeasured_kind(kind, &runs, &ends) {
+                if !self.thresholds(metric, Per::Iteration).is_empty() {
+                    self.j.raise(Verdict::Error, why);
+                }
+                continue;
+            }
+            let Some(mut totals) = os_totals(kind, &ends) else { continue };
+            for OsPart { mut group, counts, ranges } in os_parts(self.context, kind, &runs, moment) {
+                let growth = slope(&counts, 0.0);
+                if growth.finding == Finding::Grows {
+                    group.count = growth.slope.slope;
+                    group.ranges = slope(&ranges, 0.0).slope.slope;
+                    if self.list(group.leak(), group.frame_names()) {
+                        totals = without(&totals, &counts);
+                    }
+                }
+            }
+            native.push((metric, totals));
+        }
+        for (metric, values) in native {
+            let limits = self.thresholds(metric, Per::Iteration);
+            for threshold in &limits {
+                let total = slope(&values, threshold.limit);
+                let by_group = metric == Metric::NativeLiveBytes
+                    && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
+                let allowed = format_value(metric, threshold.limit);
+                if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
+                    let reason = too_much(metric, total.slope.slope, per, threshold.limit);
+                    self.j.raise_figure(threshold.level.verdict(), reason);
+                } else if total.finding == Finding::Open {
+                    let between = interval(metric, total.slope.low, total.slope.high);
+                    self.j.raise_figure(
+                        Verdict::Warn,
+                        format!("inconclusive: {between} {per} (allowed {allowed})"),
+                    );
+                }
+            }
+            self.j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
+            if !limits.is_empty() {
+                let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
+                self.j.growth.extend(curve::of_growth(metric, &points));
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_amount, format_value};
 use memgate_wire::Counters;
 
-use super::context::JudgeContext;
+use super::context::{TestJudge, allowed};
 use super::judgement::Judgement;
 use super::wording::interval;
 use super::{curve, leaks};
@@ -19,7 +19,6 @@ use crate::growth::{
     Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise, steps,
 };
 use crate::native_holders::Holding;
-use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window, sum};
 use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much, unmeasured_mappings};
@@ -56,6 +55,8 @@ pub(super) struct Measured<'a> {
     block: f64,
     /// Nothing but the test changes it: every step counts.
     exact: bool,
+    /// Waivers cover all that grows: no threshold applies.
+    waived: bool,
 }
 
 /// What nobody has waived of one place.
@@ -84,6 +85,7 @@ impl Measured<'_> {
             groups: Vec::new(),
             block,
             exact: false,
+            waived: false,
         }
     }
 
@@ -136,77 +138,201 @@ impl Measured<'_> {
     }
 }
 
-/// Judges the iterations of `test` and returns what its groups that do not grow have kept. `born`: places of which one
-/// execution left blocks that it allocated.
-pub(super) fn judge(
-    context: &mut JudgeContext<'_>,
-    (suite, test): (&str, &str),
-    record: &ProcessRecord,
-    born: &BTreeSet<String>,
-    j: &mut Judgement,
-) -> Vec<Kept> {
-    let windows: Vec<&Window> = record.windows_of(test).collect();
-    // Of few repetitions, most have to count.
-    let warm_up = (context.policy.warm_up as usize).min(windows.len() / 3);
-    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: context.policy.confidence };
-    j.confirmed = true;
-    j.curve = curve::of_iterations(record, &windows);
+impl TestJudge<'_, '_> {
+    /// Judges the iterations and returns what its groups that do not grow have kept. `born`: places of which one
+    /// execution left blocks that it allocated.
+    pub(super) fn judge_iterations(&mut self, record: &ProcessRecord, born: &BTreeSet<String>) -> Vec<Kept> {
+        let windows: Vec<&Window> = record.windows_of(self.id).collect();
+        let allowed = allowed(self.context.policy, windows.len(), 0.0);
+        self.j.confirmed = true;
+        self.j.curve = curve::of_iterations(record, &windows);
 
-    let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
-    let groups = groups::series(test, &mut Places::new(record, context.resolve));
-    let held = Holding::new(record, context.resolve);
-    let sorted = sort_groups(context, &groups, &held, allowed, j);
+        let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
+        let groups = groups::series(self.id, &mut Places::new(record, self.context.resolve));
+        let held = Holding::new(record, self.context.resolve);
+        let sorted = self.sort_groups(&groups, &held, allowed);
 
-    let block = groups::smallest_block(&groups);
-    // What is allocated outside of the windows never was in the test's own doing.
-    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
-        for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
-            values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
+        let block = groups::smallest_block(&groups);
+        // What is allocated outside of the windows never was in the test's own doing.
+        let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
+            for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
+                values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
+            }
+            values
+        };
+        let alone = windows.len() == record.windows.len();
+        let ends_itself = record.tells_its_own_tests();
+        let bytes = Measured {
+            metric: Metric::NativeLiveBytes,
+            total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, false),
+            own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, true)),
+            alone,
+            ends_itself,
+            groups: sorted.unwaived.iter().map(|series| Group::of(series, born)).collect(),
+            block,
+            exact: true,
+            waived: false,
+        };
+        let allocations = Measured {
+            metric: Metric::NativeLiveAllocations,
+            total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, false),
+            own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, true)),
+            alone,
+            ends_itself,
+            groups: Vec::new(),
+            block: 1.0,
+            exact: true,
+            waived: false,
+        };
+        if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
+            self.list_culprits(record, &windows[allowed.warm_up..]);
         }
-        values
-    };
-    let alone = windows.len() == record.windows.len();
-    let ends_itself = record.tells_its_own_tests();
-    let bytes = Measured {
-        metric: Metric::NativeLiveBytes,
-        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, false),
-        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, true)),
-        alone,
-        ends_itself,
-        groups: sorted.unwaived.iter().map(|series| Group::of(series, born)).collect(),
-        block,
-        exact: true,
-    };
-    let allocations = Measured {
-        metric: Metric::NativeLiveAllocations,
-        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, false),
-        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, true)),
-        alone,
-        ends_itself,
-        groups: Vec::new(),
-        block: 1.0,
-        exact: true,
-    };
-    if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
-        j.leaks.extend(culprits(context, record, &windows[warm_up..]));
+        let all_waived =
+            !by_changes && !self.j.leaks.is_empty() && self.j.leaks.iter().all(|l| l.waiver.is_some());
+        for measured in [bytes, allocations] {
+            self.hold(&Measured { waived: all_waived, ..measured }, allowed);
+        }
+        for kind in OsKind::ALL {
+            self.judge_os(record, &windows, kind, allowed);
+        }
+        for metric in Metric::of(Area::Os, &[Kind::Resident]) {
+            let states = groups::os_states(&windows);
+            let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
+            let has_limit =
+                !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty();
+            if has_limit && !values.is_empty() {
+                self.hold(&Measured::of_os(metric, values, 0.0), allowed);
+            }
+        }
+        sorted.kept
     }
-    let all_waived = !by_changes && !j.leaks.is_empty() && j.leaks.iter().all(|l| l.waiver.is_some());
-    for measured in [bytes, allocations] {
-        hold(context, suite, test, &measured, allowed, all_waived, j);
+
+    /// Lists the groups that grow as leaks and sorts all of them.
+    fn sort_groups<'a>(&mut self, groups: &'a [Series], held: &Holding<'_>, allowed: Allowed) -> Sorted<'a> {
+        let mut sorted = Sorted::default();
+        for group in groups {
+            if is_over_exactly(&group.bytes, allowed.warm_up) {
+                sorted.kept.push(floor_of(group));
+                continue;
+            }
+            let growth = judge_exact(&group.bytes, Allowed { block: group.block, ..allowed });
+            if growth.finding != Finding::Grows {
+                sorted.kept.push(floor_of(group));
+                sorted.unwaived.push(group);
+                continue;
+            }
+            if self.j.handed.contains(&group.place.id) {
+                sorted.waived.push(group);
+                continue;
+            }
+            let count = judge_series(&group.counts, allowed).slope.slope;
+            let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
+            held.tell(&mut leak, self.context.resolve);
+            let is_waived = self.list(leak, &group.place.names);
+            let list = if is_waived { &mut sorted.waived } else { &mut sorted.unwaived };
+            list.push(group);
+        }
+        sorted
     }
-    for kind in OsKind::ALL {
-        judge_os(context, suite, test, record, &windows, kind, allowed, j);
-    }
-    for metric in Metric::of(Area::Os, &[Kind::Resident]) {
-        let states = groups::os_states(&windows);
-        let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
-        let has_limit = !context.policy.limits(suite, test, metric, Per::Iteration).is_empty();
-        if has_limit && !values.is_empty() {
-            let measured = Measured::of_os(metric, values, 0.0);
-            hold(context, suite, test, &measured, allowed, false, j);
+
+    /// Holds a metric against its thresholds.
+    pub(super) fn hold(&mut self, measured: &Measured<'_>, allowed: Allowed) {
+        let limits = self.thresholds(measured.metric, Per::Iteration);
+        for threshold in limits.iter().filter(|_| !measured.waived) {
+            against(measured, threshold, allowed, &mut self.j);
+        }
+        let total = measured.growth(allowed);
+        self.j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
+        if !limits.is_empty() {
+            let series = measured.series(allowed);
+            if measured.exact {
+                let quiet = rare::quiet_executions(series);
+                self.j.quiet = Some(self.j.quiet.map_or(quiet, |least| least.min(quiet)));
+            }
+            let points: Vec<_> = (1..=series.len()).map(as_f64).zip(series.iter().copied()).collect();
+            self.j.growth.extend(curve::of_growth(measured.metric, &points));
+            self.j.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
         }
     }
-    sorted.kept
+
+    /// Survivors of the iterations that count, by group: what an iteration leaves on average.
+    fn list_culprits(&mut self, record: &ProcessRecord, windows: &[&Window]) {
+        let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
+        let iterations = as_f64(windows.len().max(1));
+        let groups = groups::held(&survivors, &mut Places::new(record, self.context.resolve));
+        for Held { place, bytes, count, sizes, .. } in groups.into_iter().take(leaks::MAX_LISTED) {
+            let leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
+            self.list(leak, &place.names);
+        }
+    }
+
+    /// Descriptors, threads or mapped bytes at the ends of the windows.
+    pub(super) fn judge_os(
+        &mut self,
+        record: &ProcessRecord,
+        windows: &[&Window],
+        kind: OsKind,
+        allowed: Allowed,
+    ) {
+        if kind == OsKind::Mapping
+            && let Some(why) =
+                windows.iter().find_map(|w| unmeasured_mappings(w, self.suite, self.id, self.context.policy))
+        {
+            return self.j.raise(Verdict::Error, format!("when it was repeated: {why}"));
+        }
+        let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
+        if states.is_empty() {
+            return;
+        }
+        let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
+        for OsLeak { names, counts, leak } in self.os_leaks(record, windows, kind, allowed) {
+            let is_handed =
+                names.iter().all(|name| self.j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
+            if is_handed || leak.waiver.is_some() {
+                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+            }
+            if !is_handed {
+                self.j.leaks.push(leak);
+            }
+        }
+        // A virtual machine opens and starts what it needs when it likes.
+        let exact = windows.iter().all(|w| w.java.is_none());
+        let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
+            .shared_by(self.j.executions());
+        self.hold(&measured, allowed);
+    }
+
+    /// What of a kind grows from window to window, where all of it does.
+    pub(super) fn os_leaks(
+        &mut self,
+        record: &ProcessRecord,
+        windows: &[&Window],
+        kind: OsKind,
+        allowed: Allowed,
+    ) -> Vec<OsLeak> {
+        let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
+        let allowed = Allowed { block: kind.block(), ..allowed };
+        let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
+        let total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
+        if states.is_empty() || !grow(&total) {
+            return Vec::new();
+        }
+        let mut growing = groups::os_series(&states);
+        growing.retain(|series| grow(&series.counts));
+        let mut places = Places::new(record, self.context.resolve);
+        let parts = growing_parts(growing, grow, &mut places);
+        let ranges = ranges(windows, &mut places);
+        let slope = |counts: &[f64]| judge_series(counts, allowed).slope.slope;
+        let leak = |OsPart { place, names, counts }: OsPart| {
+            let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
+            let ranges = own.map_or(0.0, |part| slope(&part.counts));
+            let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
+            let mut leak = group.leak();
+            leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
+            OsLeak { names: group.names, counts, leak }
+        };
+        parts.into_iter().map(leak).collect()
+    }
 }
 
 /// The groups of a test by what is to be done with them.
@@ -220,41 +346,6 @@ struct Sorted<'a> {
     kept: Vec<Kept>,
 }
 
-/// Lists the groups that grow as leaks and sorts all of them.
-fn sort_groups<'a>(
-    context: &mut JudgeContext<'_>,
-    groups: &'a [Series],
-    held: &Holding<'_>,
-    allowed: Allowed,
-    j: &mut Judgement,
-) -> Sorted<'a> {
-    let mut sorted = Sorted::default();
-    for group in groups {
-        if is_over_exactly(&group.bytes, allowed.warm_up) {
-            sorted.kept.push(floor_of(group));
-            continue;
-        }
-        let growth = judge_exact(&group.bytes, Allowed { block: group.block, ..allowed });
-        if growth.finding != Finding::Grows {
-            sorted.kept.push(floor_of(group));
-            sorted.unwaived.push(group);
-            continue;
-        }
-        if j.handed.contains(&group.place.id) {
-            sorted.waived.push(group);
-            continue;
-        }
-        let count = judge_series(&group.counts, allowed).slope.slope;
-        let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-        held.tell(&mut leak, context.resolve);
-        leak.waiver = context.waivers.cover(&leak, &group.place.names);
-        let list = if leak.waiver.is_some() { &mut sorted.waived } else { &mut sorted.unwaived };
-        list.push(group);
-        j.leaks.push(leak);
-    }
-    sorted
-}
-
 /// Live bytes or allocations that the windows added, one after the other.
 fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
     let mut sum = 0.0;
@@ -263,34 +354,6 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
         sum
     };
     windows.iter().map(added).collect()
-}
-
-/// Holds a metric against its thresholds.
-pub(super) fn hold(
-    context: &JudgeContext<'_>,
-    suite: &str,
-    test: &str,
-    measured: &Measured<'_>,
-    allowed: Allowed,
-    waived: bool,
-    j: &mut Judgement,
-) {
-    let limits = thresholds(context.policy, suite, test, measured.metric, Per::Iteration);
-    for threshold in limits.iter().filter(|_| !waived) {
-        against(measured, threshold, allowed, j);
-    }
-    let total = measured.growth(allowed);
-    j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
-    if !limits.is_empty() {
-        let series = measured.series(allowed);
-        if measured.exact {
-            let quiet = rare::quiet_executions(series);
-            j.quiet = Some(j.quiet.map_or(quiet, |least| least.min(quiet)));
-        }
-        let points: Vec<_> = (1..=series.len()).map(as_f64).zip(series.iter().copied()).collect();
-        j.growth.extend(curve::of_growth(measured.metric, &points));
-        j.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
-    }
 }
 
 fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
@@ -386,93 +449,11 @@ fn now_and_then(values: &[f64], warm_up: usize) -> String {
     format!(", in {steps} of {executions} executions")
 }
 
-/// Survivors of the iterations that count, by group: what an iteration leaves on average.
-fn culprits(context: &mut JudgeContext<'_>, record: &ProcessRecord, windows: &[&Window]) -> Vec<Leak> {
-    let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
-    let iterations = as_f64(windows.len().max(1));
-    let groups = groups::held(&survivors, &mut Places::new(record, context.resolve));
-    let leak = |Held { place, bytes, count, sizes, .. }: Held| {
-        let mut leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
-        leak.waiver = context.waivers.cover(&leak, &place.names);
-        leak
-    };
-    groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
-}
-
-#[expect(clippy::too_many_arguments, reason = "a metric of one test in one process")]
-pub(super) fn judge_os(
-    context: &mut JudgeContext<'_>,
-    suite: &str,
-    test: &str,
-    record: &ProcessRecord,
-    windows: &[&Window],
-    kind: OsKind,
-    allowed: Allowed,
-    j: &mut Judgement,
-) {
-    if kind == OsKind::Mapping
-        && let Some(why) = windows.iter().find_map(|w| unmeasured_mappings(w, suite, test, context.policy))
-    {
-        return j.raise(Verdict::Error, format!("when it was repeated: {why}"));
-    }
-    let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
-    if states.is_empty() {
-        return;
-    }
-    let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
-    for OsLeak { names, counts, leak } in os_leaks(context, record, windows, kind, allowed) {
-        let is_handed = names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
-        if is_handed || leak.waiver.is_some() {
-            total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
-        }
-        if !is_handed {
-            j.leaks.push(leak);
-        }
-    }
-    // A virtual machine opens and starts what it needs when it likes.
-    let exact = windows.iter().all(|w| w.java.is_none());
-    let measured =
-        Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }.shared_by(j.executions());
-    hold(context, suite, test, &measured, allowed, false, j);
-}
-
 /// Descriptors, threads or mapped bytes that grow, with their number at the ends of the windows.
 pub(super) struct OsLeak {
     pub(super) names: Vec<String>,
     pub(super) counts: Vec<f64>,
     pub(super) leak: Leak,
-}
-
-/// What of a kind grows from window to window, where all of it does.
-pub(super) fn os_leaks(
-    context: &mut JudgeContext<'_>,
-    record: &ProcessRecord,
-    windows: &[&Window],
-    kind: OsKind,
-    allowed: Allowed,
-) -> Vec<OsLeak> {
-    let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
-    let allowed = Allowed { block: kind.block(), ..allowed };
-    let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
-    let total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
-    if states.is_empty() || !grow(&total) {
-        return Vec::new();
-    }
-    let mut growing = groups::os_series(&states);
-    growing.retain(|series| grow(&series.counts));
-    let mut places = Places::new(record, context.resolve);
-    let parts = growing_parts(growing, grow, &mut places);
-    let ranges = ranges(windows, &mut places);
-    let slope = |counts: &[f64]| judge_series(counts, allowed).slope.slope;
-    let leak = |OsPart { place, names, counts }: OsPart| {
-        let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
-        let ranges = own.map_or(0.0, |part| slope(&part.counts));
-        let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
-        let mut leak = group.leak();
-        leak.waiver = context.waivers.cover(&leak, group.frame_names());
-        OsLeak { names: group.names, counts, leak }
-    };
-    parts.into_iter().map(leak).collect()
 }
 
 /// Descriptors, threads or mapped bytes from one place, or of one name, over the iterations.

@@ -8,16 +8,16 @@ use memgate_model::{
 };
 
 use super::company::{Missing, Together};
-use super::context::JudgeContext;
+use super::context::{JudgeContext, TestJudge};
 use super::judgement::{Executions, Judgement, applied};
 use super::leaks::os_left;
-use super::{company, curve, leaks, lengths, repeated};
+use super::{curve, leaks, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
 use crate::looks;
 use crate::measured::{self, When, unusable};
-use crate::policy::{GatePolicy, smallest_limit, thresholds};
+use crate::policy::smallest_limit;
 use crate::rare;
 use crate::record::Window;
 use crate::screen::{
@@ -33,20 +33,20 @@ pub(super) fn judge(
     id: &str,
     runs: &Executions<'_>,
 ) -> TestReport {
-    let mut j = Judgement::default();
-    context.waivers.enter(&suite.name, id);
     let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
     let outcome = outcome(runs);
     if let Some(report) = broken_off(id, runs) {
         return report;
     }
+    let mut test = TestJudge::enter(context, &suite.name, id);
     let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => failed_by_itself(runs, &mut j),
-        (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
-        (_, Some(why)) => j.raise(Verdict::Error, why),
-        (_, None) => measure(context, suite, id, runs, &mut j),
+        (Outcome::Failed, _) => failed_by_itself(runs, &mut test.j),
+        (Outcome::Skipped, _) => test.j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
+        (_, Some(why)) => test.j.raise(Verdict::Error, why),
+        (_, None) => test.measure(suite, runs),
     }
+    let TestJudge { context, mut j, .. } = test;
     for leak in j.leaks.iter_mut().chain(&mut j.one_time) {
         leak.id = context.waivers.id_here(leak);
     }
@@ -139,125 +139,330 @@ fn outcome(runs: &Executions<'_>) -> Outcome {
     [Outcome::Failed, Outcome::Passed].into_iter().find(|o| all.contains(o)).unwrap_or(Outcome::Skipped)
 }
 
-/// A test that passed and was measured.
-fn measure(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    runs: &Executions<'_>,
-    j: &mut Judgement,
-) {
-    let Some(&(process, worst)) =
-        runs.ended.iter().max_by_key(|(_, w)| (w.left_bytes(), w.left_allocations()))
-    else {
-        return;
-    };
-    if !process.record.is_java_only() {
-        screened_figures(context.policy, &suite.name, id, runs, j);
-    }
-    let unmeasured =
-        runs.ended.iter().find_map(|(_, w)| unmeasured_mappings(w, &suite.name, id, context.policy));
-    let unlisted =
-        runs.ended.iter().find_map(|(p, w)| unlisted(&p.record, w, &suite.name, id, context.policy));
-    unmeasured.into_iter().chain(unlisted).for_each(|why| j.raise(Verdict::Error, why));
-    per_test(context, suite, id, runs, j);
-
-    let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
-    let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, context.policy));
-    let confirmation = suite.confirmations.get(id);
-    j.left =
-        excess.clone().unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
-    let repeated = match confirmation {
-        Some(ConfirmationInput::Repeated(again) | ConfirmationInput::InCompany { alone: again, .. }) => {
-            unusable(again, id).is_none()
-        }
-        _ => false,
-    };
-    let has_limit = limited_handles(context.policy, &suite.name, id).next().is_some();
-    if !repeated && has_limit && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
-        j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
-    }
-    if !repeated {
-        let why = |(_, w): &(&ProcessInput, &Window)| {
-            looks::unmeasured_resident(w, &suite.name, id, context.policy)
+impl TestJudge<'_, '_> {
+    /// A test that passed and was measured.
+    fn measure(&mut self, suite: &SuiteInput, runs: &Executions<'_>) {
+        let Some(&(process, worst)) =
+            runs.ended.iter().max_by_key(|(_, w)| (w.left_bytes(), w.left_allocations()))
+        else {
+            return;
         };
-        runs.ended.iter().find_map(why).into_iter().for_each(|why| j.raise(Verdict::Error, why));
-    }
-    // It may have done something else in another process.
-    let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
-    let left_more =
-        |(_, w): &(&ProcessInput, &Window)| left_too_much(w, &suite.name, id, context.policy).is_some();
-    let others = runs.ended.iter().copied().filter(|ran| is_other(ran) && left_more(ran));
-    let screened = Screened { worst: (process, worst), others: others.collect() };
-    let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
-    match confirmation {
-        Some(ConfirmationInput::Repeated(again)) => {
-            judge_again(context, suite, id, (again, None), &screened, j);
+        if !process.record.is_java_only() {
+            self.screened_figures(runs);
         }
-        Some(ConfirmationInput::InCompany { alone, together }) => {
-            let together = together.as_deref().map_err(String::as_str);
-            judge_again(context, suite, id, (alone, Some(together)), &screened, j);
-        }
-        Some(ConfirmationInput::Lengths(runs)) => lengths::judge(context, &suite.name, id, runs, j),
-        Some(ConfirmationInput::FreedSince) => {
-            let why = format!("left {}, which later tests freed; not confirmed, to save time", j.left);
-            j.raise(Verdict::Pass, why);
-        }
-        Some(ConfirmationInput::Impossible(why)) => unconfirmed(context, suite, id, process, worst, why, j),
-        Some(ConfirmationInput::Broken(why)) => {
-            j.raise(Verdict::Error, format!("when it was repeated: {why}"))
-        }
-        Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
-        None if excess.is_none() => {}
-        None if is_process => alive_at_exit(context, suite, id, (process, worst), j),
-        None if worst.interval.is_some() => {
-            unconfirmed(context, suite, id, process, worst, "it was sampled and not repeated", j);
-        }
-        None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
-            judge_repeated(context, suite, id, (process, None), &screened, j);
-        }
-        None if worst.is_setup() => {
-            unconfirmed(context, suite, id, process, worst, "it was not repeated", j);
-        }
-        None => unconfirmed(context, suite, id, process, worst, "it ran only once", j),
-    }
-}
+        let unmeasured = runs
+            .ended
+            .iter()
+            .find_map(|(_, w)| unmeasured_mappings(w, self.suite, self.id, self.context.policy));
+        let unlisted = runs
+            .ended
+            .iter()
+            .find_map(|(p, w)| unlisted(&p.record, w, self.suite, self.id, self.context.policy));
+        unmeasured.into_iter().chain(unlisted).for_each(|why| self.j.raise(Verdict::Error, why));
+        self.per_test(runs);
 
-/// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
-/// nobody can tell.
-fn alive_at_exit(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    (process, window): (&ProcessInput, &Window),
-    j: &mut Judgement,
-) {
-    let (mut bytes, mut count) = (0.0, 0.0);
-    for group in &held(&window.survivors, &mut Places::new(&process.record, context.resolve)) {
-        if is_stream_buffer(group) {
-            continue;
+        let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
+        let excess =
+            runs.ended.iter().find_map(|(_, w)| left_too_much(w, self.suite, self.id, self.context.policy));
+        let confirmation = suite.confirmations.get(self.id);
+        self.j.left = excess
+            .clone()
+            .unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
+        let repeated = match confirmation {
+            Some(ConfirmationInput::Repeated(again) | ConfirmationInput::InCompany { alone: again, .. }) => {
+                unusable(again, self.id).is_none()
+            }
+            _ => false,
+        };
+        let has_limit = limited_handles(self.context.policy, self.suite, self.id).next().is_some();
+        if !repeated && has_limit && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
+            self.j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
         }
-        let mut leak = leaks::in_all(group);
-        leak.waiver = context.waivers.cover(&leak, &group.place.names);
-        if leak.waiver.is_none() {
-            bytes += group.bytes;
-            count += group.count;
+        if !repeated {
+            let why = |(_, w): &(&ProcessInput, &Window)| {
+                looks::unmeasured_resident(w, self.suite, self.id, self.context.policy)
+            };
+            runs.ended.iter().find_map(why).into_iter().for_each(|why| self.j.raise(Verdict::Error, why));
         }
-        j.leaks.push(leak);
+        // It may have done something else in another process.
+        let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
+        let left_more = |(_, w): &(&ProcessInput, &Window)| {
+            left_too_much(w, self.suite, self.id, self.context.policy).is_some()
+        };
+        let others = runs.ended.iter().copied().filter(|ran| is_other(ran) && left_more(ran));
+        let screened = Screened { worst: (process, worst), others: others.collect() };
+        let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
+        match confirmation {
+            Some(ConfirmationInput::Repeated(again)) => {
+                self.judge_again((again, None), &screened);
+            }
+            Some(ConfirmationInput::InCompany { alone, together }) => {
+                let together = together.as_deref().map_err(String::as_str);
+                self.judge_again((alone, Some(together)), &screened);
+            }
+            Some(ConfirmationInput::Lengths(runs)) => self.judge_lengths(runs),
+            Some(ConfirmationInput::FreedSince) => {
+                let why =
+                    format!("left {}, which later tests freed; not confirmed, to save time", self.j.left);
+                self.j.raise(Verdict::Pass, why);
+            }
+            Some(ConfirmationInput::Impossible(why)) => self.unconfirmed(process, worst, why),
+            Some(ConfirmationInput::Broken(why)) => {
+                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"))
+            }
+            Some(ConfirmationInput::Unscreened(why)) => {
+                self.j.raise(Verdict::Warn, format!("not screened: {why}"))
+            }
+            None if excess.is_none() => {}
+            None if is_process => self.alive_at_exit((process, worst)),
+            None if worst.interval.is_some() => {
+                self.unconfirmed(process, worst, "it was sampled and not repeated");
+            }
+            None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
+                self.judge_repeated((process, None), &screened);
+            }
+            None if worst.is_setup() => {
+                self.unconfirmed(process, worst, "it was not repeated");
+            }
+            None => self.unconfirmed(process, worst, "it ran only once"),
+        }
     }
-    let is_too_much = |metric, value| {
-        smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration)
-            .is_some_and(|limit| value > limit)
-    };
-    if is_too_much(Metric::NativeLiveBytes, bytes) || is_too_much(Metric::NativeLiveAllocations, count) {
-        let reason = format!(
-            "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
-            format_bytes(bytes),
-            format_counted(count, "allocation")
-        );
-        j.raise(Verdict::Warn, reason);
-    } else if j.leaks.iter().any(|leak| leak.waiver.is_some()) {
-        j.raise(Verdict::Pass, format!("left {}, waived", j.left));
+
+    /// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
+    /// nobody can tell.
+    fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
+        let (mut bytes, mut count) = (0.0, 0.0);
+        let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
+        for group in &groups {
+            if is_stream_buffer(group) {
+                continue;
+            }
+            if !self.list(leaks::in_all(group), &group.place.names) {
+                bytes += group.bytes;
+                count += group.count;
+            }
+        }
+        if self.is_too_much(Metric::NativeLiveBytes, bytes)
+            || self.is_too_much(Metric::NativeLiveAllocations, count)
+        {
+            let reason = format!(
+                "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
+                format_bytes(bytes),
+                format_counted(count, "allocation")
+            );
+            self.j.raise(Verdict::Warn, reason);
+        } else if self.j.leaks.iter().any(|leak| leak.waiver.is_some()) {
+            self.j.raise(Verdict::Pass, format!("left {}, waived", self.j.left));
+        }
+    }
+
+    /// By its repetitions, where they can be judged.
+    fn judge_again(&mut self, (again, together): (&ProcessInput, Together<'_>), screened: &Screened<'_>) {
+        let (process, window) = screened.worst;
+        // Some ends more or less say the same.
+        let ends = again.record.windows_of(self.id).count();
+        let mut unlisted = again
+            .record
+            .windows_of(self.id)
+            .filter_map(|window| unlisted(&again.record, window, self.suite, self.id, self.context.policy));
+        let of_system = unlisted.nth(ends / 4).map(|why| (Verdict::Error, why));
+        match unusable(again, self.id).or(of_system) {
+            Some((Verdict::Warn, why)) => self.unconfirmed(process, window, &why),
+            Some((verdict, why)) => self.j.raise(verdict, format!("when it was repeated: {why}")),
+            None => self.judge_repeated((again, together), screened),
+        }
+    }
+
+    /// The iterations decide; what stays of the screen's survivors is a one-time cost.
+    fn judge_repeated(
+        &mut self,
+        (again, together): (&ProcessInput, Together<'_>),
+        Screened { worst: (screened, window), others }: &Screened<'_>,
+    ) {
+        let (screened, window) = (*screened, *window);
+        self.j.handed = self.handed(&again.record, together);
+        let mut survivors = window.survivors.clone();
+        let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
+        let born = left.iter().map(|group| group.place.id.clone()).collect();
+        let kept = self.judge_iterations(&again.record, &born);
+        let mut os_left = os_left(&screened.record, window, self.context);
+        // The user's own repetitions are all there is of the test.
+        if !std::ptr::eq(again, screened) {
+            let mut missing = Missing::of((screened, window), &again.record, self.id);
+            missing.knows_mappings(self, &again.record, together);
+            missing.knows_exit_lists(self);
+            survivors.retain(|record| !missing.records.contains(record));
+            os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
+            missing.judge(self, together);
+        }
+        for other in others {
+            let mut missing = Missing::of(*other, &again.record, self.id);
+            missing.knows_mappings(self, &again.record, None);
+            missing.knows_exit_lists(self);
+            missing.judge(self, None);
+        }
+        let leaking: BTreeSet<String> = self.j.leaks.iter().map(|l| l.id.clone()).collect();
+        let mut survivors = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
+        let mut handed_bytes = 0.0;
+        survivors.retain(|group| {
+            let is_handed = self.j.handed.contains(&group.place.id);
+            handed_bytes += if is_handed { group.bytes } else { 0.0 };
+            !is_handed
+        });
+        if handed_bytes > 0.0 {
+            let bytes = format_bytes(handed_bytes);
+            self.j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
+        }
+        let one_time = repeated::one_time(survivors, kept, &leaking);
+        for held in &one_time {
+            let mut leak = leaks::in_all(held);
+            leak.waiver = self.context.waivers.cover(&leak, &held.place.names);
+            self.j.one_time.push(leak);
+        }
+        let bytes: f64 = self.j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
+        let mut notes = Vec::new();
+        if bytes > 0.0 {
+            notes.push(format_bytes(bytes));
+        }
+        for group in os_left {
+            let mut leak = group.leak();
+            let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
+            if group.names.iter().all(|name| self.j.handed.contains(&of_name(name))) {
+                let handed = format_amount(group.kind.metric(), group.count);
+                let gives_back = if group.kind == OsKind::Mapping { "unmaps" } else { "closes" };
+                self.j
+                    .raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
+            } else if !leaking.contains(&leak.id) {
+                leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
+                notes.push(format_amount(group.kind.metric(), group.count));
+                self.j.one_time.push(leak);
+            }
+        }
+        let waived = self.j.leaks.iter().filter(|l| l.waiver.is_some()).count();
+        if waived > 0 {
+            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+        }
+        if !notes.is_empty() {
+            let seen = rare::seen(self.j.quiet.unwrap_or_default());
+            self.j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
+        }
+    }
+
+    /// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
+    /// it.
+    fn unconfirmed(&mut self, process: &ProcessInput, window: &Window, why: &str) {
+        let unwaived = self.left_by_group(process, window);
+        let more_than_allowed = |of: fn(Range) -> f64| {
+            Metric::ALL.into_iter().any(|metric| {
+                let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
+                limit.zip(unwaived.get(&metric)).is_some_and(|(limit, range)| of(*range) > limit)
+            })
+        };
+        if more_than_allowed(|range| range.low) {
+            self.j.unconfirmed(self.context.policy, why);
+        } else if more_than_allowed(|range| range.high) {
+            self.j.raise(
+                Verdict::Warn,
+                format!("not decided by samples: left {} in one execution; {why}", self.j.left),
+            );
+        } else if self.j.leaks.iter().any(|l| l.waiver.is_some()) {
+            self.j.raise(Verdict::Pass, format!("left {}, waived", self.j.left));
+        }
+    }
+
+    /// Lists what a window left by group and returns what of each metric no waiver covers.
+    fn left_by_group(&mut self, process: &ProcessInput, window: &Window) -> BTreeMap<Metric, Range> {
+        let confidence = self.context.policy.confidence;
+        let range = |metric| {
+            let (low, high) = left_between(window, metric, confidence)?;
+            Some((metric, Range { value: left(window, metric)?, low, high }))
+        };
+        let mut unwaived: BTreeMap<Metric, Range> = Metric::ALL.into_iter().filter_map(range).collect();
+        let mut waived = |metric, waived: f64| {
+            unwaived.entry(metric).and_modify(|Range { value, low, high }| {
+                *value -= waived;
+                *low -= waived;
+                // Where all is waived, there is nothing that might be more.
+                *high = if *value > 0.5 { *high - waived } else { 0.0 };
+            });
+        };
+        let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
+        for group in &groups {
+            if self.list(leaks::in_all(group), &group.place.names) {
+                waived(Metric::NativeLiveBytes, group.bytes);
+                waived(Metric::NativeLiveAllocations, group.count);
+            }
+        }
+        for group in os_left(&process.record, window, self.context) {
+            if self.list(group.leak(), group.frame_names()) {
+                waived(group.kind.metric(), group.count);
+            }
+        }
+        unwaived
+    }
+
+    /// What the screen saw, as the figures of a test that needs no other.
+    fn screened_figures(&mut self, runs: &Executions<'_>) {
+        let policy = self.context.policy;
+        for metric in Metric::ALL {
+            let values = runs.ended.iter().filter_map(|(_, w)| Some((left(w, metric)?, *w)));
+            let Some((value, window)) = values.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+            let bounds = left_between(window, metric, policy.confidence);
+            let (low, high) = bounds.unwrap_or((value, value));
+            let mut per = Per::Iteration;
+            let mut limits = self.thresholds(metric, per);
+            if limits.is_empty() {
+                per = Per::Test;
+                limits = self.thresholds(metric, per);
+            }
+            let unit = metric.unit();
+            let threshold = applied(&limits, low);
+            let figure = MetricValue {
+                value,
+                unit,
+                per,
+                low,
+                high,
+                iterations: 1,
+                confidence: if low < high { policy.confidence } else { 0.0 },
+                threshold,
+            };
+            self.j.metrics.insert(metric, figure);
+        }
+    }
+
+    /// Thresholds per execution: no repetition is needed to judge them.
+    fn per_test(&mut self, runs: &Executions<'_>) {
+        let mut unwaived = BTreeMap::<*const Window, BTreeMap<Metric, Range>>::new();
+        for metric in Metric::ALL {
+            for threshold in self.thresholds(metric, Per::Test) {
+                let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
+                let Some((process, window, value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
+                    continue;
+                };
+                let Some((low, high)) = left_between(window, metric, self.context.policy.confidence) else {
+                    continue;
+                };
+                if high <= threshold.limit {
+                    continue;
+                }
+                let known = unwaived
+                    .entry(std::ptr::from_ref(*window))
+                    .or_insert_with(|| self.left_by_group(process, window));
+                let range = known.get(&metric).copied().unwrap_or(Range { value, low, high });
+                let Range { value, low, high } = range;
+                if low > threshold.limit {
+                    let reason = too_much(metric, value, "left by one execution", threshold.limit);
+                    self.j.raise_figure(threshold.level.verdict(), reason);
+                } else if high > threshold.limit {
+                    let per = "left by one execution";
+                    self.j.raise_figure(
+                        Verdict::Warn,
+                        undecided(metric, value, (low, high), per, threshold.limit),
+                    );
+                }
+            }
+        }
     }
 }
 
@@ -278,242 +483,10 @@ struct Screened<'a> {
     others: Vec<(&'a ProcessInput, &'a Window)>,
 }
 
-/// By its repetitions, where they can be judged.
-fn judge_again(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    (again, together): (&ProcessInput, Together<'_>),
-    screened: &Screened<'_>,
-    j: &mut Judgement,
-) {
-    let (process, window) = screened.worst;
-    // Some ends more or less say the same.
-    let ends = again.record.windows_of(id).count();
-    let mut unlisted = again
-        .record
-        .windows_of(id)
-        .filter_map(|window| unlisted(&again.record, window, &suite.name, id, context.policy));
-    let of_system = unlisted.nth(ends / 4).map(|why| (Verdict::Error, why));
-    match unusable(again, id).or(of_system) {
-        Some((Verdict::Warn, why)) => unconfirmed(context, suite, id, process, window, &why, j),
-        Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-        None => judge_repeated(context, suite, id, (again, together), screened, j),
-    }
-}
-
-/// The iterations decide; what stays of the screen's survivors is a one-time cost.
-fn judge_repeated(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    (again, together): (&ProcessInput, Together<'_>),
-    Screened { worst: (screened, window), others }: &Screened<'_>,
-    j: &mut Judgement,
-) {
-    let (screened, window) = (*screened, *window);
-    j.handed = company::handed(context, id, &again.record, together);
-    let mut survivors = window.survivors.clone();
-    let left = held(&survivors, &mut Places::new(&screened.record, context.resolve));
-    let born = left.iter().map(|group| group.place.id.clone()).collect();
-    let kept = repeated::judge(context, (&suite.name, id), &again.record, &born, j);
-    let mut os_left = os_left(&screened.record, window, context);
-    // The user's own repetitions are all there is of the test.
-    if !std::ptr::eq(again, screened) {
-        let mut missing = Missing::of((screened, window), &again.record, id);
-        missing.knows_mappings(context, id, &again.record, together);
-        missing.knows_exit_lists(context);
-        survivors.retain(|record| !missing.records.contains(record));
-        os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
-        missing.judge(context, &suite.name, id, together, j);
-    }
-    for other in others {
-        let mut missing = Missing::of(*other, &again.record, id);
-        missing.knows_mappings(context, id, &again.record, None);
-        missing.knows_exit_lists(context);
-        missing.judge(context, &suite.name, id, None, j);
-    }
-    let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
-    let mut survivors = held(&survivors, &mut Places::new(&screened.record, context.resolve));
-    let mut handed_bytes = 0.0;
-    survivors.retain(|group| {
-        let is_handed = j.handed.contains(&group.place.id);
-        handed_bytes += if is_handed { group.bytes } else { 0.0 };
-        !is_handed
-    });
-    if handed_bytes > 0.0 {
-        let bytes = format_bytes(handed_bytes);
-        j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
-    }
-    let one_time = repeated::one_time(survivors, kept, &leaking);
-    for held in &one_time {
-        let mut leak = leaks::in_all(held);
-        leak.waiver = context.waivers.cover(&leak, &held.place.names);
-        j.one_time.push(leak);
-    }
-    let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
-    let mut notes = Vec::new();
-    if bytes > 0.0 {
-        notes.push(format_bytes(bytes));
-    }
-    for group in os_left {
-        let mut leak = group.leak();
-        let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
-        if group.names.iter().all(|name| j.handed.contains(&of_name(name))) {
-            let handed = format_amount(group.kind.metric(), group.count);
-            let gives_back = if group.kind == OsKind::Mapping { "unmaps" } else { "closes" };
-            j.raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
-        } else if !leaking.contains(&leak.id) {
-            leak.waiver = context.waivers.cover(&leak, group.frame_names());
-            notes.push(format_amount(group.kind.metric(), group.count));
-            j.one_time.push(leak);
-        }
-    }
-    let waived = j.leaks.iter().filter(|l| l.waiver.is_some()).count();
-    if waived > 0 {
-        j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
-    }
-    if !notes.is_empty() {
-        let seen = rare::seen(j.quiet.unwrap_or_default());
-        j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
-    }
-}
-
-/// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
-/// it.
-fn unconfirmed(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    process: &ProcessInput,
-    window: &Window,
-    why: &str,
-    j: &mut Judgement,
-) {
-    let unwaived = left_by_group(context, process, window, j);
-    let more_than_allowed = |of: fn(Range) -> f64| {
-        Metric::ALL.into_iter().any(|metric| {
-            let limit = smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration);
-            limit.zip(unwaived.get(&metric)).is_some_and(|(limit, range)| of(*range) > limit)
-        })
-    };
-    if more_than_allowed(|range| range.low) {
-        j.unconfirmed(context.policy, why);
-    } else if more_than_allowed(|range| range.high) {
-        j.raise(Verdict::Warn, format!("not decided by samples: left {} in one execution; {why}", j.left));
-    } else if j.leaks.iter().any(|l| l.waiver.is_some()) {
-        j.raise(Verdict::Pass, format!("left {}, waived", j.left));
-    }
-}
-
 /// What is left of a metric, at least and at most: the same, unless it was sampled.
 #[derive(Clone, Copy)]
 struct Range {
     value: f64,
     low: f64,
     high: f64,
-}
-
-/// Lists what a window left by group and returns what of each metric no waiver covers.
-fn left_by_group(
-    context: &mut JudgeContext<'_>,
-    process: &ProcessInput,
-    window: &Window,
-    j: &mut Judgement,
-) -> BTreeMap<Metric, Range> {
-    let confidence = context.policy.confidence;
-    let range = |metric| {
-        let (low, high) = left_between(window, metric, confidence)?;
-        Some((metric, Range { value: left(window, metric)?, low, high }))
-    };
-    let mut unwaived: BTreeMap<Metric, Range> = Metric::ALL.into_iter().filter_map(range).collect();
-    let mut waived = |metric, waived: f64| {
-        unwaived.entry(metric).and_modify(|Range { value, low, high }| {
-            *value -= waived;
-            *low -= waived;
-            // Where all is waived, there is nothing that might be more.
-            *high = if *value > 0.5 { *high - waived } else { 0.0 };
-        });
-    };
-    let groups = held(&window.survivors, &mut Places::new(&process.record, context.resolve));
-    for group in &groups {
-        let mut leak = leaks::in_all(group);
-        leak.waiver = context.waivers.cover(&leak, &group.place.names);
-        if leak.waiver.is_some() {
-            waived(Metric::NativeLiveBytes, group.bytes);
-            waived(Metric::NativeLiveAllocations, group.count);
-        }
-        j.leaks.push(leak);
-    }
-    for group in os_left(&process.record, window, context) {
-        let mut leak = group.leak();
-        leak.waiver = context.waivers.cover(&leak, group.frame_names());
-        if leak.waiver.is_some() {
-            waived(group.kind.metric(), group.count);
-        }
-        j.leaks.push(leak);
-    }
-    unwaived
-}
-
-/// What the screen saw, as the figures of a test that needs no other.
-fn screened_figures(policy: &GatePolicy, suite: &str, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
-    for metric in Metric::ALL {
-        let values = runs.ended.iter().filter_map(|(_, w)| Some((left(w, metric)?, *w)));
-        let Some((value, window)) = values.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-        let bounds = left_between(window, metric, policy.confidence);
-        let (low, high) = bounds.unwrap_or((value, value));
-        let mut per = Per::Iteration;
-        let mut limits = thresholds(policy, suite, id, metric, per);
-        if limits.is_empty() {
-            per = Per::Test;
-            limits = thresholds(policy, suite, id, metric, per);
-        }
-        let unit = metric.unit();
-        let threshold = applied(&limits, low);
-        let figure = MetricValue {
-            value,
-            unit,
-            per,
-            low,
-            high,
-            iterations: 1,
-            confidence: if low < high { policy.confidence } else { 0.0 },
-            threshold,
-        };
-        j.metrics.insert(metric, figure);
-    }
-}
-
-/// Thresholds per execution: no repetition is needed to judge them.
-fn per_test(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    id: &str,
-    runs: &Executions<'_>,
-    j: &mut Judgement,
-) {
-    let mut unwaived = BTreeMap::<*const Window, BTreeMap<Metric, Range>>::new();
-    for metric in Metric::ALL {
-        for threshold in thresholds(context.policy, &suite.name, id, metric, Per::Test) {
-            let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
-            let Some((process, window, value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else { continue };
-            let Some((low, high)) = left_between(window, metric, context.policy.confidence) else { continue };
-            if high <= threshold.limit {
-                continue;
-            }
-            let known = unwaived
-                .entry(std::ptr::from_ref(*window))
-                .or_insert_with(|| left_by_group(context, process, window, j));
-            let range = known.get(&metric).copied().unwrap_or(Range { value, low, high });
-            let Range { value, low, high } = range;
-            if low > threshold.limit {
-                let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                j.raise_figure(threshold.level.verdict(), reason);
-            } else if high > threshold.limit {
-                let per = "left by one execution";
-                j.raise_figure(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
-            }
-        }
-    }
 }
