@@ -273,10 +273,7 @@ impl<'a> Missing<'a> {
         }
         if judge.j.verdict() > before {
             let alone = format_counted(float(self.alone as u64), "execution");
-            judge.j.raise(
-                judge.j.verdict(),
-                format!("only after the tests before it: alone nothing of this in {alone}"),
-            );
+            judge.j.remark(format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
             let why = format!(

@@ -362,35 +362,49 @@ impl TestJudge<'_, '_> {
         let record = &again.record;
         let windows = java::histograms(record, self.id);
         if windows.len() < 3 {
-            return self
-                .j
-                .raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
+            let why = "when it was repeated: no class histograms were recorded";
+            return self.j.raise(Verdict::Error, why.to_owned());
         }
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
         self.j.confirmed = true;
         self.j.curve = curve::of_java(record, &windows);
         self.j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
         let findings = Findings::of(record, self.id, allowed.warm_up, allowed.confidence);
-        let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
-        let grew_alone = self.objects(record, &findings, suspect, allowed);
-        self.counters(&windows, &saw, allowed);
-        if saw(Metric::JavaThreads) {
-            self.threads(&windows, allowed);
-        }
-        self.judge_os(record, &windows, OsKind::Descriptor, allowed);
-        self.judge_own_libraries(record, allowed);
-        // Where the rounds spoke of other things alone, they have shown that no class grows. What the
-        // virtual machine makes for itself comes late and in a step or two: no round saw more of it.
-        let is_open = suspect.is_none_or(|suspect| {
-            let is_accident = |class: &String| {
-                java::is_made_by_machine(class)
-                    && !findings.rising.contains(class)
-                    && !suspect.saw_any(std::iter::once(class.as_str()))
-            };
-            (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
-        });
+        let grew_alone = self.figures(record, &windows, &findings, suspect, allowed);
+        let is_open = suspect.is_none_or(|suspect| is_open(&findings, suspect));
         self.inconclusive(&findings, is_open);
-        let grew_alone = [grew_alone, self.counters_alone(&windows, &saw, allowed)].concat();
+        self.alone_only(&grew_alone);
+        // Its tests run alone where the class as a whole has shown what grows.
+        let stands_for = |class: &str| class == self.id || !suite.confirmations.contains_key(class);
+        if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
+            self.never_grew(record, suspect, windows.len());
+        }
+        self.noise_notes(&findings);
+        self.closing_notes(&findings, windows.len());
+    }
+
+    /// Every metric of the iterations. The answer tells of growth that no round saw: it is not judged.
+    fn figures(
+        &mut self,
+        record: &ProcessRecord,
+        windows: &[&Window],
+        findings: &Findings,
+        suspect: Option<&JavaSuspect>,
+        allowed: Allowed,
+    ) -> Vec<String> {
+        let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
+        let mut grew_alone = self.objects(record, findings, suspect, allowed);
+        self.counters(windows, &saw, allowed);
+        if saw(Metric::JavaThreads) {
+            self.threads(windows, allowed);
+        }
+        self.judge_os(record, windows, OsKind::Descriptor, allowed);
+        self.judge_own_libraries(record, allowed);
+        grew_alone.extend(self.counters_alone(windows, &saw, allowed));
+        grew_alone
+    }
+
+    fn alone_only(&mut self, grew_alone: &[String]) {
         if !grew_alone.is_empty() {
             let what = listed(grew_alone.iter().map(String::as_str));
             let what = format!(
@@ -398,20 +412,22 @@ impl TestJudge<'_, '_> {
             );
             self.j.raise(Verdict::Warn.max(self.j.verdict()), what);
         }
-        // Its tests run alone where the class as a whole has shown what grows.
-        let stands_for = |class: &str| class == self.id || !suite.confirmations.contains_key(class);
-        if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
-            let grew = java::grown(record, self.id, 1);
-            let grew = |class: &str| grew.iter().any(|series| series.class == class);
-            let is_clean = self.j.verdict() == Verdict::Pass && self.j.leaks.is_empty();
-            if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
-                let executions = format_counted(as_f64(windows.len()), "execution");
-                self.j.unconfirmed_in_rounds(
-                    self.context.policy,
-                    &format!("alone, it did not grow in {executions}"),
-                );
-            }
+    }
+
+    /// The rounds suspect a class of the project's that did not grow here.
+    fn never_grew(&mut self, record: &ProcessRecord, suspect: &JavaSuspect, executions: usize) {
+        let grew = java::grown(record, self.id, 1);
+        let grew = |class: &str| grew.iter().any(|series| series.class == class);
+        let is_clean = self.j.verdict() == Verdict::Pass && self.j.leaks.is_empty();
+        if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
+            let executions = format_counted(as_f64(executions), "execution");
+            let why = format!("alone, it did not grow in {executions}");
+            self.j.unconfirmed_in_rounds(self.context.policy, &why);
         }
+    }
+
+    /// What grows and is nobody's leak.
+    fn noise_notes(&mut self, findings: &Findings) {
         for (noise, why) in [
             (Noise::Literals, "held by constant pools and system classes only"),
             (Noise::Unheld, "held by nothing"),
@@ -419,24 +435,26 @@ impl TestJudge<'_, '_> {
             (Noise::Framework, "kept by the test framework for itself"),
             (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
         ] {
-            let of_noise =
-                findings.noise.iter().filter(|(_, is)| *is == noise).map(|(class, _)| class.as_str());
-            let classes: Vec<&str> = of_noise.collect();
-            let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
-            if !classes.is_empty() {
-                let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
-                let by = if bytes > 0.0 {
-                    format!(" by {} {}", format_bytes(bytes), self.j.per())
-                } else {
-                    String::new()
-                };
-                let verdict = self.j.verdict();
-                let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
-                self.j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
+            let of_noise = findings.noise.iter().filter(|(_, is)| *is == noise);
+            let classes: Vec<&str> = of_noise.map(|(class, _)| class.as_str()).collect();
+            if classes.is_empty() {
+                continue;
             }
+            let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
+            let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
+            let by = match bytes > 0.0 {
+                true => format!(" by {} {}", format_bytes(bytes), self.j.per()),
+                false => String::new(),
+            };
+            let out = if self.j.verdict() == Verdict::Pass { "" } else { ": not counted" };
+            self.j.remark(format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
         }
+    }
+
+    /// What was not looked at, what waivers cover, and how many executions all of this is about.
+    fn closing_notes(&mut self, findings: &Findings, iterations: usize) {
         for why in &findings.cut {
-            self.j.raise(self.j.verdict(), format!("not all who hold it were looked for: {why}"));
+            self.j.remark(format!("not all who hold it were looked for: {why}"));
         }
         let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
         if waived > 0 {
@@ -445,12 +463,9 @@ impl TestJudge<'_, '_> {
         let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
         match self.j.batch {
             Some(batch) if self.j.verdict() > Verdict::Pass => {
-                let (all, per) = (format_count(batch * as_f64(windows.len())), self.j.per());
+                let (all, per) = (format_count(batch * as_f64(iterations)), self.j.per());
                 self.j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
-                self.j.raise(
-                    self.j.verdict(),
-                    format!("after {all} executions, {} in each iteration", format_count(batch)),
-                );
+                self.j.remark(format!("after {all} executions, {} in each iteration", format_count(batch)));
             }
             _ if self.j.verdict() == Verdict::Pass && still => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
@@ -520,10 +535,8 @@ impl TestJudge<'_, '_> {
             self.j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
         } else {
             let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-            self.j.raise(
-                self.j.verdict(),
-                format!("besides, {classes} may grow by {} {}", format_bytes(bytes), self.j.per()),
-            );
+            let by = format!("{} {}", format_bytes(bytes), self.j.per());
+            self.j.remark(format!("besides, {classes} may grow by {by}"));
         }
     }
 
@@ -583,6 +596,17 @@ impl TestJudge<'_, '_> {
         let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(self.j.executions());
         self.hold(&measured, allowed);
     }
+}
+
+/// May a class still grow? Where the rounds spoke of other things alone, they have shown that no class grows. What the
+/// virtual machine makes for itself comes late and in a step or two: no round saw more of it.
+fn is_open(findings: &Findings, suspect: &JavaSuspect) -> bool {
+    let is_accident = |class: &String| {
+        java::is_made_by_machine(class)
+            && !findings.rising.contains(class)
+            && !suspect.saw_any(std::iter::once(class.as_str()))
+    };
+    (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
 }
 
 /// Figures of a leak are reported for one execution; whole objects only for many.

@@ -81,6 +81,11 @@ impl Judgement {
         self.reasons.push(Reason { verdict, text, is_figure: false });
     }
 
+    /// Something to say that changes no verdict.
+    pub(super) fn remark(&mut self, text: String) {
+        self.raise(self.verdict(), text);
+    }
+
     /// A figure above its threshold, or perhaps above it, is the reason.
     pub(super) fn raise_figure(&mut self, verdict: Verdict, text: String) {
         self.reasons.push(Reason { verdict, text, is_figure: true });
