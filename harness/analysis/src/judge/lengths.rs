@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use memgate_model::{Metric, Per, Verdict, format_value};
-use memgate_wire::ErrorCode;
+use memgate_wire::{Counters, ErrorCode};
 
 use super::context::{JudgeContext, TestJudge};
 use super::leaks::OsGroup;
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::groups::{Held, OsKind, Places, Sizes, held};
-use crate::growth::{Allowed, Finding, judge_points};
+use crate::growth::{Allowed, Finding, Growth, judge_points};
 use crate::input::Repetition;
 use crate::measured::{self, When};
 use crate::native_holders::Holding;
@@ -47,9 +47,8 @@ impl Moment {
 fn moment(context: &mut JudgeContext<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
     let confidence = context.policy.confidence;
     let grows = |values: &[f64]| {
-        let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
         let allowed = Allowed { limit: 0.0, block: 0.0, warm_up: 0, confidence };
-        values.len() == n.len() && judge_points(&points, allowed).finding == Finding::Grows
+        values.len() == n.len() && judge_points(&points(n, values), allowed).finding == Finding::Grows
     };
     let mut grows_up_to = |moment: Moment| {
         let ends = runs.iter().filter_map(|run| moment.of(run));
@@ -61,6 +60,46 @@ fn moment(context: &mut JudgeContext<'_>, runs: &[&Repetition], n: &[f64]) -> (M
         true if grows_up_to(Moment::Exit) => (Moment::Main, "per repetition"),
         true => (Moment::Main, "per repetition at the end of main, freed only by exit handlers"),
         false => (Moment::Exit, "per repetition"),
+    }
+}
+
+fn points(n: &[f64], values: &[f64]) -> Vec<(f64, f64)> {
+    n.iter().copied().zip(values.iter().copied()).collect()
+}
+
+fn without(values: &[f64], waived: &[f64]) -> Vec<f64> {
+    values.iter().zip(waived).map(|(value, waived)| value - waived).collect()
+}
+
+/// A metric at every length.
+type Values = (Metric, Vec<f64>);
+
+/// Runs of different lengths, shortest first, and when what is alive in them is compared.
+struct Lengths<'a> {
+    runs: Vec<&'a Repetition>,
+    n: Vec<f64>,
+    moment: Moment,
+    /// What the reasons say after a figure.
+    per: &'static str,
+    ends: Vec<&'a ProcessEnd>,
+    confidence: f64,
+}
+
+impl<'a> Lengths<'a> {
+    fn of(context: &mut JudgeContext<'_>, runs: Vec<&'a Repetition>) -> Self {
+        let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
+        let (moment, per) = moment(context, &runs, &n);
+        let ends = runs.iter().filter_map(|run| moment.of(run)).collect();
+        Self { runs, n, moment, per, ends, confidence: context.policy.confidence }
+    }
+
+    fn slope(&self, values: &[f64], limit: f64) -> Growth {
+        let allowed = Allowed { limit, block: 0.0, warm_up: 0, confidence: self.confidence };
+        judge_points(&points(&self.n, values), allowed)
+    }
+
+    fn totals(&self, of: fn(&Counters) -> u64) -> Vec<f64> {
+        self.ends.iter().map(|end| float(of(&end.counters))).collect()
     }
 }
 
@@ -92,90 +131,93 @@ impl TestJudge<'_, '_> {
             let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
             return self.judge_java_lengths(&runs);
         }
-        let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
-        let (moment, per) = moment(self.context, &runs, &n);
-        let ends: Vec<_> = runs.iter().filter_map(|run| moment.of(run)).collect();
-        let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
-        let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
-        let confidence = self.context.policy.confidence;
-        let slope = |values: &[f64], limit: f64| {
-            let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
-            judge_points(&points, Allowed { limit, block: 0.0, warm_up: 0, confidence })
-        };
+        let lengths = Lengths::of(self.context, runs);
+        let (mut metrics, unwaived) = self.native_leaks(&lengths);
+        metrics.extend(self.os_metrics(&lengths));
+        for (metric, values) in metrics {
+            let groups = if metric == Metric::NativeLiveBytes { &unwaived[..] } else { &[] };
+            self.hold_slopes(&lengths, metric, &values, groups);
+        }
+    }
 
-        let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
-        let mut kept = Vec::new();
+    /// Lists the groups that grow. What no waiver covers: the totals, and the bytes of each group that grows.
+    fn native_leaks(&mut self, lengths: &Lengths<'_>) -> (Vec<Values>, Vec<Vec<f64>>) {
+        let mut waived_bytes = vec![0.0; lengths.n.len()];
+        let mut waived_counts = waived_bytes.clone();
+        let mut unwaived = Vec::new();
         // Of the longest run, whose blocks were looked for where `main` ended.
-        let held = runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
-        for group in groups(self.context, &runs, moment) {
-            let growth = slope(&group.bytes, 0.0);
+        let held = lengths.runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
+        for group in groups(self.context, &lengths.runs, lengths.moment) {
+            let growth = lengths.slope(&group.bytes, 0.0);
             if growth.finding != Finding::Grows {
                 continue;
             }
-            let per_n = slope(&group.counts, 0.0).slope.slope;
+            let per_n = lengths.slope(&group.counts, 0.0).slope.slope;
             let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
             if let Some(held) = &held {
                 held.tell(&mut leak, self.context.resolve);
             }
             if self.list(leak, &group.place.names) {
-                waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
-                waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);
+                waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
+                waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, count)| *sum += count);
             } else {
-                kept.push(group.bytes);
+                unwaived.push(group.bytes);
             }
         }
+        let bytes = without(&lengths.totals(Counters::live_bytes), &waived_bytes);
+        let counts = without(&lengths.totals(Counters::live_allocations), &waived_counts);
+        (vec![(Metric::NativeLiveBytes, bytes), (Metric::NativeLiveAllocations, counts)], unwaived)
+    }
 
-        let without = |values: &[f64], waived: &[f64]| {
-            values.iter().zip(waived).map(|(v, w)| v - w).collect::<Vec<_>>()
-        };
-        let mut native = vec![
-            (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
-            (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
-        ];
+    /// Lists what grows of descriptors, threads and mapped bytes. What no waiver covers of each.
+    fn os_metrics(&mut self, lengths: &Lengths<'_>) -> Vec<Values> {
+        let mut metrics = Vec::new();
         for kind in OsKind::ALL {
             let metric = kind.metric();
-            if let Some(why) = unmeasured_kind(kind, &runs, &ends) {
+            if let Some(why) = unmeasured_kind(kind, &lengths.runs, &lengths.ends) {
                 if !self.thresholds(metric, Per::Iteration).is_empty() {
                     self.j.raise(Verdict::Error, why);
                 }
                 continue;
             }
-            let Some(mut totals) = os_totals(kind, &ends) else { continue };
-            for OsPart { mut group, counts, ranges } in os_parts(self.context, kind, &runs, moment) {
-                let growth = slope(&counts, 0.0);
+            let Some(mut totals) = os_totals(kind, &lengths.ends) else { continue };
+            for part in os_parts(self.context, kind, &lengths.runs, lengths.moment) {
+                let OsPart { mut group, counts, ranges } = part;
+                let growth = lengths.slope(&counts, 0.0);
                 if growth.finding == Finding::Grows {
                     group.count = growth.slope.slope;
-                    group.ranges = slope(&ranges, 0.0).slope.slope;
+                    group.ranges = lengths.slope(&ranges, 0.0).slope.slope;
                     if self.list(group.leak(), group.frame_names()) {
                         totals = without(&totals, &counts);
                     }
                 }
             }
-            native.push((metric, totals));
+            metrics.push((metric, totals));
         }
-        for (metric, values) in native {
-            let limits = self.thresholds(metric, Per::Iteration);
-            for threshold in &limits {
-                let total = slope(&values, threshold.limit);
-                let by_group = metric == Metric::NativeLiveBytes
-                    && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
+        metrics
+    }
+
+    /// Holds a metric against its thresholds. `groups`: parts of it, of which one that grows is enough.
+    fn hold_slopes(&mut self, lengths: &Lengths<'_>, metric: Metric, values: &[f64], groups: &[Vec<f64>]) {
+        let per = lengths.per;
+        let limits = self.thresholds(metric, Per::Iteration);
+        for threshold in &limits {
+            let total = lengths.slope(values, threshold.limit);
+            let grows = |group: &Vec<f64>| lengths.slope(group, threshold.limit).finding == Finding::Grows;
+            let by_group = groups.iter().any(grows);
+            if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
+                let reason = too_much(metric, total.slope.slope, per, threshold.limit);
+                self.j.raise_figure(threshold.level.verdict(), reason);
+            } else if total.finding == Finding::Open {
+                let between = interval(metric, total.slope.low, total.slope.high);
                 let allowed = format_value(metric, threshold.limit);
-                if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
-                    let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                    self.j.raise_figure(threshold.level.verdict(), reason);
-                } else if total.finding == Finding::Open {
-                    let between = interval(metric, total.slope.low, total.slope.high);
-                    self.j.raise_figure(
-                        Verdict::Warn,
-                        format!("inconclusive: {between} {per} (allowed {allowed})"),
-                    );
-                }
+                let reason = format!("inconclusive: {between} {per} (allowed {allowed})");
+                self.j.raise_figure(Verdict::Warn, reason);
             }
-            self.j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
-            if !limits.is_empty() {
-                let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
-                self.j.growth.extend(curve::of_growth(metric, &points));
-            }
+        }
+        self.j.figure(metric, Per::Iteration, &lengths.slope(values, 0.0), lengths.confidence, &limits);
+        if !limits.is_empty() {
+            self.j.growth.extend(curve::of_growth(metric, &points(&lengths.n, values)));
         }
     }
 }
