@@ -150,82 +150,95 @@ impl TestJudge<'_, '_> {
         if !process.record.is_java_only() {
             self.screened_figures(runs);
         }
-        let unmeasured = runs
-            .ended
-            .iter()
-            .find_map(|(_, w)| unmeasured_mappings(w, self.suite, self.id, self.context.policy));
-        let unlisted = runs
-            .ended
-            .iter()
-            .find_map(|(p, w)| unlisted(&p.record, w, self.suite, self.id, self.context.policy));
-        unmeasured.into_iter().chain(unlisted).for_each(|why| self.j.raise(Verdict::Error, why));
-        self.per_test(runs);
-
-        let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
-        let excess =
-            runs.ended.iter().find_map(|(_, w)| left_too_much(w, self.suite, self.id, self.context.policy));
         let confirmation = suite.confirmations.get(self.id);
-        self.j.left = excess
-            .clone()
-            .unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
-        let repeated = match confirmation {
+        let is_repeated = match confirmation {
             Some(ConfirmationInput::Repeated(again) | ConfirmationInput::InCompany { alone: again, .. }) => {
                 unusable(again, self.id).is_none()
             }
             _ => false,
         };
-        let has_limit = limited_handles(self.context.policy, self.suite, self.id).next().is_some();
-        if !repeated && has_limit && runs.ended.iter().any(|(_, w)| looks::is_unseen(w)) {
-            self.j.raise(Verdict::Error, format!("not measured: {}", looks::UNSEEN));
-        }
-        if !repeated {
-            let why = |(_, w): &(&ProcessInput, &Window)| {
-                looks::unmeasured_resident(w, self.suite, self.id, self.context.policy)
-            };
-            runs.ended.iter().find_map(why).into_iter().for_each(|why| self.j.raise(Verdict::Error, why));
-        }
+        self.unmeasured_reasons(runs, is_repeated);
+        self.per_test(runs);
+
+        let (name, id, policy) = (self.suite, self.id, self.context.policy);
+        let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, name, id, policy));
+        let is_too_much = excess.is_some();
+        self.j.left =
+            excess.unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
         // It may have done something else in another process.
         let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
-        let left_more = |(_, w): &(&ProcessInput, &Window)| {
-            left_too_much(w, self.suite, self.id, self.context.policy).is_some()
-        };
+        let left_more = |(_, w): &(&ProcessInput, &Window)| left_too_much(w, name, id, policy).is_some();
         let others = runs.ended.iter().copied().filter(|ran| is_other(ran) && left_more(ran));
         let screened = Screened { worst: (process, worst), others: others.collect() };
-        let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
         match confirmation {
-            Some(ConfirmationInput::Repeated(again)) => {
-                self.judge_again((again, None), &screened);
+            Some(confirmation) => self.by_confirmation(confirmation, &screened),
+            None if !is_too_much => {}
+            None if suite.boundary == memgate_model::BoundaryQuality::Process => {
+                self.alive_at_exit((process, worst));
             }
-            Some(ConfirmationInput::InCompany { alone, together }) => {
+            None => {
+                let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
+                self.not_repeated(&screened, repetitions);
+            }
+        }
+    }
+
+    /// What a threshold is about, and was not measured.
+    fn unmeasured_reasons(&mut self, runs: &Executions<'_>, is_repeated: bool) {
+        let (suite, id, policy) = (self.suite, self.id, self.context.policy);
+        let first = |why: &dyn Fn(&ProcessInput, &Window) -> Option<String>| {
+            runs.ended.iter().find_map(|(process, window)| why(process, window))
+        };
+        let mut reasons = vec![
+            first(&|_, window| unmeasured_mappings(window, suite, id, policy)),
+            first(&|process, window| unlisted(&process.record, window, suite, id, policy)),
+        ];
+        if !is_repeated {
+            let has_limit = limited_handles(policy, suite, id).next().is_some();
+            let is_unseen = has_limit && runs.ended.iter().any(|(_, w)| looks::is_unseen(w));
+            reasons.push(is_unseen.then(|| format!("not measured: {}", looks::UNSEEN)));
+            reasons.push(first(&|_, window| looks::unmeasured_resident(window, suite, id, policy)));
+        }
+        reasons.into_iter().flatten().for_each(|why| self.j.raise(Verdict::Error, why));
+    }
+
+    /// By what came of running it again.
+    fn by_confirmation(&mut self, confirmation: &ConfirmationInput, screened: &Screened<'_>) {
+        let (process, worst) = screened.worst;
+        match confirmation {
+            ConfirmationInput::Repeated(again) => self.judge_again((again, None), screened),
+            ConfirmationInput::InCompany { alone, together } => {
                 let together = together.as_deref().map_err(String::as_str);
-                self.judge_again((alone, Some(together)), &screened);
+                self.judge_again((alone, Some(together)), screened);
             }
-            Some(ConfirmationInput::Lengths(runs)) => self.judge_lengths(runs),
-            Some(ConfirmationInput::FreedSince) => {
+            ConfirmationInput::Lengths(runs) => self.judge_lengths(runs),
+            ConfirmationInput::FreedSince => {
                 let why =
                     format!("left {}, which later tests freed; not confirmed, to save time", self.j.left);
                 self.j.raise(Verdict::Pass, why);
             }
-            Some(ConfirmationInput::Impossible(why)) => self.unconfirmed(process, worst, why),
-            Some(ConfirmationInput::Broken(why)) => {
-                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"))
+            ConfirmationInput::Impossible(why) => self.unconfirmed(process, worst, why),
+            ConfirmationInput::Broken(why) => {
+                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"));
             }
-            Some(ConfirmationInput::Unscreened(why)) => {
-                self.j.raise(Verdict::Warn, format!("not screened: {why}"))
+            ConfirmationInput::Unscreened(why) => {
+                self.j.raise(Verdict::Warn, format!("not screened: {why}"));
             }
-            None if excess.is_none() => {}
-            None if is_process => self.alive_at_exit((process, worst)),
-            None if worst.interval.is_some() => {
-                self.unconfirmed(process, worst, "it was sampled and not repeated");
-            }
-            None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
-                self.judge_repeated((process, None), &screened);
-            }
-            None if worst.is_setup() => {
-                self.unconfirmed(process, worst, "it was not repeated");
-            }
-            None => self.unconfirmed(process, worst, "it ran only once"),
         }
+    }
+
+    /// It left too much, and was not run again.
+    fn not_repeated(&mut self, screened: &Screened<'_>, repetitions: usize) {
+        let (process, worst) = screened.worst;
+        let why = match () {
+            () if worst.interval.is_some() => "it was sampled and not repeated",
+            () if worst.is_setup() => "it was not repeated",
+            () if repetitions >= ENOUGH_REPETITIONS => {
+                return self.judge_repeated((process, None), screened);
+            }
+            () => "it ran only once",
+        };
+        self.unconfirmed(process, worst, why);
     }
 
     /// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
