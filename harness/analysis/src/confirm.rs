@@ -16,7 +16,7 @@ use crate::groups::{self, OsKind, Places};
 use crate::growth::{Finding, Growth, is_over_exactly, judge_exact, judge_series};
 use crate::policy::GatePolicy;
 use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
-use crate::repetition::{Repetition, limited, next_look};
+use crate::repetition::{RepetitionLimits, limited, next_look};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
 use crate::stats::float;
@@ -52,7 +52,7 @@ pub struct HuntTime {
 pub struct Confirmation {
     test: String,
     limits: Vec<(Metric, f64)>,
-    run: Repetition,
+    run: RepetitionLimits,
     hunt: Option<HuntTime>,
     /// Windows of the record that were looked at.
     looked_at: usize,
@@ -90,11 +90,11 @@ impl Confirmation {
     /// For the test `test` of `suite`.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
-        let run = Repetition::of(policy);
+        let run = RepetitionLimits::of(policy);
         Self {
             test: test.to_owned(),
             limits: limited(policy, suite, test, |_| true),
-            run: Repetition { cap: run.cap.max(run.unchanged.saturating_add(1)), ..run },
+            run: RepetitionLimits { cap: run.cap.max(run.unchanged.saturating_add(1)), ..run },
             hunt: None,
             looked_at: 0,
             ends: 0,

@@ -15,7 +15,7 @@ const PAUSED_FACTOR: u32 = 3;
 
 /// Limits for one test.
 #[derive(Debug)]
-pub(crate) struct Repetition {
+pub(crate) struct RepetitionLimits {
     pub(crate) warm_up: usize,
     pub(crate) confidence: f64,
     /// Fewest executions, the warm-up among them.
@@ -29,7 +29,7 @@ pub(crate) struct Repetition {
     pub(crate) min_run: Duration,
 }
 
-impl Repetition {
+impl RepetitionLimits {
     pub(crate) fn of(policy: &GatePolicy) -> Self {
         let warm_up = policy.warm_up as usize;
         let fewest = warm_up + policy.iterations.max(2) as usize;

@@ -19,7 +19,7 @@ use crate::confirm::Next;
 use crate::growth::{Finding, judge_series};
 use crate::policy::GatePolicy;
 use crate::record::{ProcessRecord, Window};
-use crate::repetition::{Repetition, limited, next_look};
+use crate::repetition::{RepetitionLimits, limited, next_look};
 
 /// Nothing may have grown for this many iterations, or for the shortest run, before that is called
 /// the end of it, unless [`crate::rare::executions_for`] as many were still.
@@ -52,7 +52,7 @@ const HURRY_ITERATIONS: usize = 3;
 pub struct JavaConfirmation {
     test: String,
     limits: Vec<(Metric, f64)>,
-    run: Repetition,
+    run: RepetitionLimits,
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
@@ -72,7 +72,7 @@ impl JavaConfirmation {
         Self {
             test: test.to_owned(),
             limits: limited(policy, suite, test, |metric| metric.is_java() || metric == Metric::OsFds),
-            run: Repetition::of(policy),
+            run: RepetitionLimits::of(policy),
             next_check: 0,
             cpu_before_ns: None,
             explained: 0,

@@ -78,15 +78,15 @@ pub(crate) struct Growing {
     /// Each iteration adds something, by count or by bytes.
     is_steady: bool,
     /// What is known of who holds it.
-    pub(crate) held: Held,
+    pub(crate) held: HeldBy,
 }
 
 /// Who holds a class.
 #[derive(Debug, Clone)]
-pub(crate) enum Held {
+pub(crate) enum HeldBy {
     /// Nobody looked, or the search was cut before it found any.
     Unknown,
-    By {
+    Paths {
         /// These ways, those of the virtual machine left out.
         paths: Vec<HolderPath>,
         /// Instances of one iteration for which none was reported.
@@ -157,7 +157,7 @@ impl Growing {
     /// A class of whose holders nothing is known, that grows by so many instances and bytes.
     pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
         let grown_bytes = grew(&series.bytes);
-        Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: Held::Unknown }
+        Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: HeldBy::Unknown }
     }
 }
 
@@ -248,7 +248,7 @@ impl Findings {
     /// may be the virtual machine's own. Beside what leaks for certain it counts.
     fn leave_what_is_unsure(&mut self) {
         let is_sure = |growing: &Growing| {
-            growing.is_steady || is_own(&growing.series.class) || matches!(growing.held, Held::By { .. })
+            growing.is_steady || is_own(&growing.series.class) || matches!(growing.held, HeldBy::Paths { .. })
         };
         if self.growing.iter().any(is_sure) {
             return;
@@ -280,8 +280,8 @@ impl Findings {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
         let foreign = |name: &str| !is_own(name) || is_of_framework(name);
         let leads_elsewhere = |growing: &Growing| match &growing.held {
-            Held::Unknown => is_of_project(&growing.series.class, project),
-            Held::By { paths, .. } => {
+            HeldBy::Unknown => is_of_project(&growing.series.class, project),
+            HeldBy::Paths { paths, .. } => {
                 let owners = paths.iter().flat_map(|path| &path.links).map(owner);
                 !std::iter::once(growing.series.class.as_str()).chain(owners).all(foreign)
             }
@@ -354,14 +354,14 @@ fn growing(
         match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
             Ok(held) => (held, None),
             // None of an execution outlives the next one.
-            Err(Noise::Unheld) if !by_count => (Held::Unknown, None),
-            Err(noise) => (Held::Unknown, Some(noise)),
+            Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
+            Err(noise) => (HeldBy::Unknown, Some(noise)),
         };
     // The JDK keeps a name or two of its own, which says nothing of those that come now and then.
     let of_the_jdk = !is_enlarged
         && match &held {
-            Held::Unknown => irregular,
-            Held::By { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
+            HeldBy::Unknown => irregular,
+            HeldBy::Paths { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
         };
     if noise.is_none() && of_the_jdk && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
         noise = Some(Noise::Irregular);
@@ -469,7 +469,7 @@ fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<&'a str, Ve
 }
 
 /// The ways to a class that can be a leak's, or why there are none.
-fn held(told: &[&Holders], project: &str) -> Result<Held, Noise> {
+fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
     let paths = || told.iter().flat_map(|holders| &holders.paths);
     let mut leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
     if !leaking.is_empty() {
@@ -480,11 +480,11 @@ fn held(told: &[&Holders], project: &str) -> Result<Held, Noise> {
         // Whoever writes the stream may write any number.
         let instances = told.iter().map(|holders| holders.instances).fold(0, u64::saturating_add);
         let open = instances.saturating_sub(paths().map(|path| path.instances).fold(0, u64::saturating_add));
-        return Ok(Held::By { paths: leaking, open: float(open) });
+        return Ok(HeldBy::Paths { paths: leaking, open: float(open) });
     }
     let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
     if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
-        return Ok(Held::Unknown);
+        return Ok(HeldBy::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Frame, HolderStep};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
-use super::findings::{Findings, Growing, Held};
+use super::findings::{Findings, Growing, HeldBy};
 use super::names::{
     is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };
@@ -171,13 +171,13 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
 fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     let told: f64 = ways.iter().map(|way| way.instances).sum();
     let others =
-        matches!(growing.held, Held::By { open, .. } if growing.count > 0.0 && open >= growing.count);
+        matches!(growing.held, HeldBy::Paths { open, .. } if growing.count > 0.0 && open >= growing.count);
     !others && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
 /// Holders are reported of what one iteration left: what is far less than that is not what grows.
 fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
-    let Held::By { paths, .. } = &growing.held else { return Vec::new() };
+    let HeldBy::Paths { paths, .. } = &growing.held else { return Vec::new() };
     let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();
     let most = ways.iter().map(|way| way.instances).fold(0.0, f64::max);
     let enough = (EXPLAINING_SHARE * growing.count).min(most);

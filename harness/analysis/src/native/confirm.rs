@@ -12,7 +12,7 @@ use super::Own;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::ProcessRecord;
-use crate::repetition::{Repetition, next_look};
+use crate::repetition::{RepetitionLimits, next_look};
 use crate::stats::float;
 
 /// Follows what own libraries hold at the ends of one test.
@@ -21,7 +21,7 @@ pub struct NativeConfirmation {
     test: String,
     /// What may grow per iteration; `None`: anything.
     limit: Option<f64>,
-    run: Repetition,
+    run: RepetitionLimits,
     own: Own,
     /// Live allocations of own libraries, by stack and size.
     live: HashMap<(u32, u64), u64>,
@@ -40,7 +40,7 @@ impl NativeConfirmation {
         Self {
             test: test.to_owned(),
             limit: smallest_limit(policy, suite, test, Metric::NativeLiveBytes, Per::Iteration),
-            run: Repetition::of(policy),
+            run: RepetitionLimits::of(policy),
             own: Own::default(),
             live: HashMap::new(),
             totals: Vec::new(),
