@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_wire::Outcome;
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, JavaSite, UNHELD};
 
-use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
+use super::out_of_memory::ended_by_error;
 use super::series::{ClassSeries, grown, histograms, last_sites};
 use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};

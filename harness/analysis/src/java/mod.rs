@@ -1,53 +1,50 @@
 //! Java suites: from class histograms to suspects, leaks and who holds them.
 //!
-//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a
-//! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test;
-//! `rounds` compares the rounds of a screen; `findings` says which classes go on growing; `windows`
-//! tells what the build's own run left, to be compared with a baseline; `groups` joins those that
-//! are held through one another into leaks; `confirm` says when enough was seen, `explain`
-//! which classes the agent then looks for the holders of; `hunt` does so for
-//! what was never suspect; `lengths` does all of it for a program that is a test as a whole. Names
-//! of classes are the normalised ones (`names`) from `series` on.
+//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], in `record`, and a
+//! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test, by its normalised name
+//! (`names`); `rounds` compares the rounds of a screen; `findings` says which classes go on growing; `windows` tells
+//! what the build's own run left, to be compared with a baseline; `groups` joins those that are held through one another
+//! into leaks; `confirm` says when enough was seen, `explain` which classes the agent then looks for the holders of;
+//! `hunt` does so for what was never suspect; `lengths` does all of it for a program that is a test as a whole.
+//! Beside it: `out_of_memory` says in whose window memory ran out and what filled the heap; `tracked_objects` counts
+//! objects of followed classes, `tracked_report` reports them.
 
 mod confirm;
 #[cfg(test)]
 pub(crate) mod dsl;
-mod exhausted;
-mod exhaustion;
 mod explain;
 mod findings;
-mod follow;
-mod followed;
 mod groups;
 mod hunt;
 mod lengths;
 mod names;
+mod out_of_memory;
 mod reader;
 mod record;
 mod rounds;
 mod series;
+mod tracked_objects;
+mod tracked_report;
 mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use explain::classes_to_explain;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
+pub use out_of_memory::{Exhaustion, ran_out_of_memory};
 pub use record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{
     JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out, screen_rounds,
 };
+pub use tracked_objects::Followed;
+pub use tracked_report::followed;
 pub use windows::{ClassWindow, Left, class_windows};
 
-pub use exhaustion::Exhaustion;
-pub use follow::Followed;
-pub use followed::followed;
-
-pub use exhausted::ran_out_of_memory;
-pub(crate) use exhausted::{ended_by_error, ran_out};
 pub(crate) use findings::{Findings, LITERAL_BYTES, Noise, until_full};
 pub(crate) use groups::{JavaLeak, leaks};
 pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;
 pub(crate) use names::is_made_by_machine;
+pub(crate) use out_of_memory::{ended_by_error, ran_out};
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::{failing, skipped};
 pub(crate) use series::{grown, histograms, live, thread_names, totals, values};

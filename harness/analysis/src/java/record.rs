@@ -6,8 +6,8 @@ use std::sync::Arc;
 use memgate_model::Frame;
 use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNode, JvmInfo};
 
-use super::exhaustion::Exhaustion;
-use super::follow::Followed;
+use super::out_of_memory::Exhaustion;
+use super::tracked_objects::Followed;
 
 /// Frames of one stack that are shown.
 const MAX_FRAMES: usize = 200;

@@ -20,10 +20,9 @@ use std::sync::Arc;
 use memgate_model::{Area, Kind, Metric, Per, format_amount, format_bytes, format_count};
 use memgate_wire::Outcome;
 
-use super::exhausted::error;
-use super::exhaustion::Exhaustion;
 use super::findings::LITERAL_BYTES;
 use super::names::{is_filler, is_literal, is_of_project, project_of};
+use super::out_of_memory::{Exhaustion, error};
 use super::series::{Count, Heap, values};
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};

@@ -2,7 +2,7 @@
 //!
 //! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and
 //! counts per class and stack; events tell what was ordered meanwhile ([`Followed::obeyed`]) →
-//! `followed` reports it. The agent tells an end when the virtual machine does, some time
+//! `tracked_report` reports it. The agent tells an end when the virtual machine does, some time
 //! after the collection: lifetimes are upper bounds.
 
 use std::collections::{BTreeMap, HashMap};

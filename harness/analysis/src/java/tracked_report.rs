@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use memgate_model::{Blamed, Followed as FollowedReport, FollowedSite, Frame, LIFETIMES_NS};
 
-use super::follow::Counts;
 use super::record::JavaRecord;
+use super::tracked_objects::Counts;
 use crate::policy::FollowPolicy;
 use crate::record::ProcessRecord;
 

@@ -1,17 +1,77 @@
 //! Errors for lack of memory, and heaps above their limit: in whose window they came, and what
 //! filled the heap.
 
+use memgate_model::{Frame, format_bytes};
 use memgate_wire::Outcome;
 use memgate_wire::java::JavaExhausted;
 
-use super::exhaustion::Exhaustion;
+use super::names::is_own;
 use super::record::JavaRecord;
 use crate::record::{ProcessRecord, Window};
+use crate::stats::float;
 
 /// Errors of one process that are kept.
 const MAX_ERRORS: usize = 64;
 /// Classes that are named.
 const SHOWN: usize = 3;
+
+/// One `OutOfMemoryError`, or the heap above its limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Exhaustion {
+    /// When.
+    pub t_ns: u64,
+    /// What the virtual machine says: `Java heap space`; or which limit it is above.
+    pub what: String,
+    /// No error: the heap is above its limit.
+    pub limit: bool,
+    /// Used heap, bytes.
+    pub heap_used: Option<u64>,
+    /// The largest it may become.
+    pub heap_max: Option<u64>,
+    /// Classes with most bytes: name, instances, bytes.
+    pub classes: Vec<(String, u64, u64)>,
+    /// Where most of what was sampled was allocated, innermost first.
+    pub frames: Vec<Frame>,
+    /// What held the heap, in the words of who looked into the dump; empty: nobody did.
+    pub held: String,
+    /// The heap dump.
+    pub dump: Option<String>,
+}
+
+impl Exhaustion {
+    /// In words.
+    pub(crate) fn described(&self) -> String {
+        let bytes = |bytes: u64| format_bytes(float(bytes));
+        let kind = if self.limit { "" } else { "OutOfMemoryError: " };
+        let mut text = format!("{kind}{}", self.what);
+        if let (Some(used), Some(max)) = (self.heap_used, self.heap_max) {
+            text += &format!(", {} of {} used", bytes(used), bytes(max));
+        }
+        let classes: Vec<String> = self
+            .classes
+            .iter()
+            .map(|(class, count, size)| format!("{count} × {class} ({})", bytes(*size)))
+            .collect();
+        if !classes.is_empty() {
+            text += &format!(", most by {}", classes.join(", "));
+        }
+        let own = self.frames.iter().find(|f| f.function.as_deref().is_some_and(is_own));
+        if let Some(frame) = own.or(self.frames.first()) {
+            let place = match (&frame.file, frame.line) {
+                (Some(file), Some(line)) => format!("({file}:{line})"),
+                _ => String::new(),
+            };
+            text += &format!(", most allocated at {}{place}", frame.function.as_deref().unwrap_or("?"));
+        }
+        if !self.held.is_empty() {
+            text += &format!("; {}", self.held);
+        }
+        if let Some(dump) = &self.dump {
+            text += &format!("; heap dump: {dump}");
+        }
+        text
+    }
+}
 
 impl JavaRecord {
     /// Keeps what is reported of an error.
