@@ -263,7 +263,8 @@ impl Observer {
         Self { limits, curve_stride: 1, ..Self::default() }
     }
 
-    /// A frame of the stream the agent wrote.
+    /// A frame of the stream the agent wrote, or a sample of the stream the harness wrote beside it (`NAME.os.mgf`).
+    /// Samples find their boundary by its number, so they may come after, before or between the frames of the agent.
     pub fn push(&mut self, frame: Frame, t_ns: u64) {
         self.tick(t_ns);
         match frame {
@@ -361,16 +362,6 @@ impl Observer {
             _ => {}
         }
         Ok(())
-    }
-
-    /// A frame of the stream the harness wrote beside it (`NAME.os.mgf`); its hello is not the
-    /// process's. Samples find their boundary by its number, so this stream may come after, before
-    /// or between the frames of the other.
-    pub fn push_os(&mut self, frame: Frame, t_ns: u64) {
-        if let Frame::OsSample(sample) = frame {
-            self.tick(t_ns);
-            self.os_sample(sample, t_ns);
-        }
     }
 
     /// The stream is damaged: what was read so far stays. The first damage is the one that is reported.
@@ -894,7 +885,7 @@ mod tests {
             let mut observer = Observer::new();
             for os in [os_first, !os_first] {
                 for (frame, t_ns) in expected.iter().filter(|(f, _)| is_os(f) == os).cloned() {
-                    if os { observer.push_os(frame, t_ns) } else { observer.push(frame, t_ns) }
+                    observer.push(frame, t_ns);
                 }
             }
             let window = &observer.record().windows[0];
@@ -919,7 +910,7 @@ mod tests {
             let mut observer = Observer::new();
             for os in order {
                 for (frame, t_ns) in p.frames.iter().filter(|(f, _)| is_os(f) == os).cloned() {
-                    if os { observer.push_os(frame, t_ns) } else { observer.push(frame, t_ns) }
+                    observer.push(frame, t_ns);
                 }
             }
             let counts = |w: &Window| [&w.os_start, &w.os_end].map(|os| os.as_ref().map(OsState::fd_count));
@@ -951,7 +942,7 @@ mod tests {
         let (late, frames): (Vec<_>, Vec<_>) =
             p.frames.into_iter().partition(|(frame, _)| matches!(frame, Frame::OsSample(_)));
         frames.into_iter().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
-        late.into_iter().for_each(|(frame, t_ns)| observer.push_os(frame, t_ns));
+        late.into_iter().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         assert_eq!(stacks(observer.record()), [0, 7]);
     }
 

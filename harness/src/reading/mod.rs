@@ -39,10 +39,7 @@ impl Reading {
     /// A frame, from whichever side it comes.
     pub(crate) fn push(&mut self, frame: Frame, t_ns: u64) {
         let Self { observer, names, listed } = self;
-        listed.frame(names.frame(frame), |frame| match frame {
-            Frame::OsSample(_) => observer.push_os(frame, t_ns),
-            frame => observer.push(frame, t_ns),
-        });
+        listed.frame(names.frame(frame), |frame| observer.push(frame, t_ns));
         if let Some(why) = names.complaint().or_else(|| listed.complaint()) {
             observer.damage(why);
         }

@@ -41,10 +41,7 @@ pub fn records(stream: &[u8]) -> Vec<ProcessRecord> {
             observers.push(Observer::with_limits(small));
         }
         let Some(observer) = observers.last_mut() else { continue };
-        match frame {
-            Frame::OsSample(_) => observer.push_os(frame, t_ns),
-            frame => observer.push(frame, t_ns),
-        }
+        observer.push(frame, t_ns);
     }
     observers.into_iter().map(Observer::into_record).collect()
 }
