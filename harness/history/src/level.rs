@@ -31,14 +31,6 @@ pub struct Shift {
     pub is_transient: bool,
 }
 
-impl Shift {
-    /// More than before.
-    #[must_use]
-    pub fn is_worse(&self) -> bool {
-        self.after > self.before
-    }
-}
-
 /// Where a figure stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Levels {

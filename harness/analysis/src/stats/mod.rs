@@ -9,7 +9,6 @@ mod theil_sen;
 mod thin;
 
 pub use gamma::gamma_quantile;
-pub use kendall::{Trend, mann_kendall};
 pub use median::{median, median_of_sorted};
 pub use normal::normal_quantile;
 pub use theil_sen::{Slope, theil_sen};
