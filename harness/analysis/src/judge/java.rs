@@ -30,8 +30,7 @@ use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
 use crate::stats::as_f64;
 
-/// Why tests that passed say nothing of leaks.
-/// Of one test, and of several.
+/// Why a passed test was not judged: singular and plural wording.
 const FAIL_AGAIN: [&str; 2] = ["for it fails when it is repeated", "for they fail when they are repeated"];
 const SKIPPED_AGAIN: [&str; 2] =
     ["for it is skipped when it is repeated", "for they are skipped when they are repeated"];

@@ -100,7 +100,7 @@ impl Measured<'_> {
         Self { own: Some(own), alone: false, ..self }
     }
 
-    /// Of ends that so many executions lie between: what one of them adds.
+    /// Divides by the executions per window: growth per execution.
     pub(super) fn shared_by(self, executions: f64) -> Self {
         let total = self.total.iter().map(|value| value / executions).collect();
         Self { total, block: self.block / executions, ..self }
@@ -153,7 +153,7 @@ impl TestJudge<'_, '_> {
         let sorted = self.sort_groups(&groups, &held, allowed);
 
         let block = groups::smallest_block(&groups);
-        // What is allocated outside of the windows never was in the test's own doing.
+        // Allocations outside the windows are not the test's own.
         let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
             for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
                 values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);

@@ -496,7 +496,7 @@ struct Screened<'a> {
     others: Vec<(&'a ProcessInput, &'a Window)>,
 }
 
-/// What is left of a metric, at least and at most: the same, unless it was sampled.
+/// Bounds of what is left; equal unless it was sampled.
 #[derive(Clone, Copy)]
 struct Range {
     value: f64,
