@@ -499,7 +499,10 @@ mod tests {
         report.suites[0].reason = "1 test not judged".to_owned();
         report.suites[0].own_verdict = Some(Verdict::NotJudged);
         let text = human(&report, &HumanOptions::default());
-        assert!(text.contains("engine_tests (suite)") && !text.contains("FAIL  engine_tests (suite)"), "{text}");
+        assert!(
+            text.contains("engine_tests (suite)") && !text.contains("FAIL  engine_tests (suite)"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -87,6 +87,48 @@ pub(crate) struct Series {
     pub(crate) sizes: Sizes,
     /// The smallest size that changed.
     pub(crate) block: f64,
+    /// Its parts: what changed of one stack and size, by stack.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// What changed of one stack and size.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) stack: u32,
+    size: u64,
+    steps: Steps,
+}
+
+impl Series {
+    /// The sum of these parts over so many iterations.
+    pub(crate) fn of(place: Rc<Place>, iterations: usize, parts: Vec<Part>) -> Self {
+        let none = || vec![0.0; iterations];
+        let mut series = Self {
+            place,
+            bytes: none(),
+            counts: none(),
+            sizes: Sizes::new(),
+            block: f64::INFINITY,
+            parts: Vec::new(),
+        };
+        parts.iter().for_each(|part| series.add(part));
+        Self { parts, ..series }
+    }
+
+    fn add(&mut self, Part { size, steps, .. }: &Part) {
+        let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([self.bytes.len()]);
+        for (&(from, count), to) in steps.iter().zip(ends) {
+            for i in from..to {
+                self.bytes[i] += float(*size) * float(count);
+                self.counts[i] += float(count);
+            }
+        }
+        let first = steps.first().filter(|(at, _)| *at == 0).map_or(0, |(_, count)| *count);
+        if steps.last().is_some_and(|(_, last)| *last > first) {
+            remember(&mut self.sizes, *size);
+        }
+        self.block = self.block.min(float(*size));
+    }
 }
 
 /// Live counts of one (stack, size), where they changed: iteration and count.
@@ -105,22 +147,16 @@ pub(crate) fn series_of(
     mut chosen: impl FnMut(u32) -> bool,
 ) -> Vec<Series> {
     let (steps, iterations) = steps(places.record, test);
-    let mut groups = BTreeMap::<String, Series>::new();
+    let mut groups = BTreeMap::<String, (Rc<Place>, Vec<Part>)>::new();
     let changed = |((stack, _), s): &((u32, u64), Steps)| (s.len() > 1 || s[0].0 > 0) && chosen(*stack);
     let mut changing: Vec<_> = steps.into_iter().filter(changed).collect();
     changing.sort_unstable_by_key(|(key, _)| *key);
     for ((stack, size), steps) in changing {
         let place = places.of(stack);
-        let group = groups.entry(place.id.clone()).or_insert_with(|| Series {
-            place,
-            bytes: vec![0.0; iterations],
-            counts: vec![0.0; iterations],
-            sizes: Sizes::new(),
-            block: f64::INFINITY,
-        });
-        add(group, size, &steps);
+        let (_, parts) = groups.entry(place.id.clone()).or_insert_with(|| (place, Vec::new()));
+        parts.push(Part { stack, size, steps });
     }
-    groups.into_values().collect()
+    groups.into_values().map(|(place, parts)| Series::of(place, iterations, parts)).collect()
 }
 
 /// The most allocations each group had at an end of the test.
@@ -188,21 +224,6 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
         !steps.is_empty()
     });
     (all, iteration)
-}
-
-fn add(group: &mut Series, size: u64, steps: &Steps) {
-    let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([group.bytes.len()]);
-    for (&(from, count), to) in steps.iter().zip(ends) {
-        for i in from..to {
-            group.bytes[i] += float(size) * float(count);
-            group.counts[i] += float(count);
-        }
-    }
-    let first = steps.first().filter(|(at, _)| *at == 0).map_or(0, |(_, count)| *count);
-    if steps.last().is_some_and(|(_, last)| *last > first) {
-        remember(&mut group.sizes, size);
-    }
-    group.block = group.block.min(float(size));
 }
 
 fn remember(sizes: &mut Sizes, size: u64) {

@@ -12,6 +12,7 @@
 //! or thread.
 #![forbid(unsafe_code)]
 
+mod beneath;
 mod company;
 mod confirm;
 #[cfg(test)]

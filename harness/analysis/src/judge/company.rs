@@ -9,6 +9,7 @@ use memgate_wire::SnapshotRecord;
 use super::context::{TestJudge, allowed};
 use super::leaks::{self, OsGroup};
 use super::repeated::{Measured, OsLeak};
+use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
 use crate::growth::{Finding, judge_exact};
@@ -40,14 +41,20 @@ impl TestJudge<'_, '_> {
         let finding =
             |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block)).finding;
         let grows = |group: &Series| finding(&group.bytes, group.block) == Finding::Grows;
-        let alone_groups = groups::series(test, &mut Places::new(alone, self.context.resolve));
+        let series = |places: &mut Places<'_>| {
+            let iterations = places.record.windows_of(test).count();
+            leaks_apart(groups::series(test, places), allowed(policy, iterations, 0.0))
+        };
+        let alone_groups = series(&mut Places::new(alone, self.context.resolve));
         let mut handed: BTreeSet<String> =
             alone_groups.iter().filter(|group| grows(group)).map(|group| group.place.id.clone()).collect();
         if !handed.is_empty() {
             let mut places = Places::new(together, self.context.resolve);
             let exchanged = groups::exchanged(test, &mut places);
-            handed.retain(|id| exchanged.get(id).is_some_and(|(came, went)| *came > 0 && *went > 0));
-            for group in groups::series(test, &mut places) {
+            // Where it is much less that goes, it is only what a growing table replaces.
+            let goes = |(came, went): &(u64, u64)| *came > 0 && went * 2 >= *came;
+            handed.retain(|id| exchanged.get(id).is_some_and(goes));
+            for group in series(&mut places) {
                 if finding(&group.bytes, group.block) != Finding::Still {
                     handed.remove(&group.place.id);
                 }

@@ -14,6 +14,7 @@ use super::context::{TestJudge, allowed};
 use super::judgement::Judgement;
 use super::wording::interval;
 use super::{curve, leaks};
+use crate::beneath::leaks_apart;
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{
     Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise, steps,
@@ -149,6 +150,7 @@ impl TestJudge<'_, '_> {
 
         let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
         let groups = groups::series(self.id, &mut Places::new(record, self.context.resolve));
+        let groups = leaks_apart(groups, allowed);
         let held = Holding::new(record, self.context.resolve);
         let sorted = self.sort_groups(&groups, &held, allowed);
 
