@@ -189,6 +189,13 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     for slot in listener.table.iter_mut().skip(slots) {
         *slot = nothing as Pointer;
     }
+    // The end of the tear-down stands between its start and the iteration's end in every version. It has no symbol that
+    // is its own: it does nothing, and a linker may fold it.
+    let neighbours = [on_environments_tear_down as Pointer, on_iteration_end as Pointer];
+    let last = listener.table.windows(3).position(|slots| [slots[0], slots[2]] == neighbours);
+    if let Some(slot) = last.and_then(|at| listener.table.get_mut(at.saturating_add(1))) {
+        *slot = on_environments_are_torn_down as Pointer;
+    }
     if hits < 3 {
         return Err("GoogleTest's stock listener looks different from every known version");
     }
@@ -289,6 +296,11 @@ extern "C" fn on_environments_are_set_up() {
 extern "C" fn on_environments_tear_down() {
     session::iteration_is_over();
     session::tear_down_begins(Around::Environments);
+}
+
+/// Before the iteration's end, at which GoogleTest writes its XML file and asks for the time zone.
+extern "C" fn on_environments_are_torn_down() {
+    session::tear_down_ends(Around::Environments);
 }
 
 extern "C" fn on_iteration_end() {
