@@ -1,14 +1,14 @@
 //! What a filter of system calls (SECCOMP's filter mode) does with those that the agent's hooks make.
 //!
-//! Data flow: the filter, as the guest is about to hand it to the kernel: a program of classic BPF → it is run here for
-//! each of [`CALLS`], as the kernel will run it → is each of them allowed? The program is the guest's, so that it is
-//! believed in nothing: it only jumps forwards, and one that the kernel refuses tells nothing.
+//! Data flow: the filter, as the guest is about to hand it to the kernel: a program of classic BPF → it is run here
+//! for each of [`CALLS`], as the kernel will run it → is each of them allowed? The program is the guest's, so nothing
+//! in it is trusted: it may only jump forwards, and a program that the kernel refuses tells nothing.
 
-/// The kernel takes no longer program (`BPF_MAXINSNS`).
+/// Most steps of a program that the kernel takes (`BPF_MAXINSNS`).
 pub const LONGEST: usize = 4096;
 /// Words of its memory (`BPF_MEMWORDS`).
 const MEMORY: usize = 16;
-/// What it says of a call (`SECCOMP_RET_*`): let it pass, or let it pass and log it.
+/// A filter's answers to a call (`SECCOMP_RET_*`): let it pass, or let it pass and log it.
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
 /// The part of its answer that says what is done with the call (`SECCOMP_RET_ACTION_FULL`).

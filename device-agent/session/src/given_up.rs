@@ -1,5 +1,5 @@
-//! What a guest gives up for good, told by the calls that do so before they are made: the processor's time-stamp
-//! counter, and system calls: all but `read`, `write` and `exit`, or those that a filter of its own refuses.
+//! What a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`, `write` and
+//! `exit`, or those that its own filter refuses). The call that gives something up is told before it is made.
 
 use memgate_ffi::{process, stack};
 use memgate_tracker::cost;
@@ -17,7 +17,7 @@ const STRICT: &str = "it went into SECCOMP's strict mode, which forbids the syst
 const FILTER: &str = "it installed a filter of system calls (SECCOMP) that refuses futex, mmap or munmap, which recording \
                       needs; measure what runs before, or let the filter allow them for the gate";
 
-/// The time-stamp counter is not read any more, by the clocks neither.
+/// From now on nothing reads the time-stamp counter, the clocks included.
 pub fn gives_up_counter() {
     if let Some(_work) = begin()
         && let Some(session) = SESSION.lock().as_mut()
@@ -45,7 +45,7 @@ pub fn filters(length: usize, step: impl Fn(usize) -> Step) {
 fn gives_up_system_calls(why: &str) {
     match begin() {
         Some(_work) => stack::with_room(|| end_recording(why)),
-        // Of a forked child nothing may be recorded; its hooks are there even so.
+        // A forked child may not be recorded, but it still has hooks.
         None if !is_recorded() => recording::ask_the_kernel_no_more(),
         None => {}
     }

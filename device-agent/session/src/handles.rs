@@ -41,11 +41,11 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 /// What a new thread is to run, and where it was started.
 pub struct Start {
     taken: AtomicU32,
-    /// How many are through of two: the thread, and who started it.
+    /// How many of two are done with this place: the new thread, and the thread that started it.
     passed: AtomicU32,
     /// See [`state`].
     state: AtomicU32,
-    /// The thread, as soon as one of both knows.
+    /// The new thread, once either of the two knows which it is.
     thread: AtomicUsize,
     /// See [`Kept`].
     kept: (AtomicUsize, AtomicU64),
@@ -80,14 +80,14 @@ impl Start {
         (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
     }
 
-    /// False: it was before, or has become another thread's since this state was `seen`.
+    /// Sets the state. False: it was set before, or the place has become another thread's since this state was `seen`.
     fn becomes(&self, seen: u32, state: u32) -> bool {
         state::of(seen) == state::JOINABLE
             && self.state.compare_exchange(seen, seen | state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// One of both is through, and knows which thread it is, unless the other one told before. The second is the last
-    /// that needs this.
+    /// One of the two is done. It names the thread, unless the other one did. The second is the last that needs this
+    /// place.
     fn passes(&self, thread: Option<usize>) {
         if let Some(thread) = thread {
             self.thread.store(thread, Ordering::Release);
@@ -98,9 +98,9 @@ impl Start {
         }
     }
 
-    /// Until somebody joins or detaches it, what the C library allocated for it, or had kept, is its owner's: a thread
-    /// that nobody joins leaks it. Neither the thread nor who started it went on before this, but one of both may do
-    /// so meanwhile, and give the thread up.
+    /// The thread's owner owns what the C library allocated for the thread, or had kept, until somebody joins or
+    /// detaches it: a thread that is never joined leaks it. Neither the thread nor its starter went on before this, but
+    /// one of the two may do so meanwhile, and give the thread up.
     fn note(&self) {
         let (address, bytes) = (self.kept.0.load(Ordering::Relaxed), self.kept.1.load(Ordering::Relaxed));
         let seen = self.state.load(Ordering::Acquire);
@@ -114,19 +114,19 @@ impl Start {
     }
 
     fn give_back(&self) {
-        // Who searches for holders of the block is not to find this one.
+        // A search for holders of the block must not find this place.
         self.kept.0.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Release);
     }
 }
 
-/// What is known of a thread that was asked for, in the lowest bits. Those above count the threads that had this place.
+/// The state of a thread that was asked for, in the lowest bits. The bits above count the threads that had this place.
 mod state {
     /// Somebody has to join or to detach it.
     pub(super) const JOINABLE: u32 = 0;
-    /// That is noted.
+    /// Somebody has to, and its block is noted.
     pub(super) const NOTED: u32 = 1;
-    /// Nobody has to, or somebody has begun to.
+    /// Nobody has to join or detach it, or somebody has begun to.
     pub(super) const GIVEN_UP: u32 = 2;
 
     const ALL: u32 = 3;
@@ -135,7 +135,7 @@ mod state {
         word & ALL
     }
 
-    /// Of the next thread.
+    /// The word of the next thread in this place.
     pub(super) const fn after(word: u32, state: u32) -> u32 {
         (word | ALL).wrapping_add(1) | state
     }
@@ -169,9 +169,9 @@ pub struct Routine {
     argument: usize,
 }
 
-/// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
-/// runs with its parent's control block. `None`: nobody can tell. The C library is none that we know, or the kernel has
-/// no such futexes, or somebody's filter refuses them.
+/// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child runs with its
+/// parent's control block. `None`: unknown. Then the C library is not one that we know, or the kernel has no such
+/// futexes, or a filter refuses them.
 pub(crate) fn is_ours() -> Option<bool> {
     if !recording::asks_the_kernel() {
         return Some(false);
@@ -193,11 +193,11 @@ pub fn opened(descriptor: c_int, at: Registers) {
     HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
 
-/// A descriptor is about to be closed. Before it is: after that, it may be another thread's new
-/// one.
+/// A descriptor is about to be closed. This comes before the close: after it, the number may be another thread's new
+/// descriptor.
 pub fn closes(descriptor: c_int) {
     let is_noted = |cell: &&AtomicU32| cell.load(Ordering::Relaxed) != 0;
-    // Where nobody can tell, no stack is better than a wrong one.
+    // If that is unknown, no stack is better than a wrong one.
     if let Some(cell) = cell(descriptor).filter(is_noted).filter(|_| is_ours() != Some(false)) {
         cell.store(0, Ordering::Relaxed);
     }
@@ -215,7 +215,7 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
     let state = if thread.is_detached { state::GIVEN_UP } else { state::JOINABLE };
     start.passed.store(0, Ordering::Relaxed);
-    // Whoever sees this state must not take it for the thread before.
+    // Cleared first: whoever sees the new state must not find the previous thread here.
     start.thread.store(0, Ordering::Relaxed);
     start.state.store(state::after(start.state.load(Ordering::Relaxed), state), Ordering::Release);
     start.kept.0.store(0, Ordering::Relaxed);
@@ -230,7 +230,7 @@ pub fn started(start: &Start, thread: Option<usize>) {
     start.passes(thread);
 }
 
-/// A thread is about to be joined or detached: nobody has to free any more what the C library allocated for it.
+/// A thread is about to be joined or detached: the C library will free by itself what it allocated for it.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
     gives_up(thread);
     if let Some(kept) = kept {
@@ -241,8 +241,8 @@ pub fn given_up(thread: usize, kept: Option<Kept>) {
     }
 }
 
-/// If the thread has just been asked for, nobody has to note what is kept of it any more. Gives its place, and the
-/// state that it had.
+/// If the thread has just been asked for, its block need not be noted any more. Gives its place, and the state that it
+/// had.
 fn gives_up(thread: usize) -> Option<(usize, u32)> {
     STARTS.iter().enumerate().find_map(|(at, start)| {
         let seen = start.state.load(Ordering::Acquire);
@@ -259,10 +259,10 @@ fn was_kept(address: usize) {
     }
 }
 
-/// A thread that may be joined: if it has ended, or ends in time. What is kept of it is forgotten before, as after that
-/// it may be another thread's; if the thread is not joined, that is taken back.
+/// A thread that may be joined, if it has ended or ends in time. Its block is forgotten before the join, because after
+/// it the block may be another thread's. If the thread is not joined, the block is noted again.
 struct Join {
-    /// Who waits, by its thread pointer; 0: nobody.
+    /// The thread that waits, by its thread pointer; 0: none.
     by: AtomicUsize,
     /// What is kept of the thread; 0: not known yet.
     address: AtomicUsize,
@@ -281,7 +281,7 @@ struct Join {
 /// No epoch.
 const NOT_NOTED: u32 = u32::MAX;
 
-/// Calls that may be waiting at a time. Further ones forget nothing before, but after they joined.
+/// Calls that may be waiting at a time. Further ones forget the block only after they have joined.
 const MOST_JOINS: usize = 64;
 
 static JOINS: [Join; MOST_JOINS] = [const { Join::new() }; MOST_JOINS];
@@ -355,7 +355,7 @@ impl Join {
     }
 }
 
-/// A block that is only to be forgotten when the thread was joined: no address of one is odd.
+/// Marks a block that is to be forgotten only once the thread was joined: no address of a block is odd.
 const AFTER: usize = 1;
 
 /// A thread may be joined. Gives what [`tried_to_join`] is to be told.

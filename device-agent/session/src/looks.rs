@@ -2,12 +2,13 @@
 //!
 //! Data flow: at a boundary that waits the harness looks at descriptors and threads ([`Looks::happened`]). As long as
 //! that look stands, tests begin, and where the harness allows it end, without another one ([`Looks::stands`]): each
-//! boundary follows the one before, and the hooks saw nothing come. Ends without a look are counted: before anything
-//! runs that is no test, and after so many of them, the harness looks again.
+//! boundary follows the one before, and the hooks saw nothing come. Ends without a look are counted. The harness looks
+//! again after so many of them, and before code outside a test runs.
 
 use memgate_ffi::process;
 
-/// So many tests may end between two looks. Where one of them left what the hooks did not see, nobody knows which.
+/// This many tests may end between two looks. If one of them left something that the hooks did not see, it is not known
+/// which.
 const MOST_UNSEEN: u32 = 16;
 
 /// The last look, and what has passed since.
@@ -42,7 +43,7 @@ impl Looks {
         self.unseen > 0
     }
 
-    /// Does the last look stand for this boundary, too, the first after those it stands for?
+    /// Does the last look stand for this boundary, too? The boundary must directly follow those for which it stands.
     pub(crate) fn stands(&mut self, boundary: u32, lasts_ns: u64) -> bool {
         let stands = |look: &&mut Look| {
             look.through.checked_add(1) == Some(boundary)
@@ -53,7 +54,7 @@ impl Looks {
         true
     }
 
-    /// The same for the end of a test, which is then not looked at.
+    /// The same for the end of a test. If so, the harness does not look at that end.
     pub(crate) fn stands_for_end(&mut self, boundary: u32, lasts_ns: u64) -> bool {
         let stands = self.unseen.saturating_add(1) < MOST_UNSEEN && self.stands(boundary, lasts_ns);
         self.unseen = self.unseen.saturating_add(u32::from(stands));

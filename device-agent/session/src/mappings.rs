@@ -39,7 +39,7 @@ impl Library {
         (self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&address)
     }
 
-    /// Of the loaded ones the one with this address.
+    /// The loaded library that contains this address.
     fn find(&self, address: usize, loaded: &[modules::Loaded]) {
         let has = |m: &&modules::Loaded| (m.start..m.end).contains(&(address as u64));
         let Some(found) = loaded.iter().find(has) else { return };
@@ -50,10 +50,10 @@ impl Library {
 
 /// The agent.
 static OWN: Library = Library::new();
-/// Where the `malloc` behind the agent's comes from.
+/// The library with the `malloc` that the agent's own calls.
 static ALLOCATOR: Library = Library::new();
 
-/// What `main`, which the agent wraps, returns to.
+/// Where `main`, which the agent wraps, returns to.
 static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
 
 /// `main` was called from this address.
@@ -78,7 +78,7 @@ fn is_on() -> bool {
     OWN.end.load(Ordering::Relaxed) != 0
 }
 
-/// Is this a thread of this process? Where nobody can tell, what is mapped is not known any more.
+/// Is this a thread of this process? If that is unknown, what is mapped is not known any more either.
 fn is_ours() -> bool {
     let ours = handles::is_ours();
     if ours.is_none() {
@@ -99,7 +99,7 @@ pub struct Mapping {
     pub address: usize,
     /// How large.
     pub bytes: usize,
-    /// Of what.
+    /// What is mapped there.
     pub kind: MappedKind,
     /// Nothing can be stored there yet (`PROT_NONE`).
     pub is_reserved: bool,
@@ -118,14 +118,14 @@ pub fn maps(new: Mapping, at: Registers) {
     }
 }
 
-/// A range is about to be unmapped. Before it is: after that, it may be another thread's new one.
-/// Was anything of it noted?
+/// A range is about to be unmapped. This comes before the call: after it, the range may be another thread's new
+/// mapping. Was anything of it noted?
 pub fn unmaps(address: usize, bytes: usize) -> bool {
     // The kernel refuses what begins within a page.
     address.is_multiple_of(Span::PAGE) && takes(address, bytes).is_some()
 }
 
-/// It was not unmapped after all, and what it was is forgotten.
+/// It was not unmapped after all, but its owner is forgotten already.
 pub fn stays() {
     TABLE.lose();
 }
@@ -236,7 +236,7 @@ impl ReportedMappings {
         Changes { mapped, lost }
     }
 
-    /// What is mapped. Other threads may be mapping: then it is looked at again, some times.
+    /// What is mapped. If other threads map meanwhile, it looks again, a few times.
     fn settled(&mut self) -> BTreeMap<Group, (u64, u64)> {
         const LOOKS: u32 = 20;
         let mut looks = 0_u32;
@@ -262,7 +262,7 @@ impl ReportedMappings {
             let main_caller = MAIN_CALLER.load(Ordering::Relaxed) as u64;
             let node = |id: u32| (id != 0).then(|| TRACKER.stack_node(id)).flatten();
             let outwards = core::iter::successors(node(stack), |inner| node(inner.parent));
-            // What wraps `main` is no allocation, nor is what it was started by.
+            // Neither the wrapper of `main` nor its callers are an allocation.
             outwards
                 .take_while(|inner| inner.pc != main_caller)
                 .filter(|inner| usize::try_from(inner.pc).is_ok_and(|pc| OWN.has(pc)))

@@ -180,7 +180,7 @@ pub fn channel() -> Option<Meeting> {
     SESSION.lock().as_ref().map(|session| session.carrier.meeting())
 }
 
-/// A test where nothing is measured and nobody has orders: the guest does not stand still.
+/// A test at which nothing is measured and no orders come: the guest does not wait.
 pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
@@ -198,9 +198,9 @@ pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<
 /// Appends what somebody else measured.
 pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
 
-/// A test or a window ended that somebody else measured: `frames` come before its boundary, and
-/// took so long. Returns the answer of the harness. Where these are to settle a window that was
-/// measured, it stays open: its second end comes without frames.
+/// A test or a window ended that somebody else measured: `frames` come before its boundary, with the time that they
+/// took. Returns the answer of the harness. If that orders to settle a window that was measured, the window stays open:
+/// its second end comes without frames.
 pub fn window_ends(
     suite: &str,
     test: &str,
@@ -261,22 +261,22 @@ pub fn note_outcome(outcome: Outcome) {
     }
 }
 
-/// What runs before the tests of a suite, or before all tests, begins.
+/// The code that runs before the tests of a suite, or before all tests, begins.
 pub fn set_up_begins(around: Around) {
     in_session(|session| session.set_up_begins(around));
 }
 
-/// It has ended. Of a suite the first test tells that.
+/// That code has ended. For a suite, its first test tells this.
 pub fn set_up_ends(around: Around) {
     in_session(|session| session.set_up_ends(around));
 }
 
-/// What runs after them begins. Of a suite it is what comes after its last test.
+/// The code that runs after them begins. For a suite, it is everything after its last test.
 pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
-/// It has ended: what both left is reported.
+/// That code has ended: what both left is reported.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     look();
@@ -293,7 +293,7 @@ fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
     look();
     if let Some(session) = SESSION.lock().as_mut() {
-        // What they open is not the next test's.
+        // The next test does not own what they open.
         session.looks.expire();
         what(session);
     }
@@ -438,7 +438,7 @@ pub fn library_bypasses(path: impl FnOnce() -> String, own_name_space: bool) {
     }
     let Some(_inside) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
-        // What an earlier one has to say is said before.
+        // An earlier one is told first.
         session.tell_bypassing();
         session.bypassing = Some(Bypassing { loads, path: path(), own_name_space });
     }

@@ -1,10 +1,10 @@
 //! What a test framework runs around tests, as windows of their own: set-up and tear-down of a
 //! suite, and of the environments.
 //!
-//! Data flow: the listener says where each part begins, which gets epochs of its own → where all is
-//! torn down, what was born in the set-up and in the tear-down and is alive then is reported
-//! ([`memgate_wire::setup`]): what a set-up keeps for its tests is freed by then. The screen hears
-//! only of what left something, a confirming run only of the one it asked for, in each iteration.
+//! Data flow: the listener says where each part begins, and each part gets epochs of its own → when all is torn down,
+//! what was born in the set-up and in the tear-down and is still alive is reported ([`memgate_wire::setup`]). What a
+//! set-up keeps for its tests is freed by then. The screen hears only of parts that left something. A confirming run
+//! hears only of the part it asked for, in each iteration.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum Around {
     Environments,
 }
 
-/// Of the suite that runs, and of the environments.
+/// The open set-ups: that of the suite that runs, and that of the environments.
 #[derive(Debug, Default)]
 pub(crate) struct SetUps {
     suite: Option<Parts>,
@@ -39,11 +39,11 @@ struct Parts {
     began: u32,
     ended: u32,
     down: u32,
-    /// Something of the set-up's was alive at its end.
+    /// Something that the set-up allocated was alive at its end.
     left: bool,
     /// It failed or was skipped, so leftovers are expected.
     failed: bool,
-    /// What of the set-up was alive when the count of epochs started again.
+    /// The stacks of what the set-up had left when the epochs restarted.
     kept: Option<Arc<Vec<u32>>>,
 }
 
@@ -90,8 +90,8 @@ impl SetUps {
         }
     }
 
-    /// The count of epochs is about to start again: what set-ups have left is known by its stacks
-    /// from then on. False: there is no memory for that.
+    /// The epochs are about to restart: from then on, what set-ups have left is known by its stacks. False: there is no
+    /// memory for that.
     pub(crate) fn remember(&mut self, count: impl Fn(&Born) -> Option<Counts>) -> bool {
         let mut enough = true;
         for parts in self.all().filter(|parts| parts.kept.is_none()) {
@@ -162,7 +162,7 @@ impl Parts {
         }
     }
 
-    /// Of its set-up.
+    /// The blocks that its set-up left.
     fn born(&self) -> Born {
         match &self.kept {
             Some(stacks) => Born::Before(Arc::clone(stacks)),

@@ -1,7 +1,6 @@
 //! From live allocations to snapshot records.
 //!
-//! How many there are nobody knows before: nothing here may end the guest where the memory for them
-//! is not to be had.
+//! Their number is not known in advance. If there is no memory for them, nothing here may end the guest.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -53,17 +52,17 @@ pub(crate) fn count(from: u32) -> Option<Counts> {
     count_those(&|visit| TRACKER.scan(from, visit), &|_| true)
 }
 
-/// Of what runs around tests, which left something.
+/// Which live blocks a set-up or a tear-down left.
 #[derive(Debug, Clone)]
 pub(crate) enum Born {
-    /// From this epoch on, up to another.
+    /// Those born from this epoch on, up to another.
     Between(u32, u32),
-    /// Before the count of epochs started again, by these stacks, in their order.
+    /// Those born before the epochs restarted, with one of these stacks, which are sorted.
     Before(Arc<Vec<u32>>),
 }
 
-/// Counts what of it is alive, without what the test framework made for itself meanwhile, by its
-/// stack. `None`: no memory, or too many.
+/// Counts these blocks, without those that the test framework made for itself meanwhile, which their stacks tell.
+/// `None`: no memory, or too many.
 pub(crate) fn count_born(born: &Born, is_its_own: fn(u32) -> bool) -> Option<Counts> {
     let is_users = |entry: &Entry| !is_its_own(entry.stack);
     match born {

@@ -156,22 +156,22 @@ pub(crate) struct Window {
     pub(crate) test: String,
     /// The thread that began it.
     pub(crate) thread: usize,
-    /// Epoch it began with; 0: so long ago that nobody knows.
+    /// Epoch it began with; 0: not known, because the epochs have restarted since.
     pub(crate) epoch: u32,
-    /// Of what ran around tests ([`crate::setups`]): what is its own.
+    /// For what ran around tests ([`crate::setups`]): which blocks are its own.
     pub(crate) born: Option<Born>,
     pub(crate) outcome: Option<Outcome>,
 }
 
 impl Window {
-    /// Of a test that begins now, with this epoch.
+    /// The window of a test that begins now, with this epoch.
     fn of_test(suite: &str, test: &str, epoch: u32) -> Self {
         let (suite, test) = (suite.to_owned(), test.to_owned());
         let thread = memgate_tracker::sys::thread_pointer();
         Self { suite, test, thread, epoch, born: None, outcome: None }
     }
 
-    /// Of what ran around tests.
+    /// The window of what ran around tests.
     pub(crate) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
         Self { born: Some(born), ..Self::of_test(suite, name, 0) }
     }
@@ -404,17 +404,17 @@ impl Session {
         }
     }
 
-    /// What was born in `epoch` or later and is alive: (survivors, parts written).
+    /// The live blocks that were born in `epoch` or later: (survivors, parts written).
     fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
         self.append_counts(sequence, recording().then(|| snapshot::count(epoch)).flatten())
     }
 
-    /// What of a set-up's own is alive.
+    /// The live blocks that a set-up left.
     fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
         self.append_counts(sequence, born.filter(|_| recording()).and_then(|born| self.count_born(born)))
     }
 
-    /// What of it is alive, without what the framework made for itself meanwhile.
+    /// Counts these blocks, without those that the framework made for itself meanwhile.
     pub(crate) fn count_born(&self, born: &Born) -> Option<Counts> {
         snapshot::count_born(born, self.offers.is_its_own)
     }
@@ -522,8 +522,7 @@ impl Session {
         }
     }
 
-    /// The groups of stack and kind that are mapped now and were not, or otherwise, when they were
-    /// told last.
+    /// The groups of stack and kind whose mappings differ from what was told last.
     #[cfg(not(target_os = "android"))]
     fn append_mappings(&mut self, boundary: u32) {
         let Some(most) = self.sent_mappings.most() else { return };
@@ -742,9 +741,9 @@ impl Session {
 /// What recording took since the stream began; a forked child's tracker also knows what the
 /// parent's took.
 pub(crate) struct Clock {
-    /// Ticks and nanoseconds; so is the next.
+    /// Ticks and nanoseconds at the beginning.
     began: (u64, u64),
-    /// Both when the ticks could last be read.
+    /// The same when the ticks could last be read.
     now: (u64, u64),
     before: (u64, u32),
 }

@@ -41,13 +41,13 @@ pub trait Arch: Sized {
     /// What stands for an address in the cache's words. It does not fit there where such an address
     /// cannot be kept.
     fn key(pc: usize) -> u64;
-    /// A common rule. `None`: this one is none.
+    /// Packs a common rule. `None`: this rule is not a common one.
     fn pack(cfa: Cfa, fp: SavedFp, ra: Return) -> Option<u64>;
-    /// Another rule.
+    /// Packs another rule.
     fn pack_other(other: Other) -> u64;
     /// The common rule of a word, whose upper bits may be any.
     fn plain(word: u64) -> Option<Plain>;
-    /// The rule of a word that is none of the common ones.
+    /// The rule of a word that holds no common rule.
     fn step(word: u64) -> Step;
 }
 

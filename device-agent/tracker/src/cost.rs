@@ -1,18 +1,17 @@
 //! What recording costs, measured from within: some events are timed, the others are reckoned from
 //! them.
 //!
-//! A thread's first events, which meet unwind rules nobody has read yet and memory nobody has
-//! touched, are all timed. Later one of 256 allocations and one of 256 frees makes an event that
-//! follows it closely a sample; which one is drawn, so that no rhythm of the guest's own meets it.
-//! Allocations and frees are reckoned apart, because one costs many times the other and a guest may
-//! do all of one before all of the other. An event that is no sample pays nothing for this: the
-//! mark rides on the word that every event looks at to see whether its thread is at another one
+//! A thread's first events are all timed: they read unwind rules for the first time, and touch new memory. Later, one
+//! of 256 allocations and one of 256 frees makes an event that follows it closely a sample. Which event that is, is
+//! drawn, so that it does not fall into step with the guest. Allocations and frees are reckoned apart, because one
+//! costs many times the other and a guest may do all of one before all of the other. An event that is no sample pays
+//! nothing for this: the mark rides on the word that every event looks at to see whether its thread is at another one
 //! ([`crate::thread`]).
 //!
-//! Half of what reading the clock takes is subtracted: the other half stands for the way into the
-//! hook and out of it, which lies outside the interval. What the guest loses because the tracker's
-//! memory pushes its own out of the caches cannot be timed here. How near the sum comes to the CPU
-//! time that recording adds, the benchmark shows (`device-agent/benches`).
+//! Half of what reading the clock takes is subtracted: the other half stands for the way into the hook and out of it,
+//! which lies outside the interval. What the guest loses because the tracker's memory pushes its own out of the caches
+//! cannot be timed here. The benchmark (`device-agent/benches`) shows how near the sum comes to the CPU time that
+//! recording adds.
 //!
 //! A guest may give the counter up (`prctl(PR_SET_TSC)`, SECCOMP's strict mode): reading it would
 //! end the thread. From then on ([`give_up`]) it is not read, and what was timed before stands for
@@ -147,8 +146,8 @@ impl Reckoning {
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// The counter is not read any more: for a guest that gives it up, before it does. In one thread is
-/// enough, because others that it starts inherit that.
+/// From now on the counter is not read, for a guest that is about to give it up. That one thread gives it up is enough,
+/// because threads that it starts inherit that.
 pub fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
 }

@@ -9,8 +9,7 @@ use crate::sync::{AtomicU64, Ordering, sized};
 /// Epochs whose live counts are kept apart in a thread's state.
 pub const RECENT_EPOCHS: usize = sized(8, 4);
 
-/// Adds to a counter that only this thread writes. Who sees the new value sees what was done before
-/// it.
+/// Adds to a counter that only this thread writes. A thread that sees the new value sees what was done before it.
 #[inline(always)]
 pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
     let now = counter.load(Ordering::Relaxed).wrapping_add(by);
@@ -21,9 +20,9 @@ pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
 const COUNT_BITS: u32 = 36;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// What was born and what died of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that
-/// still holds an older epoch counts nothing for the one that is asked for. Both of an epoch lie side by side, because
-/// most events are of the present one.
+/// Allocations and frees of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that still
+/// holds an older epoch counts nothing for the one that is asked for. The two counts of an epoch lie side by side,
+/// because most events belong to the present epoch.
 #[derive(Default)]
 pub struct RecentCounts([[AtomicU64; 2]; RECENT_EPOCHS]);
 

@@ -34,19 +34,19 @@ impl Entry {
     /// Bits of a word: stack, epoch, size, from its top down.
     pub(crate) const BITS: (u32, u32, u32) = (STACK_BITS, EPOCH_BITS, SIZE_BITS);
 
-    /// The bits of a word, never 0, because `epoch` is not; `None`: it has no room.
+    /// The bits of a word, never 0, because `epoch` is not; `None`: the entry does not fit.
     #[inline(always)]
     pub(crate) const fn pack(self) -> Option<u64> {
         if self.fits() { Some(self.bits()) } else { None }
     }
 
-    /// Has a word room for it?
+    /// Does it fit into a word?
     #[inline(always)]
     pub(crate) const fn fits(self) -> bool {
         self.has_epoch() && self.size >> SIZE_BITS == 0 && self.stack <= MAX_STACK
     }
 
-    /// The bits of one that fits.
+    /// The bits of an entry that fits.
     #[inline(always)]
     pub(crate) const fn bits(self) -> u64 {
         ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS)) | ((self.epoch as u64) << SIZE_BITS) | self.size
@@ -65,19 +65,19 @@ impl Entry {
         })
     }
 
-    /// The bits of a narrow word, never 0; `None`: it has no room, or the entry another stack than `no_stack`.
+    /// The bits of a narrow word, never 0; `None`: the entry does not fit, or has another stack than `no_stack`.
     #[inline(always)]
     pub(crate) const fn pack_narrow(self, no_stack: u32) -> Option<u64> {
         if self.fits_narrow() && self.stack == no_stack { Some(self.narrow_bits()) } else { None }
     }
 
-    /// Has a narrow word room for its epoch and its size?
+    /// Do its epoch and its size fit into a narrow word?
     #[inline(always)]
     pub(crate) const fn fits_narrow(self) -> bool {
         self.has_epoch() && self.size <= Self::LARGEST_NARROW
     }
 
-    /// The narrow bits of one that fits.
+    /// The narrow bits of an entry that fits.
     #[inline(always)]
     pub(crate) const fn narrow_bits(self) -> u64 {
         ((self.epoch as u64) << NARROW_SIZE_BITS) | self.size
@@ -93,7 +93,7 @@ impl Entry {
         Some(Self { size, stack, epoch: (bits >> NARROW_SIZE_BITS) as u32 })
     }
 
-    /// Has it an epoch that a word holds?
+    /// Does its epoch fit into a word?
     const fn has_epoch(self) -> bool {
         self.epoch != 0 && self.epoch <= MAX_EPOCH
     }

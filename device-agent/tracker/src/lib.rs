@@ -3,20 +3,20 @@
 //!
 //! Data flow: an allocation hook calls [`Tracker::record_alloc_quickly`] with the pointer and the requested size, where
 //! no stack is taken, else [`Tracker::record_alloc_with_stack_quickly`] with the caller's registers, too. What is
-//! unusual in any way (`quick.rs`) goes on to [`Tracker::record_unusual_alloc`]. For a stack the calling thread's [`thread::ThreadState`] walks the stack
-//! ([`capture`]) with unwind rules from the process-wide [`rules::RuleCache`] (filled by [`cfi`]
-//! from `.eh_frame`), reuses the part of the previous stack that is provably unchanged, and interns
-//! the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame record,
-//! `chain.rs`.) The live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size;
-//! 4 where no stack is taken. A free clears them. At a boundary the agent asks for survivors.
+//! unusual in any way (`quick.rs`) goes on to [`Tracker::record_unusual_alloc`]. Where a stack is taken, the calling
+//! thread's [`thread::ThreadState`] walks it ([`capture`]) with unwind rules from the process-wide [`rules::RuleCache`]
+//! (filled by [`cfi`] from `.eh_frame`), reuses the part of the previous stack that is provably unchanged, and interns
+//! the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame record, `chain.rs`.) The
+//! live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size; 4 where no stack is taken. A free
+//! clears them. At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
-//! Everything reachable from the `record_…` functions runs inside somebody else's `malloc`: it takes no lock, calls no function that allocates, logs nothing, cannot panic, uses less than 1
-//! KiB of stack (large scratch lives in the mapped thread state) and makes no system call but
-//! `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex` to ask whether a page can be
-//! read (on arm64 also for an address without unwind rules, which may be a signal handler's way
-//! back). `errno` is kept. When memory or table space ends, recording stops and says so; the guest
-//! goes on.
+//! Everything reachable from the `record_…` functions runs inside somebody else's `malloc`: it takes no lock, calls no
+//! function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch lives in the
+//! mapped thread state) and makes no system call but `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex`
+//! to ask whether a page can be read (on arm64 also for an address without unwind rules, which may be a signal
+//! handler's way back). `errno` is kept. When memory or table space ends, recording stops and says so; the guest goes
+//! on.
 //!
 //! This crate is one of the fences for `unsafe` that `ARCHITECTURE.md` lists: raw pointers are its subject. It is
 //! `no_std` and depends on nothing but `libc` types.

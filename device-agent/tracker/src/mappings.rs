@@ -1,11 +1,11 @@
 //! The mappings that the program made and has not unmapped, each with what its owner word says.
 //!
-//! Each slot is two words: a span of pages and an owner. Whoever maps or unmaps a range owns it, but
-//! two threads may own two parts of one mapping. Who changes a slot marks its span first. What is left of it stands
-//! elsewhere before the mark goes, so that whoever looks for another part finds the mark, or what is left, or sees
+//! Each slot is two words: a span of pages and an owner. A thread that maps or unmaps a range owns it, but two threads
+//! may own two parts of one mapping. A thread that changes a slot marks its span first, and puts what is left of it
+//! elsewhere before the mark goes. So a thread that looks for another part finds the mark, or what is left, or sees
 //! that something was changed since it began to look; then it looks again. Nothing here allocates, and nothing waits
-//! without a limit: a signal handler may come in between any two steps. Where it needs the very mapping that it has
-//! interrupted the change of, something is lost, and that is told.
+//! without a limit: a signal handler may come in between any two steps. If the handler needs the very mapping whose
+//! change it has interrupted, something is lost, and that is told.
 //!
 //! A slot is found by the first page of its span, in a window of neighbours. Where a range is not
 //! exactly one span (a part is unmapped, or several mappings at once) all slots in use are looked
@@ -30,12 +30,12 @@ const WINDOW: usize = 16;
 /// Slots of one word of the bitmap.
 const BLOCK: usize = 64;
 
-/// So often a thread looks again: for some 200 ms, as [`pause`] does.
+/// This often a thread looks again: for some 200 ms, with [`pause`].
 const LOOKS: u32 = 1000;
-/// Where something is lost already: without letting others run.
+/// The same where something is lost already: without letting other threads run.
 const SHORT_LOOKS: u32 = 64;
-/// So often it looks again only because something else was changed meanwhile, which is always so where threads map all
-/// the time. That what it looks for moved each time is out of the question.
+/// This often it looks again only because something else was changed meanwhile. Where threads map all the time,
+/// something always is; but what it looks for cannot have moved each time.
 const RESCANS: u32 = 8;
 
 /// Pages `first..end`.
@@ -61,7 +61,7 @@ impl Span {
         if first < end && first <= MOST_FIRST { Some(Self { first, end }) } else { None }
     }
 
-    /// What of it a slot can hold, and the rest.
+    /// The part of it that a slot can hold, and the rest.
     fn split(self) -> (Self, Option<Self>) {
         let middle = self.end.min(self.first.saturating_add(MOST_PAGES));
         (Self { end: middle, ..self }, Self::between(middle, self.end))
@@ -163,7 +163,7 @@ pub struct Mappings {
     /// Slots that somebody has begun to change, and those whose parts are all there.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Of those in the tables, how many are reserved.
+    /// How many of the mappings in the tables are reserved.
     reserved: AtomicU64,
     lost: AtomicBool,
 }
@@ -226,12 +226,12 @@ impl Mappings {
         self.cut_those(range, |_| true, |_| None)
     }
 
-    /// In this range everything can be stored from now on.
+    /// From now on the program can store in all of this range.
     pub fn becomes_accessible(&self, range: Span) {
         self.cut_those(range, Owner::is_reserved, |owner| Some(owner.accessible()));
     }
 
-    /// Of the slots that `fit`, the part in this range `becomes` another's, or nobody's.
+    /// In the slots that `fit`, the part in this range `becomes` another owner's, or nobody's.
     #[inline(never)]
     fn cut_those(
         &self,
@@ -311,7 +311,8 @@ impl Mappings {
         found
     }
 
-    /// Whoever changed something since `ended` may have put a part of a range where somebody had looked for it.
+    /// A thread that changed something since `ended` may have put a part of a range where this thread had already
+    /// looked.
     fn has_moved(&self, ended: u64, rescans: &mut u32) -> bool {
         *rescans = rescans.wrapping_add(1);
         *rescans <= RESCANS && self.ended.load(Ordering::Acquire) != ended
@@ -370,13 +371,13 @@ impl Mappings {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Was there no room for one?
+    /// Has anything been lost?
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Something is not known any more.
+    /// Notes that something is not known any more.
     pub fn lose(&self) {
         if !self.lost.swap(true, Ordering::Relaxed) {
             self.changed();
@@ -387,7 +388,7 @@ impl Mappings {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Where there is no room, it is lost.
+    /// Puts a mapping into a free slot. Where there is no room, it is lost.
     fn put(&self, span: Span, owner: Owner) {
         for (number, cell) in self.tables.iter().enumerate() {
             let Some(slots) = SLOTS.get(number).copied() else { break };
@@ -401,8 +402,8 @@ impl Mappings {
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// The slot that holds this span holds one of these parts instead, other slots the others. Gives its owner; `None`:
-    /// somebody else changes it, or has.
+    /// Puts one of these parts into the slot that holds this span, and the others into other slots. Gives the owner;
+    /// `None`: another thread changes the slot, or has changed it.
     fn change(
         &self,
         table: &Table<'_>,

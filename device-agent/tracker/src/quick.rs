@@ -1,10 +1,9 @@
-//! The usual event, in few instructions and without a call but that for a stack: an allocation and a free.
+//! The usual events, an allocation and a free, in few instructions. The only call is the one that takes a stack.
 //!
-//! What is unusual in any way is not done here, and nothing of it has happened then: it goes the long way, by
-//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning
-//! and end, inside other events, those that publish counters, samples, large blocks, addresses that no word holds,
-//! memory that is not mapped yet, blocks whose free was not seen, and, where no stacks are taken, the free of a block
-//! that has one.
+//! An event that is unusual in any way is left as it was, and goes the long way, by [`Tracker::record_unusual_alloc`]
+//! and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning and end, inside other events, those
+//! that publish counters, samples, large blocks, addresses that no word holds, memory that is not mapped yet, blocks
+//! whose free was not seen, and, where no stacks are taken, the free of a block that has one.
 #![cfg_attr(
     not(test),
     expect(
@@ -64,8 +63,8 @@ impl Tracker {
         })
     }
 
-    /// Counts what `note` notes, in an event. False: it did nothing, or left the event to the long way (`None`); of what
-    /// it did otherwise (`Some(false)`) nothing is counted.
+    /// Runs `note` in an event, and counts the allocation if it was noted (`Some(true)`). False: nothing was done, or
+    /// `note` left the event to the long way (`None`).
     #[inline(always)]
     fn note_quickly(&self, size: u64, epoch: u32, note: impl FnOnce(&ThreadState) -> Option<bool>) -> bool {
         let Some(state) = self.threads.at_rest().filter(|_| !Inside::now()) else { return false };
@@ -132,7 +131,7 @@ impl Tracker {
         Some(entry)
     }
 
-    /// If it is the turn of the event that comes to be timed, its time begins, and ends with [`Timing::end`].
+    /// Begins to time the coming event, if it is that event's turn. [`Timing::end`] ends its time.
     #[inline(always)]
     pub fn begin_timing(&self) -> Option<Timing<'_>> {
         let state = self.threads.at_timed_event()?;

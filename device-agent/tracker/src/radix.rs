@@ -27,7 +27,7 @@ const PAGES: usize = SLOTS / PAGE_SLOTS;
 pub(crate) trait Slot: Zeroed {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, word: u64, order: Ordering);
-    /// Stores `new` where it still holds `old`; else what it holds.
+    /// Stores `new` if the word still holds `old`; else gives what it holds.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 
@@ -64,7 +64,7 @@ impl Slot for AtomicU32 {
 #[repr(C)]
 pub(crate) struct Leaf<S> {
     slots: [S; SLOTS],
-    /// Of each page of slots, when it was last written.
+    /// For each page of slots, the epoch in which it was last written.
     stamps: [AtomicU16; PAGES],
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Radix<S> {
 }
 
 impl<S: Slot> Radix<S> {
-    /// Where it lies: whoever reads this process's memory starts here.
+    /// Its address: a reader of this process's memory starts here.
     pub(crate) fn address(&self) -> u64 {
         ptr::from_ref(&self.top) as u64
     }
@@ -147,7 +147,7 @@ impl<S: Slot> Radix<S> {
             return Ok(0);
         }
         let before = slot.load(Ordering::Relaxed);
-        // Whoever scans and finds the id of a stack finds the stack.
+        // A scan that finds the id of a stack also finds the stack.
         slot.store(word, Ordering::Release);
         Ok(before)
     }
@@ -210,7 +210,7 @@ impl<S: Slot> Radix<S> {
         self.top.each(&mut |mid| mid.each(visit));
     }
 
-    /// What its words are in, if any was written.
+    /// The leaf with the word of this granule, if any word of it was written.
     #[inline(always)]
     pub(crate) fn leaf(&self, granule: usize) -> Option<&Leaf<S>> {
         self.top.get(granule >> (SLOT_BITS + MID_BITS))?.get(granule >> SLOT_BITS)
@@ -239,8 +239,8 @@ impl<S: Slot> Radix<S> {
 #[repr(C)]
 struct Directory<T, const N: usize> {
     entries: [AtomicPtr<T>; N],
-    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there,
-    /// so that whoever was given an entry finds it when it scans.
+    /// Which of 64 groups of neighbours may hold something. A group is marked before anything is there, so that a
+    /// thread that was given an entry finds it when it scans.
     groups: AtomicU64,
 }
 

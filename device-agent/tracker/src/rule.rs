@@ -64,7 +64,7 @@ pub enum Return {
     InLink,
 }
 
-/// The rules that are none of the common ones, as payloads tell them.
+/// The rules that are not common ones, as payloads hold them.
 #[derive(Debug, Clone, Copy)]
 pub enum Other {
     /// [`Step::End`]

@@ -140,8 +140,7 @@ impl RuleCache {
         Some(cfi::rule(&object, pc - 1, room))
     }
 
-    /// Stores the rule of an address in the loader like any other: it is no place where the loader
-    /// allocates.
+    /// Stores the rule of an address in the loader like any other: the loader does not allocate there.
     #[cold]
     #[inline(never)]
     pub fn loader_calls(&self, pc: usize, rule: Rule) {
@@ -231,7 +230,7 @@ impl Packed {
         Native::plain(self.0)
     }
 
-    /// The rule, if it is none of the common ones.
+    /// The rule, if it is not a common one.
     #[must_use]
     pub fn step(self) -> Step {
         Native::step(self.0)

@@ -45,7 +45,7 @@ impl Countdown {
         if self.passes(size) {
             return false;
         }
-        // Behind a sample all is as if nothing had come before.
+        // After a sample, all is as if nothing had come before.
         self.left.store(self.distance(interval), Ordering::Relaxed);
         true
     }
@@ -68,7 +68,7 @@ impl Countdown {
 }
 
 /// Which pages may hold a noted block: what nearly every free asks, so that it reads neither the table nor anything
-/// else as large as the guest's heap. Whoever holds a pointer sees that its block was noted, as in the table.
+/// else as large as the guest's heap. A thread that holds a pointer sees that its block was noted, as in the table.
 pub(crate) struct Pages {
     /// Noted blocks by page, several pages in one; one that was ever full stays so.
     noted: [AtomicU16; PAGES],
@@ -83,12 +83,12 @@ impl Pages {
         self.page(address).is_none_or(|noted| noted.load(Ordering::Relaxed) != 0)
     }
 
-    /// One more is.
+    /// Notes one block more.
     pub(crate) fn add(&self, address: usize) {
         self.change(address, |noted| noted.saturating_add(1));
     }
 
-    /// One fewer is.
+    /// Notes one block fewer.
     pub(crate) fn remove(&self, address: usize) {
         self.change(address, |noted| if noted == u16::MAX { noted } else { noted.saturating_sub(1) });
     }

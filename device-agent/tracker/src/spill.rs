@@ -95,8 +95,8 @@ impl Spill {
     pub(crate) fn age(&self, keep: u32) {
         self.each(&mut |cell| {
             let mut origin = cell.origin.load(Ordering::Relaxed);
-            // Whoever fills the cell at the same time writes a whole origin: only the one that was
-            // looked at may be replaced.
+            // A thread that fills the cell at the same time writes a whole origin: only the origin that was looked at
+            // may be replaced.
             while !matches!(origin as u32, epoch if epoch == ANCIENT || epoch == keep) {
                 let aged = origin >> 32 << 32 | u64::from(ANCIENT);
                 match cell.origin.compare_exchange(origin, aged, Ordering::Relaxed, Ordering::Relaxed) {
@@ -151,8 +151,8 @@ impl Cell {
         {
             return false;
         }
-        // Whoever sees the new version sees the claim, whoever sees what is written after the
-        // fence sees the new version.
+        // A thread that sees the new version sees the claim. A thread that sees what is written after the fence sees
+        // the new version.
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         fence(Ordering::Release);
         self.size.store(entry.size, Ordering::Relaxed);
@@ -161,13 +161,13 @@ impl Cell {
         true
     }
 
-    /// What the owner of the pointer reads.
+    /// Reads the cell as the owner of the pointer.
     fn entry(&self) -> Entry {
         let origin = self.origin.load(Ordering::Relaxed);
         Entry { size: self.size.load(Ordering::Relaxed), stack: (origin >> 32) as u32, epoch: origin as u32 }
     }
 
-    /// What anybody else reads. `None`: nothing is there, or it came or went at this moment.
+    /// Reads the cell as any other thread. `None`: nothing is there, or it came or went at this moment.
     fn read(&self) -> Option<Entry> {
         let version = self.version.load(Ordering::Acquire);
         let key = self.key.load(Ordering::Acquire);

@@ -39,7 +39,8 @@ pub(crate) const TIMED: u32 = 2;
 const DRAWN_BITS: u32 = 4;
 
 impl ThreadState {
-    /// Begins an event of a thread that is at none and whose next one is not timed. No closure: that might be a call.
+    /// Begins an event of a thread that is at no event and whose next one is not timed. No closure: that might be a
+    /// call.
     #[inline(always)]
     pub(crate) fn begin(&self) {
         self.busy.store(BUSY, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The live table: of each granule of the address space a word, that of an allocation with a stack of 8 bytes, that of
-//! one without of 4.
+//! The live table: a word for each granule of the address space. It has 8 bytes for an allocation with a stack, and 4
+//! for one without.
 //!
 //! No lock is needed: whoever holds a pointer owns its words. The hook stores after the real
 //! `malloc` and clears before the real `free`. A word packs `stack 26 | epoch 14 | size 24` bits, a narrow one
@@ -56,8 +56,8 @@ impl Table {
         /// An empty table. [`Table::set_granule`] comes before the first insert.
     }
 
-    /// Where and how the live allocations are noted, for whoever reads this process's memory. `None`: some are
-    /// noted without a stack.
+    /// Where and how the live allocations are noted, for a reader of this process's memory. `None`: some are noted
+    /// without a stack.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         if self.no_stack().is_some() {

@@ -229,8 +229,8 @@ impl Tracker {
         known.unwrap_or_else(|| self.remove_uncounted(address))
     }
 
-    /// This block has an owner again, though nobody allocated it: it was kept for that. False: nothing is noted, it was
-    /// already; samples tell nothing of it.
+    /// A block that was kept has an owner again, though nobody allocated it. False: nothing is noted, because it was
+    /// noted already, or only samples are.
     pub fn note_kept(&self, address: usize, size: u64, stack: u32) -> bool {
         let stopped = self.stopped.load(Ordering::Relaxed) != 0;
         if Inside::now() || stopped || self.interval().is_some() || self.table.holds(address) {
@@ -245,8 +245,8 @@ impl Tracker {
         done.is_some()
     }
 
-    /// Whoever owns this block, if it was noted, will not free it: counts as freed from here on.
-    /// Gives what was noted.
+    /// The owner of this block will not free it: if it was noted, it counts as freed from here on. Gives what was
+    /// noted.
     pub fn forget(&self, address: usize) -> Removed {
         if self.table.holds(address) { self.record_free(address) } else { None }
     }
@@ -275,7 +275,7 @@ impl Tracker {
         removed
     }
 
-    /// Takes a free back that did not happen (a failed `realloc`).
+    /// Takes back a free that did not happen (a failed `realloc`).
     pub fn restore(&self, address: usize, removed: Removed) {
         let Some(entry) = removed else { return };
         let address = without_mark(address);
@@ -330,8 +330,8 @@ impl Tracker {
         let now = self.epoch.load(Ordering::Relaxed);
         let from = self.recent_at(now, epoch).filter(|_| epoch != 0)?;
         let (mut died, mut born) = (0, 0_u64);
-        // Who sees a free sees the allocation before it, so that a block which passes from thread
-        // to thread meanwhile hides no other.
+        // A thread that sees a free sees the allocation before it, so that a block which passes from thread to thread
+        // meanwhile hides no other.
         self.threads.each(|state| died += state.counters.recent.died(from, now));
         self.threads.each(|state| born += state.counters.recent.born(from, now));
         Some(born.saturating_sub(died))

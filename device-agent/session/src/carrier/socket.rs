@@ -70,7 +70,7 @@ struct Shared {
     thread: AtomicU32,
 }
 
-/// The thread has nothing to do before it tells its id: it is waited for as long as this at most.
+/// Longest wait until the thread tells its id, which is the first thing it does.
 const START_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Socket {
             store_and_wake(&server.thread, process::thread_id());
             server.run(&listener, &token);
         })?;
-        // Woken for no reason, it may be unknown: then it is listed among the guest's.
+        // After a spurious wake-up the id may be unknown: the thread is then listed among the guest's.
         futex_wait(&shared.thread, 0, Some(START_LIMIT));
         Ok(Self(shared))
     }

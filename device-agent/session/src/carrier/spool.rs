@@ -21,7 +21,7 @@ const FIRST_WINDOW: usize = 64 << 10;
 /// A forked child says little, and there may be thousands.
 const FIRST_WINDOW_OF_CHILD: usize = 8 << 10;
 const LARGEST_WINDOW: usize = 16 << 20;
-/// Blocks of a later window are made sure of in steps, because that makes its pages resident.
+/// Blocks of a later window are allocated in steps, because that makes its pages resident.
 const STEP: usize = 256 << 10;
 
 /// The control page.
@@ -129,7 +129,7 @@ impl Spool {
         }
         let step = STEP.min(self.window.len().saturating_sub(self.ready));
         if self.window.populate(self.ready, step).is_err() {
-            // An old kernel, or no room: this tells.
+            // An old kernel, or no room: allocating tells which.
             BriefFile::open(&self.path)?.allocate(at, step as u64)?;
         }
         self.ready = self.ready.saturating_add(step);

@@ -1,4 +1,4 @@
-//! Android: nobody can pass options to an agent that the system attaches, so they are looked for.
+//! Android: the system attaches an agent without options, so the agent looks for them.
 //!
 //! Data flow: the text of the entry names a file, a data folder, or is the options → else the
 //! environment (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options
@@ -84,7 +84,7 @@ pub fn complete(options: &mut Options) {
     if options.package.is_empty() {
         options.package = package();
     }
-    // What the runtime's own program becomes is an app: Java comes later, and is attached then.
+    // The runtime's own program becomes an app: Java comes later, and the agent is attached to it then.
     options.java |=
         std::fs::read_link("/proc/self/exe").is_ok_and(|exe| exe.to_string_lossy().contains("/app_process"));
     if options.targets.is_empty() {

@@ -22,7 +22,7 @@ pub(crate) const ABI: &str = "aarch64-linux-gnu";
 pub(crate) const ABI: &str = "x86_64-linux-gnu";
 pub(crate) const RUNTIME_OF_JAVA: Runtime = Runtime::HotSpot;
 
-/// What the environment says. `None`, without having allocated anything: nothing.
+/// The options in the environment. `None`: there are none, and nothing was allocated.
 pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
     if !process::has_variable(OPTIONS) || !has_room() {
         return None;

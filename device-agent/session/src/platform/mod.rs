@@ -17,7 +17,7 @@ use linux as here;
 pub(crate) use here::{ABI, RUNTIME_OF_JAVA, may_speak};
 pub use here::{complete, leave_environment, options_at_load, options_of};
 
-/// The options of this text. What this build of the agent does nothing with is not understood.
+/// The options of this text. Options that this build of the agent does not use count as not understood.
 #[must_use]
 pub fn parse(text: &str) -> Options {
     let is_known = |key: &str| match key {
