@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use memgate_hprof::read::{Oddities, ReadError};
-use memgate_hprof::{Analysis, Dominators, Grouping, Heap, Index, Question, Rules, Texts, Thread};
+use memgate_hprof::read::Oddities;
+use memgate_hprof::{Dominators, Grouping, Heap, Index, Question, Rules};
 
 use crate::cli::{HeapCommand, HeapCommon, HeapGroup, HeapOrder};
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
+mod analyze;
 mod baseline;
 mod copy;
 mod diff;
@@ -24,9 +25,9 @@ mod show;
 mod target;
 mod watch;
 
+use analyze::Analyze;
 use diff::Most;
 pub(super) use json::schema;
-use page::Page;
 use read::{bad, open, read_heap, read_index, read_original, read_rules};
 use show::{ClassRow, Shown};
 use watch::Watch;
@@ -34,7 +35,7 @@ use watch::Watch;
 pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, ExpectedError> {
     let (path, HeapCommon { json, allow_truncated }) = command.dump();
     let watch = Watch::new(console);
-    let Some((shown, code, odd)) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
+    let Some(Answer { shown, code, odd }) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     if json {
         let json = json::json(&shown)
@@ -58,130 +59,54 @@ pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, Expec
     Ok(code)
 }
 
-type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
+/// What a question about dumps came to.
+struct Answer {
+    shown: Shown,
+    code: u8,
+    /// What was odd in which dump.
+    odd: Vec<(PathBuf, Oddities)>,
+}
+
+impl Answer {
+    /// About one dump, in which nothing can be wrong.
+    fn pass(shown: Shown, path: &Path, odd: Oddities) -> Self {
+        Self { shown, code: exit::PASS, odd: vec![(path.to_owned(), odd)] }
+    }
+}
 
 /// `None`: a copy was asked for, and is made.
 fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let answer = match command {
         HeapCommand::Analyze { leaks, rules, mapping, baseline, top, exact, html, leakcanary, .. } => {
-            let rules = read_rules(rules)?;
-            let known_leaks = baseline.as_deref().map(baseline::read).transpose()?;
-            let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
-            let odd = heap.dump.odd.clone();
-            for name in leaks {
-                known(&heap, name)?;
-            }
-            let question = Question { wanted: leaks.clone(), only_wanted: false, ways: 0 };
-            let mut analysis =
-                watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
-            let nothing_asked = analysis.about.rules == 0 && leaks.is_empty();
-            if nothing_asked {
-                watch.console().warning(
-                    "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
-                );
-            }
-            for mistake in &analysis.mistakes {
-                watch.console().warning(&format!("{mistake}: correct the rules file"));
-            }
-            let mut code = code(&analysis, nothing_asked);
-            if let (exit::FAIL, Some(known)) = (code, &known_leaks) {
-                let (old, new) = baseline::split(&analysis, known);
-                watch.console().line(&format!("{old} of {} leaks are in the baseline", old + new));
-                if new == 0 {
-                    // What was not looked at may be new.
-                    let all = analysis.not_looked_at == 0 && analysis.mistakes.is_empty();
-                    code = if all { exit::PASS } else { exit::NOT_MEASURED };
-                }
-            }
-            if code == exit::NOT_MEASURED && analysis.not_looked_at > 0 {
-                watch.console().warning(
-                    "leaks of libraries alone were found, and there are too many objects to look at them all",
-                );
-            }
-            if *leakcanary {
-                let text = memgate_hprof::leakcanary(&analysis, &show::printable(&path.to_string_lossy()));
-                return Ok(Some((Shown::LeakCanary(text), code, vec![(path.to_owned(), odd)])));
-            }
-            let mut largest = Vec::new();
-            // Before dominators take the place of references.
-            let more = match html {
-                Some(to) => Some((to, watch.passes(|told| seen_besides(&heap, told)).map_err(bad(path))?)),
-                None => None,
+            let analyze = Analyze {
+                leaks,
+                rules,
+                mapping: mapping.as_deref(),
+                baseline: baseline.as_deref(),
+                top: *top,
+                exact: *exact,
+                html: html.as_deref(),
+                leakcanary: *leakcanary,
             };
-            if *exact || more.is_some() {
-                let (dump, dominators) = dominators(heap, watch);
-                for leak in analysis.leaks.iter_mut().chain(&mut analysis.library_leaks) {
-                    let object = leak.path.last().and_then(|node| dump.object(node.id));
-                    leak.retained = object.and_then(|object| dominators.retained(object));
-                }
-                largest = show::trees(&dump, &dominators, None, 1, 10);
-                if let Some((to, (threads, texts))) = &more {
-                    let head = show::head_of(path, &analysis);
-                    let page = Page { head: &head, analysis: &analysis, threads, texts };
-                    let page = page.html(&dump, &dominators);
-                    target::write(to, |out| {
-                        out.write_all(page.as_bytes()).map_err(ExpectedError::file("write", to))
-                    })?;
-                }
-            }
-            Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
+            analyze.answer(path, watch)
         }
         HeapCommand::Paths { of, mapping, top, all, through_weak, .. } => {
-            let rules = read_rules(&[])?;
-            let rules = if *through_weak { rules.through_weak() } else { rules };
-            let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
-            let odd = heap.dump.odd.clone();
-            known(&heap, of)?;
             let ways = all.map_or(0, usize::from);
-            let question = Question { wanted: vec![of.clone()], only_wanted: true, ways };
-            let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
-            Ok((Shown::paths(analysis, ways.max(*top)), exit::PASS, vec![(path.to_owned(), odd)]))
+            paths((path, mapping.as_deref()), of, (ways, *top), *through_weak, watch)
         }
         HeapCommand::Classes { retained, mapping, sort, top, .. } => {
             let retained = *retained || *sort == Some(HeapOrder::Retained);
             classes((path, mapping.as_deref()), retained, *sort, *top, watch)
         }
-        HeapCommand::Dominators { of, group, mapping, depth, top, .. } => {
-            let heap = read_original(path, &Rules::default(), mapping.as_deref(), watch)?;
-            let odd = heap.dump.odd.clone();
-            let from = of.as_deref().map(|name| known(&heap, name)).transpose()?;
-            let (dump, dominators) = dominators(heap, watch);
-            if let Some(group) = group {
-                let grouping = match group {
-                    HeapGroup::Class => Grouping::Class,
-                    HeapGroup::Package => Grouping::Package,
-                    HeapGroup::Loader => Grouping::Loader,
-                };
-                let rows = dominators.by(&dump, grouping).into_iter().map(ClassRow::from).collect();
-                return Ok(Some((Shown::classes(rows, *top), exit::PASS, vec![(path.to_owned(), odd)])));
-            }
-            let trees = show::trees(&dump, &dominators, from.as_deref(), *depth, *top);
-            Ok((Shown::dominators(&dump, &dominators, trees), exit::PASS, vec![(path.to_owned(), odd)]))
+        HeapCommand::Dominators { group: Some(group), mapping, top, .. } => {
+            groups((path, mapping.as_deref()), *group, *top, watch)
         }
-        HeapCommand::Threads { .. } => {
-            // The one field that tells what a thread does.
-            let heap = read_heap(path, &read_rules(&[])?, watch)?;
-            let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
-            Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
+        HeapCommand::Dominators { of, mapping, depth, top, .. } => {
+            trees((path, mapping.as_deref()), of.as_deref(), *depth, *top, watch)
         }
-        HeapCommand::Strings { top, .. } => {
-            let heap = read_heap(path, &Rules::default(), watch)?;
-            let texts = watch.passes(|told| heap.texts(*top, told)).map_err(bad(path))?;
-            Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
-        }
-        HeapCommand::Bitmaps { extract, top, .. } => {
-            let heap = read_heap(path, &Rules::default(), watch)?;
-            let bitmaps = heap.bitmaps();
-            if let Some(folder) = extract {
-                let written = pictures::extract((path, &heap), &bitmaps, folder, watch)?;
-                watch.console().line(&format!(
-                    "{}: {written} of {} pictures",
-                    folder.display(),
-                    bitmaps.len()
-                ));
-            }
-            Ok((Shown::bitmaps(bitmaps, *top), exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
-        }
+        HeapCommand::Threads { .. } => threads(path, watch),
+        HeapCommand::Strings { top, .. } => strings(path, *top, watch),
+        HeapCommand::Bitmaps { extract, top, .. } => bitmaps(path, extract.as_deref(), *top, watch),
         HeapCommand::Diff { by, old, fail_over, fail_over_count, top, .. } => {
             let most = Most { bytes: *fail_over, count: *fail_over_count };
             diff::diff((*by, old, path), most, *top, watch)
@@ -207,32 +132,25 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             copy::restore(path, to, watch)?;
             return Ok(None);
         }
-        HeapCommand::Check { .. } => {
-            let file = open(path)?;
-            let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
-            Ok((Shown::check(&file, &dump), exit::PASS, vec![(path.to_owned(), dump.odd)]))
-        }
+        HeapCommand::Check { .. } => check(path, watch),
     };
     answer.map(Some)
 }
 
-/// What a page has beside leaks and sizes.
-fn seen_besides(
-    heap: &Heap,
-    told: memgate_hprof::read::Progress<'_>,
-) -> Result<(Vec<Thread>, Texts), ReadError> {
-    Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
-}
-
-/// What was not looked at, or by a rule that can never match, may be a leak of the program.
-fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
-    match analysis.leaks.is_empty() {
-        false => exit::FAIL,
-        true if nothing_asked || analysis.not_looked_at > 0 || !analysis.mistakes.is_empty() => {
-            exit::NOT_MEASURED
-        }
-        true => exit::PASS,
-    }
+fn paths(
+    (path, mapping): (&Path, Option<&Path>),
+    of: &str,
+    (ways, top): (usize, usize),
+    through_weak: bool,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let rules = read_rules(&[])?;
+    let rules = if through_weak { rules.through_weak() } else { rules };
+    let heap = read_original(path, &rules, mapping, watch)?;
+    known(&heap, of)?;
+    let question = Question { wanted: vec![of.to_owned()], only_wanted: true, ways };
+    let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+    Ok(Answer::pass(Shown::paths(analysis, ways.max(top)), path, heap.dump.odd))
 }
 
 fn classes(
@@ -260,7 +178,76 @@ fn classes(
             HeapOrder::Count => row.count,
         })
     });
-    Ok((Shown::classes(rows, top), exit::PASS, vec![(path.to_owned(), odd)]))
+    Ok(Answer::pass(Shown::classes(rows, top), path, odd))
+}
+
+/// What classes, packages or class loaders retain.
+fn groups(
+    (path, mapping): (&Path, Option<&Path>),
+    group: HeapGroup,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let heap = read_original(path, &Rules::default(), mapping, watch)?;
+    let odd = heap.dump.odd.clone();
+    let (dump, dominators) = dominators(heap, watch);
+    let grouping = match group {
+        HeapGroup::Class => Grouping::Class,
+        HeapGroup::Package => Grouping::Package,
+        HeapGroup::Loader => Grouping::Loader,
+    };
+    let rows = dominators.by(&dump, grouping).into_iter().map(ClassRow::from).collect();
+    Ok(Answer::pass(Shown::classes(rows, top), path, odd))
+}
+
+/// The largest objects, and what each dominates.
+fn trees(
+    (path, mapping): (&Path, Option<&Path>),
+    of: Option<&str>,
+    depth: u32,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let heap = read_original(path, &Rules::default(), mapping, watch)?;
+    let odd = heap.dump.odd.clone();
+    let from = of.map(|name| known(&heap, name)).transpose()?;
+    let (dump, dominators) = dominators(heap, watch);
+    let trees = show::trees(&dump, &dominators, from.as_deref(), depth, top);
+    Ok(Answer::pass(Shown::dominators(&dump, &dominators, trees), path, odd))
+}
+
+fn threads(path: &Path, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    // The one field that tells what a thread does.
+    let heap = read_heap(path, &read_rules(&[])?, watch)?;
+    let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
+    Ok(Answer::pass(Shown::Threads { threads }, path, heap.dump.odd))
+}
+
+fn strings(path: &Path, top: usize, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    let heap = read_heap(path, &Rules::default(), watch)?;
+    let texts = watch.passes(|told| heap.texts(top, told)).map_err(bad(path))?;
+    Ok(Answer::pass(Shown::Strings { texts }, path, heap.dump.odd))
+}
+
+fn bitmaps(
+    path: &Path,
+    extract: Option<&Path>,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let heap = read_heap(path, &Rules::default(), watch)?;
+    let bitmaps = heap.bitmaps();
+    if let Some(folder) = extract {
+        let written = pictures::extract((path, &heap), &bitmaps, folder, watch)?;
+        watch.console().line(&format!("{}: {written} of {} pictures", folder.display(), bitmaps.len()));
+    }
+    Ok(Answer::pass(Shown::bitmaps(bitmaps, top), path, heap.dump.odd))
+}
+
+fn check(path: &Path, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    let file = open(path)?;
+    let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+    Ok(Answer::pass(Shown::check(&file, &dump), path, dump.odd))
 }
 
 fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
@@ -275,24 +262,4 @@ fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
         what: format!("there is no object `{name}` in {}", show::printable(&heap.dump.header.title)),
         hint: "`memgate heap classes FILE` lists the classes; an id begins with 0x".to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use memgate_hprof::read::DumpFile;
-
-    use super::*;
-
-    #[test]
-    fn leaks_that_nobody_looked_at_are_no_pass() {
-        let empty = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0";
-        let (rules, quiet) = (Rules::default(), |_: &'static str, _: u64, _: Option<u64>| ());
-        let heap = Heap::read(DumpFile::of_bytes(&empty[..]).unwrap(), &rules, &quiet).unwrap();
-        let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
-        assert_eq!(code(&analysis, false), exit::PASS);
-        analysis.not_looked_at = 1;
-        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
-        (analysis.not_looked_at, analysis.mistakes) = (0, vec!["the rule".to_owned()]);
-        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
-    }
 }

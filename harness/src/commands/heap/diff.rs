@@ -47,7 +47,7 @@ pub(super) fn diff(
     };
     let code = most.code(&changes);
     let odd = [old, new].map(ToOwned::to_owned).into_iter().zip(odd).collect();
-    Ok((Shown::diff(by, changes, top), code, odd))
+    Ok(Answer { shown: Shown::diff(by, changes, top), code, odd })
 }
 
 type Changes = (Vec<Changed>, [Oddities; 2]);

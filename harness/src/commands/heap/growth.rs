@@ -48,7 +48,7 @@ pub(super) fn growth(
     let hidden = growing.len().saturating_sub(top);
     growing.truncate(top);
     let dumps = ledgers.iter().map(|ledger| ledger.objects).collect();
-    Ok((Shown::Growth { dumps, growing, hidden }, code, odd))
+    Ok(Answer { shown: Shown::Growth { dumps, growing, hidden }, code, odd })
 }
 
 /// The ledger of a dump, as a file.

@@ -237,193 +237,223 @@ impl Shown {
     }
 
     pub(super) fn text(&self) -> String {
-        match self {
+        end(match self {
             Self::Analysis { head, analysis, largest, top, exact } => {
-                let mut lines = head.clone();
-                leaks(&mut lines, "leak", &analysis.leaks, *top);
-                leaks(&mut lines, "library leak", &analysis.library_leaks, *top);
-                alone(&mut lines, analysis, *top);
-                if *exact {
-                    lines.push(String::new());
-                    lines.push("largest objects: what would go with each".to_owned());
-                    largest.iter().for_each(|tree| row(&mut lines, tree, 0));
-                }
-                end(lines)
+                analysis_lines(head, analysis, largest, *top, *exact)
             }
-            Self::LeakCanary(text) => text.clone(),
-            Self::Paths { analysis, top } => {
-                let mut lines = Vec::new();
-                leaks(&mut lines, "path", &all(analysis), *top);
-                let gone = analysis.unreachable.len() as u64 + analysis.unreachable_more;
-                if gone > 0 {
-                    lines.push(String::new());
-                    lines.push(format!("{} held by nothing that is alive", number(gone)));
-                }
-                if analysis.not_looked_at > 0 {
-                    lines.push(format!("{} more objects were not looked at", number(analysis.not_looked_at)));
-                }
-                lines.drain(..usize::from(lines.first().is_some_and(String::is_empty)));
-                end(lines)
-            }
-            Self::Classes { rows, hidden, count, bytes } => {
-                let retained = rows.iter().any(|row| row.retained.is_some());
-                let mut lines = vec![format!("{} objects, {}", number(*count), exact_bytes(*bytes))];
-                let title = if retained { "    retained      largest" } else { "" };
-                lines.push(format!("{:>12} {:>14} {title}  class", "objects", "bytes"));
-                for row in rows {
-                    let more = row.retained.zip(row.largest).map_or_else(String::new, |(all, largest)| {
-                        format!("{:>12} {:>12}", number(all), number(largest))
-                    });
-                    let class = printable(&row.class);
-                    lines.push(format!(
-                        "{:>12} {:>14} {more}  {class}",
-                        number(row.count),
-                        number(row.bytes)
-                    ));
-                }
-                more(&mut lines, *hidden, "classes");
-                end(lines)
-            }
+            Self::LeakCanary(text) => return text.clone(),
+            Self::Paths { analysis, top } => paths_lines(analysis, *top),
+            Self::Classes { rows, hidden, count, bytes } => classes_lines(rows, *hidden, (*count, *bytes)),
             Self::Dominators { reachable, bytes, unreachable, trees } => {
-                let mut lines = vec![
-                    format!(
-                        "{} objects are reachable, {}; {} are not",
-                        number(*reachable),
-                        exact_bytes(*bytes),
-                        number(*unreachable)
-                    ),
-                    format!("{:>14} {:>12}  object", "retained", "itself"),
-                ];
-                trees.iter().for_each(|tree| row(&mut lines, tree, 0));
-                end(lines)
+                dominators_lines(*reachable, *bytes, *unreachable, trees)
             }
-            Self::Threads { threads } => {
-                let mut lines = Vec::new();
-                for thread in threads {
-                    let name = thread.name.as_deref().unwrap_or("?");
-                    let state = thread.state.map_or_else(String::new, |state| format!(" {state}"));
-                    lines.push(format!("\"{name}\"{state}  {} 0x{:x}", thread.class, thread.id));
-                    for frame in &thread.frames {
-                        lines.push(format!("    at {}({})", frame.method, frame.place));
-                        locals(&mut lines, &frame.locals);
-                    }
-                    locals(&mut lines, &thread.locals);
-                    lines.push(String::new());
-                }
-                lines.push(plural(threads.len(), "thread", "threads"));
-                end(lines)
-            }
-            Self::Strings { texts } => {
-                let mut lines = vec![
-                    format!(
-                        "{} texts in {} arrays of {}; {} of them are copies",
-                        number(texts.texts),
-                        number(texts.arrays),
-                        exact_bytes(texts.bytes),
-                        exact_bytes(texts.wasted)
-                    ),
-                    format!("{:>12} {:>10} {:>12}  text", "wasted", "copies", "bytes each"),
-                ];
-                for text in &texts.duplicates {
-                    lines.push(format!(
-                        "{:>12} {:>10} {:>12}  \"{}\"",
-                        number(text.wasted),
-                        number(text.copies),
-                        number(text.bytes),
-                        text.text
-                    ));
-                }
-                more(&mut lines, usize::try_from(texts.more).unwrap_or(usize::MAX), "texts");
-                if texts.trimmed > 0 {
-                    let zeros = number(texts.trimmed);
-                    lines.push(format!(
-                        "{zeros} arrays hold zeros alone, as trimming leaves them: not compared"
-                    ));
-                }
-                end(lines)
-            }
+            Self::Threads { threads } => threads_lines(threads),
+            Self::Strings { texts } => strings_lines(texts),
             Self::Bitmaps { bitmaps, hidden, count, bytes } => {
-                let mut lines = vec![format!("{} pictures, {}", number(*count), exact_bytes(*bytes))];
-                lines.push(format!("{:>14} {:>8} {:>8}  pixels", "bytes", "width", "height"));
-                for bitmap in bitmaps {
-                    let pixels = match bitmap.pixels {
-                        Pixels::Heap => "in the heap",
-                        Pixels::Native => "in native memory",
-                        Pixels::Unknown => "somewhere, 4 bytes each",
-                        Pixels::Gone => "none: it was recycled",
-                    };
-                    lines.push(format!(
-                        "{:>14} {:>8} {:>8}  {pixels}  0x{:x}",
-                        number(bitmap.bytes),
-                        bitmap.width,
-                        bitmap.height,
-                        bitmap.id
-                    ));
-                }
-                more(&mut lines, *hidden, "pictures");
-                end(lines)
+                bitmaps_lines(bitmaps, *hidden, (*count, *bytes))
             }
             Self::Diff { by, changes, hidden, count, bytes } => {
-                let mut lines = vec![format!("{count:+} objects, {bytes:+} B")];
-                lines.push(format!(
-                    "{:>14} {:>12} {:>14} {:>12}  class",
-                    "bytes", "objects", "bytes now", "objects now"
-                ));
-                for change in changes {
-                    lines.push(format!(
-                        "{:>+14} {:>+12} {:>14} {:>12}  {}",
-                        change.bytes,
-                        change.count,
-                        number(change.bytes_after),
-                        number(change.count_after),
-                        printable(&change.class)
-                    ));
-                    if !change.held_by.is_empty() {
-                        lines.push(format!("{:>57}held by {}", "", printable(&change.held_by)));
-                    }
-                }
-                more(&mut lines, *hidden, if *by == HeapBy::Class { "classes" } else { "places" });
-                end(lines)
+                diff_lines(*by, changes, *hidden, (*count, *bytes))
             }
-            Self::Growth { dumps, growing, hidden } => {
-                let mut lines = vec![format!("{} dumps of {} objects", dumps.len(), series(dumps))];
-                if growing.is_empty() {
-                    lines.push("no container grows from dump to dump".to_owned());
-                }
-                for of in growing {
-                    lines.push(String::new());
-                    lines.push(format!(
-                        "{}: {} more from dump to dump, at least",
-                        printable(&of.class),
-                        number(of.rise())
-                    ));
-                    for container in &of.held_by {
-                        let newest = container.bytes.last().copied().unwrap_or(0);
-                        lines.push(format!(
-                            "  {} ({} B of their own in the newest)",
-                            series(&container.counts),
-                            number(newest)
-                        ));
-                        lines.push(format!("    held by {}", printable(&container.way())));
-                    }
-                }
-                more(&mut lines, *hidden, "classes");
-                end(lines)
-            }
-            Self::Check { facts, roots, odd, whole } => {
-                let mut lines: Vec<String> =
-                    facts.iter().map(|(name, value)| format!("{name:<18} {}", printable(value))).collect();
-                lines.push("roots".to_owned());
-                lines.extend(roots.iter().map(|(name, count)| format!("  {:>10}  {name}", number(*count))));
-                match odd.len() {
-                    0 => lines.push("nothing odd".to_owned()),
-                    _ => lines.extend(odd.iter().map(|odd| format!("odd: {odd}"))),
-                }
-                lines.push(if *whole { "whole".to_owned() } else { "not whole".to_owned() });
-                end(lines)
-            }
+            Self::Growth { dumps, growing, hidden } => growth_lines(dumps, growing, *hidden),
+            Self::Check { facts, roots, odd, whole } => check_lines(facts, roots, odd, *whole),
+        })
+    }
+}
+
+fn analysis_lines(
+    head: &[String],
+    analysis: &Analysis,
+    largest: &[Tree],
+    top: usize,
+    exact: bool,
+) -> Vec<String> {
+    let mut lines = head.to_vec();
+    leaks(&mut lines, "leak", &analysis.leaks, top);
+    leaks(&mut lines, "library leak", &analysis.library_leaks, top);
+    alone(&mut lines, analysis, top);
+    if exact {
+        lines.push(String::new());
+        lines.push("largest objects: what would go with each".to_owned());
+        largest.iter().for_each(|tree| row(&mut lines, tree, 0));
+    }
+    lines
+}
+
+fn paths_lines(analysis: &Analysis, top: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    leaks(&mut lines, "path", &all(analysis), top);
+    let gone = analysis.unreachable.len() as u64 + analysis.unreachable_more;
+    if gone > 0 {
+        lines.push(String::new());
+        lines.push(format!("{} held by nothing that is alive", number(gone)));
+    }
+    if analysis.not_looked_at > 0 {
+        lines.push(format!("{} more objects were not looked at", number(analysis.not_looked_at)));
+    }
+    lines.drain(..usize::from(lines.first().is_some_and(String::is_empty)));
+    lines
+}
+
+fn classes_lines(rows: &[ClassRow], hidden: usize, (count, bytes): (u64, u64)) -> Vec<String> {
+    let retained = rows.iter().any(|row| row.retained.is_some());
+    let mut lines = vec![format!("{} objects, {}", number(count), exact_bytes(bytes))];
+    let title = if retained { "    retained      largest" } else { "" };
+    lines.push(format!("{:>12} {:>14} {title}  class", "objects", "bytes"));
+    for row in rows {
+        let more = row.retained.zip(row.largest).map_or_else(String::new, |(all, largest)| {
+            format!("{:>12} {:>12}", number(all), number(largest))
+        });
+        let class = printable(&row.class);
+        lines.push(format!("{:>12} {:>14} {more}  {class}", number(row.count), number(row.bytes)));
+    }
+    more(&mut lines, hidden, "classes");
+    lines
+}
+
+fn dominators_lines(reachable: u64, bytes: u64, unreachable: u64, trees: &[Tree]) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "{} objects are reachable, {}; {} are not",
+            number(reachable),
+            exact_bytes(bytes),
+            number(unreachable)
+        ),
+        format!("{:>14} {:>12}  object", "retained", "itself"),
+    ];
+    trees.iter().for_each(|tree| row(&mut lines, tree, 0));
+    lines
+}
+
+fn threads_lines(threads: &[Thread]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for thread in threads {
+        let name = thread.name.as_deref().unwrap_or("?");
+        let state = thread.state.map_or_else(String::new, |state| format!(" {state}"));
+        lines.push(format!("\"{name}\"{state}  {} 0x{:x}", thread.class, thread.id));
+        for frame in &thread.frames {
+            lines.push(format!("    at {}({})", frame.method, frame.place));
+            locals(&mut lines, &frame.locals);
+        }
+        locals(&mut lines, &thread.locals);
+        lines.push(String::new());
+    }
+    lines.push(plural(threads.len(), "thread", "threads"));
+    lines
+}
+
+fn strings_lines(texts: &Texts) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "{} texts in {} arrays of {}; {} of them are copies",
+            number(texts.texts),
+            number(texts.arrays),
+            exact_bytes(texts.bytes),
+            exact_bytes(texts.wasted)
+        ),
+        format!("{:>12} {:>10} {:>12}  text", "wasted", "copies", "bytes each"),
+    ];
+    for text in &texts.duplicates {
+        lines.push(format!(
+            "{:>12} {:>10} {:>12}  \"{}\"",
+            number(text.wasted),
+            number(text.copies),
+            number(text.bytes),
+            text.text
+        ));
+    }
+    more(&mut lines, usize::try_from(texts.more).unwrap_or(usize::MAX), "texts");
+    if texts.trimmed > 0 {
+        let zeros = number(texts.trimmed);
+        lines.push(format!("{zeros} arrays hold zeros alone, as trimming leaves them: not compared"));
+    }
+    lines
+}
+
+fn bitmaps_lines(bitmaps: &[Bitmap], hidden: usize, (count, bytes): (u64, u64)) -> Vec<String> {
+    let mut lines = vec![format!("{} pictures, {}", number(count), exact_bytes(bytes))];
+    lines.push(format!("{:>14} {:>8} {:>8}  pixels", "bytes", "width", "height"));
+    for bitmap in bitmaps {
+        let pixels = match bitmap.pixels {
+            Pixels::Heap => "in the heap",
+            Pixels::Native => "in native memory",
+            Pixels::Unknown => "somewhere, 4 bytes each",
+            Pixels::Gone => "none: it was recycled",
+        };
+        lines.push(format!(
+            "{:>14} {:>8} {:>8}  {pixels}  0x{:x}",
+            number(bitmap.bytes),
+            bitmap.width,
+            bitmap.height,
+            bitmap.id
+        ));
+    }
+    more(&mut lines, hidden, "pictures");
+    lines
+}
+
+fn diff_lines(by: HeapBy, changes: &[Changed], hidden: usize, (count, bytes): (i64, i64)) -> Vec<String> {
+    let mut lines = vec![format!("{count:+} objects, {bytes:+} B")];
+    lines.push(format!("{:>14} {:>12} {:>14} {:>12}  class", "bytes", "objects", "bytes now", "objects now"));
+    for change in changes {
+        lines.push(format!(
+            "{:>+14} {:>+12} {:>14} {:>12}  {}",
+            change.bytes,
+            change.count,
+            number(change.bytes_after),
+            number(change.count_after),
+            printable(&change.class)
+        ));
+        if !change.held_by.is_empty() {
+            lines.push(format!("{:>57}held by {}", "", printable(&change.held_by)));
         }
     }
+    more(&mut lines, hidden, if by == HeapBy::Class { "classes" } else { "places" });
+    lines
+}
+
+fn growth_lines(dumps: &[u64], growing: &[Growing], hidden: usize) -> Vec<String> {
+    let mut lines = vec![format!("{} dumps of {} objects", dumps.len(), series(dumps))];
+    if growing.is_empty() {
+        lines.push("no container grows from dump to dump".to_owned());
+    }
+    for of in growing {
+        lines.push(String::new());
+        lines.push(format!(
+            "{}: {} more from dump to dump, at least",
+            printable(&of.class),
+            number(of.rise())
+        ));
+        for container in &of.held_by {
+            let newest = container.bytes.last().copied().unwrap_or(0);
+            lines.push(format!(
+                "  {} ({} B of their own in the newest)",
+                series(&container.counts),
+                number(newest)
+            ));
+            lines.push(format!("    held by {}", printable(&container.way())));
+        }
+    }
+    more(&mut lines, hidden, "classes");
+    lines
+}
+
+fn check_lines(
+    facts: &[(&'static str, String)],
+    roots: &[(String, u64)],
+    odd: &[String],
+    whole: bool,
+) -> Vec<String> {
+    let mut lines: Vec<String> =
+        facts.iter().map(|(name, value)| format!("{name:<18} {}", printable(value))).collect();
+    lines.push("roots".to_owned());
+    lines.extend(roots.iter().map(|(name, count)| format!("  {:>10}  {name}", number(*count))));
+    match odd.len() {
+        0 => lines.push("nothing odd".to_owned()),
+        _ => lines.extend(odd.iter().map(|odd| format!("odd: {odd}"))),
+    }
+    lines.push(if whole { "whole".to_owned() } else { "not whole".to_owned() });
+    lines
 }
 
 /// Where a dump comes from, and what was found, in three lines.

@@ -1,0 +1,149 @@
+//! `memgate heap analyze`: leaks of one dump.
+//!
+//! Data flow: the dump → leaks by the rules, and what was named → exit code, less what a baseline knows → retained
+//! sizes where they are asked for → text, JSON, a page, or as LeakCanary tells it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use memgate_hprof::read::{Progress, ReadError};
+use memgate_hprof::{Analysis, Heap, Question, Texts, Thread};
+
+use super::page::{self, Page};
+use super::read::{bad, read_original, read_rules};
+use super::show::{self, Shown, Tree};
+use super::watch::Watch;
+use super::{Answer, baseline, dominators, known, target};
+use crate::exit::{self, ExpectedError};
+
+/// What is looked for, and what is told of it.
+pub(super) struct Analyze<'a> {
+    pub(super) leaks: &'a [String],
+    pub(super) rules: &'a [PathBuf],
+    pub(super) mapping: Option<&'a Path>,
+    pub(super) baseline: Option<&'a Path>,
+    pub(super) top: usize,
+    pub(super) exact: bool,
+    pub(super) html: Option<&'a Path>,
+    pub(super) leakcanary: bool,
+}
+
+impl Analyze<'_> {
+    pub(super) fn answer(&self, path: &Path, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+        let rules = read_rules(self.rules)?;
+        let known_leaks = self.baseline.map(baseline::read).transpose()?;
+        let heap = read_original(path, &rules, self.mapping, watch)?;
+        let odd = vec![(path.to_owned(), heap.dump.odd.clone())];
+        for name in self.leaks {
+            known(&heap, name)?;
+        }
+        let question = Question { wanted: self.leaks.to_vec(), only_wanted: false, ways: 0 };
+        let mut analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+        let code = self.code(&analysis, known_leaks.as_ref(), watch);
+        if self.leakcanary {
+            let text = memgate_hprof::leakcanary(&analysis, &show::printable(&path.to_string_lossy()));
+            return Ok(Answer { shown: Shown::LeakCanary(text), code, odd });
+        }
+        let largest = self.sizes(path, heap, &mut analysis, watch)?;
+        let shown = Shown::analysis(path, analysis, largest, self.top, self.exact);
+        Ok(Answer { shown, code, odd })
+    }
+
+    /// The exit code, with warnings of what was not looked for.
+    fn code(&self, analysis: &Analysis, known_leaks: Option<&BTreeSet<String>>, watch: &Watch<'_>) -> u8 {
+        let console = watch.console();
+        let nothing_asked = analysis.about.rules == 0 && self.leaks.is_empty();
+        if nothing_asked {
+            console.warning(
+                "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
+            );
+        }
+        for mistake in &analysis.mistakes {
+            console.warning(&format!("{mistake}: correct the rules file"));
+        }
+        let mut code = code(analysis, nothing_asked);
+        if let (exit::FAIL, Some(known)) = (code, known_leaks) {
+            let (old, new) = baseline::split(analysis, known);
+            console.line(&format!("{old} of {} leaks are in the baseline", old + new));
+            if new == 0 {
+                // What was not looked at may be new.
+                let all = analysis.not_looked_at == 0 && analysis.mistakes.is_empty();
+                code = if all { exit::PASS } else { exit::NOT_MEASURED };
+            }
+        }
+        if code == exit::NOT_MEASURED && analysis.not_looked_at > 0 {
+            console.warning(
+                "leaks of libraries alone were found, and there are too many objects to look at them all",
+            );
+        }
+        code
+    }
+
+    /// Where they are asked for: retained sizes of the leaks, the largest objects, and the page.
+    fn sizes(
+        &self,
+        path: &Path,
+        heap: Heap,
+        analysis: &mut Analysis,
+        watch: &Watch<'_>,
+    ) -> Result<Vec<Tree>, ExpectedError> {
+        // Before dominators take the place of references.
+        let more = match self.html {
+            Some(to) => Some((to, watch.passes(|told| seen_besides(&heap, told)).map_err(bad(path))?)),
+            None => None,
+        };
+        if !self.exact && more.is_none() {
+            return Ok(Vec::new());
+        }
+        let (dump, dominators) = dominators(heap, watch);
+        for leak in analysis.leaks.iter_mut().chain(&mut analysis.library_leaks) {
+            let object = leak.path.last().and_then(|node| dump.object(node.id));
+            leak.retained = object.and_then(|object| dominators.retained(object));
+        }
+        if let Some((to, (threads, texts))) = &more {
+            let head = show::head_of(path, analysis);
+            let page = Page { head: &head, analysis, threads, texts }.html(&dump, &dominators);
+            target::write(to, |out| {
+                out.write_all(page.as_bytes()).map_err(ExpectedError::file("write", to))
+            })?;
+        }
+        Ok(show::trees(&dump, &dominators, None, 1, 10))
+    }
+}
+
+/// What a page has beside leaks and sizes.
+fn seen_besides(heap: &Heap, told: Progress<'_>) -> Result<(Vec<Thread>, Texts), ReadError> {
+    Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
+}
+
+/// Unchecked objects, and rules that can never match, may hide a leak.
+fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
+    match analysis.leaks.is_empty() {
+        false => exit::FAIL,
+        true if nothing_asked || analysis.not_looked_at > 0 || !analysis.mistakes.is_empty() => {
+            exit::NOT_MEASURED
+        }
+        true => exit::PASS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_hprof::Rules;
+    use memgate_hprof::read::DumpFile;
+
+    use super::*;
+
+    #[test]
+    fn leaks_that_nobody_looked_at_are_no_pass() {
+        let empty = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0";
+        let (rules, quiet) = (Rules::default(), |_: &'static str, _: u64, _: Option<u64>| ());
+        let heap = Heap::read(DumpFile::of_bytes(&empty[..]).unwrap(), &rules, &quiet).unwrap();
+        let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
+        assert_eq!(code(&analysis, false), exit::PASS);
+        analysis.not_looked_at = 1;
+        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
+        (analysis.not_looked_at, analysis.mistakes) = (0, vec!["the rule".to_owned()]);
+        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
+    }
+}
