@@ -2,7 +2,7 @@
 //!
 //! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`])
 //! → what rose in some of the windows is confirmed as any suspect is
-//! ([`class`](super::repeat::class)), with so many executions in a window that it rises in each.
+//! ([`Repeater`]), with so many executions in a window that it rises in each.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::ours::{Junit, silenced, worker};
-use super::repeat::{How, again, class};
+use super::repeat::{How, Repeater, again};
 use crate::exit::chain;
 use crate::run::engine::{Context, Finished, MakeOrders, Orders, RunState, Stopped, forget};
 use crate::run::runners::framework::{Ran, Share, Suite, Unit};
@@ -86,7 +86,7 @@ pub(super) async fn of_class(
         }
         Some(executions) => {
             let how = How { batch: Batch::Of(executions), until: Some(now + left) };
-            class(context, suite, junit, name, how, finished, &mut |_| ()).await?;
+            Repeater { context, suite, junit, how, finished }.class(name, &mut |_| ()).await?;
         }
     }
     Ok(Ran::Grew(seen.executions))

@@ -58,7 +58,7 @@ pub(super) async fn confirm(
     let how = How { batch: Batch::Of(1), until: None };
     for (done, suspect) in (0..).zip(&junit.suspects) {
         let mut show = |id: &str| progress.update(done, id);
-        class(context, suite, junit, &suspect.suite, how, finished, &mut show).await?;
+        Repeater { context, suite, junit, how, finished }.class(&suspect.suite, &mut show).await?;
     }
     Ok(())
 }
@@ -78,81 +78,148 @@ impl How {
     }
 }
 
-/// Confirms a class, and where it grows its tests, until the time is over.
-pub(super) async fn class(
-    context: &mut Context<'_>,
-    suite: &mut Suite,
-    junit: &Junit,
-    class: &str,
-    how: How,
-    finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&str),
-) -> Result<(), Stopped> {
-    let tests = tests_of(&junit.classes, class);
-    let mut whole = match tests {
-        // One test is the class, told more exactly.
-        [test] => Selection::one(class, test),
-        tests => Selection::class(class, tests),
-    };
-    let mut confirmed = one(context, suite, junit, &whole, how, finished, &mut |_| show(&whole.id())).await?;
-    if confirmed.is_none() && !whole.test.is_empty() {
-        whole = Selection::class(class, tests);
-        confirmed = one(context, suite, junit, &whole, how, finished, &mut |_| show(&whole.id())).await?;
-    }
-    let no_class = || (ConfirmationFacts::Broken("its class is not found".to_owned()), false);
-    let (outcome, leaks) = confirmed.unwrap_or_else(no_class);
-    suite.facts.confirmations.insert(whole.id(), outcome);
-    if !leaks || tests.len() < 2 || how.is_over() {
-        return Ok(());
-    }
-    let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
-    let mut of_all = |_: &_| show(&format!("the tests of {class}"));
-    let growing = growing(context, suite, junit, &units, how, finished, &mut of_all).await?;
-    for test in
-        units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
-    {
-        if how.is_over() {
-            break;
-        }
-        let mut of_test = |_: &_| show(&test.id());
-        let confirmed = one(context, suite, junit, test, how, finished, &mut of_test).await?;
-        // It is judged with its class.
-        let Some((outcome, leaks)) = confirmed else { continue };
-        // What the class does is known, and of this test no more.
-        if how.is_over() && !leaks {
-            break;
-        }
-        suite.facts.confirmations.insert(test.id(), outcome);
-    }
-    Ok(())
+/// Repeats what is suspect of one suite.
+pub(super) struct Repeater<'r, 'c> {
+    pub(super) context: &'r mut Context<'c>,
+    pub(super) suite: &'r mut Suite,
+    pub(super) junit: &'r Junit,
+    pub(super) how: How,
+    pub(super) finished: &'r mut Vec<Finished>,
 }
 
-/// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
-/// told nothing.
-async fn growing(
-    context: &mut Context<'_>,
-    suite: &Suite,
-    junit: &Junit,
-    tests: &[Selection],
-    how: How,
-    finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&RunState),
-) -> Result<Option<Vec<String>>, Stopped> {
-    let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
-    let Some((class, worker)) = plain.first().map(|test| &test.class).zip(worker(suite, junit).ok()) else {
-        return Ok(None);
-    };
-    let name = &suite.facts.name;
-    let label = Label::Narrow { suite: name.clone(), class: class.clone() };
-    let units =
-        Rounds { units: &plain, unit: Unit::Test, executions: executions(how.batch), until: how.until };
-    let (mut done, speaker) = over(context, (suite, worker, junit.native), units, &label, show).await?;
-    keep_output(context, &format!("tests-of-{class}"), &done)?;
-    let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
-    let process = done.finished.swap_remove(at);
-    let grew = growing_tests(&process.record, name, &context.plan.policy);
-    finished.push(process);
-    Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
+impl Repeater<'_, '_> {
+    /// Confirms a class, and where it grows its tests, until the time is over.
+    pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
+        let tests = tests_of(&self.junit.classes, class);
+        let mut whole = match tests {
+            // One test is the class, told more exactly.
+            [test] => Selection::one(class, test),
+            tests => Selection::class(class, tests),
+        };
+        let mut confirmed = self.one(&whole, &mut |_| show(&whole.id())).await?;
+        if confirmed.is_none() && !whole.test.is_empty() {
+            whole = Selection::class(class, tests);
+            confirmed = self.one(&whole, &mut |_| show(&whole.id())).await?;
+        }
+        let no_class = || (ConfirmationFacts::Broken("its class is not found".to_owned()), false);
+        let (outcome, leaks) = confirmed.unwrap_or_else(no_class);
+        self.suite.facts.confirmations.insert(whole.id(), outcome);
+        if !leaks || tests.len() < 2 || self.how.is_over() {
+            return Ok(());
+        }
+        let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
+        let mut of_all = |_: &_| show(&format!("the tests of {class}"));
+        let growing = self.growing(&units, &mut of_all).await?;
+        for test in units
+            .iter()
+            .filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
+        {
+            if self.how.is_over() {
+                break;
+            }
+            let mut of_test = |_: &_| show(&test.id());
+            let confirmed = self.one(test, &mut of_test).await?;
+            // It is judged with its class.
+            let Some((outcome, leaks)) = confirmed else { continue };
+            // What the class does is known, and of this test no more.
+            if self.how.is_over() && !leaks {
+                break;
+            }
+            self.suite.facts.confirmations.insert(test.id(), outcome);
+        }
+        Ok(())
+    }
+
+    /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
+    /// told nothing.
+    async fn growing(
+        &mut self,
+        tests: &[Selection],
+        show: &mut dyn FnMut(&RunState),
+    ) -> Result<Option<Vec<String>>, Stopped> {
+        let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
+        let Some((class, worker)) =
+            plain.first().map(|test| &test.class).zip(worker(self.suite, self.junit).ok())
+        else {
+            return Ok(None);
+        };
+        let name = &self.suite.facts.name;
+        let label = Label::Narrow { suite: name.clone(), class: class.clone() };
+        let units = Rounds {
+            units: &plain,
+            unit: Unit::Test,
+            executions: executions(self.how.batch),
+            until: self.how.until,
+        };
+        let (mut done, speaker) =
+            over(self.context, (self.suite, worker, self.junit.native), units, &label, show).await?;
+        keep_output(self.context, &format!("tests-of-{class}"), &done)?;
+        let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
+        let process = done.finished.swap_remove(at);
+        let grew = growing_tests(&process.record, name, &self.context.plan.policy);
+        self.finished.push(process);
+        Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
+    }
+
+    /// Repeats one selection; tells also whether it was seen to leak. `None`: it is a test that cannot be selected.
+    async fn one(
+        &mut self,
+        selection: &Selection,
+        show: &mut dyn FnMut(&RunState),
+    ) -> Result<Option<(ConfirmationFacts, bool)>, Stopped> {
+        let impossible = |why: &str| Ok(Some((ConfirmationFacts::Impossible(why.to_owned()), false)));
+        if !self.context.plan.confirm {
+            return impossible("--no-confirm was given");
+        }
+        if !selection.is_plain() {
+            return impossible("its name holds a line break, which a plan cannot");
+        }
+        let (name, id) = (self.suite.facts.name.clone(), selection.id());
+        let label = Label::Confirm { suite: name.clone(), test: id.clone() };
+        let last = Arc::new(Last::default());
+        let policy = self.context.plan.policy.clone();
+        let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&self.context.kept));
+        let How { batch, until } = self.how;
+        let orders: MakeOrders = Box::new(move |process| {
+            let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
+            repeating.settle = Settle::new(true);
+            repeating.kept = Some(Arc::clone(&kept));
+            repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
+            repeating.until = until;
+            Box::new(repeating)
+        });
+        let (done, speaker) =
+            match again(self.context, self.suite, self.junit, selection, (label, batch), orders, show).await?
+            {
+                Ok(ended) => ended,
+                Err(why) => return impossible(&why),
+            };
+        let output = keep_output(self.context, &id, &done)?;
+        if let Err(why) = silenced(speaker) {
+            let why = format!("failed to {}", chain(&why));
+            return Ok(Some((ConfirmationFacts::Broken(why), false)));
+        }
+        if is_unknown(&done) {
+            return Ok(None);
+        }
+        let ended_well = done.ended.exit.is_success();
+        let outcome = match outcome(self.context, done, &id, &output, self.finished) {
+            // Nobody told it to stop: it waited for nothing.
+            ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
+                ConfirmationFacts::Broken(
+                    "it ended before enough was known: memgate answered too late".to_owned(),
+                )
+            }
+            outcome => outcome,
+        };
+        let filled_the_heap = matches!(outcome, ConfirmationFacts::Repeated(_))
+            && self.finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
+        let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
+        if last.out_of_time.load(Ordering::Acquire) && !leaks {
+            return impossible("the time of the hunt was over before it could be confirmed");
+        }
+        Ok(Some((outcome, leaks)))
+    }
 }
 
 /// Executions in a window.
@@ -161,68 +228,6 @@ fn executions(batch: Batch) -> u32 {
         Batch::Of(executions) => executions,
         Batch::Lasting(_) => 1,
     }
-}
-
-/// Repeats one selection; tells also whether it was seen to leak. `None`: it is a test that cannot be selected.
-async fn one(
-    context: &mut Context<'_>,
-    suite: &Suite,
-    junit: &Junit,
-    selection: &Selection,
-    how: How,
-    finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&RunState),
-) -> Result<Option<(ConfirmationFacts, bool)>, Stopped> {
-    let impossible = |why: &str| Ok(Some((ConfirmationFacts::Impossible(why.to_owned()), false)));
-    if !context.plan.confirm {
-        return impossible("--no-confirm was given");
-    }
-    if !selection.is_plain() {
-        return impossible("its name holds a line break, which a plan cannot");
-    }
-    let (name, id) = (suite.facts.name.clone(), selection.id());
-    let label = Label::Confirm { suite: name.clone(), test: id.clone() };
-    let last = Arc::new(Last::default());
-    let policy = context.plan.policy.clone();
-    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&context.kept));
-    let orders: MakeOrders = Box::new(move |process| {
-        let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
-        repeating.settle = Settle::new(true);
-        repeating.kept = Some(Arc::clone(&kept));
-        repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
-        repeating.until = how.until;
-        Box::new(repeating)
-    });
-    let (done, speaker) =
-        match again(context, suite, junit, selection, (label, how.batch), orders, show).await? {
-            Ok(ended) => ended,
-            Err(why) => return impossible(&why),
-        };
-    let output = keep_output(context, &id, &done)?;
-    if let Err(why) = silenced(speaker) {
-        let why = format!("failed to {}", chain(&why));
-        return Ok(Some((ConfirmationFacts::Broken(why), false)));
-    }
-    if is_unknown(&done) {
-        return Ok(None);
-    }
-    let ended_well = done.ended.exit.is_success();
-    let outcome = match outcome(context, done, &id, &output, finished) {
-        // Nobody told it to stop: it waited for nothing.
-        ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
-            ConfirmationFacts::Broken(
-                "it ended before enough was known: memgate answered too late".to_owned(),
-            )
-        }
-        outcome => outcome,
-    };
-    let filled_the_heap = matches!(outcome, ConfirmationFacts::Repeated(_))
-        && finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
-    let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
-    if last.out_of_time.load(Ordering::Acquire) && !leaks {
-        return impossible("the time of the hunt was over before it could be confirmed");
-    }
-    Ok(Some((outcome, leaks)))
 }
 
 /// Did our launcher not find the test? Some engines know their tests only when their class runs.
