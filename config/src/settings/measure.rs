@@ -157,7 +157,7 @@ pub struct Measure {
     pub iterations: u32,
     /// One-time costs are told from leaks in one of so many executions.
     pub rarest_leak: u32,
-    /// What growth is that cannot be confirmed.
+    /// The level of growth that could not be confirmed.
     pub unconfirmed: Level,
     /// Longest time for running the suspects of a native suite again; `None`: by the suite's own.
     pub confirm_budget: Option<Duration>,

@@ -152,9 +152,24 @@ impl Suite {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let At { value: file, span } = file;
-        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, symbols, heap, .. } = file;
         let SuiteFile {
-            package, instrumentation, devices, apks, arguments, agent, heap_dump, execution, ..
+            run,
+            runner,
+            targets,
+            env,
+            cwd,
+            timeout,
+            mapping,
+            symbols,
+            heap,
+            package,
+            instrumentation,
+            devices,
+            apks,
+            arguments,
+            agent,
+            heap_dump,
+            execution,
         } = file;
         let on_device =
             OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution };
@@ -165,15 +180,7 @@ impl Suite {
             Some(At { value: OneOrMore(given), span }) => (paths(given), Some(span)),
             None => (Vec::new(), None),
         };
-        let dumps =
-            |runner: &At<RunnerFile>| matches!(runner.value, RunnerFile::Junit | RunnerFile::Instrumentation);
-        if let Some(given) = heap.as_ref().filter(|_| !runner.as_ref().is_some_and(dumps)) {
-            reader
-                .error(&given.span, "`heap` is for suites of Java")
-                .label("has no meaning here")
-                .hint(Some("remove it, or add `runner: junit` or `runner: instrumentation`"));
-        }
-        let heap = heap.and_then(|heap| SuiteHeap::check(heap, reader));
+        let heap = check_heap(heap, runner.as_ref(), reader);
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
             if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
                 reader
@@ -188,26 +195,7 @@ impl Suite {
         Instrumented::refuse(on_device, reader);
         let env = check_env(env.unwrap_or_default(), reader);
         let run = check_run(name, &span, run, reader)?;
-        let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
-        let runner = match (runner, repeating) {
-            (None, None) => Runner::Auto,
-            (None, Some(_)) => Runner::Command,
-            (Some(At { value: RunnerFile::Gtest, .. }), None) => Runner::Gtest,
-            (Some(At { value: RunnerFile::Junit, .. }), None) => Runner::Junit,
-            (Some(At { value: value @ (RunnerFile::Gtest | RunnerFile::Junit), span }), Some(argument)) => {
-                let (runner, what) = match value {
-                    RunnerFile::Junit => (Runner::Junit, "a JUnit suite"),
-                    _ => (Runner::Gtest, "a GoogleTest suite"),
-                };
-                reader
-                    .error(&argument.span, "`{n}` is for the runner `command`")
-                    .label(format!("{what} is repeated by memgate itself"))
-                    .context(&span, "this suite has another runner")
-                    .hint(Some("remove the argument"));
-                runner
-            }
-            (Some(_), _) => Runner::Command,
-        };
+        let runner = check_runner(runner, &run, reader);
         if let Some(span) = &mapping_span
             && matches!(runner, Runner::Gtest | Runner::Command)
         {
@@ -276,6 +264,47 @@ fn check_run(
             None
         }
         Some(_) => Some(run),
+    }
+}
+
+fn check_heap(
+    heap: Option<At<HeapFile>>,
+    runner: Option<&At<RunnerFile>>,
+    reader: &mut Reader<'_>,
+) -> Option<SuiteHeap> {
+    let heap = heap?;
+    let dumps =
+        |runner: &At<RunnerFile>| matches!(runner.value, RunnerFile::Junit | RunnerFile::Instrumentation);
+    if !runner.is_some_and(dumps) {
+        reader
+            .error(&heap.span, "`heap` is for suites of Java")
+            .label("has no meaning here")
+            .hint(Some("remove it, or add `runner: junit` or `runner: instrumentation`"));
+    }
+    SuiteHeap::check(heap, reader)
+}
+
+/// The runner of a suite on this machine.
+fn check_runner(runner: Option<At<RunnerFile>>, run: &[At<Argument>], reader: &mut Reader<'_>) -> Runner {
+    let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
+    match (runner, repeating) {
+        (None, None) => Runner::Auto,
+        (None, Some(_)) => Runner::Command,
+        (Some(At { value: RunnerFile::Gtest, .. }), None) => Runner::Gtest,
+        (Some(At { value: RunnerFile::Junit, .. }), None) => Runner::Junit,
+        (Some(At { value: value @ (RunnerFile::Gtest | RunnerFile::Junit), span }), Some(argument)) => {
+            let (runner, what) = match value {
+                RunnerFile::Junit => (Runner::Junit, "a JUnit suite"),
+                _ => (Runner::Gtest, "a GoogleTest suite"),
+            };
+            reader
+                .error(&argument.span, "`{n}` is for the runner `command`")
+                .label(format!("{what} is repeated by memgate itself"))
+                .context(&span, "this suite has another runner")
+                .hint(Some("remove the argument"));
+            runner
+        }
+        (Some(_), _) => Runner::Command,
     }
 }
 
