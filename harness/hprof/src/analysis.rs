@@ -302,7 +302,7 @@ impl<'a> Work<'a> {
         Ok(Self { heap, rules, inspector, follow, device, process })
     }
 
-    /// What is shown of these paths to what was found; `grouped`: one of those with the same fingerprint.
+    /// Builds the report for these paths. `grouped`: merge leaks with the same fingerprint.
     fn tell(
         mut self,
         searched: &Searched,
@@ -311,23 +311,7 @@ impl<'a> Work<'a> {
         progress: Progress<'_>,
     ) -> Result<Analysis, ReadError> {
         let Heap { file, dump, graph } = self.heap;
-        let mut shown: Vec<u32> = Vec::new();
-        let mut wanted = Wanted::default();
-        for (found, path) in found.iter().zip(paths) {
-            for step in cut(&path.steps).into_iter().flatten() {
-                shown.push(step.object);
-                if let Via::Element | Via::ElementOf(_) = step.held.via {
-                    wanted.place(dump, step.array(), step.held.object);
-                }
-                if let Via::Value(key) = step.held.via
-                    && key != NONE
-                    && graph.class_name(dump, key) == "java.lang.String"
-                {
-                    wanted.text(dump, graph, key);
-                }
-            }
-            shown.push(found.object);
-        }
+        let (mut shown, mut wanted) = wanted_of_paths(self.heap, found, paths);
         let unreachable = &searched.unreachable[..searched.unreachable.len().min(MOST_PATHS)];
         shown.extend(unreachable);
         shown.sort_unstable();
@@ -338,30 +322,8 @@ impl<'a> Work<'a> {
         let contents = Contents::read(file, dump, wanted, progress)?;
         self.inspector.take(&contents, shown.iter().copied());
         let told = Teller { work: &self, contents: &contents, seen: RefCell::default() };
-        let mut groups: Vec<Leak> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        let (mut room, mut looked_at) = (MOST_TEXT, 0);
-        for (found, path) in found.iter().zip(paths) {
-            let leak = told.leak(found, path);
-            match places.get(&leak.fingerprint).filter(|_| grouped) {
-                Some(place) => {
-                    let group = &mut groups[*place];
-                    group.instances += 1;
-                    group.attributed = group.attributed.saturating_add(leak.attributed);
-                    group.objects += leak.objects;
-                }
-                None => {
-                    places.insert(leak.fingerprint.clone(), groups.len());
-                    room = leak.path.iter().map(Node::bytes).fold(room, usize::saturating_sub);
-                    groups.push(leak);
-                }
-            }
-            looked_at += 1;
-            if room == 0 {
-                break;
-            }
-        }
-        groups.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
+        let (mut leaks, looked_at) = told.leaks(found, paths, grouped);
+        leaks.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
         let (mut gone, mut room) = (Vec::new(), MOST_TEXT);
         for object in unreachable {
             let node = told.last(*object);
@@ -371,7 +333,7 @@ impl<'a> Work<'a> {
                 break;
             }
         }
-        let (library_leaks, leaks) = groups.into_iter().partition(|leak| leak.library.is_some());
+        let (library_leaks, leaks) = leaks.into_iter().partition(|leak| leak.library.is_some());
         let more = if grouped { searched.more } else { 0 };
         let mut odd = dump.odd.clone();
         for (kind, _, at) in graph.odd.iter() {
@@ -421,6 +383,29 @@ impl<'a> Work<'a> {
             truncated: odd.truncated(),
         }
     }
+}
+
+/// The objects on these paths, as far as they are shown, and what has to be read of the dump to describe them.
+fn wanted_of_paths(heap: &Heap, found: &[Found], paths: &[Path]) -> (Vec<u32>, Wanted) {
+    let Heap { dump, graph, .. } = heap;
+    let mut shown: Vec<u32> = Vec::new();
+    let mut wanted = Wanted::default();
+    for (found, path) in found.iter().zip(paths) {
+        for step in cut(&path.steps).into_iter().flatten() {
+            shown.push(step.object);
+            if let Via::Element | Via::ElementOf(_) = step.held.via {
+                wanted.place(dump, step.array(), step.held.object);
+            }
+            if let Via::Value(key) = step.held.via
+                && key != NONE
+                && graph.class_name(dump, key) == "java.lang.String"
+            {
+                wanted.text(dump, graph, key);
+            }
+        }
+        shown.push(found.object);
+    }
+    (shown, wanted)
 }
 
 /// What a search must know before it begins: the device, the process, the locals of threads.
@@ -504,6 +489,34 @@ impl Teller<'_> {
     fn look(&self, object: u32) -> Rc<Seen> {
         let mut seen = self.seen.borrow_mut();
         Rc::clone(seen.entry(object).or_insert_with(|| Rc::new(self.work.inspector.look(object))))
+    }
+
+    /// One leak per path, `grouped`: per fingerprint; and how many paths there was room for.
+    fn leaks(&self, found: &[Found], paths: &[Path], grouped: bool) -> (Vec<Leak>, usize) {
+        let mut leaks: Vec<Leak> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let (mut room, mut looked_at) = (MOST_TEXT, 0);
+        for (found, path) in found.iter().zip(paths) {
+            let leak = self.leak(found, path);
+            match places.get(&leak.fingerprint).filter(|_| grouped) {
+                Some(place) => {
+                    let group = &mut leaks[*place];
+                    group.instances += 1;
+                    group.attributed = group.attributed.saturating_add(leak.attributed);
+                    group.objects += leak.objects;
+                }
+                None => {
+                    places.insert(leak.fingerprint.clone(), leaks.len());
+                    room = leak.path.iter().map(Node::bytes).fold(room, usize::saturating_sub);
+                    leaks.push(leak);
+                }
+            }
+            looked_at += 1;
+            if room == 0 {
+                break;
+            }
+        }
+        (leaks, looked_at)
     }
 
     fn leak(&self, found: &Found, path: &Path) -> Leak {

@@ -60,7 +60,7 @@ impl Container {
     /// The way to it, `static com.acme.Shop.byId: java.util.HashMap`, from the last static field on.
     #[must_use]
     pub fn way(&self) -> String {
-        // What holds the class of a static field, tells nobody anything.
+        // Above a static field the path is not informative: start there.
         let from = self.path.iter().rposition(|link| link.by.starts_with("static ")).unwrap_or(0);
         let told = self.path.iter().enumerate().skip(from).map(|(at, Link { by, class })| match at {
             0 => format!("{class} ({by})"),

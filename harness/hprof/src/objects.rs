@@ -339,100 +339,108 @@ impl<'a> Inspector<'a> {
                     self.view(view, seen);
                 }
             }
-            Check::Service => match self.is_running_service(object) {
-                Some(true) => seen.not_leaking.push("Service held by ActivityThread".to_owned()),
-                Some(false) => seen.leaking.push("Service not held by ActivityThread".to_owned()),
-                None => {}
-            },
-            Check::ContextWrapper => {
-                // Activities, services and applications have rules of their own.
-                if self.is_component(object) {
-                    return;
-                }
-                if let Some(activity) = self.unwrap(object).filter(|found| self.is(*found, ACTIVITY)) {
-                    let name = simple_name(self.graph.class_name(self.dump, object)).to_owned();
-                    match self.destroyed(activity) {
-                        Some(true) => {
-                            seen.leaking
-                                .push(format!("{name} wraps an Activity with Activity.mDestroyed true"));
-                        }
-                        Some(false) => {
-                            seen.labels
-                                .push(format!("{name} wraps an Activity with Activity.mDestroyed false"));
-                        }
-                        None => {}
-                    }
-                }
-            }
-            Check::OuterContext => {
-                let field =
-                    if self.slot_exists(object, "mOuterContext") { "mOuterContext" } else { "mContext" };
-                let Some(outer) = self.field(object, field) else { return };
-                let name = simple_name(self.graph.class_name(self.dump, object)).to_owned();
-                if self.is(outer, ACTIVITY) {
-                    match self.destroyed(outer) {
-                        Some(true) => seen.leaking.push(format!(
-                            "{name}.{field} is an instance of {} with Activity.mDestroyed true",
-                            self.graph.class_name(self.dump, outer)
-                        )),
-                        Some(false) => seen.not_leaking.push(format!(
-                            "{name}.{field} is an instance of {} with Activity.mDestroyed false",
-                            self.graph.class_name(self.dump, outer)
-                        )),
-                        None => {}
-                    }
-                } else if self.is(outer, "android.app.Application") {
-                    seen.not_leaking.push(format!("{name}.{field} is an application context"));
-                }
-            }
+            Check::Service => self.service(object, seen),
+            Check::ContextWrapper => self.context_wrapper(object, seen),
+            Check::OuterContext => self.outer_context(object, seen),
             Check::AndroidxFragment => self.androidx_fragment(object, seen),
-            Check::ViewRoot => {
-                if self.reference(object, "mView") == Some(None) {
-                    seen.leaking.push("ViewRootImpl#mView is null".to_owned());
-                } else if let Some(context) = self.field(object, "mContext")
-                    && let Some(activity) = self.unwrap(context).filter(|found| self.is(*found, ACTIVITY))
-                    && self.destroyed(activity) == Some(true)
-                {
-                    let text = "ViewRootImpl#mContext references an activity that is destroyed";
-                    seen.leaking.push(text.to_owned());
+            Check::ViewRoot => self.view_root(object, seen),
+            Check::Toast => self.toast(object, seen),
+            Check::Recomposer => self.recomposer(object, seen),
+        }
+    }
+
+    fn service(&self, object: u32, seen: &mut Seen) {
+        match self.is_running_service(object) {
+            Some(true) => seen.not_leaking.push("Service held by ActivityThread".to_owned()),
+            Some(false) => seen.leaking.push("Service not held by ActivityThread".to_owned()),
+            None => {}
+        }
+    }
+
+    fn context_wrapper(&self, object: u32, seen: &mut Seen) {
+        // Activities, services and applications have rules of their own.
+        if self.is_component(object) {
+            return;
+        }
+        if let Some(activity) = self.unwrap(object).filter(|found| self.is(*found, ACTIVITY)) {
+            let name = simple_name(self.graph.class_name(self.dump, object)).to_owned();
+            match self.destroyed(activity) {
+                Some(true) => {
+                    seen.leaking.push(format!("{name} wraps an Activity with Activity.mDestroyed true"));
                 }
-                if let Some(attributes) = self.field(object, "mWindowAttributes") {
-                    if let Some(title) =
-                        self.field(attributes, "mTitle").and_then(|title| self.names.get(&title))
-                    {
-                        seen.labels.push(format!("{WINDOW_TITLE}\"{title}\""));
-                    }
-                    if let Some(kind) = self.graph.number(self.dump, attributes, "type") {
-                        seen.labels.push(format!("mWindowAttributes.type = {kind}"));
-                    }
+                Some(false) => {
+                    seen.labels.push(format!("{name} wraps an Activity with Activity.mDestroyed false"));
                 }
+                None => {}
             }
-            Check::Toast => {
-                let Some(tn) = self.field(object, "mTN") else { return };
-                let field = |name| self.reference(tn, name).flatten();
-                if field("mWM").is_some() {
-                    if field("mView").is_none() {
-                        let text =
-                            "This toast is done showing (Toast.mTN.mWM != null && Toast.mTN.mView == null)";
-                        seen.leaking.push(text.to_owned());
-                    } else {
-                        let text = "This toast is showing (Toast.mTN.mWM != null && Toast.mTN.mView != null)";
-                        seen.not_leaking.push(text.to_owned());
-                    }
-                }
+        }
+    }
+
+    fn outer_context(&self, object: u32, seen: &mut Seen) {
+        let field = if self.slot_exists(object, "mOuterContext") { "mOuterContext" } else { "mContext" };
+        let Some(outer) = self.field(object, field) else { return };
+        let name = simple_name(self.graph.class_name(self.dump, object)).to_owned();
+        if self.is(outer, ACTIVITY) {
+            match self.destroyed(outer) {
+                Some(true) => seen.leaking.push(format!(
+                    "{name}.{field} is an instance of {} with Activity.mDestroyed true",
+                    self.graph.class_name(self.dump, outer)
+                )),
+                Some(false) => seen.not_leaking.push(format!(
+                    "{name}.{field} is an instance of {} with Activity.mDestroyed false",
+                    self.graph.class_name(self.dump, outer)
+                )),
+                None => {}
             }
-            Check::Recomposer => {
-                let state = self.field(object, "_state").and_then(|flow| self.field(flow, "_state"));
-                match state.and_then(|state| self.constant(state)).as_deref() {
-                    Some(over @ ("ShutDown" | "ShuttingDown")) => {
-                        seen.leaking.push(format!("Recomposer is in state {over}"));
-                    }
-                    Some(used @ ("PendingWork" | "Idle")) => {
-                        seen.not_leaking.push(format!("Recomposer is in state {used}"));
-                    }
-                    _ => {}
-                }
+        } else if self.is(outer, "android.app.Application") {
+            seen.not_leaking.push(format!("{name}.{field} is an application context"));
+        }
+    }
+
+    fn view_root(&self, object: u32, seen: &mut Seen) {
+        if self.reference(object, "mView") == Some(None) {
+            seen.leaking.push("ViewRootImpl#mView is null".to_owned());
+        } else if let Some(context) = self.field(object, "mContext")
+            && let Some(activity) = self.unwrap(context).filter(|found| self.is(*found, ACTIVITY))
+            && self.destroyed(activity) == Some(true)
+        {
+            let text = "ViewRootImpl#mContext references an activity that is destroyed";
+            seen.leaking.push(text.to_owned());
+        }
+        if let Some(attributes) = self.field(object, "mWindowAttributes") {
+            if let Some(title) = self.field(attributes, "mTitle").and_then(|title| self.names.get(&title)) {
+                seen.labels.push(format!("{WINDOW_TITLE}\"{title}\""));
             }
+            if let Some(kind) = self.graph.number(self.dump, attributes, "type") {
+                seen.labels.push(format!("mWindowAttributes.type = {kind}"));
+            }
+        }
+    }
+
+    fn toast(&self, object: u32, seen: &mut Seen) {
+        let Some(tn) = self.field(object, "mTN") else { return };
+        let field = |name| self.reference(tn, name).flatten();
+        if field("mWM").is_some() {
+            if field("mView").is_none() {
+                let text = "This toast is done showing (Toast.mTN.mWM != null && Toast.mTN.mView == null)";
+                seen.leaking.push(text.to_owned());
+            } else {
+                let text = "This toast is showing (Toast.mTN.mWM != null && Toast.mTN.mView != null)";
+                seen.not_leaking.push(text.to_owned());
+            }
+        }
+    }
+
+    fn recomposer(&self, object: u32, seen: &mut Seen) {
+        let state = self.field(object, "_state").and_then(|flow| self.field(flow, "_state"));
+        match state.and_then(|state| self.constant(state)).as_deref() {
+            Some(over @ ("ShutDown" | "ShuttingDown")) => {
+                seen.leaking.push(format!("Recomposer is in state {over}"));
+            }
+            Some(used @ ("PendingWork" | "Idle")) => {
+                seen.not_leaking.push(format!("Recomposer is in state {used}"));
+            }
+            _ => {}
         }
     }
 
