@@ -91,6 +91,11 @@ impl Write for Digested {
     }
 }
 
+/// A word as the database keeps it.
+fn text(value: serde_json::Result<serde_json::Value>) -> serde_json::Result<String> {
+    value.map(|value| value.as_str().unwrap_or_default().to_owned())
+}
+
 /// Who has a run's report has its ticket; nobody else can make one.
 fn ticket(body_digest: &str) -> String {
     hex(&Sha256::digest(format!("page\0{body_digest}")))
@@ -201,61 +206,16 @@ impl Adding<'_> {
         let started_us = started.map_or(now_us, |started| started.min(now_us));
         let run = self.ids.next();
         let (roster, tests) = self.roster(&record.tests).await?;
-        let commit = manifest.commit.clone().unwrap_or_default();
-        let commit_key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
+        let key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
         let on_line = manifest.is_on_a_line();
         let is_partial = manifest.partial || !record.is_whole;
-        let text = |value: serde_json::Result<serde_json::Value>| {
-            value.map(|value| value.as_str().unwrap_or_default().to_owned())
-        };
-        let of_line =
-            LineRun { run, key: commit_key.clone(), started_us, roster, is_partial, look: record.look };
+        let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look };
         let ends = Ends::of(now_us, on_line);
-        sqlx::query(sql::ADD_RUN)
-            .bind(self.project)
-            .bind(run)
-            .bind(run_key.to_owned())
-            .bind(body_digest.to_owned())
-            .bind(branch)
-            .bind(environment)
-            .bind(roster)
-            .bind(commit.sha)
-            .bind(commit.target)
-            .bind(commit_key)
-            .bind(manifest.pipeline_number().and_then(|number| i64::try_from(number).ok()))
-            .bind(-1_i64)
-            .bind(PlacedBy::Time.number())
-            .bind(i64::from(on_line))
-            .bind(of_line.measured())
-            .bind(manifest.session.clone())
-            .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
-            .bind(started_us)
-            .bind(now_us)
-            .bind(record.duration_ms)
-            .bind(text(serde_json::to_value(record.verdict))?)
-            .bind(i64::from(record.exit_code))
-            .bind(number(record.count()))
-            .bind(number(record.failed()))
-            .bind(number(record.leaks.len()))
-            .bind(ends.figures)
-            .execute(&mut *self.transaction)
+        let line = (branch, environment);
+        self.insert_run(manifest, record, &of_line, line, (run_key, body_digest), (now_us, ends.figures))
             .await?;
         self.columns(run, &record.tests, ends.figures).await?;
-        let mut exceptions = Vec::new();
-        let tells = |(test, _): &(&TestRecord, &i64)| !test.is_plain() || !test.tells_absence();
-        for (test, id) in record.tests.iter().zip(&tests).filter(tells) {
-            exceptions.push([
-                self.project.into(),
-                run.into(),
-                (*id).into(),
-                text(serde_json::to_value(test.outcome))?.into(),
-                text(serde_json::to_value(test.verdict))?.into(),
-                i64::from(test.tells_absence()).into(),
-                test.reason.clone().into(),
-                ends.rest.into(),
-            ]);
-        }
-        rows::add(self.connection(), sql::ADD_EXCEPTION, exceptions).await?;
+        self.insert_exceptions((run, ends.rest), &record.tests, &tests).await?;
         let seen = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
@@ -265,15 +225,81 @@ impl Adding<'_> {
             .bind(started_us)
             .execute(&mut *self.transaction)
             .await?;
-        let pipeline = manifest.pipeline_number();
         let at = place::Run {
             run,
             sha: manifest.measured_commit().unwrap_or_default().to_owned(),
-            pipeline,
+            pipeline: manifest.pipeline_number(),
             started_us,
         };
         let moved = self.places(manifest, branch, &at).await?;
         Ok(NewRun { run: of_line, seen, branch, environment, on_line, moved })
+    }
+
+    async fn insert_run(
+        &mut self,
+        manifest: &Manifest,
+        record: &RunRecord,
+        of_line: &LineRun,
+        (branch, environment): (i64, i64),
+        (run_key, body_digest): (&str, &str),
+        (now_us, expires): (i64, i64),
+    ) -> Result<(), StoreError> {
+        let commit = manifest.commit.clone().unwrap_or_default();
+        sqlx::query(sql::ADD_RUN)
+            .bind(self.project)
+            .bind(of_line.run)
+            .bind(run_key.to_owned())
+            .bind(body_digest.to_owned())
+            .bind(branch)
+            .bind(environment)
+            .bind(of_line.roster)
+            .bind(commit.sha)
+            .bind(commit.target)
+            .bind(of_line.key.clone())
+            .bind(manifest.pipeline_number().and_then(|number| i64::try_from(number).ok()))
+            .bind(-1_i64)
+            .bind(PlacedBy::Time.number())
+            .bind(i64::from(manifest.is_on_a_line()))
+            .bind(of_line.measured())
+            .bind(manifest.session.clone())
+            .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
+            .bind(of_line.started_us)
+            .bind(now_us)
+            .bind(record.duration_ms)
+            .bind(text(serde_json::to_value(record.verdict))?)
+            .bind(i64::from(record.exit_code))
+            .bind(number(record.count()))
+            .bind(number(record.failed()))
+            .bind(number(record.leaks.len()))
+            .bind(expires)
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(())
+    }
+
+    /// Tests of which there is more to say than that they passed.
+    async fn insert_exceptions(
+        &mut self,
+        (run, expires): (i64, i64),
+        tests: &[TestRecord],
+        ids: &[i64],
+    ) -> Result<(), StoreError> {
+        let mut exceptions = Vec::new();
+        let tells = |(test, _): &(&TestRecord, &i64)| !test.is_plain() || !test.tells_absence();
+        for (test, id) in tests.iter().zip(ids).filter(tells) {
+            exceptions.push([
+                self.project.into(),
+                run.into(),
+                (*id).into(),
+                text(serde_json::to_value(test.outcome))?.into(),
+                text(serde_json::to_value(test.verdict))?.into(),
+                i64::from(test.tells_absence()).into(),
+                test.reason.clone().into(),
+                expires.into(),
+            ]);
+        }
+        rows::add(self.connection(), sql::ADD_EXCEPTION, exceptions).await?;
+        Ok(())
     }
 
     async fn columns(&mut self, run: i64, tests: &[TestRecord], expires: i64) -> Result<(), StoreError> {
