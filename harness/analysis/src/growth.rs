@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Of a leak in one of so many executions: the ends of `n` of them.
+    /// `n` ends of a test that leaks in one of so many executions.
     fn rare_leak(n: usize, one_in: usize, seed: usize, by_chance: bool) -> Vec<f64> {
         let leaks = |i: usize| match by_chance {
             true => noise(1_000_003 * seed + i, 1000 * one_in) < 1000.0,

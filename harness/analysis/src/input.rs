@@ -20,7 +20,7 @@ pub struct RunInput {
     pub duration: Duration,
     /// Only part of the tests was asked for: a waiver that matches nothing may still be needed.
     pub partial: bool,
-    /// Of a part of a run: that there is no suite is no mistake, the other parts have them.
+    /// A part of a run may have no suite: the other parts have them.
     pub may_be_empty: bool,
     /// Exit status of the wrapped command; `None`: there was none (`memgate gate`), or it is not
     /// known.

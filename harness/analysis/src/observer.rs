@@ -74,7 +74,7 @@ pub struct Observer {
     /// Windows by the numbers of their boundaries, for samples that come after their end.
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
-    /// That of the end of `main`.
+    /// The number of the boundary at the end of `main`.
     main_end_sequence: Option<u32>,
     last_boundary: u32,
     last_os: OsState,
@@ -468,7 +468,7 @@ impl Observer {
         window.survivors = snapshot.survivors;
         window.changes.extend(changes);
         let os_end = self.samples.remove(&boundary.sequence);
-        // Of set-ups they are not told apart from those of tests.
+        // Descriptors, threads and mappings of set-ups are not told apart from those of tests.
         if !window.is_setup() {
             window.os_end = os_end.or(window.os_end.take());
             window.mapped_end = self.mapped.state.clone();

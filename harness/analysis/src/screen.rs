@@ -82,7 +82,7 @@ pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<S
     let (first, others): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|suspect| {
         let locations =
             records.get(suspect.record).map_or_else(BTreeSet::new, |r| locations(r, &suspect.test));
-        // Of a descriptor or a thread nothing is known.
+        // The place of a descriptor or a thread is not known.
         let is_new = locations.is_empty() || !locations.is_subset(&known);
         known.extend(locations);
         is_new

@@ -151,7 +151,7 @@ fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expect
 struct Looking<'a> {
     console: &'a Console,
     rules: Rules,
-    /// Of a program whose names were changed.
+    /// The original names, if the program's were changed.
     names: Option<OfDump>,
     plan: &'a Plan,
     heap: Option<&'a SuiteHeap>,
@@ -357,7 +357,7 @@ fn counted(
     dump.classes.iter().for_each(|class| known(&class.name));
     (4..=11).map(array_name).chain([CLASS]).for_each(known);
     if at != HeapAt::OutOfMemory {
-        // Of each class its object, too: it is no instance in a dump.
+        // The object of each class counts too: it is no instance in a dump.
         let classes = dump.classes.iter().map(|class| (CLASS, (1, class.record_bytes)));
         let kinds = dump.kinds().map(|(name, tally)| (name, (tally.count, tally.bytes)));
         for (name, (count, bytes)) in kinds.chain(classes) {

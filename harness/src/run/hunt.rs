@@ -20,7 +20,7 @@ const LEAST_OF_TEST: Duration = Duration::from_millis(500);
 const LEAST_OF_CLASS: Duration = Duration::from_secs(4);
 /// No hunt needs more, and a clock may not know it.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What rises is watched for up to so many times the share of a test.
+/// Growth is watched for up to so many times the share of a test.
 const OPEN_FACTOR: u32 = 3;
 /// And for so long, where its share is short: as long as a confirmation does.
 const LEAST_OF_OPEN: Duration = Duration::from_secs(6);

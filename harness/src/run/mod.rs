@@ -66,7 +66,7 @@ pub struct Judged {
     pub partial: bool,
     /// What its history has to know of it; `None`: `history: off`.
     pub manifest: Option<Manifest>,
-    /// Of which whole it is a part; `None`: it is the whole.
+    /// The whole that it is a part of; `None`: it is the whole.
     pub partition: Option<Partition>,
 }
 

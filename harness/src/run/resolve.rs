@@ -264,7 +264,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// What is no hex gives a build id that no module has, and so is never used.
+/// Text that is no hex gives a build id that no module has, and so is never used.
 fn from_hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
         text.chars().filter_map(|c| c.to_digit(16)).filter_map(|d| u8::try_from(d).ok()).collect();

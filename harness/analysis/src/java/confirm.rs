@@ -37,7 +37,7 @@ const MAX_EXPLAINED: u32 = 2;
 /// The answer comes with the second end after the question: who was born in one iteration and
 /// survived the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
-/// Of more classes than this only a part is explained.
+/// If more classes than this grow, only a part of them is explained.
 const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
@@ -202,7 +202,7 @@ impl JavaConfirmation {
             .filter(|(metric, _)| !matches!(metric, Metric::JavaLiveBytes | Metric::JavaLiveObjects));
         let judged = counted.filter_map(|&(metric, limit)| {
             let values = values(&windows, metric);
-            // Of a hunt, a window has many executions.
+            // A window of a hunt has many executions.
             let limit = limit * executions_of_window(&windows);
             let allowed = self.run.allowed(limit, 1.0);
             (!values.is_empty()).then(|| judge_series(&values, allowed).finding)

@@ -54,7 +54,7 @@ fn growing(record: &ProcessRecord) -> HashMap<u32, Grown> {
     for window in record.windows.iter().filter(|window| window.java.as_deref().is_some_and(measured)) {
         let mut next = HashMap::new();
         heap.apply(window, |class, was, now| {
-            // Of strings and arrays some come and go while a large one stays.
+            // Bytes count by themselves: some strings and arrays come and go while a large one stays.
             if now.instances > was.instances || now.bytes > was.bytes {
                 let before = growing.get(&class).copied().unwrap_or_default();
                 let grown: &mut Grown =

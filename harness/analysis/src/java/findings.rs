@@ -39,7 +39,7 @@ pub(crate) struct Findings {
     pub(crate) noise: Vec<(String, Noise)>,
     /// Cannot be told yet.
     pub(crate) open: Vec<String>,
-    /// Of these, those that rose too often to be accidents.
+    /// Those of `open` that rose too often to be accidents.
     pub(crate) rising: BTreeSet<String>,
     /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be
     /// estimated.
@@ -49,7 +49,7 @@ pub(crate) struct Findings {
     /// Something that grows has no usual step: more iterations show what is noise of the virtual
     /// machine.
     pub(crate) irregular: bool,
-    /// Of some of the growing classes nobody was asked who holds them, of others somebody was.
+    /// The holders of some growing classes were looked for, those of others were not.
     pub(crate) unexplained: bool,
     /// Strings or arrays come irregularly, and nobody was asked who holds them: one of the project's own may.
     pub(crate) unasked: bool,
@@ -94,8 +94,7 @@ pub(crate) enum HeldBy {
     },
 }
 
-/// Of what filled the heap, a class with less than this share is no part, unless it is the
-/// project's or a library's.
+/// A class with a smaller share did not fill the heap, unless it is the project's or a library's.
 const FILLING_SHARE: f64 = 0.05;
 /// Memory that ran out was filled by its leak to this part at least: a test may need most of the
 /// heap for itself.

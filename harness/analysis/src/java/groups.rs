@@ -320,7 +320,7 @@ fn leak(
     let (title, share) = titled(growing, &members, ways, &project_of(test));
     let class = growing[title].series.class.clone();
     let count = whole(growing[title].count * share);
-    // Of a class that nobody looked for, what holds as many of another is known.
+    // If nobody looked for the holders of this class, those of a class with as many objects are known.
     let as_many = members.iter().filter(|(class, _)| growing[*class].count == growing[title].count);
     let nearest = as_many.filter_map(|(class, _)| way_to(*class, ways)).min_by_key(|way| way.steps.len());
     let way = way_to(title, ways).or(nearest);
@@ -404,7 +404,7 @@ fn made_for_certain(
         counts.iter().copied().filter_map(exact).min_by_key(|(text, class, _)| (*text, *class))?;
     let mut stacks: Vec<_> =
         sites.iter().map(|site| (std::cmp::Reverse(site.samples), java.stack(site.stack))).collect();
-    // Of equal ones always the same.
+    // Equal ones have a fixed order.
     let text = |frames: &[Frame]| frames.iter().map(|f| (f.function.clone(), f.line)).collect::<Vec<_>>();
     stacks.sort_by_cached_key(|(samples, frames)| (*samples, text(frames)));
     let calls = stacks.iter().filter_map(|(_, frames)| own_call(frames).map(str::to_owned)).collect();

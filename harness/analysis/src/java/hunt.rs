@@ -69,7 +69,7 @@ struct Risen {
 }
 
 impl JavaHunt {
-    /// Of a test class of `suite`.
+    /// Hunts in a test class of `suite`.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, test: &str, time: HuntTime) -> Self {
         let policy = policy.clone();

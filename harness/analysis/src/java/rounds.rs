@@ -65,7 +65,7 @@ pub struct JavaSuspect {
     pub why: String,
     /// Classes and counters of which the rounds added something in all, though not each of them.
     pub added: (Vec<String>, Vec<Metric>),
-    /// In which round memory ran out, and with what the heap was full.
+    /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
 }
 
@@ -141,7 +141,7 @@ fn suspects(
         match suspects.iter_mut().find(|known| known.suite == id) {
             Some(known) if known.why.is_empty() => known.why = why,
             Some(known) => known.why = format!("{}, {why}", known.why),
-            // Of Java's classes none is suspect, or it would be known.
+            // No Java class is suspect, or the suspect would be known.
             None => suspects.extend(
                 watch
                     .windows
@@ -202,7 +202,7 @@ pub struct RoundsWatch {
     /// Windows of the record that were looked at.
     seen: usize,
     heap: Heap,
-    /// Of every class its figures, at the ends where they changed.
+    /// The figures of every class, at the ends where they changed.
     history: HashMap<Arc<str>, Vec<(usize, Count)>>,
     /// Ends with a histogram, and the counters at the last of them.
     ends: usize,
@@ -250,8 +250,8 @@ struct Grown {
     how: How,
 }
 
-/// Of what there was more each time. Each counts by itself: of strings and arrays some come and go
-/// while a large one stays.
+/// Which figures rose each time. Each counts by itself: some strings and arrays come and go while a large
+/// one stays.
 #[derive(Debug, Clone, Copy)]
 struct How {
     instances: bool,
@@ -595,8 +595,7 @@ impl Compared {
 }
 
 impl Grown {
-    /// Of the rounds, what the one that added least did; 0 for what there was not more of each
-    /// time.
+    /// What the round that added least has added; 0 for a figure that did not rise each time.
     fn least(&self) -> Delta {
         let least = |of: fn(&Delta) -> f64| self.deltas.iter().map(of).fold(f64::INFINITY, f64::min);
         Delta {

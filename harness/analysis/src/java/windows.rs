@@ -22,7 +22,7 @@ const FEW: u64 = 2;
 /// Objects that the virtual machine makes for methods and classes it looks at.
 const SOME: u64 = 8;
 
-/// Of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes
+/// Entries of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes
 /// back to the set, though what they stood for is gone: by a hundred more or less from run to run.
 const WEAK_ENTRY: &str = "java.lang.invoke.MethodType$ConcurrentWeakInternSet$WeakEntry";
 const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
@@ -34,7 +34,7 @@ const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 fn slack(name: &str, accepted: u64) -> Option<u64> {
     const CLEANED: [&str; 4] = [
         "jdk.internal.ref.",
-        // Of a logger that is gone: the next one that is made takes it away.
+        // Stands for a logger that is gone: the next logger that is made takes it away.
         "java.util.logging.LogManager$LoggerWeakRef",
         "java.nio.DirectByteBuffer",
         "java.lang.invoke.MethodHandleNatives$CallSiteContext",

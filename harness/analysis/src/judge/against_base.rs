@@ -13,7 +13,7 @@ use memgate_model::{
 
 /// Leaks that are named before the rest is counted.
 const NAMED: usize = 3;
-/// Of figures that come to the same by another way.
+/// Equal figures may differ by this factor, where they were computed another way.
 const ROUNDING: f64 = 1.0 + 1e-9;
 /// The slope of one leak is a little off the whole number it stands for.
 const NEAR: f64 = 1.05;

@@ -114,7 +114,7 @@ pub(super) struct Missing<'a> {
     window: &'a Window,
     pub(super) records: Vec<SnapshotRecord>,
     pub(super) os: Vec<(OsKind, f64)>,
-    /// Of these kinds, what no waiver covers.
+    /// What no waiver covers of descriptors, threads and mappings.
     os_groups: Vec<OsGroup>,
     alone: usize,
 }
@@ -135,8 +135,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// How much a pool maps for the first time depends on how many threads met there: of mapped memory the places
-    /// count. Where all of them were seen again, and nothing more came, it is a cost that comes once.
+    /// How much a pool maps for the first time depends on how many threads met there, so only the places of mapped
+    /// memory are compared. If all of them were seen again, and nothing more came, it is a cost that comes once.
     pub(super) fn knows_mappings(
         &mut self,
         judge: &mut TestJudge<'_, '_>,

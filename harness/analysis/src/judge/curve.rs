@@ -52,7 +52,7 @@ pub(super) fn of_growth(metric: Metric, values: &[(f64, f64)]) -> Vec<GrowthPoin
 /// The last known values before a process broke off.
 pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint> {
     let of_java = [Metric::JavaHeapUsed].into_iter().filter(|_| record.java.is_some());
-    // Of a virtual machine without a native tracker the native figures are nobody's.
+    // Native figures of a virtual machine without a native tracker are nobody's.
     let is_told = |metric: &Metric| *metric != Metric::NativeLiveBytes || !record.is_java_only();
     of_samples(record, Metric::in_curves_of_tests().filter(is_told).chain(of_java), from_ns, u64::MAX)
 }

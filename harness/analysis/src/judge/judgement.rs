@@ -63,7 +63,7 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// That lie between two of its ends.
+    /// Executions between two of its ends.
     pub(super) fn executions(&self) -> f64 {
         self.batch.unwrap_or(1.0)
     }

@@ -145,7 +145,7 @@ impl TestJudge<'_, '_> {
         let mut waived_bytes = vec![0.0; lengths.n.len()];
         let mut waived_counts = waived_bytes.clone();
         let mut unwaived = Vec::new();
-        // Of the longest run, whose blocks were looked for where `main` ended.
+        // The holders of the longest run, whose blocks were looked for where `main` ended.
         let held = lengths.runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
         for group in groups(self.context, &lengths.runs, lengths.moment) {
             let growth = lengths.slope(&group.bytes, 0.0);
@@ -250,7 +250,7 @@ fn os_totals(kind: OsKind, ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
 struct OsPart {
     group: OsGroup,
     counts: Vec<f64>,
-    /// Of mapped bytes, in how many ranges.
+    /// The number of ranges, if these are mapped bytes.
     ranges: Vec<f64>,
 }
 

@@ -90,7 +90,7 @@ impl Measured<'_> {
         }
     }
 
-    /// Of what nothing but the test changes.
+    /// A metric that nothing but the test changes.
     pub(super) fn exactly(metric: Metric, total: Vec<f64>, block: f64) -> Self {
         Self { exact: true, ..Self::of_os(metric, total, block) }
     }

@@ -91,7 +91,7 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
     j.report(id.to_owned(), outcome, duration_s)
 }
 
-/// In whose window memory ran out or the heap was above its limit, and the heap up to there.
+/// The first execution in which memory ran out or the heap was above its limit: why, and the heap up to there.
 fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint>)> {
     runs.ended
         .iter()

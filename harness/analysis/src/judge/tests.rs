@@ -1214,7 +1214,7 @@ fn the_cost_of_measuring_is_told() {
     assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");
 }
 
-/// Of what has no stack nobody knows where it comes from: to accept it in one test is not to accept it in another.
+/// Nobody knows where a leak without a stack comes from: to accept it in one test is not to accept it in another.
 #[test]
 fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
     let mut p = Process::screen();

@@ -14,12 +14,12 @@ pub(super) struct RepeatedSetUp {
     alive: HashMap<(u32, u64), u64>,
     /// Stacks of which something survived it once.
     stacks: HashSet<u32>,
-    /// Of these, what was reported last.
+    /// What was reported last of these stacks.
     told: HashMap<(u32, u64), u64>,
 }
 
 impl RepeatedSetUp {
-    /// Of all that changed, what is its own.
+    /// The part of these changes that is its own.
     pub(super) fn own(
         &mut self,
         changes: Vec<SnapshotRecord>,

@@ -12,16 +12,16 @@ const FACTOR: u32 = 10;
 const LEAST: Duration = Duration::from_secs(60);
 /// A share is no shorter: what grows is watched for up to so long before anything is said of it.
 const LEAST_OF_TEST: Duration = Duration::from_secs(6);
-/// What is left is of no use to a further test if it is shorter.
+/// A shorter rest is of no use to a further test.
 const OF_NO_USE: Duration = Duration::from_secs(2);
 
 /// What is left of it.
 #[derive(Debug)]
 pub(in crate::run) struct Budget {
     whole: Duration,
-    /// Of it, as long as tests are repeated of which nothing is left.
+    /// Until this much is spent, tests of which nothing is left are repeated too.
     of_freed: Duration,
-    /// By what is over.
+    /// Spent by tests that are over.
     spent: Duration,
     /// Tests that run now, and since when one does.
     running: usize,

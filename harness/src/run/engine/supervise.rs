@@ -64,7 +64,7 @@ impl Job {
         Self { listing_stands: LISTING_STANDS, ..self }
     }
 
-    /// Of virtual machines that load the agent by themselves.
+    /// For virtual machines that load the agent by themselves.
     pub(in crate::run) fn loaded(self) -> Self {
         Self { preload: false, ..self }
     }

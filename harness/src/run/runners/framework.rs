@@ -18,7 +18,7 @@ pub(in crate::run) struct Suite {
 }
 
 impl Suite {
-    /// Of processes that were screened together.
+    /// A suite of processes that were screened together.
     pub(super) fn new(
         kind: Kind,
         name: String,

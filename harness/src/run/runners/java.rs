@@ -58,7 +58,7 @@ pub(super) struct Last {
 /// Goes on until enough is known; what leaks is explained before the end.
 pub(super) struct Repeating {
     confirmation: JavaConfirmation,
-    /// Of what its libraries allocate, where that is tracked.
+    /// For what its libraries allocate, if that is tracked.
     native: NativeConfirmation,
     pub(super) settle: Settle,
     pub(super) kept: Option<Arc<KeptFiles>>,
@@ -74,7 +74,7 @@ pub(super) struct Repeating {
 }
 
 impl Repeating {
-    /// Of a process that cannot be seen, until enough is known.
+    /// Repeats, in a process that cannot be seen, until enough is known.
     pub(super) fn new(
         policy: &GatePolicy,
         (suite, test): (&str, &str),

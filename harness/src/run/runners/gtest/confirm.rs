@@ -246,7 +246,7 @@ impl Answer {
         matches!(self.facts, ConfirmationFacts::Broken(_)) || self.finished.iter().any(has_failed)
     }
 
-    /// What it told counts no more.
+    /// Drops what it told.
     fn forget(self) -> Result<Turn, Stopped> {
         for process in &self.finished {
             forget(&process.process.file)?;

@@ -26,7 +26,7 @@ pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 
-/// What a process does beside its tests may take so many times what it took in the screen.
+/// Work of a process beside its tests may take so many times as long as in the screen.
 const SLOWER_BESIDE_TESTS: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.

@@ -39,7 +39,7 @@ pub(super) async fn confirm(
         }
     }
     let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
-    // Of a device that is gone nobody asks again.
+    // A device that is gone is not asked again.
     let mut gone: Option<String> = None;
     for (done, suspect) in (0..).zip(suspects) {
         let tests = tests_of(seen, &suspect.suite);

@@ -31,7 +31,7 @@ use memgate_wire::options::Detail;
 const SHOWN: usize = 5;
 /// The status with which our launcher ends where it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
-/// Of so few tests each is confirmed, where the rounds over them told nothing.
+/// So few tests are all confirmed, if the rounds over them told nothing.
 const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
@@ -121,7 +121,7 @@ impl Repeater<'_, '_> {
             let confirmed = self.one(test, &mut of_test).await?;
             // It is judged with its class.
             let Some((outcome, leaks)) = confirmed else { continue };
-            // What the class does is known, and of this test no more.
+            // What the class does is known; nothing more became known of this test.
             if self.how.is_over() && !leaks {
                 break;
             }

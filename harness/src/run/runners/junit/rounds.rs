@@ -158,7 +158,7 @@ pub(super) async fn over(
 /// Ends the rounds of a unit of which enough was seen.
 struct Suspects {
     watch: RoundsWatch,
-    /// Of native memory, where it is tracked: finalizers and cleaners may be about to free it.
+    /// Waits for native memory, if it is tracked: finalizers and cleaners may be about to free it.
     settle: Settle,
     until: Option<Instant>,
 }
