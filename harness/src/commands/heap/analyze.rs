@@ -1,7 +1,7 @@
 //! `memgate heap analyze`: leaks of one dump.
 //!
-//! Data flow: the dump → leaks by the rules, and what was named → exit code, less what a baseline knows → retained
-//! sizes where they are asked for → text, JSON, a page, or as LeakCanary tells it.
+//! Data flow: the dump → leaks by the rules, and what was named → exit code, less what a baseline knows →
+//! retained sizes where they are asked for → text, JSON, a page, or as LeakCanary tells it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -145,12 +145,8 @@ impl Repeater<'_, '_> {
         };
         let name = &self.suite.facts.name;
         let label = Label::Narrow { suite: name.clone(), class: class.clone() };
-        let units = Rounds {
-            units: &plain,
-            unit: Unit::Test,
-            executions: executions(self.how.batch),
-            until: self.how.until,
-        };
+        let How { batch, until } = self.how;
+        let units = Rounds { units: &plain, unit: Unit::Test, executions: executions(batch), until };
         let (mut done, speaker) =
             over(self.context, (self.suite, worker, self.junit.native), units, &label, show).await?;
         keep_output(self.context, &format!("tests-of-{class}"), &done)?;
