@@ -191,9 +191,10 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     }
     // The end of the tear-down stands between its start and the iteration's end in every version. It has no symbol that
     // is its own: it does nothing, and a linker may fold it.
-    let neighbours = [on_environments_tear_down as Pointer, on_iteration_end as Pointer];
-    let last = listener.table.windows(3).position(|slots| [slots[0], slots[2]] == neighbours);
-    if let Some(slot) = last.and_then(|at| listener.table.get_mut(at.saturating_add(1))) {
+    let neighbours = (on_environments_tear_down as Pointer, on_iteration_end as Pointer);
+    let is_it = |slots: &[Pointer]| matches!(slots, [before, _, after] if (*before, *after) == neighbours);
+    let before = listener.table.windows(3).position(is_it);
+    if let Some(slot) = before.and_then(|at| listener.table.get_mut(at.saturating_add(1))) {
         *slot = on_environments_are_torn_down as Pointer;
     }
     if hits < 3 {
