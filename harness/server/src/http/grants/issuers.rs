@@ -1,16 +1,17 @@
 //! The public keys of those who sign tokens.
 //!
 //! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys,
-//! fetched once for all who ask → the key. Only issuers that a rule names come here.
+//! fetched once for all who ask → the key. Only issuers that a rule names come here. An issuer that does not answer is
+//! asked once a minute.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::Uri;
 use jsonwebtoken::jwk::{Jwk, JwkSet};
 use serde::Deserialize;
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as Turn;
 
 /// Fetches an address: at most 256 KiB, within 10 s, encrypted or from this machine.
 pub type Fetch = Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>;
@@ -18,7 +19,7 @@ pub type Fetch = Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>;
 const MOST_KEYS: usize = 100;
 /// Keys are fetched again after this time.
 const KEPT: Duration = Duration::from_secs(3600);
-/// A key that is not there may be new; nobody makes this server ask more often.
+/// A key that is not there may be new, and an issuer that was away may be back; nobody makes this server ask more often.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Why there is no key.
@@ -30,34 +31,81 @@ pub(super) enum NoKey {
     Away(String),
 }
 
+/// What is known of one issuer.
+#[derive(Default)]
 struct Known {
-    keys: JwkSet,
-    at: Instant,
+    keys: Option<JwkSet>,
+    /// When its keys were fetched, or were last asked for in vain.
+    asked: Option<Instant>,
+    /// Why there was no answer then.
+    failed: Option<String>,
 }
 
-/// Keys that were fetched, by issuer.
+impl Known {
+    /// What is said without asking the issuer; `None`: it is to be asked.
+    fn answer(&self, id: &str, now: Instant) -> Option<Result<Jwk, NoKey>> {
+        let age = now.saturating_duration_since(self.asked?);
+        let key = self.keys.as_ref().and_then(|keys| keys.find(id).cloned());
+        let holds = if key.is_some() && self.failed.is_none() { KEPT } else { AGAIN };
+        (age < holds).then(|| match (key, &self.failed) {
+            // Keys that cannot be renewed now are good until they can.
+            (Some(key), _) => Ok(key),
+            (None, None) => Err(NoKey::Unknown),
+            (None, Some(why)) => Err(NoKey::Away(why.clone())),
+        })
+    }
+
+    fn note(&mut self, fetched: Result<JwkSet, String>, now: Instant) {
+        self.asked = Some(now);
+        self.failed = fetched.map(|keys| self.keys = Some(keys)).err();
+    }
+}
+
 #[derive(Default)]
-pub(super) struct Issuers(Mutex<HashMap<String, Known>>);
+struct Issuer {
+    known: Mutex<Known>,
+    /// Held while it is asked, so that it is asked once for all who wait.
+    asking: Arc<Turn<()>>,
+}
+
+impl Issuer {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, id: &str) -> Option<Result<Jwk, NoKey>> {
+        self.known().answer(id, Instant::now())
+    }
+}
+
+/// Keys that were fetched, by issuer. Nobody waits for an issuer whose answer they do not need.
+#[derive(Default)]
+pub(super) struct Issuers(Mutex<HashMap<String, Arc<Issuer>>>);
 
 impl Issuers {
     pub(super) async fn key(&self, fetch: &Fetch, issuer: &str, id: &str) -> Result<Jwk, NoKey> {
-        // Whoever comes meanwhile waits for the same answer.
-        let mut known = self.0.lock().await;
-        let found = known.get(issuer);
-        if let Some(key) =
-            found.filter(|found| found.at.elapsed() < KEPT).and_then(|found| found.keys.find(id))
-        {
-            return Ok(key.clone());
+        let known = self.of(issuer);
+        if let Some(answer) = known.answer(id) {
+            return answer;
         }
-        if found.is_some_and(|found| found.at.elapsed() < AGAIN) {
-            return Err(NoKey::Unknown);
+        let turn = Arc::clone(&known.asking).lock_owned().await;
+        if let Some(answer) = known.answer(id) {
+            return answer;
         }
-        let (fetch, from) = (Arc::clone(fetch), issuer.to_owned());
-        let fetched = tokio::task::spawn_blocking(move || keys_of(&fetch, &from)).await;
-        let keys = fetched.map_err(|why| NoKey::Away(why.to_string()))?.map_err(NoKey::Away)?;
-        let key = keys.find(id).cloned().ok_or(NoKey::Unknown);
-        known.insert(issuer.to_owned(), Known { keys, at: Instant::now() });
-        key
+        let (fetch, from, of) = (Arc::clone(fetch), issuer.to_owned(), Arc::clone(&known));
+        // The turn ends with the answer, also where the client has gone meanwhile.
+        let asked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let fetched = keys_of(&fetch, &from);
+            of.known().note(fetched, Instant::now());
+        });
+        asked.await.map_err(|why| NoKey::Away(why.to_string()))?;
+        known.answer(id).unwrap_or(Err(NoKey::Unknown))
+    }
+
+    fn of(&self, issuer: &str) -> Arc<Issuer> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(issuer.to_owned()).or_default())
     }
 }
 
@@ -91,4 +139,107 @@ fn read<T: serde::de::DeserializeOwned>(fetch: &Fetch, at: &str) -> Result<T, St
 fn origin(address: &str) -> Option<(String, String)> {
     let uri: Uri = address.parse().ok()?;
     Some((uri.scheme_str()?.to_owned(), uri.authority()?.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const GOOD: &str = "https://good.example.com";
+    const SILENT: &str = "https://silent.example.com";
+
+    fn keys(id: &str) -> JwkSet {
+        let key = serde_json::json!({"kty": "RSA", "kid": id, "n": "AQAB", "e": "AQAB"});
+        serde_json::from_value(serde_json::json!({ "keys": [key] })).unwrap()
+    }
+
+    /// What an issuer with one key, `a`, answers.
+    fn answer(url: &str) -> Vec<u8> {
+        let configuration = serde_json::json!({"issuer": GOOD, "jwks_uri": format!("{GOOD}/keys")});
+        let keys = serde_json::to_value(keys("a")).unwrap();
+        if url.ends_with("/keys") { keys } else { configuration }.to_string().into_bytes()
+    }
+
+    #[test]
+    fn an_issuer_that_says_nothing_delays_nobody_who_names_another_one() {
+        let (asked, is_asked) = mpsc::channel();
+        let (says, silent) = mpsc::channel::<()>();
+        let silent = Mutex::new(silent);
+        let fetch: Fetch = Arc::new(move |url| {
+            if url.starts_with(GOOD) {
+                return Ok(answer(url));
+            }
+            asked.send(()).unwrap();
+            // It says no more than that it is away, once the test has seen what it wants to see.
+            assert!(silent.lock().unwrap().recv().is_err());
+            Err("it is away".to_owned())
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let issuers = Arc::new(Issuers::default());
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let (issuers, fetch) = (Arc::clone(&issuers), Arc::clone(&fetch));
+                runtime.spawn(async move { issuers.key(&fetch, SILENT, "a").await.unwrap_err() })
+            })
+            .collect();
+        is_asked.recv().unwrap();
+        let key = runtime.block_on(issuers.key(&fetch, GOOD, "a")).unwrap();
+        assert_eq!(key.common.key_id.as_deref(), Some("a"));
+        assert_eq!(runtime.block_on(issuers.key(&fetch, GOOD, "b")), Err(NoKey::Unknown));
+        assert!(waiting.iter().all(|waits| !waits.is_finished()));
+        drop(says);
+        for waits in waiting {
+            let NoKey::Away(why) = runtime.block_on(waits).unwrap() else { panic!("it has a key") };
+            assert!(why.ends_with("it is away"), "{why}");
+        }
+        assert!(is_asked.try_recv().is_err(), "it was asked once for all");
+    }
+
+    #[test]
+    fn a_client_that_goes_away_makes_nobody_ask_again() {
+        let (count, (goes_on, waits)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel::<()>());
+        let (counted, waits) = (Arc::clone(&count), Mutex::new(waits));
+        let fetch: Fetch = Arc::new(move |url| {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                assert!(waits.lock().unwrap().recv().is_err());
+            }
+            Ok(answer(url))
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let issuers = Arc::new(Issuers::default());
+        let (of, by) = (Arc::clone(&issuers), Arc::clone(&fetch));
+        let first = runtime.spawn(async move { of.key(&by, GOOD, "a").await });
+        while count.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        first.abort();
+        assert!(runtime.block_on(first).unwrap_err().is_cancelled());
+        let second = runtime.spawn(async move { issuers.key(&fetch, GOOD, "a").await });
+        drop(goes_on);
+        assert!(runtime.block_on(second).unwrap().is_ok());
+        assert_eq!(count.load(Ordering::SeqCst), 2, "the configuration and the keys, once each");
+    }
+
+    #[test]
+    fn a_failure_is_remembered_and_old_keys_are_good_while_they_cannot_be_renewed() {
+        let begin = Instant::now();
+        let away = || Err("it is away".to_owned());
+        let mut known = Known::default();
+        assert_eq!(known.answer("a", begin), None);
+        known.note(away(), begin);
+        assert_eq!(known.answer("a", begin), Some(Err(NoKey::Away("it is away".to_owned()))));
+        assert_eq!(known.answer("a", begin + AGAIN), None);
+        known.note(Ok(keys("a")), begin);
+        assert_eq!(known.answer("b", begin), Some(Err(NoKey::Unknown)));
+        assert_eq!(known.answer("b", begin + AGAIN), None);
+        assert!(known.answer("a", begin + AGAIN).unwrap().is_ok());
+        let later = begin + KEPT;
+        assert_eq!(known.answer("a", later), None);
+        known.note(away(), later);
+        assert!(known.answer("a", later).unwrap().is_ok());
+        assert_eq!(known.answer("a", later + AGAIN), None, "it is asked again");
+    }
 }
