@@ -50,26 +50,24 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
         };
         let leaks: Vec<_> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
         for leak in &leaks {
-            let place = checkout.place(leak);
+            let (path, begin) = checkout.shown(suite, test, Some(leak));
             let entry = Entry {
                 description: of_a_leak(suite, test, leak),
                 check_name: "memgate.leak",
                 fingerprint: fingerprint("leak", &leak.id),
                 severity,
-                location: Location {
-                    path: place.as_ref().map_or_else(|| path_of(&suite.name), |p| p.file.clone()),
-                    lines: Lines { begin: place.and_then(|p| p.line).unwrap_or(1) },
-                },
+                location: Location { path, lines: Lines { begin } },
             };
             entries.entry(entry.fingerprint.clone()).or_insert(entry);
         }
         if leaks.is_empty() && test.verdict != Verdict::NotJudged {
+            let (path, begin) = checkout.shown(suite, test, None);
             let entry = Entry {
                 description: format!("{}: {}", visible(&name), visible(&in_short(test))),
                 check_name: "memgate.test",
                 fingerprint: fingerprint("test", &name),
                 severity,
-                location: Location { path: path_of(&suite.name), lines: Lines { begin: 1 } },
+                location: Location { path, lines: Lines { begin } },
             };
             entries.entry(entry.fingerprint.clone()).or_insert(entry);
         }
@@ -78,11 +76,6 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
         .map_err(RenderError::Json)?;
     text.push('\n');
     Ok(text)
-}
-
-/// A path has to be there; without one the suite stands for it.
-fn path_of(suite: &str) -> String {
-    visible(suite).trim_start_matches(['.', '/']).to_owned()
 }
 
 fn fingerprint(rule: &str, of: &str) -> String {

@@ -1,7 +1,9 @@
 //! Where a leak stands in the checked-out project: the first frame whose file belongs to it.
 //! Annotations, code scanning and the owners of code all ask here.
 
-use memgate_model::{Frame, Leak, LeakKind};
+use memgate_model::{Frame, Leak, LeakKind, Runner, SuiteReport, TestReport};
+
+use crate::visible::visible;
 
 /// The checked-out project, as the caller sees it: reporters read no folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +33,25 @@ impl Checkout {
             let mut classes = classes.filter(|_| leak.kind == LeakKind::Heap);
             classes.find_map(|class| Some(Place { file: self.class_source(class)?, line: None }))
         })
+    }
+
+    /// Where to show a test, and a leak of it, to whom only takes files: the leak's own place, else the source of the
+    /// test's class, else a path of the suite's name.
+    pub(crate) fn shown(&self, suite: &SuiteReport, test: &TestReport, leak: Option<&Leak>) -> (String, u32) {
+        let Place { file, line } = leak.and_then(|leak| self.place(leak)).unwrap_or_else(|| {
+            let file = self.test_source(suite, test).unwrap_or_else(|| path_of(&suite.name));
+            Place { file, line: None }
+        });
+        (file, line.filter(|line| *line > 0).unwrap_or(1))
+    }
+
+    fn test_source(&self, suite: &SuiteReport, test: &TestReport) -> Option<String> {
+        if !matches!(suite.runner, Runner::Junit | Runner::Instrumentation) {
+            return None;
+        }
+        let method = test.id.split(['(', '[']).next()?;
+        let class = if test.is_class { method } else { method.rsplit_once('.')?.0 };
+        self.class_source(class)
     }
 
     /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`.
@@ -92,6 +113,10 @@ impl Checkout {
     }
 }
 
+fn path_of(suite: &str) -> String {
+    visible(suite).trim_start_matches(['.', '/']).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use memgate_model::HolderStep;
@@ -125,6 +150,24 @@ mod tests {
         let place = Place { file: sources[1].to_owned(), line: Some(31) };
         assert_eq!(checkout.place(leak), Some(place));
         assert_eq!(Checkout::default().place(leak), None);
+    }
+
+    #[test]
+    fn a_test_without_a_place_is_shown_at_its_class_and_else_at_its_suite() {
+        let source = "app/src/test/java/com/example/TileCacheTest.java";
+        let checkout = Checkout { root: String::new(), sources: vec![source.to_owned()] };
+        let native = sample::suite("./engine_tests", memgate_model::Verdict::Error, Vec::new());
+        let java = SuiteReport { runner: Runner::Junit, ..native.clone() };
+        for (suite, test, is_class, want) in [
+            (&java, "com.example.TileCacheTest.evicts()", false, source),
+            (&java, "com.example.TileCacheTest$Inner.evicts(int)[1.5]", false, source),
+            (&java, "com.example.TileCacheTest", true, source),
+            (&java, "com.example.Other.evicts()", false, "engine_tests"),
+            (&native, "TileCacheTest.evicts", false, "engine_tests"),
+        ] {
+            let test = TestReport { is_class, ..sample::test(test) };
+            assert_eq!(checkout.shown(suite, &test, None), (want.to_owned(), 1), "{}", test.id);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the
-//! fingerprint, its waiver the suppression.
+//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the fingerprint. GitHub refuses
+//! a file in which one location is in no source, and shows what is suppressed like everything else. So each location
+//! has a place, and waived leaks are left out.
 
-use memgate_model::{Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Frame, Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
 
 use crate::error::RenderError;
@@ -81,8 +82,6 @@ struct Finding {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     code_flows: Vec<CodeFlow>,
     partial_fingerprints: Fingerprints,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    suppressions: Vec<Suppression>,
 }
 
 #[derive(Serialize)]
@@ -92,16 +91,9 @@ struct Fingerprints {
 }
 
 #[derive(Serialize)]
-struct Suppression {
-    kind: &'static str,
-    justification: String,
-}
-
-#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Location {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    physical_location: Option<PhysicalLocation>,
+    physical_location: PhysicalLocation,
     logical_locations: [LogicalLocation; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Message>,
@@ -111,8 +103,7 @@ struct Location {
 #[serde(rename_all = "camelCase")]
 struct PhysicalLocation {
     artifact_location: ArtifactLocation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    region: Option<Region>,
+    region: Region,
 }
 
 #[derive(Serialize)]
@@ -156,12 +147,6 @@ struct Step {
 pub fn sarif(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
     let mut results: Vec<Finding> =
         not_passed(report).into_iter().flat_map(|(suite, test)| of_test(suite, test, checkout)).collect();
-    let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    // What a waiver covers may be all there is of a test that passed.
-    for (suite, test) in all.filter(|(_, test)| test.verdict == Verdict::Pass) {
-        let waived = test.leaks.iter().filter(|leak| leak.waiver.is_some());
-        results.extend(waived.map(|leak| of_leak(suite, test, leak, checkout)));
-    }
     results.truncate(MAX_RESULTS);
     let log = Log {
         schema: "https://json.schemastore.org/sarif-2.1.0.json",
@@ -225,18 +210,18 @@ fn of_test(suite: &SuiteReport, test: &TestReport, checkout: &Checkout) -> Vec<F
     if test.verdict == Verdict::NotJudged {
         return Vec::new();
     }
-    if !test.leaks.is_empty() {
-        return test.leaks.iter().map(|leak| of_leak(suite, test, leak, checkout)).collect();
+    let leaks: Vec<&Leak> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
+    if !leaks.is_empty() {
+        return leaks.into_iter().map(|leak| of_leak(suite, test, leak, checkout)).collect();
     }
     let test_name = visible(&qualified(suite, test)).into_owned();
     vec![Finding {
         rule_id: rule_of(test),
         level: level_of(test),
         message: Message { text: format!("{test_name}: {}", visible(&in_short(test))) },
-        locations: vec![location(None, test_name.clone(), None)],
+        locations: vec![location(checkout.shown(suite, test, None), test_name.clone(), None)],
         code_flows: Vec::new(),
         partial_fingerprints: Fingerprints { leak: test_name },
-        suppressions: Vec::new(),
     }]
 }
 
@@ -262,44 +247,33 @@ fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Check
     if leak.kind == LeakKind::Native && leak.hold.is_some() {
         text += &format!("; {}", holder(leak).replace("  ", " "));
     }
-    let place = checkout.place(leak);
-    let suppressions = leak
-        .waiver
-        .iter()
-        .map(|reason| Suppression { kind: "external", justification: visible(reason).into_owned() });
     Finding {
         rule_id: rule_of(test),
         level: level_of(test),
         message: Message { text },
-        locations: vec![location(place, test_name, None)],
+        locations: vec![location(checkout.shown(suite, test, Some(leak)), test_name, None)],
         code_flows: code_flow(leak, checkout).into_iter().collect(),
         partial_fingerprints: Fingerprints { leak: visible(&leak.id).into_owned() },
-        suppressions: suppressions.collect(),
     }
 }
 
-/// From the test to what it allocated.
+/// From the test to what it allocated, by the project's own code.
 fn code_flow(leak: &Leak, checkout: &Checkout) -> Option<CodeFlow> {
-    let mut places: Vec<_> = checkout.places(leak).map(|(place, frame)| (Some(place), frame)).collect();
-    let own: Vec<_> = places.iter().map(|(_, frame)| *frame).collect();
-    places.extend(
-        leak.frames.iter().filter(|frame| !own.iter().any(|o| std::ptr::eq(*o, *frame))).map(|f| (None, f)),
-    );
-    let order = |frame: &memgate_model::Frame| leak.frames.iter().position(|f| std::ptr::eq(f, frame));
-    places.sort_by_key(|(_, frame)| std::cmp::Reverse(order(frame)));
-    let locations: Vec<Step> = places
-        .into_iter()
-        .map(|(place, frame)| Step { location: location(place, name(frame), Some(name(frame))) })
-        .collect();
+    let step = |(Place { file, line }, frame): (Place, &Frame)| {
+        let place = (file, line.filter(|line| *line > 0).unwrap_or(1));
+        Step { location: location(place, name(frame), Some(name(frame))) }
+    };
+    let mut locations: Vec<Step> = checkout.places(leak).map(step).collect();
+    locations.reverse();
     (!locations.is_empty()).then_some(CodeFlow { thread_flows: [ThreadFlow { locations }] })
 }
 
-fn location(place: Option<Place>, logical: String, message: Option<String>) -> Location {
+fn location((file, start_line): (String, u32), logical: String, message: Option<String>) -> Location {
     Location {
-        physical_location: place.map(|Place { file, line }| PhysicalLocation {
+        physical_location: PhysicalLocation {
             artifact_location: ArtifactLocation { uri: uri(&file) },
-            region: line.filter(|line| *line > 0).map(|start_line| Region { start_line }),
-        }),
+            region: Region { start_line },
+        },
         logical_locations: [LogicalLocation { fully_qualified_name: logical, kind: "function" }],
         message: message.map(|text| Message { text }),
     }
@@ -354,16 +328,40 @@ mod tests {
         );
     }
 
+    /// GitHub: "locationFromSarifResult: expected a physical location", and nothing of the file is shown.
     #[test]
-    fn a_waived_leak_is_suppressed_with_the_reason() {
-        let log = parsed(&sample::mixed());
-        let results = log["runs"][0]["results"].as_array().unwrap();
-        let waived =
-            results.iter().find(|r| r["partialFingerprints"]["memgateLeak/v1"] == "n1-00000000000000dd");
-        assert_eq!(
-            waived.unwrap()["suppressions"][0]["justification"],
-            "fontconfig keeps its cache until FcFini"
-        );
+    fn every_location_has_a_place_and_no_waived_leak_is_shown() {
+        let mut bare = sample::leak();
+        for leak in bare.suites[0].tests.iter_mut().flat_map(|test| &mut test.leaks) {
+            leak.frames.iter_mut().for_each(|frame| (frame.file, frame.line) = (None, None));
+        }
+        let bare_log = parsed(&bare);
+        let result = &bare_log["runs"][0]["results"][0];
+        let physical = &result["locations"][0]["physicalLocation"];
+        assert_eq!(physical["artifactLocation"]["uri"], "engine_tests");
+        assert_eq!(physical["region"]["startLine"], 1);
+        assert!(result["codeFlows"].is_null(), "{result}");
+        for (name, report) in sample::all().into_iter().chain([("bare", bare)]) {
+            let log = parsed(&report);
+            let results = log["runs"][0]["results"].as_array().unwrap();
+            for result in results {
+                let flows = result["codeFlows"].as_array().into_iter().flatten();
+                let steps = flows.flat_map(|flow| flow["threadFlows"][0]["locations"].as_array().unwrap());
+                let all = steps.map(|step| &step["location"]).chain(result["locations"].as_array().unwrap());
+                for location in all {
+                    let physical = &location["physicalLocation"];
+                    let uri = physical["artifactLocation"]["uri"].as_str().unwrap();
+                    assert!(!uri.is_empty() && !uri.starts_with('/'), "{name}: {location}");
+                    assert!(physical["region"]["startLine"].as_u64().unwrap() > 0, "{name}: {location}");
+                }
+            }
+            let waived = |leak: &&Leak| leak.waiver.is_some();
+            let leaks = report.suites.iter().flat_map(|s| &s.tests).flat_map(|test| &test.leaks);
+            for leak in leaks.filter(waived) {
+                let shows = |r: &serde_json::Value| r["partialFingerprints"]["memgateLeak/v1"] == *leak.id;
+                assert!(!results.iter().any(shows), "{name}: {}", leak.id);
+            }
+        }
     }
 
     #[test]

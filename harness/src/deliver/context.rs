@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use memgate_model::{Commit, Origin, RunReport};
+use memgate_model::{Commit, Origin, RunReport, Runner, Verdict};
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Checkout, has_unknown};
 
@@ -126,8 +126,12 @@ pub fn checkout(report: &RunReport) -> Checkout {
 
 fn checkout_at(root: Option<PathBuf>, report: &RunReport) -> Checkout {
     let Some(root) = root else { return Checkout::default() };
-    let mut leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
-    let java = leaks.any(|leak| leak.kind.is_java());
+    let java = report.suites.iter().any(|suite| {
+        let runs_java = matches!(suite.runner, Runner::Junit | Runner::Instrumentation);
+        suite.tests.iter().any(|test| {
+            runs_java && test.verdict != Verdict::Pass || test.leaks.iter().any(|leak| leak.kind.is_java())
+        })
+    });
     Checkout {
         sources: if java { java_sources(&root) } else { Vec::new() },
         root: root.to_string_lossy().into_owned(),
