@@ -118,7 +118,6 @@ impl Bucket {
         let mut answered = (self.exchange)(sent).map_err(failed)?;
         match answered.status {
             200 | 204 => Ok(answered),
-            404 => Err(io::ErrorKind::NotFound.into()),
             status => {
                 // `<Code>SignatureDoesNotMatch</Code>` and a sentence.
                 let mut said = String::new();
@@ -128,7 +127,11 @@ impl Bucket {
                     Some(rest.split('<').next()?.to_owned())
                 };
                 let said = read.ok().and_then(|_| inside("Code")).unwrap_or_default();
-                Err(failed(format!("it answered {status} {said}")))
+                // A bucket that is not there is no object that is not there.
+                if status == 404 && sent.method != "PUT" && said != "NoSuchBucket" {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                Err(failed(format!("it answered {status} {said}").trim_end().to_owned()))
             }
         }
     }
@@ -173,6 +176,25 @@ mod tests {
         let begin = "GET http://127.0.0.1:9000/leaks/team/a/07/7/report.html?";
         assert!(asked[0].starts_with(begin) && asked[0].contains("X-Amz-Signature="), "{asked:?}");
         assert!(asked.iter().all(|url| !url.contains("example-secret")));
+    }
+
+    #[test]
+    fn an_object_that_is_gone_is_removed_and_a_bucket_that_is_gone_is_an_error() {
+        let open = |body: &'static str| {
+            let exchange: Exchange =
+                Arc::new(move |_| Ok(Answered { status: 404, body: Box::new(body.as_bytes()) }));
+            Bucket::open("leaks", keys, exchange).unwrap()
+        };
+        let (object, bucket) =
+            (open("<Error><Code>NoSuchKey</Code></Error>"), open("<Error><Code>NoSuchBucket</Code></Error>"));
+        object.remove("07/7/report.html").unwrap();
+        assert_eq!(object.get("07/7/report.html").err().unwrap().kind(), io::ErrorKind::NotFound);
+        let gone = "Bucket(leaks/): it answered 404 NoSuchBucket";
+        assert_eq!(bucket.remove("07/7/report.html").unwrap_err().to_string(), gone);
+        let got = bucket.get("07/7/report.html").err().unwrap();
+        assert_eq!((got.kind(), got.to_string().as_str()), (io::ErrorKind::Other, gone));
+        let put = open("").send(&Sent { method: "PUT", url: "https://example.com", body: None });
+        assert_eq!(put.unwrap_err().to_string(), "Bucket(leaks/): it answered 404");
     }
 
     #[test]
