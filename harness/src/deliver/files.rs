@@ -14,7 +14,7 @@ use memgate_reports::{
 use super::context::{checkout, from_the_job};
 use crate::cli::Format;
 use crate::exit::{ExpectedError, chain};
-use crate::output::Screen;
+use crate::output::{Console, Screen};
 use crate::session::write_atomically;
 
 /// Renders `report` as it is printed. `full` is where all of it is.
@@ -71,7 +71,12 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
 ///
 /// # Errors
 /// The first that failed.
-pub fn write_all(report: &RunReport, session: Option<&Path>, wanted: &Reports) -> Result<(), ExpectedError> {
+pub fn write_all(
+    report: &RunReport,
+    session: Option<&Path>,
+    wanted: &Reports,
+    console: &Console,
+) -> Result<(), ExpectedError> {
     let mut files: Vec<(PathBuf, ReportKind)> = Vec::new();
     if let Some(folder) = session {
         files.push((folder.join("report.json"), ReportKind::Json));
@@ -107,13 +112,13 @@ pub fn write_all(report: &RunReport, session: Option<&Path>, wanted: &Reports) -
     }));
     let mut written: Vec<_> = files.iter().map(|(path, kind)| write(report, path, kind)).collect();
     let merges = wanted.junit.iter().flat_map(|junit| &junit.merge);
-    written.extend(merges.map(|pattern| merge_into(report, pattern)));
+    written.extend(merges.map(|pattern| merge_into(report, pattern, console)));
     written.extend(wanted.charts.as_ref().map(|folder| write_charts(report, folder)));
     written.into_iter().collect()
 }
 
 /// Adds leaks to the runner's own files.
-fn merge_into(report: &RunReport, pattern: &Path) -> Result<(), ExpectedError> {
+fn merge_into(report: &RunReport, pattern: &Path, console: &Console) -> Result<(), ExpectedError> {
     for path in matching(pattern)? {
         let xml = std::fs::read(&path).map_err(ExpectedError::file("read", &path))?;
         let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
@@ -121,6 +126,13 @@ fn merge_into(report: &RunReport, pattern: &Path) -> Result<(), ExpectedError> {
             why: format!("it is no JUnit XML: {why}"),
             hint: "`reports.junit.merge` names files of the test runner".to_owned(),
         })?;
+        if !merged.unclear.is_empty() {
+            console.warning(&format!(
+                "{} shows no leak of {}: several suites have a test of this name, and which one the file is of is not certain",
+                path.display(),
+                merged.unclear.join(", ")
+            ));
+        }
         if merged.cases > 0 {
             write_atomically(&path, &merged.xml).map_err(|why| failed(&why))?;
         }
@@ -176,6 +188,7 @@ mod tests {
     use memgate_model::Verdict;
 
     use super::*;
+    use crate::cli::ColorChoice;
 
     fn report() -> RunReport {
         RunReport {
@@ -210,7 +223,8 @@ mod tests {
             }),
             ..Reports::default()
         };
-        let error = write_all(&report(), Some(folder.path()), &wanted).unwrap_err();
+        let error = write_all(&report(), Some(folder.path()), &wanted, &Console::new(ColorChoice::Never))
+            .unwrap_err();
         assert!(error.to_string().contains("file"), "{error}");
         for name in ["report.json", "report.html", "new/junit.xml"] {
             assert!(folder.path().join(name).is_file(), "{name}");

@@ -41,7 +41,7 @@ pub fn deliver(
     wanted: &Reports,
     console: &Console,
 ) -> Result<(), ExpectedError> {
-    let written = files::write_all(report, session, wanted);
+    let written = files::write_all(report, session, wanted, console);
     if wanted.mail.is_some() || !wanted.webhooks.is_empty() {
         let context = RunContext::of(report, session, wanted.previous.as_deref());
         context.warnings.iter().for_each(|warning| console.warning(warning));

@@ -5,10 +5,13 @@
 //! not fail by themselves → the same document with a `failure` in each, and the counts of its
 //! suites raised. Everything else stays as it is, byte by byte as far as the parser keeps it.
 //! Merging twice changes nothing more.
+//!
+//! A document does not say of which suite of memgate it is. Where several have a test of one name, the other names of
+//! the document may tell; else the case stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{RunReport, TestReport, Verdict};
+use memgate_model::{RunReport, SuiteReport, TestReport, Verdict};
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Error, Reader, Writer, XmlVersion};
 
@@ -24,6 +27,8 @@ pub struct Merged {
     pub xml: Vec<u8>,
     /// Test cases that got a leak.
     pub cases: usize,
+    /// Tests that leak in one suite, where the document may be another suite's.
+    pub unclear: Vec<String>,
 }
 
 /// Adds the leaks of `report` to a JUnit document.
@@ -31,7 +36,6 @@ pub struct Merged {
 /// # Errors
 /// When it is not well-formed XML.
 pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
-    let failing = failing(report);
     let style = BlockStyle {
         paint: Paint::new(false),
         width: None,
@@ -39,6 +43,7 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
         until: waive_until(&report.started),
     };
     let events = events(xml)?;
+    let (failing, unclear) = failing(report, &names(&events)?);
     let (hits, counts) = hits(&events, &failing)?;
     let cases = hits.len();
     let mut writer = Writer::new(Vec::with_capacity(xml.len() + cases * 1024));
@@ -61,14 +66,53 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
             (event, ..) => writer.write_event(event)?,
         }
     }
-    Ok(Merged { xml: writer.into_inner(), cases })
+    Ok(Merged { xml: writer.into_inner(), cases, unclear })
 }
 
-/// The tests that leak, by the name a runner gives them.
-fn failing(report: &RunReport) -> BTreeMap<String, &TestReport> {
-    let tests =
-        report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| test.verdict == Verdict::Fail);
-    tests.map(|test| (plain(&test.id), test)).collect()
+/// The tests of a document with these names that leak, by the name a runner gives them, and those that are unclear.
+fn failing<'r>(
+    report: &'r RunReport,
+    document: &BTreeSet<String>,
+) -> (BTreeMap<String, &'r TestReport>, Vec<String>) {
+    let named = |suite: &SuiteReport| -> BTreeSet<String> {
+        suite.tests.iter().map(|test| plain(&test.id)).filter(|name| document.contains(name)).collect()
+    };
+    let known: Vec<_> = report.suites.iter().map(named).collect();
+    let (mut failing, mut unclear) = (BTreeMap::new(), BTreeSet::new());
+    for (index, suite) in report.suites.iter().enumerate() {
+        for test in suite.tests.iter().filter(|test| test.verdict == Verdict::Fail) {
+            let name = plain(&test.id);
+            if !document.contains(&name) {
+                continue;
+            }
+            let owners: Vec<_> = (0..known.len()).filter(|&other| known[other].contains(&name)).collect();
+            // A suite that lacks a name of the document which another owner has is not the one.
+            let has_all =
+                |&&owner: &&usize| owners.iter().all(|&other| known[other].is_subset(&known[owner]));
+            match owners.iter().filter(has_all).collect::<Vec<_>>().as_slice() {
+                [one] if **one == index => {
+                    failing.insert(name, test);
+                }
+                [_] => {}
+                _ => {
+                    unclear.insert(name);
+                }
+            }
+        }
+    }
+    (failing, unclear.into_iter().collect())
+}
+
+fn names(events: &[Event<'static>]) -> Result<BTreeSet<String>, Error> {
+    let mut names = BTreeSet::new();
+    for event in events {
+        if let Event::Start(start) | Event::Empty(start) = event
+            && start.name().as_ref() == b"testcase"
+        {
+            names.extend(named(start)?);
+        }
+    }
+    Ok(names)
 }
 
 /// JUnit 5 and Gradle write `loads()`, Surefire `loads`.
@@ -238,6 +282,29 @@ mod tests {
             xml.contains("<![CDATA[a.cc:3]]>") && xml.contains("it &lt;fails&gt;"),
             "what was there stays:\n{xml}"
         );
+    }
+
+    #[test]
+    fn a_test_of_another_suite_that_has_the_same_name_gets_no_leak() {
+        let mut report = sample::leak();
+        let clean = |names: &[&str]| {
+            sample::suite("other", Verdict::Pass, names.iter().map(|name| sample::test(name)).collect())
+        };
+        let cases = |report: &RunReport, names: &[&str]| {
+            let case = |name: &&str| format!(r#"<testcase name="{name}" classname="MapCache"/>"#);
+            let xml = format!("<testsuite>{}</testsuite>", names.iter().map(case).collect::<String>());
+            let merged = merge(report, xml.as_bytes()).unwrap();
+            (merged.cases, merged.unclear)
+        };
+        let unclear = || vec!["MapCache.scroll".to_owned()];
+        assert_eq!(cases(&report, &["scroll"]), (1, vec![]));
+        report.suites.push(clean(&["MapCache.scroll", "MapCache.other"]));
+        assert_eq!(cases(&report, &["scroll"]), (0, unclear()), "it may be of either");
+        assert_eq!(cases(&report, &["scroll", "nobody's"]), (0, unclear()));
+        assert_eq!(cases(&report, &["scroll", "opens"]), (1, vec![]), "the other suite has no such test");
+        assert_eq!(cases(&report, &["scroll", "other"]), (0, vec![]), "it is the other suite's");
+        assert_eq!(cases(&report, &["scroll", "opens", "other"]), (0, unclear()));
+        assert_eq!(cases(&report, &["opens"]), (0, vec![]), "nothing leaks there");
     }
 
     #[test]
