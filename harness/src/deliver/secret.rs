@@ -25,5 +25,7 @@ mod tests {
     fn nothing_a_server_says_repeats_a_secret() {
         let text = without("535 hunter2 is wrong (aHVudGVyMg==)", &["hunter2", ""]);
         assert_eq!(text, "535 *** is wrong (***)");
+        // By `printf '\\0ci\\0hunter2' | base64`.
+        assert_eq!(without("bad AGNpAGh1bnRlcjI=", &["\0ci\0hunter2"]), "bad ***");
     }
 }

@@ -1,7 +1,7 @@
 //! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers
 //! connecting only, so a server that accepts and says nothing would otherwise keep a build for
-//! ever. A recipient that the server refuses keeps nobody else from getting the mail. A refusal is final: what is tried
-//! again goes to those alone whom nobody answered for.
+//! ever. A recipient that the server refuses, or asks to be patient for, keeps nobody else from getting the mail. A
+//! refusal is final: what is tried again goes to those alone who are to wait, or whom nobody answered for.
 //!
 //! A server that presents a certificate authority's own certificate, as the usual self-signed one
 //! is, is refused by every verifier. Where `ca` holds that very certificate the server is the one
@@ -44,15 +44,15 @@ pub(super) fn send(
         .build()
         .map_err(|why| format!("no mail was sent: {why}"))?;
     let all = letters.len();
-    let (mut sent, mut refused) = (0, Vec::new());
+    let (mut sent, mut left) = (0, Left::default());
     let outcome = runtime.block_on(async {
         let work = async {
             let trusted = ca.map(certificates).transpose()?.unwrap_or_default();
             let mut post = Post { server, password, trusted, limit, open: None };
             for letter in letters {
-                let (to, before) = (letter.envelope().to().len(), refused.len());
-                hand_over(&mut post, &letter, handed, &mut refused).await?;
-                sent += usize::from(refused.len() - before < to);
+                let (to, before) = (letter.envelope().to().len(), left.len());
+                hand_over(&mut post, &letter, handed, &mut left).await?;
+                sent += usize::from(left.len() - before < to);
             }
             post.close().await;
             Ok(())
@@ -63,9 +63,14 @@ pub(super) fn send(
     });
     // A name that is still being looked up is nothing to wait for.
     runtime.shutdown_background();
+    let Left { refused, waiting } = left;
     let words = refused.iter().map(|(to, why)| format!("not to {to}: {why}"));
+    let words = words.chain(waiting.iter().map(|(to, why)| format!("not yet to {to}: {why}")));
     let said = words.chain(outcome.as_ref().err().cloned()).collect::<Vec<_>>().join("; ");
-    let said = without(&said, &[password.unwrap_or_default()]);
+    let password = password.unwrap_or_default();
+    // As PLAIN sends it, with the name of the user; a server may repeat what it was sent.
+    let plain = format!("\0{}\0{password}", server.user.as_deref().unwrap_or_default());
+    let said = without(&said, &[password, &plain]);
     // One line, whatever the server said.
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = if said.is_empty() { said } else { format!("{sent} of {all} mails sent: {said}") };
@@ -74,7 +79,29 @@ pub(super) fn send(
     if !nobody {
         handed.extend(refused.into_iter().map(|(to, _)| to));
     }
-    if outcome.is_err() || nobody { Err(told) } else { Ok(told) }
+    if outcome.is_err() || nobody || !waiting.is_empty() { Err(told) } else { Ok(told) }
+}
+
+/// Who did not get a mail, and why.
+#[derive(Default)]
+struct Left {
+    refused: Vec<(String, String)>,
+    /// Their mailbox is full, or the server wants to be asked again later.
+    waiting: Vec<(String, String)>,
+}
+
+impl Left {
+    fn len(&self) -> usize {
+        self.refused.len() + self.waiting.len()
+    }
+}
+
+/// What a server says of one mail.
+enum Answer {
+    Taken,
+    Refused(String),
+    /// It may take the mail later.
+    NotYet(String),
 }
 
 /// The server is asked for each recipient alone where it refuses one of several: it took no mail then.
@@ -82,7 +109,7 @@ async fn hand_over(
     post: &mut Post<'_>,
     letter: &Message,
     handed: &mut BTreeSet<String>,
-    refused: &mut Vec<(String, String)>,
+    left: &mut Left,
 ) -> Result<(), String> {
     let (from, text) = (letter.envelope().from(), letter.formatted());
     let all: Vec<_> = letter.envelope().to().iter().filter(|to| !handed.contains(&to.to_string())).collect();
@@ -91,9 +118,10 @@ async fn hand_over(
         let recipients = to.iter().map(|&to| to.clone()).collect();
         let envelope = Envelope::new(from.cloned(), recipients).map_err(|why| chain(&why))?;
         match (post.hand(&envelope, &text).await?, to.as_slice()) {
-            (None, _) => handed.extend(to.iter().map(ToString::to_string)),
-            (Some(why), [one]) => refused.push((one.to_string(), why)),
-            (Some(_), _) => parts.extend(to.into_iter().rev().map(|one| vec![one])),
+            (Answer::Taken, _) => handed.extend(to.iter().map(ToString::to_string)),
+            (Answer::Refused(why), [one]) => left.refused.push((one.to_string(), why)),
+            (Answer::NotYet(why), [one]) => left.waiting.push((one.to_string(), why)),
+            _ => parts.extend(to.into_iter().rev().map(|one| vec![one])),
         }
     }
     Ok(())
@@ -109,8 +137,8 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Hands over one mail; the answer is why the server refuses it.
-    async fn hand(&mut self, envelope: &Envelope, text: &[u8]) -> Result<Option<String>, String> {
+    /// Hands over one mail. `Err`: the connection ended, and others would not be handed over either.
+    async fn hand(&mut self, envelope: &Envelope, text: &[u8]) -> Result<Answer, String> {
         let mut connection = match self.open.take() {
             Some(open) => open,
             None => self.connect().await?,
@@ -118,10 +146,12 @@ impl Post<'_> {
         match connection.send(envelope, text).await {
             Ok(_) => {
                 self.open = Some(connection);
-                Ok(None)
+                Ok(Answer::Taken)
             }
-            // A mail that was refused ends its connection.
-            Err(why) if why.is_permanent() => Ok(Some(chain(&why))),
+            // A mail that was not taken ends its connection.
+            Err(why) if why.is_transient() => Ok(Answer::NotYet(chain(&why))),
+            // The client's own refusal: a sign in an address that this server does not know.
+            Err(why) if why.is_permanent() || why.is_client() => Ok(Answer::Refused(chain(&why))),
             Err(why) => Err(chain(&why)),
         }
     }
@@ -225,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_mail_twice_and_a_refusal_is_final() {
+    fn nobody_gets_a_mail_twice_a_refusal_is_final_and_a_full_mailbox_delays_nobody_else() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (taken, room) = (Taken::default(), Arc::new(Mutex::new(false)));
@@ -245,17 +275,21 @@ mod tests {
         };
         let mut handed = BTreeSet::new();
         let mut send = || {
-            let letters =
-                vec![letter(&["team@example.com", "gone@example.com"]), letter(&["later@example.com"])];
+            let letters = vec![
+                letter(&["later@example.com", "team@example.com", "gone@example.com"]),
+                letter(&["owner@example.com"]),
+            ];
             super::send(&server, None, None, Duration::from_secs(20), letters, &mut handed)
         };
         let first = send().unwrap_err();
-        assert!(
-            first.contains("1 of 2 mails sent: not to gone@example.com") && first.contains("no room"),
-            "{first}"
-        );
+        assert!(first.starts_with("2 of 2 mails sent: not to gone@example.com"), "{first}");
+        assert!(first.contains("not yet to later@example.com") && first.contains("no room"), "{first}");
+        assert_eq!(*taken.lock().unwrap(), ["<team@example.com>", "<owner@example.com>"]);
         *room.lock().unwrap() = true;
         assert_eq!(send(), Ok(String::new()), "nobody is left whom it refuses");
-        assert_eq!(*taken.lock().unwrap(), ["<team@example.com>", "<later@example.com>"]);
+        assert_eq!(
+            *taken.lock().unwrap(),
+            ["<team@example.com>", "<owner@example.com>", "<later@example.com>"]
+        );
     }
 }
