@@ -21,6 +21,7 @@ mod android_artefact_runtime;
 mod android_native;
 mod bisect;
 mod boundaries;
+mod ci_recipes;
 mod config;
 mod confirm;
 mod crash;

@@ -1,0 +1,104 @@
+//! What users copy into their CI starts the tests that they name, all of them. The scripts are cut out of the files
+//! of `ci/`, and run by the shells that CI systems run them by.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use memgate_e2e::samples::successful;
+use memgate_e2e::{Project, memgate, repository, samples};
+use memgate_model::Verdict;
+
+/// A script of `ci/`: its name, the shell, the variable with the command line, and the shell of several commands.
+struct Recipe {
+    shell: &'static [&'static str],
+    variable: &'static str,
+    script: String,
+    inner: &'static [&'static str],
+}
+
+/// The lines between the one that ends in `begin` and the one that begins with `end`.
+fn cut(file: &str, begin: &str, end: &str) -> String {
+    let text = fs::read_to_string(repository().join("ci").join(file)).unwrap();
+    let mut lines = text.lines().skip_while(|line| !line.ends_with(begin)).skip(1).peekable();
+    let indent = lines.peek().unwrap().len() - lines.peek().unwrap().trim_start().len();
+    let inside = lines.take_while(|line| !line.trim_start().starts_with(end));
+    inside.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect()
+}
+
+fn recipes() -> Vec<Recipe> {
+    let mut recipes = vec![Recipe {
+        shell: &["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"],
+        variable: "COMMAND",
+        script: cut("github/action.yml", "run: |", "- if:"),
+        inner: &["bash", "-eo", "pipefail", "-c"],
+    }];
+    for shell in [&["bash", "-eo", "pipefail", "-c"][..], &["sh", "-ec"]] {
+        let script = cut("gitlab/memgate.yml", "- |", "after_script:");
+        recipes.push(Recipe { shell, variable: "MEMGATE_COMMAND", script, inner: &["sh", "-ec"] });
+    }
+    recipes
+}
+
+impl Recipe {
+    /// The script, about to run with this command line and the `memgate` of a folder.
+    fn with(&self, command: &str, project: &Project, memgate: &str) -> Command {
+        let mut shell = project.command::<&str>(&[]);
+        let path = format!("{memgate}:{}", std::env::var("PATH").unwrap());
+        let mut started = Command::new(self.shell[0]);
+        started.args(&self.shell[1..]).arg(&self.script).current_dir(project.folder()).stdin(Stdio::null());
+        for (name, value) in shell.env("PATH", path).env(self.variable, command).get_envs() {
+            match value {
+                Some(value) => started.env(name, value),
+                None => started.env_remove(name),
+            };
+        }
+        started
+    }
+}
+
+#[test]
+fn a_single_command_is_started_as_it_is_and_several_are_started_by_a_shell() {
+    let project = Project::new("ci-recipes");
+    let said = project.write("bin/memgate", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+    fs::set_permissions(said, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = project.folder().join("bin").display().to_string();
+    for recipe in recipes() {
+        let arguments = |command: &str| -> Vec<String> {
+            successful(&mut recipe.with(command, &project, &folder)).lines().map(str::to_owned).collect()
+        };
+        assert_eq!(arguments(""), ["run"]);
+        for (command, want) in [
+            ("mvn -q test\n", &["mvn", "-q", "test"][..]),
+            ("mvn -q \\\n  -Dtest='A b' \\\n  test\n", &["mvn", "-q", "-Dtest=A b", "test"]),
+            ("ctest -j$(echo 4)", &["ctest", "-j4"]),
+        ] {
+            assert_eq!(arguments(command), [&["run", "--"], want].concat(), "{command}");
+        }
+        for command in ["./a && ./b", "./a; ./b", "./a | tee log", "./a & wait", "./a > log", "./a\t< in"] {
+            let want = [&["run", "--"], recipe.inner, &[command]].concat();
+            assert_eq!(arguments(command), want, "{command}");
+        }
+        let want = [&["run", "--"], recipe.inner, &["./a", "", "./b c"]].concat();
+        assert_eq!(arguments("./a\n\n./b c\n"), want);
+    }
+}
+
+#[test]
+fn every_line_of_a_command_is_measured() {
+    let clean = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
+    let leaks =
+        "#include <gtest/gtest.h>\nchar* volatile kept;\nTEST(Map, Leaks) { kept = new char[4096](); }\n";
+    let leaking = samples::own_suite("ci_leaking", leaks);
+    let lines = format!("{}\n{}\n", clean.display(), leaking.display());
+    let folder = memgate().parent().unwrap().display().to_string();
+    for recipe in recipes() {
+        let project = Project::new("ci-recipes-lines");
+        let run = project.finish(&mut recipe.with(&lines, &project, &folder));
+        run.ends_with(1);
+        let mut verdicts: Vec<_> =
+            run.report().suites.iter().map(|suite| (suite.name.clone(), suite.verdict)).collect();
+        verdicts.sort();
+        assert_eq!(verdicts, [("ci_clean".into(), Verdict::Pass), ("ci_leaking".into(), Verdict::Fail)]);
+    }
+}
