@@ -2,8 +2,20 @@
 //   memgate('ctest --test-dir build --output-on-failure')
 // The page needs its own script. In HTML Publisher, Jenkins' default content policy forbids all scripts, so the page is also archived.
 def call(String command = '') {
+    // Quoted: the shell of this step neither splits nor expands it.
+    def quoted = "'" + command.trim().replace("'", "'\\''") + "'"
     try {
-        sh "memgate run ${command ? '-- ' + command : ''}"
+        // A single command runs directly: memgate sees whether it is Maven, say. Several lines or commands, pipes and
+        // redirections run in a shell.
+        sh "COMMAND=${quoted}" + '''
+            COMMAND=$(printf '%s\\n' "$COMMAND" | sed -e :a -e '/\\\\$/N; s/\\\\\\n/ /; ta')
+            case $COMMAND in
+              *[[:cntrl:]"&|;<>"]*) set -- sh -ec "$COMMAND" ;;
+              *) eval "set -- $COMMAND" ;;
+            esac
+            [ $# -eq 0 ] || set -- -- "$@"
+            memgate run "$@"
+        '''
     } finally {
         // An error here does not hide the failure of the tests.
         sh script: 'memgate report --all memgate-reports', returnStatus: true

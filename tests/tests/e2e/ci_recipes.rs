@@ -37,6 +37,9 @@ fn recipes() -> Vec<Recipe> {
         let script = cut("gitlab/memgate.yml", "- |", "after_script:");
         recipes.push(Recipe { shell, variable: "MEMGATE_COMMAND", script, inner: &["sh", "-ec"] });
     }
+    // Groovy reads a backslash and what follows it as one.
+    let script = cut("jenkins/memgate.groovy", "+ '''", "'''").replace("\\\\", "\\");
+    recipes.push(Recipe { shell: &["sh", "-xec"], variable: "COMMAND", script, inner: &["sh", "-ec"] });
     recipes
 }
 
