@@ -576,7 +576,8 @@ Uses `reports.mail` of the configuration. `memgate run` sends the mail by itself
 
 Examples:
   memgate mail --preview        writes mail.eml into the session folder, and sends nothing
-  memgate mail .memgate/latest";
+  memgate mail .memgate/latest
+  memgate mail --when-due .memgate/2*/      only what `reports.mail.when` says: for a job behind the one that ran the tests";
 
 /// What `mail` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -584,12 +585,15 @@ Examples:
 pub struct MailArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Session folder, or a report.json.
+    /// Session folders, or files report.json: a mail each.
     #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
-    pub(crate) session: PathBuf,
+    pub(crate) sessions: Vec<PathBuf>,
     /// Write the mails as files, and send nothing.
     #[arg(long)]
     pub(crate) preview: bool,
+    /// Send nothing of a run that `reports.mail.when` leaves out.
+    #[arg(long, conflicts_with = "preview")]
+    pub(crate) when_due: bool,
 }
 
 const FOLLOW_HELP: &str = "\

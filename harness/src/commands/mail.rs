@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memgate_config::{Encryption, Mail, MailServer, When};
+use memgate_config::{Encryption, Mail, MailServer, Reports, When};
 use memgate_model::RunReport;
 
 use super::{report, settings};
@@ -22,30 +22,47 @@ pub(super) fn mail(request: &MailArgs, console: &Console) -> Result<u8, Expected
     for path in reports.paths_mut() {
         *path = settings.root.join(&*path);
     }
-    let (mut report, file) = report::read(&request.session)?;
-    // The file that mail is sent by may be another one than the run's.
-    let owners = reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
-    deliver::owners::assign(&mut report, owners, console);
-    let folder = file.parent().unwrap_or(Path::new("."));
-    if request.preview {
-        let previous = reports.previous.as_deref();
-        for path in preview(&report, reports.mail.as_ref().map(|mail| (mail, previous, console)), folder)? {
-            console.line(&format!("wrote {}", path.display()));
-        }
-        return Ok(exit::PASS);
-    }
-    if reports.mail.is_none() {
+    if reports.mail.is_none() && !request.preview {
         return Err(ExpectedError::Usage {
             what: "the configuration has no `reports.mail`".to_owned(),
             hint: "add it, or look at the mail with --preview".to_owned(),
         });
     }
-    let context = RunContext::of(&report, Some(folder), reports.previous.as_deref());
+    let mut worst = exit::PASS;
+    for session in &request.sessions {
+        worst = worst.max(of_session(session, request, &reports, console)?);
+    }
+    Ok(worst)
+}
+
+fn of_session(
+    session: &Path,
+    request: &MailArgs,
+    reports: &Reports,
+    console: &Console,
+) -> Result<u8, ExpectedError> {
+    let (mut report, file) = report::read(session)?;
+    // The file that mail is sent by may be another one than the run's.
+    let owners = reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
+    deliver::owners::assign(&mut report, owners, console);
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let previous = reports.previous.as_deref();
+    if request.preview {
+        for path in preview(&report, reports.mail.as_ref().map(|mail| (mail, previous, console)), folder)? {
+            console.line(&format!("wrote {}", path.display()));
+        }
+        return Ok(exit::PASS);
+    }
+    let context = RunContext::of(&report, Some(folder), previous);
     context.warnings.iter().for_each(|warning| console.warning(warning));
-    let send = |settings| deliver::mail::send(&report, settings, &context, console, &mut BTreeSet::new());
-    match reports.mail.as_ref().map(send) {
-        Some(Sent::All) => Ok(exit::PASS),
-        _ => Ok(exit::NOT_MEASURED),
+    let Some(settings) = &reports.mail else { return Ok(exit::PASS) };
+    if request.when_due && !deliver::is_due(settings.when, &report, &context.changes) {
+        console.line(&format!("no mail is due of {}: `reports.mail.when`", session.display()));
+        return Ok(exit::PASS);
+    }
+    match deliver::mail::send(&report, settings, &context, console, &mut BTreeSet::new()) {
+        Sent::All => Ok(exit::PASS),
+        Sent::NotToAll | Sent::No => Ok(exit::NOT_MEASURED),
     }
 }
 

@@ -58,7 +58,8 @@ pub fn deliver(
     written
 }
 
-fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
+/// Is a message with this setting to be sent?
+pub(crate) fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
     match when {
         When::Always => true,
         When::Failed => report.exit_code != 0,

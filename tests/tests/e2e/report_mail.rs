@@ -307,6 +307,30 @@ fn tests_do_not_see_the_password_of_the_mail() {
 }
 
 #[test]
+fn a_job_behind_the_tests_mails_only_what_is_due() {
+    let project = project("mail-due");
+    let mut clean: Value = serde_json::from_str(&project.read("session/report.json")).unwrap();
+    (clean["exit_code"], clean["verdict"], clean["suites"]) =
+        (0.into(), "pass".into(), Value::Array(Vec::new()));
+    project.write("clean/report.json", clean.to_string());
+    // Nobody listens there: a mail that is sent is a warning.
+    let settings = "version: 1\nreports: { mail: { server: \"smtp+plain://127.0.0.1:1\", to: [a@example.com], when: failed } }\n";
+    project.write("memgate.yaml", settings);
+    project.memgate(&["mail", "clean"]).ends_with(2).says("the mail was not sent");
+    let run = project.memgate(&["mail", "--when-due", "clean"]);
+    run.ends_with(0).says("no mail is due of clean: `reports.mail.when`");
+    assert!(!run.stderr.contains("not sent"), "{run}");
+    let run = project.memgate(&["mail", "--when-due", "clean", "session"]);
+    run.ends_with(2).says("no mail is due of clean").says("the mail was not sent");
+    // Compared with itself nothing changed; it has no session before it.
+    project.write("memgate.yaml", settings.replace("when: failed", "when: changed"));
+    project.memgate(&["mail", "--when-due", "session"]).ends_with(2).says("the mail was not sent");
+    let same = settings.replace("when: failed } }", "when: changed }, previous: session/report.json }");
+    project.write("memgate.yaml", same);
+    project.memgate(&["mail", "--when-due", "session"]).ends_with(0).says("no mail is due of session");
+}
+
+#[test]
 fn a_mail_that_cannot_be_sent_leaves_the_verdict_as_it_is() {
     let project = Project::new("mail-verdict");
     let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
