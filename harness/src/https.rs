@@ -1,11 +1,12 @@
 //! Requests over HTTP to chats and servers: encrypted or on this machine, never redirected, certificates by the
-//! system's roots.
+//! system's roots, through the proxy that the environment names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_server::artefacts::{Answered, Sent};
+use ureq::Proxy;
 use ureq::http::Uri;
 use ureq::tls::{RootCerts, TlsConfig};
 
@@ -26,9 +27,10 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// What sends requests, each within `limit`. A redirect would carry a message or a token elsewhere.
-pub(crate) fn agent(limit: Duration, roots: RootCerts) -> ureq::Agent {
+/// What sends requests to this address, each within `limit`. A redirect would carry a message or a token elsewhere.
+pub(crate) fn agent(url: &str, limit: Duration, roots: RootCerts) -> ureq::Agent {
     ureq::Agent::config_builder()
+        .proxy(proxy(url))
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         .max_redirects(0)
@@ -42,6 +44,28 @@ pub(crate) fn agent(limit: Duration, roots: RootCerts) -> ureq::Agent {
         .into()
 }
 
+fn proxy(url: &str) -> Option<Proxy> {
+    Proxy::try_from_env().filter(|proxy| is_behind(proxy, url))
+}
+
+/// A request to this machine has no proxy: it may be in plain text, and a proxy would find another machine there.
+fn is_behind(proxy: &Proxy, url: &str) -> bool {
+    let uri: Option<Uri> = url.trim().parse().ok();
+    uri.is_some_and(|uri| !uri.host().is_some_and(is_loopback) && !proxy.is_no_proxy(&uri))
+}
+
+/// Why there is no answer of this address. A proxy is named by its host alone: its address may have a password.
+pub(crate) fn why(url: &str, why: &ureq::Error) -> String {
+    why_behind(proxy(url).as_ref(), why)
+}
+
+fn why_behind(proxy: Option<&Proxy>, why: &ureq::Error) -> String {
+    match proxy {
+        Some(proxy) => format!("{why}, through the proxy {}", proxy.host()),
+        None => why.to_string(),
+    }
+}
+
 /// What an address says, where that is short and comes soon.
 ///
 /// # Errors
@@ -50,10 +74,10 @@ pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
     const LIMIT: Duration = Duration::from_secs(10);
     const MOST: u64 = 256 << 10;
     check(url)?;
-    let mut answer =
-        agent(LIMIT, RootCerts::PlatformVerifier).get(url).call().map_err(|why| why.to_string())?;
+    let answer = agent(url, LIMIT, RootCerts::PlatformVerifier).get(url).call();
+    let mut answer = answer.map_err(|error| why(url, &error))?;
     match answer.status().as_u16() {
-        200 => answer.body_mut().with_config().limit(MOST).read_to_vec().map_err(|why| why.to_string()),
+        200 => answer.body_mut().with_config().limit(MOST).read_to_vec().map_err(|error| why(url, &error)),
         status => Err(format!("it answered {status}")),
     }
 }
@@ -65,13 +89,13 @@ pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
 pub(crate) fn exchange(sent: &Sent<'_>) -> Result<Answered, String> {
     const LIMIT: Duration = Duration::from_secs(15 * 60);
     check(sent.url)?;
-    let agent = agent(LIMIT, RootCerts::PlatformVerifier);
+    let agent = agent(sent.url, LIMIT, RootCerts::PlatformVerifier);
     let answer = match (sent.method, sent.body) {
         ("PUT", Some(body)) => agent.put(sent.url).content_type("application/octet-stream").send(body),
         ("DELETE", _) => agent.delete(sent.url).call(),
         _ => agent.get(sent.url).call(),
     };
-    let answer = answer.map_err(|why| why.to_string())?;
+    let answer = answer.map_err(|error| why(sent.url, &error))?;
     let status = answer.status().as_u16();
     Ok(Answered { status, body: Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader()) })
 }
@@ -92,6 +116,21 @@ pub(crate) fn said(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_machine_is_behind_no_proxy_and_a_proxy_is_named_without_its_password() {
+        let proxy = Proxy::new("http://me:SECRET@proxy.example.com:3128").unwrap();
+        for url in ["http://127.0.0.1:80/x", "http://[::1]:80/x", "https://localhost/x"] {
+            assert!(!is_behind(&proxy, url), "{url}");
+        }
+        assert!(is_behind(&proxy, "https://hooks.example.com/x"));
+        let refused = ureq::Error::Io(std::io::ErrorKind::ConnectionRefused.into());
+        assert_eq!(
+            why_behind(Some(&proxy), &refused),
+            "io: connection refused, through the proxy proxy.example.com"
+        );
+        assert_eq!(why_behind(None, &refused), "io: connection refused");
+    }
 
     #[test]
     fn only_encrypted_addresses_are_used() {

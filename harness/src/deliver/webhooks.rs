@@ -57,11 +57,11 @@ fn send(url: &str, message: &Value, ca: Option<&Path>) -> Result<(), String> {
         }
         None => RootCerts::PlatformVerifier,
     };
-    let agent = https::agent(LIMIT, roots);
+    let agent = https::agent(url, LIMIT, roots);
     let mut may_wait = true;
     loop {
         let request = agent.post(url).content_type("application/json");
-        let mut answer = request.send(message.to_string()).map_err(|why| why.to_string())?;
+        let mut answer = request.send(message.to_string()).map_err(|why| https::why(url, &why))?;
         let status = answer.status().as_u16();
         let pause = answer.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let body =

@@ -101,12 +101,13 @@ fn whole(
 ) -> Result<(), String> {
     let token = tokens.token(PAGE_LIMIT).map_err(|why| why.what)?;
     // A server that has the file already answers without reading it.
-    let request =
-        https::agent(limit, RootCerts::PlatformVerifier).put(address).header("Expect", "100-continue");
+    let request = https::agent(address, limit, RootCerts::PlatformVerifier)
+        .put(address)
+        .header("Expect", "100-continue");
     match send(shows(request, token.as_deref())).map(|answer| answer.status().as_u16()) {
         Ok(204) => Ok(()),
         Ok(status) => Err(format!("it answered {status}")),
-        Err(why) => Err(without(&why.to_string(), token.as_deref().as_slice())),
+        Err(why) => Err(without(&https::why(address, &why), token.as_deref().as_slice())),
     }
 }
 
@@ -212,14 +213,14 @@ impl Dump<'_> {
         let limit = if is_last { DUMP_LIMIT } else { PIECE_LIMIT };
         let token = tokens.token(PAGE_LIMIT)?;
         let address = format!("{}&sha256={sha256}", self.address);
-        let request = https::agent(limit, RootCerts::PlatformVerifier)
-            .patch(address)
+        let request = https::agent(&address, limit, RootCerts::PlatformVerifier)
+            .patch(&address)
             .content_type("application/octet-stream")
             .header(OFFSET, at.to_string())
             .header(LENGTH, length.to_string());
         let hidden = |why: Failed| Failed { what: without(&why.what, token.as_deref().as_slice()), ..why };
         let answer = shows(request, token.as_deref()).send(piece);
-        let mut answer = answer.map_err(|why| hidden(transport(&why)))?;
+        let mut answer = answer.map_err(|why| hidden(transport(&address, &why)))?;
         let offset = answer.headers().get(OFFSET).and_then(|value| value.to_str().ok()?.parse().ok());
         match (answer.status().as_u16(), offset) {
             (204, Some(offset)) => return Ok(Sent::To(offset)),
@@ -228,7 +229,7 @@ impl Dump<'_> {
             _ => {}
         }
         let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
-        let text = text.map_err(|why| hidden(transport(&why)))?;
+        let text = text.map_err(|why| hidden(transport(&address, &why)))?;
         let refused = hidden(refusal(&answer, &text));
         if offset == Some(0) { Ok(Sent::Damaged(refused.what)) } else { Err(refused) }
     }

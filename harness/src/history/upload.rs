@@ -208,9 +208,9 @@ impl Access {
         };
         https::check(url).map_err(|what| Failed { passes: false, ..failed(what) })?;
         let url = format!("{url}{}audience={}", if url.contains('?') { '&' } else { '?' }, encoded(server));
-        let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
+        let request = https::agent(&url, limit, RootCerts::PlatformVerifier).get(&url);
         let answer = request.header("Authorization", format!("Bearer {secret}")).call();
-        let answer = answered::<SignedToken>(answer, MOST_OF_AN_ANSWER);
+        let answer = answered::<SignedToken>(&url, answer, MOST_OF_AN_ANSWER);
         answer.map(|(_, SignedToken { value })| Some(value)).map_err(|why| failed(why.what))
     }
 }
@@ -226,13 +226,13 @@ fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedErro
 
 /// One attempt: was the run there before, and what does the server say of it?
 fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Result<(bool, Taken), Failed> {
-    let request = https::agent(limit, RootCerts::PlatformVerifier)
+    let request = https::agent(url, limit, RootCerts::PlatformVerifier)
         .post(url)
         .content_type("application/json")
         .header("Content-Encoding", "gzip")
         // Whoever refuses the token does so before the body is sent.
         .header("Expect", "100-continue");
-    answered(shows(request, token).send(body), MOST_OF_AN_ANSWER)
+    answered(url, shows(request, token).send(body), MOST_OF_AN_ANSWER)
         .map(|(status, taken)| (status == 200, taken))
 }
 
@@ -288,13 +288,16 @@ impl Summaries {
     pub fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
         let token = self.tokens.token(limit).map_err(|why| why.what)?;
         let body = serde_json::to_string(run).map_err(|why| why.to_string())?;
-        let request = https::agent(limit, RootCerts::PlatformVerifier).post(&self.url);
+        let request = https::agent(&self.url, limit, RootCerts::PlatformVerifier).post(&self.url);
         let answer = shows(request, token.as_deref()).content_type("application/json").send(body);
         let server = &self.tokens.server;
         match answer.map(|answer| answer.status().as_u16()) {
             Ok(204) => Ok(()),
             Ok(status) => Err(format!("{server} answered {status}")),
-            Err(why) => Err(without(&format!("{server}: {why}"), token.as_deref().as_slice())),
+            Err(why) => {
+                let why = https::why(&self.url, &why);
+                Err(without(&format!("{server}: {why}"), token.as_deref().as_slice()))
+            }
         }
     }
 }
@@ -378,20 +381,21 @@ fn get<T: DeserializeOwned>(
     let token = token.as_deref();
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
     let url = format!("{}{path}", to.server);
-    let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
-    let answer = answered(shows(request, token).call(), most).map(|(_, value)| value);
+    let request = https::agent(&url, limit, RootCerts::PlatformVerifier).get(&url);
+    let answer = answered(&url, shows(request, token).call(), most).map(|(_, value)| value);
     answer.map_err(|why| failed(&without(&why.what, token.as_slice()), &without(&why.hint, token.as_slice())))
 }
 
 /// The status and the value of an answer that is no refusal.
 fn answered<T: DeserializeOwned>(
+    url: &str,
     answer: Result<Response<Body>, ureq::Error>,
     most: u64,
 ) -> Result<(u16, T), Failed> {
-    let mut answer = answer.map_err(|why| transport(&why))?;
+    let mut answer = answer.map_err(|why| transport(url, &why))?;
     let status = answer.status().as_u16();
     let text = answer.body_mut().with_config().limit(most).read_to_string();
-    let text = text.map_err(|why| transport(&why))?;
+    let text = text.map_err(|why| transport(url, &why))?;
     match serde_json::from_str(&text) {
         Ok(value) if matches!(status, 200 | 201) => Ok((status, value)),
         _ => Err(refusal(&answer, &text)),
@@ -420,11 +424,12 @@ pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
 }
 
 /// No answer. All of that may pass, but for a certificate that is not trusted.
-pub(super) fn transport(why: &ureq::Error) -> Failed {
+pub(super) fn transport(url: &str, why: &ureq::Error) -> Failed {
+    let what = https::why(url, why);
     let inner = if let ureq::Error::Io(why) = why { why.get_ref() } else { None };
     let is_tls = inner.is_some_and(|why| why.is::<rustls::Error>());
     let hint = if is_tls { "SSL_CERT_FILE names a file of certificates to trust" } else { "" };
-    Failed { what: why.to_string(), hint: hint.to_owned(), passes: !is_tls, after: None }
+    Failed { what, hint: hint.to_owned(), passes: !is_tls, after: None }
 }
 
 /// Up to a quarter of a pause: whoever was refused together does not come again together.
@@ -456,10 +461,12 @@ mod tests {
     fn only_a_certificate_that_is_not_trusted_is_final() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let untrusted = io::Error::new(io::ErrorKind::InvalidData, untrusted);
-        let failed = transport(&ureq::Error::Io(untrusted));
+        let failed = transport("http://127.0.0.1", &ureq::Error::Io(untrusted));
         assert!(!failed.passes && failed.hint.contains("SSL_CERT_FILE"), "{}", failed.what);
-        assert!(transport(&ureq::Error::Io(io::ErrorKind::ConnectionRefused.into())).passes);
-        assert!(transport(&ureq::Error::HostNotFound).passes);
+        assert!(
+            transport("http://127.0.0.1", &ureq::Error::Io(io::ErrorKind::ConnectionRefused.into())).passes
+        );
+        assert!(transport("http://127.0.0.1", &ureq::Error::HostNotFound).passes);
     }
 
     #[test]
