@@ -26,6 +26,7 @@ pub use self::selection::{is_filtered, narrows};
 use self::selection::{is_sharded, selects};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
+use crate::history::upload;
 use crate::origin;
 
 /// What was read before anything is planned.
@@ -351,9 +352,13 @@ fn configured(config: &Config, suite: &Suite, request: &RunArgs, world: &World) 
     }
 }
 
-/// The variables that mail and webhooks name.
-fn secrets(config: &Config) -> Vec<OsString> {
-    config.secrets().into_iter().map(|(_, variable)| variable.into()).collect()
+/// The variables that mail, webhooks and uploads name, and those by which CI systems sign uploads. A test may need
+/// GitHub's for itself: they are memgate's where it has no token.
+pub(crate) fn secrets(config: &Config) -> Vec<OsString> {
+    let named = config.secrets().into_iter().map(|(_, variable)| variable);
+    let signs = config.history.upload.as_ref().is_some_and(|to| to.token.is_none());
+    let of_github = upload::GITHUB_SIGNS.into_iter().filter(|_| signs);
+    named.chain([upload::ID_TOKEN]).chain(of_github).map(OsString::from).collect()
 }
 
 /// A waiver that matches nothing is only reported when everything ran.
@@ -489,6 +494,21 @@ reports:
             project: "/project".into(),
             narrowing: Vec::new(),
         }
+    }
+
+    #[test]
+    fn tests_get_no_variable_that_holds_a_secret_of_memgate() {
+        let secrets = |history: &str| {
+            let config = settings(&format!("version: 1\n{history}")).config;
+            secrets(&config).into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(secrets(""), ["MEMGATE_ID_TOKEN"]);
+        let server = "history: { server: \"https://memgate.example.com\"";
+        assert_eq!(secrets(&format!("{server}, token: \"${{TOKEN}}\" }}")), ["TOKEN", "MEMGATE_ID_TOKEN"]);
+        assert_eq!(
+            secrets(&format!("{server} }}")),
+            ["MEMGATE_ID_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]
+        );
     }
 
     fn planned(request: &RunArgs) -> Plan {

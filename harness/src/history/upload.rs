@@ -27,6 +27,10 @@ use crate::exit::ExpectedError;
 use crate::https;
 use crate::output::Console;
 
+/// The variable with a token that the CI system has signed.
+pub(crate) const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
+/// Where GitHub signs one on request, and what shows it that this job asks.
+pub(crate) const GITHUB_SIGNS: [&str; 2] = ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"];
 /// What is read of an answer.
 pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
 /// The same of a base: 20,000 leaks and their tests.
@@ -183,9 +187,9 @@ impl Access {
     /// The token of the configuration, else what the CI system signs. `Err`: it is named, and is not there.
     fn of(to: &Upload) -> Result<Self, String> {
         let named = to.token.as_deref().map(secret);
-        let github = secret("ACTIONS_ID_TOKEN_REQUEST_URL")
-            .and_then(|url| Ok(Self::GitHub { url, secret: secret("ACTIONS_ID_TOKEN_REQUEST_TOKEN")? }));
-        let signed = || github.or_else(|_none| secret("MEMGATE_ID_TOKEN").map(Self::Token));
+        let [url, token] = GITHUB_SIGNS;
+        let github = secret(url).and_then(|url| Ok(Self::GitHub { url, secret: secret(token)? }));
+        let signed = || github.or_else(|_none| secret(ID_TOKEN).map(Self::Token));
         match named {
             Some(Ok(token)) => Ok(Self::Token(token)),
             Some(Err(why)) => signed().map_err(|_none| why),
