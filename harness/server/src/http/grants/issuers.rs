@@ -1,8 +1,8 @@
 //! The public keys of those who sign tokens.
 //!
 //! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys,
-//! fetched once for all who ask → the key. Only issuers that a rule names come here. An issuer that does not answer is
-//! asked once a minute.
+//! fetched once for all who ask → the key. Only issuers that a rule names come here. One that does not answer is asked
+//! again after a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,10 @@ pub type Fetch = Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>;
 const MOST_KEYS: usize = 100;
 /// Keys are fetched again after this time.
 const KEPT: Duration = Duration::from_secs(3600);
-/// A key that is not there may be new, and an issuer that was away may be back; nobody makes this server ask more often.
+/// A key that is not there may be new; nobody makes this server ask more often.
 const AGAIN: Duration = Duration::from_secs(60);
+/// An issuer that was away may be back: jobs try to upload for a minute.
+const AWAY: Duration = Duration::from_secs(15);
 
 /// Why there is no key.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +48,11 @@ impl Known {
     fn answer(&self, id: &str, now: Instant) -> Option<Result<Jwk, NoKey>> {
         let age = now.saturating_duration_since(self.asked?);
         let key = self.keys.as_ref().and_then(|keys| keys.find(id).cloned());
-        let holds = if key.is_some() && self.failed.is_none() { KEPT } else { AGAIN };
+        let holds = match (&key, &self.failed) {
+            (Some(_), None) => KEPT,
+            (None, Some(_)) => AWAY,
+            _ => AGAIN,
+        };
         (age < holds).then(|| match (key, &self.failed) {
             // Keys that cannot be renewed now are good until they can.
             (Some(key), _) => Ok(key),
@@ -231,7 +237,7 @@ mod tests {
         assert_eq!(known.answer("a", begin), None);
         known.note(away(), begin);
         assert_eq!(known.answer("a", begin), Some(Err(NoKey::Away("it is away".to_owned()))));
-        assert_eq!(known.answer("a", begin + AGAIN), None);
+        assert_eq!(known.answer("a", begin + AWAY), None);
         known.note(Ok(keys("a")), begin);
         assert_eq!(known.answer("b", begin), Some(Err(NoKey::Unknown)));
         assert_eq!(known.answer("b", begin + AGAIN), None);
