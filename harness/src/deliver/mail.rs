@@ -55,7 +55,10 @@ pub fn send(
         Ok((0, _)) => console.line("no mail was sent: nobody is to be told"),
         Ok((1, _)) => console.line("sent 1 mail"),
         Ok((count, _)) => console.line(&format!("sent {count} mails")),
-        Err(why) => console.warning(&format!("the mail was not sent: {why}")),
+        Err(why) => {
+            let to_all = if handed.is_empty() { "" } else { " to all" };
+            console.warning(&format!("the mail was not sent{to_all}: {why}"));
+        }
     }
     match sent {
         Ok((_, refused)) if refused.is_empty() => Sent::All,
