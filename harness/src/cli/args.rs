@@ -577,7 +577,7 @@ Uses `reports.mail` of the configuration. `memgate run` sends the mail by itself
 Examples:
   memgate mail --preview        writes mail.eml into the session folder, and sends nothing
   memgate mail .memgate/latest
-  memgate mail --when-due .memgate/2*/      only what `reports.mail.when` says: for a job behind the one that ran the tests";
+  memgate mail --when-due .memgate/2*/      only what `reports.mail.when` says: for a job behind the tests";
 
 /// What `mail` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -128,7 +128,7 @@ fn merge_into(report: &RunReport, pattern: &Path, console: &Console) -> Result<(
         })?;
         if !merged.unclear.is_empty() {
             console.warning(&format!(
-                "{} shows no leak of {}: several suites have a test of this name, and which one the file is of is not certain",
+                "{} shows no leak of {}: several suites have a test of this name, and the file may be of each",
                 path.display(),
                 merged.unclear.join(", ")
             ));

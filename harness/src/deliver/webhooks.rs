@@ -1,5 +1,5 @@
-//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message. An answer may
-//! repeat it, in part or in a spelling of its own, so nothing of an answer is shown but codes.
+//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message. An answer
+//! may repeat it, in part or in a spelling of its own, so nothing of an answer is shown but codes.
 
 use std::path::Path;
 use std::time::Duration;

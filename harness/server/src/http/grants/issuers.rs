@@ -1,8 +1,8 @@
 //! The public keys of those who sign tokens.
 //!
 //! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys,
-//! fetched once for all who ask → the key. Only issuers that a rule names come here. One that does not answer is asked
-//! again after a while.
+//! fetched once for all who ask → the key. Only issuers that a rule names come here. One that does not answer is
+//! asked again after a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
