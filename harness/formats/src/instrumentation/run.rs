@@ -145,7 +145,10 @@ impl InstrumentationRun {
     pub fn apply(&mut self, item: Item) {
         match item {
             Item::Status { code, values } => self.status(code, values),
-            Item::Finished { code, values } => self.finished = Some((code, values)),
+            Item::Finished { code, values } => {
+                self.finished = Some((code, values));
+                self.add_untold();
+            }
             Item::Failed(component) => drop(self.not_started.get_or_insert(component)),
             Item::Aborted(why) => self.aborted = Some(why),
             Item::OnError(why) => self.on_error = Some(why),
@@ -251,6 +254,27 @@ impl InstrumentationRun {
         self.tests.push(test);
     }
 
+    /// Adds the failures of which no status was sent: runners before 1.6 tell of what fails before or
+    /// after the tests of a class in their summary alone.
+    fn add_untold(&mut self) {
+        let summary = self.summary();
+        let failures = summary.lines().rev().find_map(|line| {
+            line.trim().strip_prefix("Tests run: ")?.split_once("Failures: ")?.1.trim().parse::<usize>().ok()
+        });
+        let failed: Vec<&TestResult> = self.tests.iter().filter(|test| !test.status.is_good()).collect();
+        if failures.is_none_or(|failures| failures <= failed.len()) {
+            return;
+        }
+        let same = |a: &TestResult, b: &TestResult| (&a.class, &a.method) == (&b.class, &b.method);
+        let mut untold = listed(summary);
+        untold.retain(|entry| !failed.iter().any(|test| same(test, entry)));
+        // A summary that cannot be read in full is a failure all the same.
+        if untold.is_empty() && failed.is_empty() {
+            untold.push(failure("the run as a whole"));
+        }
+        self.tests.append(&mut untold);
+    }
+
     fn close_open(&mut self) {
         self.tests.extend(self.open.take());
     }
@@ -306,8 +330,10 @@ impl InstrumentationRun {
     fn complete(&self) -> Ending {
         let ended = self.tests.iter().filter(|test| test.status != Status::NotEnded).count() as u64;
         let begun = self.tests.iter().chain(&self.open).count() as u64;
-        // Of a class that failed (or did not apply) as a whole no single test is reported.
-        let as_a_whole = self.tests.iter().any(|test| test.method.is_none());
+        // Of a class that failed (or did not apply) as a whole no single test is reported, and which
+        // tests those are is known to who has their names. A class that is ignored is announced as one.
+        let as_a_whole =
+            self.tests.iter().any(|test| test.method.is_none() && test.status != Status::Ignored);
         let announced = if as_a_whole { 0 } else { self.expected.unwrap_or(0) };
         if begun == 0 && announced == 0 {
             return Ending::NoTests;
@@ -340,6 +366,36 @@ fn test(status: Status, mut values: Bundle) -> TestResult {
 fn metrics(mut values: Bundle) -> Bundle {
     values.retain(|key, _| !KNOWN_KEYS.contains(&key.as_str()));
     values
+}
+
+/// The numbered failures of a summary: `1) a.B` of a class, `2) t(a.B)` of a test, each with its stack.
+fn listed(summary: &str) -> Vec<TestResult> {
+    let mut failures: Vec<TestResult> = Vec::new();
+    for line in summary.lines() {
+        let number = format!("{}) ", failures.len().saturating_add(1));
+        if let Some(name) = line.strip_prefix(&number) {
+            failures.push(failure(name.trim()));
+        } else if line == "FAILURES!!!" {
+            break;
+        } else if let Some(TestResult { trace: Some(trace), .. }) = failures.last_mut() {
+            trace.push_str(line);
+            trace.push('\n');
+        }
+    }
+    failures
+}
+
+fn failure(name: &str) -> TestResult {
+    let of_test = name.strip_suffix(')').and_then(|name| name.rsplit_once('('));
+    let (class, method) = of_test.map_or((name, None), |(method, class)| (class, Some(method.to_owned())));
+    TestResult {
+        class: class.to_owned(),
+        method,
+        number: None,
+        status: Status::Failed,
+        trace: Some(String::new()),
+        metrics: Bundle::new(),
+    }
 }
 
 /// What the runner says of a failure of its own: alone on a line, or as an entry of its list of

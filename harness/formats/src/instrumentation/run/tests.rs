@@ -319,6 +319,32 @@ fn a_class_that_fails_as_a_whole_explains_the_tests_that_are_missing() {
 }
 
 #[test]
+fn an_ignored_class_explains_no_test_that_is_missing() {
+    let ignored = Stream::default().test("1", "a.C#null", -3, &[]).result(-1, &[]).read().0;
+    assert_eq!(ignored, Ending::Incomplete { expected: 2, ended: 1 });
+}
+
+#[test]
+fn a_failure_that_only_the_summary_tells_is_one_of_its_class() {
+    let passed = || Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 0, &[]);
+    let trace = "java.lang.AssertionError: not closed\n\tat a.B.check(B.java:6)\n";
+    let sum = "\nFAILURES!!!\nTests run: 2,  Failures: 1\n\n";
+    let summary = format!("\n\nTime: 0.2\nThere was 1 failure:\n1) a.B\n{trace}{sum}");
+    let (ending, run) = passed().result(-1, &[("stream", &summary)]).read();
+    assert_eq!((ending, run.tests.len()), (Ending::Complete, 3));
+    let untold = run.tests.last().unwrap();
+    assert_eq!((untold.class.as_str(), &untold.method, untold.status), ("a.B", &None, Status::Failed));
+    assert!(untold.trace.as_ref().unwrap().starts_with(trace), "{untold:?}");
+    // Of failures that were told none is told again, and a list that nobody can read is still a failure.
+    let told = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", -2, &[]);
+    let twice =
+        "There were 2 failures:\n1) b(a.B)\nx\n2) b(a.B)\ny\n\nFAILURES!!!\nTests run: 2,  Failures: 2\n";
+    assert_eq!(statuses(&told.result(-1, &[("stream", twice)]).read().1), [Status::Passed, Status::Failed]);
+    let (_, run) = passed().result(-1, &[("stream", sum)]).read();
+    assert_eq!(statuses(&run), [Status::Passed, Status::Passed, Status::Failed]);
+}
+
+#[test]
 fn damaged_codes_and_unknown_ones_are_no_pass() {
     let damaged = format!(
         "{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 0W art\nINSTRUMENTATION_CODE: -1\n"

@@ -97,10 +97,14 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     if let Some(why) = done.incomplete() {
         problems.push(format!("not measured: {why} (what was printed: {output})"));
         problems.extend(listed("did not run", &missing));
-    } else if tests.len() > results.len() {
-        // The number of results is right, because others have several.
-        let missing = listed("did not run, while others ran more than once", &missing);
-        problems.extend(missing.map(|what| format!("not measured: {what}")));
+    } else {
+        // The number of results may be right because others have several, or unknown because a class
+        // has a single one.
+        let what = match tests.len() > results.len() {
+            true => "did not run, while others ran more than once",
+            false => "did not run",
+        };
+        problems.extend(listed(what, &missing).map(|what| format!("not measured: {what}")));
     }
     let (classes, ran) = ran(&done.finished);
     let unseen: Vec<&str> = results
@@ -132,11 +136,18 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
 }
 
-/// Tests that the runner named and that have no result. Of a class that failed as a whole none has one.
+/// Tests that the runner named and that have no result. Of a class that failed as a whole none has one,
+/// and what a parameter is called may differ from run to run.
 fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) -> Vec<&'a str> {
+    let method = |test: &str| test.split_once('[').map(|(method, _)| method.to_owned());
+    let unnamed: BTreeSet<String> =
+        results.keys().filter(|test| !named.contains(*test)).filter_map(|test| method(test)).collect();
     let has_result = |test: &&str| {
-        let class = test.rsplit_once('.').map_or("", |(class, _)| class);
-        results.contains_key(*test) || results.contains_key(class)
+        let plain = test.split_once('[').map_or(*test, |(method, _)| method);
+        let class = plain.rsplit_once('.').map_or("", |(class, _)| class);
+        results.contains_key(*test)
+            || results.contains_key(class)
+            || method(test).is_some_and(|method| unnamed.contains(&method))
     };
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
 }
@@ -289,6 +300,17 @@ mod tests {
         let left_out = "not measured: A.c did not run, while others ran more than once";
         assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
         assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));
+    }
+
+    #[test]
+    fn a_test_without_a_result_is_missing_unless_its_own_class_has_one() {
+        let named = ["a.B.x", "a.C.y", "a.C.z[1.5]", "a.D.p[T@1]", "a.D.p[T@2]"].map(str::to_owned).into();
+        let missing = |ran: &[&str]| {
+            let results = ran.iter().map(|id| ((*id).to_owned(), Status::Failed)).collect();
+            missing(&named, &results)
+        };
+        assert_eq!(missing(&["a.B.x", "a.C", "a.D.p[T@1]"]), ["a.D.p[T@2]"]);
+        assert_eq!(missing(&["a.B", "a.Old", "a.D.p[T@3]", "a.D.p[T@4]"]), ["a.C.y", "a.C.z[1.5]"]);
     }
 
     #[test]
