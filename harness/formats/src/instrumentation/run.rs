@@ -212,14 +212,15 @@ impl InstrumentationRun {
         }
         self.expected = self.expected.or_else(|| values.get("numtests")?.parse().ok());
         match code {
-            Some(1) => {
-                self.close_open();
-                self.open = Some(test(Status::NotEnded, values));
-            }
-            Some(2) => {
+            // What the app itself sends is neither begin nor end of a test, whatever its code is.
+            _ if code == Some(2) || !is_of_a_test(&values) => {
                 if let Some(open) = &mut self.open {
                     open.metrics.extend(metrics(values));
                 }
+            }
+            Some(1) => {
+                self.close_open();
+                self.open = Some(test(Status::NotEnded, values));
             }
             code => self.ended(test(Status::of(code), values)),
         }
@@ -348,11 +349,7 @@ impl InstrumentationRun {
 fn test(status: Status, mut values: Bundle) -> TestResult {
     let stream = values.remove("stream").filter(|stream| !stream.trim().is_empty() && !status.is_good());
     let trace = values.remove("stack").or(stream);
-    let says_crash = |text: &String| {
-        let text = text.trim_start();
-        text.starts_with("Process crashed ") || text.starts_with("Test instrumentation process crashed")
-    };
-    let crashed = trace.as_ref().is_some_and(says_crash) && status == Status::Failed;
+    let crashed = trace.as_deref().is_some_and(says_crash) && status == Status::Failed;
     TestResult {
         class: values.remove("class").unwrap_or_default(),
         method: values.remove("test").filter(|test| test != "null"),
@@ -361,6 +358,17 @@ fn test(status: Status, mut values: Bundle) -> TestResult {
         trace,
         metrics: metrics(values),
     }
+}
+
+/// The runner names the test in each of its statuses, but for a crash before the first.
+fn is_of_a_test(values: &Bundle) -> bool {
+    let named = ["class", "test"].iter().all(|key| values.contains_key(*key));
+    named || values.get("stream").is_some_and(|stream| says_crash(stream))
+}
+
+fn says_crash(text: &str) -> bool {
+    let text = text.trim_start();
+    text.starts_with("Process crashed ") || text.starts_with("Test instrumentation process crashed")
 }
 
 fn metrics(mut values: Bundle) -> Bundle {

@@ -345,6 +345,23 @@ fn a_failure_that_only_the_summary_tells_is_one_of_its_class() {
 }
 
 #[test]
+fn what_the_app_sends_itself_ends_no_test() {
+    for code in [0, -1, 1, 7] {
+        let sent = [("screenshot", "/sdcard/shot.png"), ("class", "a.B")];
+        let stream = Stream::default().test("1", "a.B#a", 1, &[]).status(code, &sent);
+        let end = [("class", "a.B"), ("test", "a"), ("current", "1")];
+        let stream = stream.status(-2, &end).test("2", "a.B#b", 0, &[]).status(code, &sent[..1]);
+        let (ending, run) = stream.result(-1, &[]).read();
+        assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Failed, Status::Passed]));
+        assert_eq!(run.tests[0].metrics, bundle(&sent[..1]), "{code}");
+    }
+    // A code that nobody can read may have been any.
+    let sent = format!("{BEGUN}INSTRUMENTATION_STATUS: screenshot=x\nINSTRUMENTATION_STATUS_CODE: 0W art\n");
+    let ended = BEGUN.replace("CODE: 1", "CODE: 0");
+    assert_eq!(text(&format!("{sent}{ended}INSTRUMENTATION_CODE: -1\n")).0, Ending::Damaged);
+}
+
+#[test]
 fn damaged_codes_and_unknown_ones_are_no_pass() {
     let damaged = format!(
         "{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 0W art\nINSTRUMENTATION_CODE: -1\n"
