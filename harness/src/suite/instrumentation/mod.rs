@@ -125,6 +125,20 @@ impl Selection {
             None => self.class.clone(),
         }
     }
+
+    /// These tests of a class and no others. The runner chooses parameterised ones by their method.
+    #[must_use]
+    pub fn each(class: &str, tests: &[String]) -> Vec<Self> {
+        let mut chosen: Vec<Self> = Vec::new();
+        for test in tests {
+            let method = test.split_once('[').map_or(test.as_str(), |(method, _)| method);
+            let one = Self { class: class.to_owned(), test: Some(method.to_owned()) };
+            if !chosen.contains(&one) {
+                chosen.push(one);
+            }
+        }
+        chosen
+    }
 }
 
 /// What a run is for.
@@ -138,8 +152,8 @@ pub enum Mode {
     Alone(Selection),
     /// Each of these several times over.
     Rounds(Vec<Selection>),
-    /// This again and again.
-    Repeat(Selection),
+    /// These, of one class, again and again.
+    Repeat(Vec<Selection>),
 }
 
 /// A part of the tests, as the runner divides them by their names.
@@ -196,6 +210,8 @@ impl Call<'_> {
     /// The user's arguments with ours; of a key that both have, the user's value comes first.
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.arguments.to_vec();
+        // It puts listeners before the runner's own, so a test would not be over for the agent's last look.
+        pairs.retain(|(key, _)| key != "newRunListenerMode");
         let mut add = |key: &str, ours: &str| match pairs.iter_mut().find(|(known, _)| known == key) {
             Some((_, value)) => *value = format!("{value},{ours}"),
             None => pairs.push((key.to_owned(), ours.to_owned())),
@@ -231,7 +247,8 @@ impl Call<'_> {
                     set("class", list(chosen));
                 }
             }
-            Mode::Alone(chosen) | Mode::Repeat(chosen) => set("class", chosen.argument()),
+            Mode::Alone(chosen) => set("class", chosen.argument()),
+            Mode::Repeat(chosen) => set("class", list(chosen)),
         }
         if let Some(filter) = self.filter.filter(|_| !matches!(self.mode, Mode::Repeat(_))) {
             set("tests_regex", tests_regex(filter));
@@ -279,8 +296,8 @@ mod tests {
     #[test]
     fn the_users_own_arguments_stay() {
         let component = component("io.x.test", "R");
-        let arguments =
-            [("listener".to_owned(), "a.B".to_owned()), ("size".to_owned(), "small tests".to_owned())];
+        let arguments = [("listener", "a.B"), ("newRunListenerMode", "true"), ("size", "small tests")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
         let call = |mode, awaits_agent| {
             Call {
                 component: &component,
@@ -315,12 +332,18 @@ mod tests {
             call(Mode::Alone(one.clone()), false),
             "am instrument -w -r -e listener a.B,io.memgate.android.MemgateListener -e size 'small tests' -e class 'a.ATest#x' io.x.test/R"
         );
-        let repeat = call(Mode::Repeat(one), false);
+        let repeat = call(Mode::Repeat(vec![one]), false);
         assert!(
             repeat.contains("-e runnerBuilder io.memgate.android.Repeat -e class 'a.ATest#x'")
                 || repeat.contains("-e class a.ATest#x"),
             "{repeat}"
         );
+    }
+
+    #[test]
+    fn some_tests_of_a_class_are_chosen_by_their_methods() {
+        let tests = ["x", "y[0]", "y[1]"].map(str::to_owned);
+        assert_eq!(list(&Selection::each("a.ATest", &tests)), "a.ATest#x,a.ATest#y");
     }
 
     #[test]

@@ -166,7 +166,8 @@ pub(super) async fn repeat(
                 ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
             }
             (false, true) => {
-                let alone = Alone { selection, tests: tests.len(), last: true };
+                let chosen = vec![selection.clone()];
+                let alone = Alone { selection, chosen, tests: tests.len(), last: true };
                 let outcome = one(context, suite, alone, measured, &mut show).await?;
                 if let Some(why) = outcome.gone {
                     measured.facts.confirmations.insert(id.clone(), outcome.facts);

@@ -64,6 +64,14 @@ pub(super) struct OnDevice<'a> {
 }
 
 impl OnDevice<'_> {
+    /// As the runner is told of a class with these tests: the user's own arguments may leave others out.
+    pub(super) fn chosen(&self, class: &str, tests: &[String]) -> Vec<Selection> {
+        match self.planned.chooses_classes() {
+            true => Selection::each(class, tests),
+            false => vec![Selection { class: class.to_owned(), test: None }],
+        }
+    }
+
     fn call(&self, context: &Context<'_>, mode: Mode) -> String {
         Call {
             component: &self.component,

@@ -107,13 +107,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
         problems.extend(listed(what, &missing).map(|what| format!("not measured: {what}")));
     }
     let (classes, ran) = ran(&done.finished);
-    let unseen: Vec<&str> = results
-        .iter()
-        .filter(|(test, status)| {
-            !matches!(status, Status::Ignored | Status::AssumptionFailed) && !ran.contains(*test)
-        })
-        .map(|(test, _)| test.as_str())
-        .collect();
+    let unseen = unseen(tests, &ran);
     if done.finished.is_empty() {
         problems.push("not measured: the agent did not report from the app".to_owned());
     } else {
@@ -124,7 +118,10 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
             }
             None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
         };
-        problems.extend(listed(&why, &unseen).map(|what| format!("not measured: {what}")));
+        problems.extend(
+            listed(&why, &unseen.iter().map(String::as_str).collect::<Vec<_>>())
+                .map(|what| format!("not measured: {what}")),
+        );
     }
     // A test that the lost device did not let end is not the user's failure.
     let theirs = |test: &TestResult| {
@@ -150,6 +147,15 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
             || method(test).is_some_and(|method| unnamed.contains(&method))
     };
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
+}
+
+/// Tests that ran, and of which the agent saw nothing. What failed before or after the tests of a class is
+/// no test, and the agent is not told of it.
+fn unseen(tests: &[TestResult], ran: &BTreeSet<String>) -> BTreeSet<String> {
+    let has_run = |test: &&TestResult| {
+        test.method.is_some() && !matches!(test.status, Status::Ignored | Status::AssumptionFailed)
+    };
+    tests.iter().filter(has_run).map(id).filter(|test| !ran.contains(test)).collect()
 }
 
 /// Why a stream cannot tell of every test.
@@ -273,30 +279,44 @@ mod tests {
         assert_eq!(broken_off(&record).unwrap(), "after 9 frames: not a frame");
     }
 
+    /// A run of three tests of class `A`, each with the code of its end; `null`: the class itself.
+    fn done(tests: &[(&str, i32)]) -> Done {
+        let (mut run, mut stream) = (InstrumentationRun::new(), RawStream::new());
+        let mut said = String::new();
+        for (number, (test, end)) in (1..).zip(tests) {
+            for code in [1, *end] {
+                for value in ["class=A", &format!("test={test}"), "numtests=3", &format!("current={number}")]
+                {
+                    said.push_str(&format!("INSTRUMENTATION_STATUS: {value}\n"));
+                }
+                said.push_str(&format!("INSTRUMENTATION_STATUS_CODE: {code}\n"));
+            }
+        }
+        said.push_str("INSTRUMENTATION_CODE: -1\n");
+        stream.push(said.as_bytes(), |item| run.apply(item));
+        let ending = run.end();
+        assert_eq!(ending, Ending::Complete);
+        let (lost, finished, output, problems) = Default::default();
+        Done { run, ending, lost, finished, elapsed: Duration::ZERO, output, problems }
+    }
+
+    #[test]
+    fn a_class_that_fails_as_a_whole_fails_the_run_and_is_no_test_that_nobody_saw() {
+        let named = ["A.a", "B.b"].map(str::to_owned).into();
+        let done = done(&[("null", -2)]);
+        let mut class = done.run.tests().to_vec();
+        class.push(test("A", "a", Status::Passed));
+        assert_eq!(unseen(&class, &BTreeSet::new()), BTreeSet::from(["A.a".to_owned()]));
+        let once = look(done, &named, "run.log");
+        assert!(once.failed);
+        assert!(once.problems.contains(&"not measured: B.b did not run".to_owned()), "{:?}", once.problems);
+    }
+
     #[test]
     fn a_test_that_is_left_out_while_another_runs_twice_is_not_measured() {
-        let done = |tests: [&str; 3]| {
-            let (mut run, mut stream) = (InstrumentationRun::new(), RawStream::new());
-            let mut said = String::new();
-            for (number, test) in (1..).zip(tests) {
-                for code in [1, 0] {
-                    for value in
-                        ["class=A", &format!("test={test}"), "numtests=3", &format!("current={number}")]
-                    {
-                        said.push_str(&format!("INSTRUMENTATION_STATUS: {value}\n"));
-                    }
-                    said.push_str(&format!("INSTRUMENTATION_STATUS_CODE: {code}\n"));
-                }
-            }
-            said.push_str("INSTRUMENTATION_CODE: -1\n");
-            stream.push(said.as_bytes(), |item| run.apply(item));
-            let ending = run.end();
-            assert_eq!(ending, Ending::Complete);
-            let (lost, finished, output, problems) = Default::default();
-            Done { run, ending, lost, finished, elapsed: Duration::ZERO, output, problems }
-        };
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
-        let problems = |tests| look(done(tests), &named, "run.log").problems;
+        let problems =
+            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, "run.log").problems;
         let left_out = "not measured: A.c did not run, while others ran more than once";
         assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
         assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));

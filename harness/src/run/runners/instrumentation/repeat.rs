@@ -63,8 +63,12 @@ pub(super) async fn confirm(
                     let mut show = |_: &RunState| progress.update(done, &id);
                     let count = if selection.test.is_some() { 1 } else { tests.len() };
                     // A class that leaks is looked through test by test.
-                    let alone =
-                        Alone { selection: &selection, tests: count, last: selection != class || !plain };
+                    let last = selection != class || !plain;
+                    let chosen = match selection.test {
+                        Some(_) => vec![selection.clone()],
+                        None => suite.chosen(&suspect.suite, tests),
+                    };
+                    let alone = Alone { selection: &selection, chosen, tests: count, last };
                     one(context, suite, alone, measured, &mut show).await?
                 }
             };
@@ -94,9 +98,10 @@ impl Outcome {
 }
 
 /// What is repeated alone.
-#[derive(Clone, Copy)]
 pub(super) struct Alone<'a> {
     pub(super) selection: &'a Selection,
+    /// The same, as the runner is told of it.
+    pub(super) chosen: Vec<Selection>,
     /// How many tests these are.
     pub(super) tests: usize,
     /// Is nothing smaller repeated after it?
@@ -111,7 +116,7 @@ pub(super) async fn one(
     measured: &mut Suite,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Outcome, Broken> {
-    let Alone { selection, tests, last } = alone;
+    let Alone { selection, chosen, tests, last } = alone;
     let id = selection.id();
     let outcome = Arc::new(Last::default());
     let dump = (last && suite.planned.suite.heap_dumps)
@@ -122,7 +127,7 @@ pub(super) async fn one(
     let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
     let (test, said) = (id.clone(), Arc::clone(&outcome));
     let run = Run {
-        mode: Mode::Repeat(selection.clone()),
+        mode: Mode::Repeat(chosen),
         label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
         detail: Detail::Growth,
         orders: Box::new(move |_| Box::new(Repeating::new(&policy, (&name, &test), elapsed, &said))),

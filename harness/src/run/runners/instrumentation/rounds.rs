@@ -30,15 +30,14 @@ pub(super) async fn rounds(
         (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(Vec::new());
     }
-    let classes: Vec<String> = seen.iter().map(|(class, _)| class.clone()).collect();
     let most_tests = seen.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
-    let what = classes_text(classes.len());
+    let what = classes_text(seen.len());
     context.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
-    let total = classes.len() as u64;
+    let total = seen.len() as u64;
     let mut progress =
         Progress::of_silent_tests(context.console, &format!("rounds of {}", suite.name), total);
     let mut show = |state: &RunState| progress.update(0, &state.status());
-    let chosen = classes.into_iter().map(|class| Selection { class, test: None }).collect();
+    let chosen = seen.iter().flat_map(|(class, tests)| suite.chosen(class, tests)).collect();
     let Rounds { finished, problems, .. } = run(context, suite, (chosen, most_tests), &mut show).await?;
     drop(progress);
     java.rounds = finished.iter().map(Finished::facts).collect();
