@@ -3,6 +3,7 @@ package io.memgate.android;
 import io.memgate.agent.Hooks;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import junit.framework.TestCase;
 import org.junit.Test;
@@ -24,6 +25,11 @@ import org.junit.runner.notification.RunNotifier;
  * compared with itself. Without the agent it runs once.
  */
 final class Repeated extends Runner implements Filterable, Sortable {
+    private static final String ANDROID_RUNNER = "androidx.test.internal.runner.junit4.AndroidJUnit4ClassRunner";
+    /** What JUnit 4.12 and 4.13 build for a class that names no runner. */
+    private static final List<String> PLAIN_RUNNERS =
+            Arrays.asList("org.junit.runners.BlockJUnit4ClassRunner", "org.junit.runners.JUnit4");
+
     private static volatile boolean asked;
 
     private final Runner once;
@@ -62,7 +68,22 @@ final class Repeated extends Runner implements Filterable, Sortable {
 
     /** {@code null}: it holds no test that JUnit knows how to repeat, somebody else builds its runner. */
     private static Runner once(Class<?> suite) throws Throwable {
-        return holdsTests(suite) ? new AllDefaultPossibilitiesBuilder(true).runnerForClass(suite) : null;
+        if (!holdsTests(suite)) {
+            return null;
+        }
+        Runner once = new AllDefaultPossibilitiesBuilder(true).runnerForClass(suite);
+        return PLAIN_RUNNERS.contains(once.getClass().getName()) && !suite.isAnnotationPresent(RunWith.class)
+                ? ofAndroid(suite, once)
+                : once;
+    }
+
+    /** As AndroidJUnitRunner builds it, so that {@code @UiThreadTest} holds. */
+    private static Runner ofAndroid(Class<?> suite, Runner plain) {
+        try {
+            return (Runner) Class.forName(ANDROID_RUNNER, true, suite.getClassLoader()).getConstructor(Class.class).newInstance(suite);
+        } catch (ReflectiveOperationException | LinkageError isNotThere) {
+            return plain;
+        }
     }
 
     /** Classes that only look like tests are built too, where the runner scans an APK. */
