@@ -34,7 +34,7 @@ pub(super) struct Once {
     pub(super) seen: Classes,
     /// Did a test fail, or the run as a whole?
     pub(super) failed: bool,
-    /// Is it a whole run, with the agent inside?
+    /// Can the tests that ran be screened: did the runner reach its end, with the agent inside?
     pub(super) complete: bool,
     /// What was not measured.
     pub(super) problems: Vec<String>,
@@ -94,9 +94,15 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &results);
+    // A runner that reached its end without some tests: the others can be screened.
+    let ended = done.lost.is_none()
+        && matches!(done.ending, Ending::Incomplete { .. })
+        && tests.iter().all(|test| test.status != Status::NotEnded);
+    let mut left_out = Vec::new();
     if let Some(why) = done.incomplete() {
-        problems.push(format!("not measured: {why} (what was printed: {output})"));
-        problems.extend(listed("did not run", &missing));
+        let told = if ended && !missing.is_empty() { &mut left_out } else { &mut problems };
+        told.push(format!("not measured: {why} (what was printed: {output})"));
+        told.extend(listed("did not run", &missing));
     } else {
         // The number of results may be right because others have several, or unknown because a class
         // has a single one.
@@ -104,7 +110,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
             true => "did not run, while others ran more than once",
             false => "did not run",
         };
-        problems.extend(listed(what, &missing).map(|what| format!("not measured: {what}")));
+        left_out.extend(listed(what, &missing).map(|what| format!("not measured: {what}")));
     }
     let (classes, ran) = ran(&done.finished);
     let unseen = unseen(tests, &ran);
@@ -128,7 +134,8 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
         !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
     };
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
-    let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
+    let complete = !done.finished.is_empty() && problems.is_empty();
+    problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
     Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
 }
