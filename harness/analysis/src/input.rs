@@ -75,6 +75,8 @@ pub struct JavaInput {
     pub not_screened: Option<String>,
     /// Its classes that left no more than a baseline says, and needed none.
     pub unchanged: BTreeSet<String>,
+    /// Its classes that cannot be repeated, and what they do instead: `hangs`.
+    pub breaking: BTreeMap<String, String>,
     /// Nothing was screened, because that was switched off: no test is judged.
     pub is_off: bool,
     /// What figures of this kind of run do not tell; `None`: nothing is special about it.

@@ -103,6 +103,9 @@ pub struct JavaFacts {
     /// Classes that left no more than the baseline says.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unchanged: BTreeSet<String>,
+    /// Classes that cannot be repeated, and what they do instead: `hangs`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub breaking: BTreeMap<String, String>,
     /// That was switched off: nothing is judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_off: bool,
@@ -353,6 +356,7 @@ impl SuiteFacts {
                 rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
                 not_screened: java.not_screened.clone(),
                 unchanged: java.unchanged.clone(),
+                breaking: java.breaking.clone(),
                 is_off: java.is_off,
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,

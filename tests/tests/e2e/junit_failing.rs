@@ -165,6 +165,51 @@ fn junit_4_tells_which_tests_failed() {
     }
 }
 
+const ONCE: &str = "import org.junit.jupiter.api.*;
+
+class AOnceTest {
+    static boolean again;
+
+    @Test
+    void startsTheServer() throws Exception {
+        if (again && Boolean.getBoolean(\"hangs\")) {
+            Thread.sleep(Long.MAX_VALUE);
+        } else if (again) {
+            System.exit(0);
+        }
+        again = true;
+    }
+}
+";
+
+const MANY: &str = "class BManyTest { @org.junit.jupiter.api.RepeatedTest(30) void many() {} }";
+
+const KEEPS: &str = "import java.util.*;
+
+class CLeakTest {
+    static final List<Object> KEPT = new ArrayList<>();
+    static class Tile {}
+    @org.junit.jupiter.api.Test void keeps() { KEPT.add(new Tile()); }
+}
+";
+
+#[test]
+fn a_class_that_cannot_be_repeated_costs_nobody_else_their_verdict() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    for (option, what) in [("-Dhangs=true", "hangs"), ("-Dhangs=false", "ends the virtual machine")] {
+        let sources = [("AOnceTest", ONCE), ("BManyTest", MANY), ("CLeakTest", KEEPS)];
+        let project = junit::project("junit-breaking", &jdk, &sources);
+        project.write("memgate.yaml", "version: 1\nmeasure: { timeout: 3s }\n");
+        let run = junit::run(&project, &jdk, &[option]);
+        run.ends_with(1).says(&format!("AOnceTest {what} when it is repeated"));
+        assert_eq!(run.test("com.example.CLeakTest.keeps").verdict, Verdict::Fail, "{run}");
+        let once = run.test("com.example.AOnceTest.startsTheServer");
+        let reason = format!("not screened: its class {what} when it is repeated");
+        assert_eq!((once.verdict, once.reason), (Verdict::NotJudged, reason), "{run}");
+        assert!(run.suite().problems.is_empty(), "{run}");
+    }
+}
+
 #[test]
 fn without_a_screen_nothing_is_judged() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

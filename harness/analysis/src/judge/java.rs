@@ -157,6 +157,8 @@ impl Screened<'_> {
             Some("not screened: it fails when it is repeated".to_owned())
         } else if class_of(runs).is_some_and(|class| self.failing.contains(class)) {
             Some("not screened: its class fails when it is repeated".to_owned())
+        } else if let Some(what) = class_of(runs).and_then(|class| java.breaking.get(class)) {
+            Some(format!("not screened: its class {what} when it is repeated"))
         } else if self.skips(runs) {
             Some("not screened: it is skipped when it is repeated".to_owned())
         } else {
@@ -201,7 +203,7 @@ fn screened<'a>(
             let verdict = if java.is_off { Verdict::NotJudged } else { Verdict::Pass };
             notes.push((verdict, format!("not screened in rounds: {why}")));
         }
-        None if java.rounds.is_empty() && suite.problems.is_empty() => {
+        None if java.rounds.is_empty() && java.breaking.is_empty() && suite.problems.is_empty() => {
             notes.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
             return screened;
         }
@@ -223,7 +225,8 @@ fn missing<'a>(
 ) -> BTreeSet<&'a str> {
     let ran = runs.iter().filter(|(_, runs)| passed(runs));
     let named = ran.filter_map(|(id, runs)| Some((id.as_str(), class_of(runs)?)));
-    let missing = named.filter(|(_, class)| !seen.contains(class) && !java.unchanged.contains(*class));
+    let told = |class: &str| java.unchanged.contains(class) || java.breaking.contains_key(class);
+    let missing = named.filter(|(_, class)| !seen.contains(class) && !told(class));
     missing.map(|(id, class)| if class.is_empty() { id } else { class }).collect()
 }
 

@@ -48,6 +48,8 @@ pub(in crate::run) struct Overdue {
     pub(in crate::run) key: ProcessKey,
     /// What it is doing.
     pub(in crate::run) what: String,
+    /// How long that may take.
+    pub(in crate::run) limit: Duration,
     /// It is told, and goes on.
     pub(in crate::run) goes_on: bool,
 }
@@ -100,8 +102,8 @@ struct Live {
     tested: bool,
     /// It was told that this takes long.
     told: bool,
-    /// Nobody waits for it any more.
-    timed_out: bool,
+    /// Nobody waits for it any more: it took longer than this.
+    timed_out: Option<Duration>,
 }
 
 /// All processes of a run.
@@ -109,6 +111,8 @@ struct Live {
 pub(in crate::run) struct RunState {
     clocked: Clocked,
     limit: Limit,
+    /// Tests that may take another time than the others.
+    limits: BTreeMap<String, Duration>,
     /// The command that was started is over.
     over: bool,
     live: BTreeMap<ProcessKey, Live>,
@@ -124,6 +128,7 @@ impl RunState {
         Self {
             clocked,
             limit,
+            limits: BTreeMap::new(),
             over: false,
             live: BTreeMap::new(),
             finished: Vec::new(),
@@ -131,6 +136,11 @@ impl RunState {
             with_survivors: 0,
             newest: String::new(),
         }
+    }
+
+    /// These tests may take another time.
+    pub(in crate::run) fn with_limits(self, limits: BTreeMap<String, Duration>) -> Self {
+        Self { limits, ..self }
     }
 
     /// Takes note.
@@ -143,7 +153,7 @@ impl RunState {
                     open: None,
                     tested: false,
                     told: false,
-                    timed_out: false,
+                    timed_out: None,
                 };
                 self.live.insert(live.process.key, live);
             }
@@ -180,12 +190,15 @@ impl RunState {
 
     fn ended(&mut self, key: ProcessKey, record: ProcessRecord) {
         let Some(live) = self.live.remove(&key) else { return };
-        let ending = if live.timed_out {
-            EndingFacts::TimedOut(self.limit.duration().as_secs_f64())
-        } else {
-            EndingFacts::Unknown
-        };
+        let timed_out = |limit: Duration| EndingFacts::TimedOut(limit.as_secs_f64());
+        let ending = live.timed_out.map_or(EndingFacts::Unknown, timed_out);
         self.finished.push(Finished { process: live.process, record, ending });
+    }
+
+    /// How long what a process does may take.
+    fn limit(&self, live: &Live) -> Duration {
+        let own = live.open.as_ref().and_then(|test| self.limits.get(test));
+        own.copied().unwrap_or_else(|| self.limit.duration())
     }
 
     fn deadline(&self, live: &Live) -> Option<Instant> {
@@ -197,7 +210,7 @@ impl RunState {
                 live.process.hello.role == ProcessRole::Main
             }
         };
-        (counts && !live.timed_out).then(|| live.since.checked_add(self.limit.duration())).flatten()
+        (counts && live.timed_out.is_none()).then(|| live.since.checked_add(self.limit(live))).flatten()
     }
 
     /// The command has ended; what it left running may not.
@@ -212,20 +225,20 @@ impl RunState {
 
     /// Processes in which a test has taken too long, each once.
     pub(in crate::run) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
-        let late: Vec<ProcessKey> = self
+        let late: Vec<(ProcessKey, Duration)> = self
             .live
             .iter()
             .filter(|(_, live)| self.deadline(live).is_some_and(|deadline| deadline <= now))
-            .map(|(key, _)| *key)
+            .map(|(key, live)| (*key, self.limit(live)))
             .collect();
         let mut overdue = Vec::new();
         let goes_on = matches!(self.limit, Limit::Tells(_)) && !self.over;
-        for key in late {
+        for (key, limit) in late {
             self.with_live(key, |live| {
                 live.told = true;
-                live.timed_out = !goes_on;
+                live.timed_out = (!goes_on).then_some(limit);
                 let what = live.open.clone().unwrap_or_else(|| live.process.hello.executable.clone());
-                overdue.push(Overdue { key, what, goes_on });
+                overdue.push(Overdue { key, what, limit, goes_on });
             });
         }
         overdue
@@ -238,7 +251,7 @@ impl RunState {
 
     /// Is a test open in some process?
     pub(in crate::run) fn has_open_tests(&self) -> bool {
-        self.live.values().any(|live| live.open.is_some() && !live.timed_out)
+        self.live.values().any(|live| live.open.is_some() && live.timed_out.is_none())
     }
 
     /// Tests that are over.
@@ -302,12 +315,28 @@ mod tests {
         assert_eq!(state.next_deadline(), Some(start + Duration::from_secs(65)));
         assert!(state.overdue(start + Duration::from_secs(64)).is_empty());
         let late = start + Duration::from_secs(65);
-        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        let told =
+            |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), limit: TIMEOUT, goes_on }];
         assert_eq!(state.overdue(late), told(false));
         assert!(state.overdue(late).is_empty() && state.next_deadline().is_none());
         assert!(!state.has_open_tests(), "nobody waits for it any more");
         state.note(gone(1), late);
         assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+    }
+
+    #[test]
+    fn a_test_with_a_limit_of_its_own_is_ended_by_that() {
+        let (start, own) = (Instant::now(), Duration::from_secs(7));
+        let limits = BTreeMap::from([("A".to_owned(), own)]);
+        let mut state = RunState::new(Clocked::Alone, Limit::Ends(TIMEOUT)).with_limits(limits);
+        state.note(process(1, ProcessRole::Main), start);
+        state.note(began(1, "B"), start);
+        assert_eq!(state.next_deadline(), Some(start + TIMEOUT));
+        state.note(began(1, "A"), start);
+        assert_eq!(state.next_deadline(), Some(start + own));
+        assert_eq!(state.overdue(start + own)[0].limit, own);
+        state.note(gone(1), start + own);
+        assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(7.0));
     }
 
     #[test]
@@ -320,7 +349,8 @@ mod tests {
         assert_eq!(state.next_deadline(), None, "what lies between its tests is the build's");
         state.note(began(1, "A.b"), start);
         let late = start + TIMEOUT;
-        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        let told =
+            |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), limit: TIMEOUT, goes_on }];
         assert_eq!(state.overdue(late), told(true));
         assert!(state.overdue(late).is_empty() && state.next_deadline().is_none(), "once");
         assert!(state.has_open_tests(), "it is waited for");

@@ -5,6 +5,7 @@
 //! run early: in memgate's own runs a test that takes too long ends its process, the user's signal
 //! ends everything, and a command that cannot be started is the user's to mend.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +44,7 @@ pub(in crate::run) struct Job {
     orders: MakeOrders,
     clocked: Clocked,
     limit: Limit,
+    limits: BTreeMap<String, Duration>,
     listing_stands: Duration,
 }
 
@@ -50,7 +52,13 @@ impl Job {
     /// A command with the agent preloaded, whose tests are told nothing at their ends.
     pub(in crate::run) fn new(launch: Launch, options: Options, clocked: Clocked, limit: Limit) -> Self {
         let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
-        Self { launch, options, preload: true, orders, clocked, limit, listing_stands: Duration::ZERO }
+        let (limits, listing_stands) = (BTreeMap::new(), Duration::ZERO);
+        Self { launch, options, preload: true, orders, clocked, limit, limits, listing_stands }
+    }
+
+    /// These tests may take another time than the others.
+    pub(in crate::run) fn with_limits(self, limits: BTreeMap<String, Duration>) -> Self {
+        Self { limits, ..self }
     }
 
     /// With orders at the ends of its tests.
@@ -87,7 +95,7 @@ pub(in crate::run) async fn supervise(
     job: Job,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
-    let Job { mut launch, options, preload, orders, clocked, limit, listing_stands } = job;
+    let Job { mut launch, options, preload, orders, clocked, limit, limits, listing_stands } = job;
     let news = Arc::new(News::default());
     if preload {
         with_agent(&mut launch, context.agent, &options).map_err(|why| ExpectedError::failed(&why))?;
@@ -106,7 +114,7 @@ pub(in crate::run) async fn supervise(
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
     // Repeats its test until it is told to: one from which nothing comes would do so forever.
     let repeats = preload && clocked == Clocked::Alone;
-    let state = RunState::new(clocked, limit);
+    let state = RunState::new(clocked, limit).with_limits(limits);
     let unseen_since = repeats.then_some(started);
     let timeout = limit.duration();
     let ends = matches!(limit, Limit::Ends(_));
@@ -200,13 +208,13 @@ impl Following {
             ));
             self.running.kill();
         }
-        for Overdue { key, what, goes_on } in self.state.overdue(Instant::now()) {
+        for Overdue { key, what, limit, goes_on } in self.state.overdue(Instant::now()) {
             let Some(recorder) = &self.recorder else { return };
             let stands = block_in_place(|| recorder.capture(key));
             let more = if goes_on { "; it goes on: memgate ends nothing in a run of yours" } else { "" };
             console.warning(&format!(
                 "{what} has not ended after {} s{}{more}",
-                self.timeout.as_secs_f64(),
+                limit.as_secs_f64(),
                 where_it_hangs(stands.as_ref())
             ));
             if self.ends {

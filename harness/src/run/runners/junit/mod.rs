@@ -153,7 +153,10 @@ pub(super) async fn screen(
         rounds::rounds(context, suite, junit).await?;
         if context.plan.screen != Screen::Off {
             let name = suite.facts.name.clone();
-            let windows = windows::to_accept(context, &name, junit);
+            let breaking = suite.facts.java.as_ref().map(|java| &java.breaking);
+            let mut windows = windows::to_accept(context, &name, junit);
+            windows
+                .retain(|w| !w.classes.iter().any(|class| breaking.is_some_and(|b| b.contains_key(class))));
             kept.insert(name, windows);
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn with_agent(
 /// several times over.
 pub(super) fn patience(suite: &Suite, tests: usize) -> Duration {
     let each = suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
-    let build = Duration::try_from_secs_f64(suite.facts.screened_s).unwrap_or_default();
+    let build = Duration::try_from_secs_f64(suite.facts.screened_s.ceil()).unwrap_or_default();
     each.max(build.saturating_mul(BUILDS))
 }
 

@@ -1,11 +1,12 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what
-//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight,
+//! grows each time is seen. A class that does not grow runs three to five times, a suspect eight,
 //! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
 //! tell which of them grow.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
+use memgate_analysis::{GatePolicy, ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::reply::Reply;
@@ -18,12 +19,12 @@ use crate::exit::chain;
 use crate::hotspot::agentless::Agentless;
 use crate::output::{Console, Progress};
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, keep_output,
-    supervise,
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, forget,
+    keep_output, supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::run::runners::java::classes_text;
-use crate::session::facts::{JavaFacts, problem};
+use crate::session::facts::{EndingFacts, JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
@@ -31,6 +32,8 @@ use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
 /// Changed windows that are reported one by one.
 const SHOWN: usize = 5;
+/// Classes without which the rounds begin again.
+const MAX_BREAKING: usize = 3;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
 pub(super) async fn rounds(
@@ -41,7 +44,7 @@ pub(super) async fn rounds(
     let name = suite.facts.name.clone();
     let compared = windows::compare(context, &name, junit);
     let unchanged = |class: &String| compared.as_ref().is_some_and(|c| c.unchanged.contains(class));
-    let (plain, odd): (Vec<Selection>, Vec<Selection>) = junit
+    let (mut plain, odd): (Vec<Selection>, Vec<Selection>) = junit
         .classes
         .iter()
         .filter(|(class, _)| !unchanged(class))
@@ -89,26 +92,76 @@ pub(super) async fn rounds(
     let mut progress = Progress::of_silent_tests(context.console, &format!("rounds of {name}"), total);
     let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
     let label = Label::Rounds { suite: name.clone() };
-    let of_classes = Rounds { units: &plain, unit: Unit::Class, executions: 1, until: None };
-    let (done, speaker) = over(context, (suite, worker, junit.native), of_classes, &label, &mut show).await?;
+    let mut breaking = BTreeMap::new();
+    let (done, spoken, output) = loop {
+        let of_classes = Rounds { units: &plain, unit: Unit::Class, executions: 1, until: None };
+        let (mut done, speaker) =
+            over(context, (suite, worker, junit.native), of_classes, &label, &mut show).await?;
+        let output = keep_output(context, &format!("rounds-{name}"), &done)?;
+        let spoken = silenced(speaker);
+        let broke = broken_off(&done, &name, &context.plan.policy);
+        let again = spoken.is_ok() && breaking.len() < MAX_BREAKING;
+        let Some((class, what)) = broke.filter(|_| again) else {
+            break (done, spoken, output);
+        };
+        context.console.warning(&format!(
+            "{class} {what} when it is repeated: it is not judged, and the rounds begin again without it ({output})"
+        ));
+        plain.retain(|unit| unit.class != class);
+        breaking.insert(class, what.to_owned());
+        for process in done.finished.drain(..) {
+            forget(&process.process.file)?;
+        }
+        if plain.is_empty() {
+            break (done, spoken, output);
+        }
+    };
     drop(progress);
-    let output = keep_output(context, &format!("rounds-{name}"), &done)?;
-    let exit = done.ended.exit;
+    let how = how_it_ended(&done);
+    let nothing_is_left = plain.is_empty();
+    facts_of(suite).breaking = breaking;
     junit.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
     junit.leave_out_failed();
     facts_of(suite).rounds = junit.rounds.iter().map(Finished::facts).collect();
-    let spoken = silenced(speaker);
     if let Err(why) = &spoken {
         suite.facts.problems.push(not_measured(&name, &format!("failed to {}", chain(why))));
-    } else if !exit.is_success() || junit.rounds.is_empty() {
-        let why = format!("the launcher ended with {exit}; its output: {output}");
+    } else if let Some(how) = how.filter(|_| !nothing_is_left) {
+        let why = format!("{how}; its output: {output}");
         suite.facts.problems.push(not_measured(&name, &why));
     }
-    let screened =
-        junit.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &context.plan.policy));
+    let screened = junit.rounds.first().map(|p| screen_rounds(&p.record, &name, &context.plan.policy));
     // What is wrong with the rounds is reported when they are judged.
     junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
+}
+
+/// The class in whose window the launcher ended before its plan did, and what that class does.
+fn broken_off(done: &Done, suite: &str, policy: &GatePolicy) -> Option<(String, &'static str)> {
+    let process = done.finished.iter().find(|process| process.is_main())?;
+    let class = open_class(process)?;
+    // Where memory ran out, the rounds tell of that.
+    if process.record.damaged.is_some() || screen_rounds(&process.record, suite, policy).is_ok() {
+        return None;
+    }
+    let hangs = matches!(process.ending, EndingFacts::TimedOut(_));
+    Some((class.to_owned(), if hangs { "hangs" } else { "ends the virtual machine" }))
+}
+
+fn open_class(process: &Finished) -> Option<&str> {
+    process.record.open.iter().map(|open| open.window.suite.as_str()).find(|class| !class.is_empty())
+}
+
+/// How a launcher ended that did not end well.
+fn how_it_ended(done: &Done) -> Option<String> {
+    let process = done.finished.iter().find(|process| process.is_main());
+    match process {
+        Some(Finished { ending: EndingFacts::TimedOut(seconds), .. }) => {
+            let place = process.and_then(open_class).map(|class| format!(" in {class}"));
+            Some(format!("memgate ended the launcher after {seconds} s{}", place.unwrap_or_default()))
+        }
+        Some(_) if done.ended.exit.is_success() => None,
+        _ => Some(format!("the launcher ended with {}", done.ended.exit)),
+    }
 }
 
 /// What rounds run.
@@ -145,13 +198,15 @@ pub(super) async fn over(
         files.launcher(context, (worker, native), (&options, &option), &plan::rounds(units, executions))?;
     let (policy, name) = (context.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
-    let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
-    let limit = Limit::Ends(patience(suite, most_tests).saturating_mul(executions));
+    let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default();
+    let limit = |tests: usize| patience(suite, tests.max(1)).saturating_mul(executions);
+    let limits = units.iter().map(|unit| (unit.id(), limit(unit.only.len()))).collect();
+    let limit = Limit::Ends(limit(most_tests));
     let orders: MakeOrders = Box::new(move |_| {
         let watch = RoundsWatch::new(&policy, &name, unit);
         Box::new(Suspects { watch, settle: Settle::new(true), until })
     });
-    let job = Job::new(ours.launch, options, Clocked::Alone, limit).loaded().with(orders);
+    let job = Job::new(ours.launch, options, Clocked::Alone, limit).with_limits(limits).loaded().with(orders);
     Ok((supervise(context, job, show).await?, ours.speaker))
 }
 
