@@ -210,6 +210,67 @@ fn a_class_that_cannot_be_repeated_costs_nobody_else_their_verdict() {
     }
 }
 
+const INNER: &str = "import org.junit.jupiter.api.*;
+import org.junit.platform.launcher.core.*;
+import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
+
+class ExtensionTest {
+    @Test void reportsFailure() { Assertions.assertEquals(1, failures()); }
+
+    @Test void reportsFailureInAnotherThread() throws Exception {
+        long[] failures = new long[1];
+        Thread thread = new Thread(() -> failures[0] = failures());
+        thread.start();
+        thread.join();
+        Assertions.assertEquals(1, failures[0]);
+    }
+
+    static long failures() {
+        SummaryGeneratingListener summary = new SummaryGeneratingListener();
+        LauncherFactory.create().execute(LauncherDiscoveryRequestBuilder.request().selectors(selectClass(Inner.class)).build(), summary);
+        return summary.getSummary().getTestsFailedCount();
+    }
+
+    static class Inner { @Test void mustFail() { Assertions.fail(\"on purpose\"); } }
+}
+";
+
+const INNER4: &str = "import org.junit.*;
+import org.junit.runner.*;
+
+public class RuleTest {
+    @Test public void reportsFailure() { Assert.assertEquals(1, JUnitCore.runClasses(Inner.class).getFailureCount()); }
+    @Test public void isClean() {}
+    public static class Inner { @Test public void mustFail() { Assert.fail(\"on purpose\"); } }
+}
+";
+
+#[test]
+fn what_a_test_runs_itself_is_no_test_of_the_build() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("junit-inner");
+    let classes = junit::compile(&jdk, project.folder(), &[("ExtensionTest", INNER), ("RuleTest", INNER4)]);
+    let mut five = junit::java(&jdk, &[], &classes);
+    five.retain(|word| !word.starts_with("--scan"));
+    five.push("--select-class=ExtensionTest".to_owned());
+    for (java, tests) in [
+        (five, ["ExtensionTest.reportsFailure", "ExtensionTest.reportsFailureInAnotherThread"]),
+        (junit::java4(&jdk, &classes, "RuleTest"), ["RuleTest.reportsFailure", "RuleTest.isClean"]),
+    ] {
+        let run = project.memgate(&[&["run", "--"].map(str::to_owned)[..], &java].concat());
+        run.ends_with(0);
+        assert_eq!(run.suite().tests.len(), tests.len(), "{run}");
+        for test in tests {
+            assert_eq!(
+                (run.test(test).outcome, run.test(test).verdict),
+                (Outcome::Passed, Verdict::Pass),
+                "{run}"
+            );
+        }
+    }
+}
+
 #[test]
 fn without_a_screen_nothing_is_judged() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

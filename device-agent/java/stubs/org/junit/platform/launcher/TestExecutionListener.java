@@ -4,6 +4,7 @@ import org.junit.platform.engine.TestExecutionResult;
 
 public interface TestExecutionListener {
     default void testPlanExecutionStarted(TestPlan plan) {}
+    default void testPlanExecutionFinished(TestPlan plan) {}
 
     default void executionStarted(TestIdentifier test) {}
 

@@ -25,6 +25,10 @@ public final class Hooks {
     public static final int STOP = 2, EXPLAIN = 4, DONE = 8;
 
     private static final AtomicBoolean TOLD = new AtomicBoolean();
+    /** Set while a test is open in this thread, and in threads that began meanwhile: what these run is work of that test. */
+    private static final InheritableThreadLocal<Boolean> IN_TEST = new InheritableThreadLocal<>();
+    /** JUnit 4's tests of this thread that run within another one. */
+    private static final ThreadLocal<Integer> NESTED = new ThreadLocal<>();
     /** JUnit 4 tells failures between start and end, in the thread of the test. */
     private static final ThreadLocal<Integer> OUTCOME = new ThreadLocal<>();
     /** Somebody else than JUnit 4's notifier tells of the tests. */
@@ -71,14 +75,23 @@ public final class Hooks {
         synchronized (CLASSES) {
             running++;
         }
+        IN_TEST.set(Boolean.TRUE);
         testStarted(suite, test);
     }
 
     /** A test of the build's own run ended. */
     public static void ended(String suite, String test, int outcome) {
         testFinished(suite, test, outcome);
+        IN_TEST.remove();
         synchronized (CLASSES) {
             running--;
+        }
+    }
+
+    /** Is this called by a test? A thread may outlive the test that began it. */
+    public static boolean isInTest() {
+        synchronized (CLASSES) {
+            return running > 0 && IN_TEST.get() != null;
         }
     }
 
@@ -208,6 +221,10 @@ public final class Hooks {
             return;
         }
         try {
+            if (isInTest()) {
+                NESTED.set(nested() + 1);
+                return;
+            }
             reportedBy("junit4");
             OUTCOME.set(PASSED);
             begins(call(description, "getClassName"), methodOf(description));
@@ -222,6 +239,15 @@ public final class Hooks {
             return;
         }
         try {
+            int nested = nested();
+            if (nested > 1) {
+                NESTED.set(nested - 1);
+                return;
+            }
+            if (nested == 1) {
+                NESTED.remove();
+                return;
+            }
             Integer outcome = OUTCOME.get();
             OUTCOME.remove();
             ended(call(description, "getClassName"), methodOf(description), outcome == null ? PASSED : outcome);
@@ -232,16 +258,21 @@ public final class Hooks {
 
     /** Called by JUnit 4's {@code RunNotifier} when a test fails. */
     public static void junit4Failed(Object failure) {
-        if (!platform) {
+        if (!platform && nested() == 0) {
             OUTCOME.set(FAILED);
         }
     }
 
     /** Called by JUnit 4's {@code RunNotifier} when an assumption of a test does not hold. */
     public static void junit4Assumed(Object failure) {
-        if (!platform) {
+        if (!platform && nested() == 0) {
             OUTCOME.set(SKIPPED);
         }
+    }
+
+    private static int nested() {
+        Integer nested = NESTED.get();
+        return nested == null ? 0 : nested;
     }
 
     private static String methodOf(Object description) throws ReflectiveOperationException {

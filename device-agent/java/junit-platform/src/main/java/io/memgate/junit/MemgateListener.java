@@ -4,6 +4,7 @@ import io.memgate.agent.Hooks;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.platform.engine.ConfigurationParameters;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.launcher.TestExecutionListener;
@@ -16,17 +17,27 @@ import org.junit.platform.launcher.TestPlan;
  */
 public final class MemgateListener implements TestExecutionListener {
     private final boolean active = isActive();
+    /** Plans that a test executes, with this launcher or with its own: what they run is work of that test. */
+    private final AtomicInteger nested = new AtomicInteger();
 
     @Override
     public void testPlanExecutionStarted(TestPlan plan) {
-        if (active) {
+        if (active && Hooks.isInTest()) {
+            nested.incrementAndGet();
+        }
+        if (tells()) {
             Hooks.reportedBy("junit-platform", parameters(plan));
         }
     }
 
     @Override
+    public void testPlanExecutionFinished(TestPlan plan) {
+        nested.updateAndGet(plans -> Math.max(plans - 1, 0));
+    }
+
+    @Override
     public void executionStarted(TestIdentifier test) {
-        if (active) {
+        if (tells()) {
             TestName name = TestName.of(test.getUniqueId());
             if (test.isTest()) {
                 Hooks.begins(name.suite, name.test);
@@ -39,10 +50,14 @@ public final class MemgateListener implements TestExecutionListener {
 
     @Override
     public void executionFinished(TestIdentifier test, TestExecutionResult result) {
-        if (active && test.isTest()) {
+        if (tells() && test.isTest()) {
             TestName name = TestName.of(test.getUniqueId());
             Hooks.ended(name.suite, name.test, outcome(result));
         }
+    }
+
+    private boolean tells() {
+        return active && nested.get() == 0;
     }
 
     /**
