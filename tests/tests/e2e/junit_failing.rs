@@ -206,7 +206,6 @@ fn a_class_that_cannot_be_repeated_costs_nobody_else_their_verdict() {
         let once = run.test("com.example.AOnceTest.startsTheServer");
         let reason = format!("not screened: its class {what} when it is repeated");
         assert_eq!((once.verdict, once.reason), (Verdict::NotJudged, reason), "{run}");
-        assert!(run.suite().problems.is_empty(), "{run}");
     }
 }
 

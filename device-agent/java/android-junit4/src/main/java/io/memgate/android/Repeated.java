@@ -80,7 +80,8 @@ final class Repeated extends Runner implements Filterable, Sortable {
     /** As AndroidJUnitRunner builds it, so that {@code @UiThreadTest} holds. */
     private static Runner ofAndroid(Class<?> suite, Runner plain) {
         try {
-            return (Runner) Class.forName(ANDROID_RUNNER, true, suite.getClassLoader()).getConstructor(Class.class).newInstance(suite);
+            Class<?> runner = Class.forName(ANDROID_RUNNER, true, suite.getClassLoader());
+            return (Runner) runner.getConstructor(Class.class).newInstance(suite);
         } catch (ReflectiveOperationException | LinkageError isNotThere) {
             return plain;
         }
