@@ -29,6 +29,7 @@ use memgate_history::shards::UnitKind;
 
 use self::on_device::{Broken, OnDevice};
 use self::places::Place;
+use self::probe::Named;
 use super::framework::{Framework, Suite, Unit};
 use crate::exit::ExpectedError;
 use crate::plan::PlannedInstrumentation;
@@ -38,6 +39,13 @@ use crate::suite::instrumentation::{Call, Selection};
 
 /// A suite that was measured. Did a test fail, or the run as a whole?
 type Measured = (Suite, bool);
+
+/// What came of one device.
+struct OfDevice {
+    /// `None`: no test fell to it.
+    measured: Option<Measured>,
+    named: Named,
+}
 
 /// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves
 /// it.
@@ -70,17 +78,24 @@ pub(super) async fn measure(
         1 => vec![on_device(context, planned, places.remove(0)).await],
         _ => on_devices(context, planned, places).await?,
     };
-    let (mut measured, mut failed) = (Vec::new(), None);
+    let (mut measured, mut failed, mut named) = (Vec::new(), None, Vec::new());
     for (name, outcome) in names.iter().zip(outcomes) {
         match outcome {
-            Ok(Some((suite, fails))) => {
-                failed = Some(failed.unwrap_or(false) || fails);
-                measured.push((suite, Instrumentation));
+            Ok(device) => {
+                named.push(device.named);
+                if let Some((suite, fails)) = device.measured {
+                    failed = Some(failed.unwrap_or(false) || fails);
+                    measured.push((suite, Instrumentation));
+                }
             }
-            // No test fell to it.
-            Ok(None) => {}
             Err(broken) => not_measured(facts, name, broken)?,
         }
+    }
+    let nowhere = places::nowhere(&named);
+    let nowhere: Vec<&str> = nowhere.iter().map(String::as_str).collect();
+    if let Some(what) = once::listed("ran on no device", &nowhere).filter(|_| named.len() == names.len()) {
+        let hint = "the device to which such a test falls leaves it out (@SdkSuppress, @RequiresDevice): run the suite on devices of one kind, or on one";
+        facts.errors.push(problem(&planned.suite.name, format!("not measured: {what}"), hint));
     }
     match failed {
         Some(failed) => facts.command_ended(i32::from(failed)),
@@ -98,7 +113,7 @@ async fn on_devices(
     context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
     places: Vec<Place>,
-) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
+) -> Result<Vec<Result<OfDevice, Broken>>, Stopped> {
     context.console.line(&format!(
         "{}: its tests are spread over {} devices",
         planned.suite.name,
@@ -124,12 +139,11 @@ fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Sto
     }
 }
 
-/// Nothing: no test fell to this device.
 async fn on_device(
     context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
     place: Place,
-) -> Result<Option<Measured>, Broken> {
+) -> Result<OfDevice, Broken> {
     let (mut suite, about) = probe::prepare(context, planned, place).await?;
     let outcome = in_order(context, &mut suite, &about).await;
     // Whatever happened: nothing of ours stays.
@@ -137,9 +151,11 @@ async fn on_device(
     for what in &left {
         context.console.warning(what);
     }
-    let Some(mut measured) = outcome? else { return Ok(None) };
-    measured.0.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
-    Ok(Some(measured))
+    let mut outcome = outcome?;
+    if let Some((measured, _)) = &mut outcome.measured {
+        measured.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
+    }
+    Ok(outcome)
 }
 
 /// The tests that fall to this shard of a run, by class; `None`: none does.
@@ -181,12 +197,24 @@ async fn in_order(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
-) -> Result<Option<Measured>, Broken> {
+) -> Result<OfDevice, Broken> {
     let named = probe::probe(context, suite, about).await?;
-    let Some(named) = own(context, suite, named)? else { return Ok(None) };
+    let measured = match own(context, suite, named.own.clone())? {
+        Some(own) => Some(tests_of(context, suite, &own).await?),
+        None => None,
+    };
+    Ok(OfDevice { measured, named })
+}
+
+/// Measures these tests.
+async fn tests_of(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    named: &[Selection],
+) -> Result<Measured, Broken> {
     let (once, parts) = match suite.planned.suite.process_per_test {
-        true => alone::once(context, suite, &named).await?,
-        false => (once::once(context, suite, &named).await?, Vec::new()),
+        true => alone::once(context, suite, named).await?,
+        false => (once::once(context, suite, named).await?, Vec::new()),
     };
     let times = (once.elapsed, suite.planned.timeout);
     let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
@@ -209,5 +237,5 @@ async fn in_order(
         let came = is_there.then(|| (suite.name.clone(), suite.planned.suite.package.clone()));
         divided.measured(&suite.name, came.as_slice());
     }
-    Ok(Some((measured, once.failed)))
+    Ok((measured, once.failed))
 }

@@ -83,13 +83,21 @@ fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
     ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.suite.packaged).collect()
 }
 
-/// Brings the agent by the first way that works; returns the names of the tests, and nothing where
-/// none fell to this device.
+/// The tests of a device, as its runner names them.
+#[derive(Default)]
+pub(super) struct Named {
+    /// `None`: no test falls to it.
+    pub(super) own: Option<Vec<Selection>>,
+    /// All that it can run, whichever device they fall to; empty where all are its own.
+    pub(super) all: Vec<Selection>,
+}
+
+/// Brings the agent by the first way that works; returns the names of the tests.
 pub(super) async fn probe(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
-) -> Result<Option<Vec<Selection>>, Broken> {
+) -> Result<Named, Broken> {
     let abi = suite.delivery.app().abi.clone();
     let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: format!("failed to {}", chain(&why)),
@@ -118,17 +126,13 @@ pub(super) async fn probe(
             return Err(Broken::Suite { what: lost.why.clone(), hint: String::new() });
         }
         if done.ending == Ending::NoTests && suite.share.is_some() {
-            return Ok(None);
+            return Ok(Named { own: None, all: all(context, suite).await? });
         }
         if done.ending != Ending::Complete {
             let what = format!("the runner could not name its tests: {}", done.ending);
             return Err(Broken::Suite { what, hint: hint(&done.ending).to_owned() });
         }
-        let named = done.run.tests().iter().filter(|test| test.method.is_some());
-        let mut known = BTreeSet::new();
-        let named = named.filter(|test| known.insert((&test.class, &test.method)));
-        let names: Vec<Selection> =
-            named.map(|test| Selection { class: test.class.clone(), test: test.method.clone() }).collect();
+        let names = names(&done);
         let by_listener = matches!(way, Way::Attach | Way::Packaged);
         if by_listener || done.finished.iter().any(|process| process.hello().blind.is_none()) {
             context.console.line(&format!(
@@ -140,7 +144,7 @@ pub(super) async fn probe(
                 about.release,
                 about.api,
             ));
-            return Ok(Some(names));
+            return Ok(Named { own: Some(names), all: all(context, suite).await? });
         }
         let said = done.finished.iter().find_map(|process| process.hello().blind.clone());
         let why =
@@ -152,6 +156,29 @@ pub(super) async fn probe(
         what: format!("the agent does not run in the app ({})", tried.join("; ")),
         hint: hint.to_owned(),
     })
+}
+
+/// All tests that the device can run, where only some fall to it.
+async fn all(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Result<Vec<Selection>, Broken> {
+    let Some(share) = suite.share.take() else { return Ok(Vec::new()) };
+    let done = name_tests(context, suite).await;
+    suite.share = Some(share);
+    let done = done?;
+    match done.ending {
+        Ending::Complete => Ok(names(&done)),
+        Ending::NoTests => Ok(Vec::new()),
+        ending => {
+            let what = format!("the runner could not name the tests of all devices: {ending}");
+            Err(Broken::Suite { what, hint: hint(&ending).to_owned() })
+        }
+    }
+}
+
+fn names(done: &Done) -> Vec<Selection> {
+    let named = done.run.tests().iter().filter(|test| test.method.is_some());
+    let mut known = BTreeSet::new();
+    let named = named.filter(|test| known.insert((&test.class, &test.method)));
+    named.map(|test| Selection { class: test.class.clone(), test: test.method.clone() }).collect()
 }
 
 async fn name_tests(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Result<Done, Broken> {
