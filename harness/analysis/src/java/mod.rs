@@ -32,8 +32,8 @@ mod windows;
 pub use confirm::JavaConfirmation;
 pub use explain::classes_to_explain;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
-pub use out_of_memory::{Exhaustion, ran_out_of_memory};
-pub use record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
+pub use out_of_memory::ran_out_of_memory;
+pub use record::{Exhaustion, JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{
     JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out, screen_rounds,
 };

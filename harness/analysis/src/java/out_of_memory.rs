@@ -1,12 +1,12 @@
 //! Errors for lack of memory, and heaps above their limit: in whose window they came, and what
 //! filled the heap.
 
-use memgate_model::{Frame, format_bytes};
+use memgate_model::format_bytes;
 use memgate_wire::Outcome;
 use memgate_wire::java::JavaExhausted;
 
 use super::names::is_own;
-use super::record::JavaRecord;
+use super::record::{Exhaustion, JavaRecord};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::float;
 
@@ -14,29 +14,6 @@ use crate::stats::float;
 const MAX_ERRORS: usize = 64;
 /// Classes that are named.
 const SHOWN: usize = 3;
-
-/// One `OutOfMemoryError`, or the heap above its limit.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Exhaustion {
-    /// When.
-    pub t_ns: u64,
-    /// What the virtual machine says: `Java heap space`; or which limit it is above.
-    pub what: String,
-    /// No error: the heap is above its limit.
-    pub limit: bool,
-    /// Used heap, bytes.
-    pub heap_used: Option<u64>,
-    /// The largest it may become.
-    pub heap_max: Option<u64>,
-    /// Classes with most bytes: name, instances, bytes.
-    pub classes: Vec<(String, u64, u64)>,
-    /// Where most of what was sampled was allocated, innermost first.
-    pub frames: Vec<Frame>,
-    /// What held the heap, in the words of who looked into the dump; empty: nobody did.
-    pub held: String,
-    /// The heap dump.
-    pub dump: Option<String>,
-}
 
 impl Exhaustion {
     /// In words.
@@ -142,6 +119,15 @@ mod tests {
     use crate::java::dsl::Jvm;
     use crate::observer::Observer;
 
+    /// Of each window: what is said of memory that ran out in it.
+    fn said(mut jvm: Jvm) -> Vec<Option<String>> {
+        let mut observer = Observer::new();
+        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        let record = observer.into_record();
+        let of = |w: &Window| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described);
+        record.windows.iter().map(of).collect()
+    }
+
     #[test]
     fn an_error_belongs_to_the_test_in_whose_window_it_came() {
         let mut jvm = Jvm::new();
@@ -157,16 +143,8 @@ mod tests {
                 dump: None,
             }));
         });
-        let mut observer = Observer::new();
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
-        let record = observer.into_record();
-        let said: Vec<Option<String>> = record
-            .windows
-            .iter()
-            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
-            .collect();
         let want = "OutOfMemoryError: Java heap space, 60.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B)";
-        assert_eq!(said, [None, Some(want.to_owned())]);
+        assert_eq!(said(jvm), [None, Some(want.to_owned())]);
     }
 
     #[test]
@@ -191,15 +169,7 @@ mod tests {
             let classes = vec![ClassCount { class: 2, instances: 9, bytes: 216 }];
             jvm.frame(limit(classes, Some("/s/a.hprof")));
         });
-        let mut observer = Observer::new();
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
-        let record = observer.into_record();
-        let said: Vec<Option<String>> = record
-            .windows
-            .iter()
-            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
-            .collect();
         let want = "heap usage above 80 %, 52.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B); heap dump: /s/a.hprof";
-        assert_eq!(said, [Some(want.to_owned()), None]);
+        assert_eq!(said(jvm), [Some(want.to_owned()), None]);
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use memgate_model::Frame;
 use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNode, JvmInfo};
 
-use super::out_of_memory::Exhaustion;
 use super::tracked_objects::Followed;
 
 /// Frames of one stack that are shown.
@@ -25,6 +24,29 @@ pub struct JavaRecord {
     pub exhausted: Vec<Exhaustion>,
     /// Objects of followed classes.
     pub followed: Followed,
+}
+
+/// One `OutOfMemoryError`, or the heap above its limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Exhaustion {
+    /// When.
+    pub t_ns: u64,
+    /// What the virtual machine says: `Java heap space`; or which limit it is above.
+    pub what: String,
+    /// No error: the heap is above its limit.
+    pub limit: bool,
+    /// Used heap, bytes.
+    pub heap_used: Option<u64>,
+    /// The largest it may become.
+    pub heap_max: Option<u64>,
+    /// Classes with most bytes: name, instances, bytes.
+    pub classes: Vec<(String, u64, u64)>,
+    /// Where most of what was sampled was allocated, innermost first.
+    pub frames: Vec<Frame>,
+    /// What held the heap, in the words of who looked into the dump; empty: nobody did.
+    pub held: String,
+    /// The heap dump.
+    pub dump: Option<String>,
 }
 
 impl JavaRecord {

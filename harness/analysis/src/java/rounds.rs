@@ -23,7 +23,8 @@ use memgate_wire::Outcome;
 
 use super::findings::LITERAL_BYTES;
 use super::names::{is_filler, is_literal, is_of_project, project_of};
-use super::out_of_memory::{Exhaustion, error};
+use super::out_of_memory::error;
+use super::record::Exhaustion;
 use super::series::{Count, Heap, values};
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};

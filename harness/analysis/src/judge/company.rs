@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use memgate_model::{Metric, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
-use super::context::{TestJudge, allowed};
+use super::context::allowed;
 use super::leaks::{self, OsGroup};
+use super::one_test::TestJudge;
 use super::repeated::{Measured, OsLeak};
 use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};

@@ -12,9 +12,10 @@ use memgate_model::{
     format_bytes, format_count, format_counted,
 };
 
-use super::context::{JudgeContext, TestJudge, allowed};
+use super::context::{JudgeContext, allowed};
 use super::judgement::{Executions, Judgement};
 use super::leaks::shown;
+use super::one_test::TestJudge;
 use super::repeated::Measured;
 use super::test::judge_unmeasured_run;
 use super::wording::listed;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
-use super::context::TestJudge;
 use super::curve;
+use super::one_test::TestJudge;
 use super::wording::interval;
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::java::{self, of_lengths};

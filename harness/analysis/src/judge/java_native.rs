@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Metric, Verdict};
 
-use super::context::TestJudge;
 use super::leaks;
+use super::one_test::TestJudge;
 use super::repeated::Measured;
 use super::wording::listed;
 use crate::groups::{self, Places};

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use memgate_model::{Metric, Per, Verdict, format_value};
 use memgate_wire::{Counters, ErrorCode};
 
-use super::context::{JudgeContext, TestJudge};
+use super::context::JudgeContext;
 use super::leaks::OsGroup;
+use super::one_test::TestJudge;
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::groups::{Held, OsKind, Places, Sizes, held};

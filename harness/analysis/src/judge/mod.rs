@@ -25,6 +25,7 @@ mod leaks;
 mod lengths;
 #[cfg(test)]
 mod missed_tests;
+mod one_test;
 mod repeated;
 mod suite;
 mod test;

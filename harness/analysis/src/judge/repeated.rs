@@ -10,8 +10,9 @@ use std::rc::Rc;
 use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_amount, format_value};
 use memgate_wire::Counters;
 
-use super::context::{TestJudge, allowed};
+use super::context::allowed;
 use super::judgement::Judgement;
+use super::one_test::TestJudge;
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::beneath::leaks_apart;

@@ -8,9 +8,10 @@ use memgate_model::{
 };
 
 use super::company::{Missing, Together};
-use super::context::{JudgeContext, TestJudge};
+use super::context::JudgeContext;
 use super::judgement::{Executions, Judgement, applied};
 use super::leaks::os_left;
+use super::one_test::TestJudge;
 use super::{curve, leaks, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};

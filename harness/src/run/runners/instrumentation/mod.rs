@@ -91,7 +91,7 @@ pub(super) async fn measure(
             Err(broken) => not_measured(facts, name, broken)?,
         }
     }
-    let nowhere = places::nowhere(&named);
+    let nowhere = probe::nowhere(&named);
     let nowhere: Vec<&str> = nowhere.iter().map(String::as_str).collect();
     if let Some(what) = once::listed("ran on no device", &nowhere).filter(|_| named.len() == names.len()) {
         let hint = "the device to which such a test falls leaves it out (@SdkSuppress, @RequiresDevice): run the suite on devices of one kind, or on one";

@@ -5,15 +5,14 @@
 //! With `all`, each is a suite of its own in the report, named by model and Android, however many
 //! there are today: a device is compared with its own past alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use memgate_adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
 use memgate_config::Devices;
 
 use super::on_device::Broken;
-use super::probe::Named;
 use crate::plan::PlannedInstrumentation;
-use crate::suite::instrumentation::{Selection, Share};
+use crate::suite::instrumentation::Share;
 
 /// A device for a suite.
 pub(super) struct Place {
@@ -64,17 +63,6 @@ async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbErr
     Ok(devices.into_iter().map(|device| device.with_patience(patience)).collect())
 }
 
-/// Tests that a device can run and that are no device's own: they fall to one that leaves them out. What a parameter
-/// is called may differ from run to run.
-pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
-    let plain = |test: &Selection| {
-        let id = test.id();
-        id.split_once('[').map_or(id.clone(), |(method, _)| method.to_owned())
-    };
-    let own: BTreeSet<String> = devices.iter().flat_map(|device| &device.own).flatten().map(plain).collect();
-    devices.iter().flat_map(|device| &device.all).map(plain).filter(|test| !own.contains(test)).collect()
-}
-
 /// `app on Pixel 8, API 34`, and of equal ones the second is `app on Pixel 8, API 34 #2`.
 fn names(suite: &str, about: &[DeviceFacts]) -> Vec<String> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
@@ -90,18 +78,6 @@ fn names(suite: &str, about: &[DeviceFacts]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_test_that_only_another_device_can_run_is_missed() {
-        let tests = |names: &[&str]| {
-            let test = |name: &&str| Selection { class: "TileTest".into(), test: Some((*name).into()) };
-            names.iter().map(test).collect::<Vec<_>>()
-        };
-        let new = Named { own: Some(tests(&["a", "b[x@1f]"])), all: tests(&["a", "b[x@2e]", "c"]) };
-        let old = Named { own: None, all: tests(&["a"]) };
-        assert_eq!(nowhere(&[new, old]), BTreeSet::from(["TileTest.c".to_owned()]));
-        assert!(nowhere(&[Named { own: Some(tests(&["a"])), all: Vec::new() }]).is_empty(), "one device");
-    }
 
     #[test]
     fn devices_are_told_apart_and_named_alike_however_many_there_are() {

@@ -92,6 +92,17 @@ pub(super) struct Named {
     pub(super) all: Vec<Selection>,
 }
 
+/// Tests that a device can run and that are no device's own: they fall to one that leaves them out. What a parameter
+/// is called may differ from run to run.
+pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
+    let plain = |test: &Selection| {
+        let id = test.id();
+        id.split_once('[').map_or(id.clone(), |(method, _)| method.to_owned())
+    };
+    let own: BTreeSet<String> = devices.iter().flat_map(|device| &device.own).flatten().map(plain).collect();
+    devices.iter().flat_map(|device| &device.all).map(plain).filter(|test| !own.contains(test)).collect()
+}
+
 /// Brings the agent by the first way that works; returns the names of the tests.
 pub(super) async fn probe(
     context: &mut Context<'_>,
@@ -222,4 +233,21 @@ fn random(bytes: usize) -> Result<String, Stopped> {
         .and_then(|mut source| source.read_exact(&mut random))
         .map_err(|why| machinery(format!("failed to read /dev/urandom: {why}")))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_only_another_device_can_run_is_missed() {
+        let tests = |names: &[&str]| {
+            let test = |name: &&str| Selection { class: "TileTest".into(), test: Some((*name).into()) };
+            names.iter().map(test).collect::<Vec<_>>()
+        };
+        let new = Named { own: Some(tests(&["a", "b[x@1f]"])), all: tests(&["a", "b[x@2e]", "c"]) };
+        let old = Named { own: None, all: tests(&["a"]) };
+        assert_eq!(nowhere(&[new, old]), BTreeSet::from(["TileTest.c".to_owned()]));
+        assert!(nowhere(&[Named { own: Some(tests(&["a"])), all: Vec::new() }]).is_empty(), "one device");
+    }
 }

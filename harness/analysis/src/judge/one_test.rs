@@ -1,0 +1,52 @@
+//! One test while it is judged.
+
+use memgate_model::{Leak, Metric, Per, Threshold};
+
+use super::context::JudgeContext;
+use super::judgement::Judgement;
+use super::leaks::shown;
+use crate::java::JavaLeak;
+use crate::policy::{smallest_limit, thresholds};
+
+/// One test and its verdict in the making. Each way to judge it adds its steps in its own file.
+pub(super) struct TestJudge<'c, 'p> {
+    pub(super) context: &'c mut JudgeContext<'p>,
+    pub(super) suite: &'c str,
+    pub(super) id: &'c str,
+    pub(super) j: Judgement,
+}
+
+impl<'c, 'p> TestJudge<'c, 'p> {
+    /// From now on waivers are asked for leaks of this test.
+    pub(super) fn enter(context: &'c mut JudgeContext<'p>, suite: &'c str, id: &'c str) -> Self {
+        context.waivers.enter(suite, id);
+        Self { context, suite, id, j: Judgement::default() }
+    }
+
+    pub(super) fn thresholds(&self, metric: Metric, per: Per) -> Vec<Threshold> {
+        thresholds(self.context.policy, self.suite, self.id, metric, per)
+    }
+
+    /// Is this more than an iteration may leave?
+    pub(super) fn is_too_much(&self, metric: Metric, value: f64) -> bool {
+        let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
+        limit.is_some_and(|limit| value > limit)
+    }
+
+    /// Lists a leak. `frame_names`: what waivers of frames are matched with. Does a waiver cover it?
+    pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
+        leak.waiver = self.context.waivers.cover(&leak, frame_names);
+        let is_waived = leak.waiver.is_some();
+        self.j.leaks.push(leak);
+        is_waived
+    }
+
+    /// The same of Java objects.
+    pub(super) fn list_java(&mut self, leak: &JavaLeak) -> bool {
+        let mut leak = shown(leak);
+        leak.waiver = self.context.waivers.cover_java(&leak);
+        let is_waived = leak.waiver.is_some();
+        self.j.leaks.push(leak);
+        is_waived
+    }
+}
