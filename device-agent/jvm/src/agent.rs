@@ -1,11 +1,12 @@
 //! What the agent does where the virtual machine or a test listener calls it.
 //!
-//! Data flow: `start` makes the one [`Agent`] → the virtual machine calls [`Events`]: its beginning opens the session,
-//! allocations and ends of objects go to `sites` and `follow`, a lack of memory to `exhausted` → test listeners and the
-//! launcher call [`Natives`]: starts and ends of tests become boundaries of the session → where a window ends,
-//! [`Agent::measure`] collects, counts and hands the frames over with the boundary, and the orders in the answer are
-//! obeyed (settle, stop compiling, explain classes) → at the end of the run the last window is measured, a heap dump
-//! written where one was asked for, and the stream closed.
+//! Data flow: `start` makes the one [`Agent`] → the virtual machine calls [`Events`]: its beginning opens the
+//! session, allocations and ends of objects go to `sites` and `follow`, a lack of memory to `exhausted` →
+//! test listeners and the launcher call [`Natives`]: starts and ends of tests become boundaries of the
+//! session → where a window ends, [`Agent::measure`] collects, counts and hands the frames over with the
+//! boundary, and the orders in the answer are obeyed (settle, stop compiling, explain classes) → at the end
+//! of the run the last window is measured, a heap dump written where one was asked for, and the stream
+//! closed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -304,8 +305,8 @@ impl Agent {
         self.vm.get().map(|vm| &**vm)
     }
 
-    /// Does who tells of windows also decide where they end, as memgate's launcher does? Then each is measured, whatever
-    /// it costs.
+    /// Does who tells of windows also decide where they end, as memgate's launcher does? Then each is
+    /// measured, whatever it costs.
     fn measures_each_window(&self) -> bool {
         self.options.windows == Windows::Each || self.command.starts_with(hotspot::LAUNCHER)
     }

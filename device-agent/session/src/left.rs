@@ -1,8 +1,8 @@
 //! Tests that left something, of which nothing is left in the end: later tests have freed it.
 //!
-//! Data flow: a test of the screen ends and something survives → its boundary and its epochs are noted → all tests of
-//! the program have run, and one walk over the live blocks tells which of the noted tests still own one → the others
-//! are told (`memgate_wire::Freed`).
+//! Data flow: a test of the screen ends and something survives → its boundary and its epochs are noted → all
+//! tests of the program have run, and one walk over the live blocks tells which of the noted tests still own
+//! one → the others are told (`memgate_wire::Freed`).
 
 use memgate_tracker::table::Entry;
 

@@ -11,12 +11,12 @@
 //! clears them. At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
-//! Everything reachable from the `record_…` functions runs inside somebody else's `malloc`: it takes no lock, calls no
-//! function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch lives in the
-//! mapped thread state) and makes no system call but `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex`
-//! to ask whether a page can be read (on arm64 also for an address without unwind rules, which may be a signal
-//! handler's way back). `errno` is kept. When memory or table space ends, recording stops and says so; the guest goes
-//! on.
+//! Everything reachable from the `record_…` functions runs inside somebody else's `malloc`: it takes no lock,
+//! calls no function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch
+//! lives in the mapped thread state) and makes no system call but `mmap`, `munmap` and, on stacks whose
+//! bounds are unknown, `futex` to ask whether a page can be read (on arm64 also for an address without unwind
+//! rules, which may be a signal handler's way back). `errno` is kept. When memory or table space ends,
+//! recording stops and says so; the guest goes on.
 //!
 //! This crate is one of the fences for `unsafe` that `ARCHITECTURE.md` lists: raw pointers are its subject. It is
 //! `no_std` and depends on nothing but `libc` types.

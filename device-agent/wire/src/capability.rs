@@ -1,4 +1,5 @@
-//! What a process can do: the names in [`crate::Hello::capabilities`], which the agent writes and the harness looks for.
+//! What a process can do: the names in [`crate::Hello::capabilities`], which the agent writes and the harness
+//! looks for.
 
 /// The hooks see native allocations.
 pub const NATIVE_LIVE: &str = "native.live";

@@ -8,8 +8,8 @@
 //! [`judge`] puts all records of a run against a [`GatePolicy`] and returns the report. Symbols
 //! come in through [`Resolve`].
 //!
-//! The rules are those of `docs/verdicts.md`; `growth` holds the heart of them. Everything here is a function from values to values: no file, clock, environment
-//! or thread.
+//! The rules are those of `docs/verdicts.md`; `growth` holds the heart of them. Everything here is a function
+//! from values to values: no file, clock, environment or thread.
 #![forbid(unsafe_code)]
 
 mod beneath;

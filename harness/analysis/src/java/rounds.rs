@@ -1,15 +1,15 @@
 //! The screen of a JVM suite: rounds of all its test classes in one virtual machine, compared with
 //! one another.
 //!
-//! A first execution always grows (classes, literals, reflection data), so nothing is concluded
-//! from the first two. A window that changes nothing at all in the third is no suspect. From then on
-//! the end of a window is compared with its end a round before. A window is suspect as long as the
-//! same class grows in it in every round, by more than is allowed, and there is more of it at this
-//! window's end than a round before: what the rest of the round gives back is no growth. It may give
-//! back once what the warm-up left, and hide a leak: in the first comparison that excuses nothing,
-//! and a window that changed something is compared twice. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of
-//! suspects alone. What the window before left behind goes within this one: where another window
-//! came before than in the last round, the two ends are not compared.
+//! A first execution always grows (classes, literals, reflection data), so nothing is concluded from the
+//! first two. A window that changes nothing at all in the third is no suspect. From then on the end of a
+//! window is compared with its end a round before. A window is suspect as long as the same class grows in it
+//! in every round, by more than is allowed, and there is more of it at this window's end than a round before:
+//! what the rest of the round gives back is no growth. It may give back once what the warm-up left, and hide
+//! a leak: in the first comparison that excuses nothing, and a window that changed something is compared
+//! twice. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of
+//! suspects alone. What the window before left behind goes within this one: where another window came before
+//! than in the last round, the two ends are not compared.
 //!
 //! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
 //! far is suspect, with the class in whose window it ran out and those that could not be compared:

@@ -25,7 +25,7 @@ public final class Hooks {
     public static final int STOP = 2, EXPLAIN = 4, DONE = 8;
 
     private static final AtomicBoolean TOLD = new AtomicBoolean();
-    /** Set while a test is open in this thread, and in threads that began meanwhile: what these run is work of that test. */
+    /** Set while a test is open in this thread, and in threads that began meanwhile: what they run is its work. */
     private static final InheritableThreadLocal<Boolean> IN_TEST = new InheritableThreadLocal<>();
     /** JUnit 4's tests of this thread that run within another one. */
     private static final ThreadLocal<Integer> NESTED = new ThreadLocal<>();
