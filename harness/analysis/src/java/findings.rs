@@ -76,7 +76,7 @@ pub(crate) struct Growing {
     /// Most of the iterations add the same.
     is_regular: bool,
     /// Each iteration adds something, by count or by bytes.
-    is_steady: bool,
+    pub(super) is_steady: bool,
     /// What is known of who holds it.
     pub(crate) held: HeldBy,
 }
