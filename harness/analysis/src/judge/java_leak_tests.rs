@@ -72,6 +72,32 @@ fn what_two_fields_hold_is_two_leaks() {
     assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
 }
 
+/// Small arrays of the virtual machine come and go beside them: the number is uneven, and the bytes rise each time.
+#[test]
+fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
+    let input = confirmed(
+        |jvm, i| {
+            jvm.add("com.example.Picture", 1, 16);
+            let small = [3, 0, 5, 1, 4, 2][i as usize % 6];
+            jvm.set("byte[]", 1000 + u64::from(i) + small, (1 << 20) + 200_016 * u64::from(i));
+        },
+        |jvm| {
+            let list = [
+                "static com.example.Registry.marks -> java.util.ArrayList",
+                "field java.util.ArrayList.elementData -> java.lang.Object[]",
+                "array java.lang.Object[].[x] -> com.example.Picture",
+            ];
+            jvm.held("com.example.Picture", &[(1, &list)]);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let test = evicts(&report);
+    let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
+    assert_eq!(leak.title, "1 × com.example.Picture");
+    let bytes = test.metrics[&Metric::JavaLiveBytes].value;
+    assert!((200_000.0..200_100.0).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn ids_survive_other_addresses_and_counts_but_not_another_field() {
     let id = |count: u64, field: &str, lambda: &str| {
