@@ -15,6 +15,8 @@ use memgate_tracker::sys::find_thread_id;
 use memgate_tracker::thread::Inside;
 use memgate_wire::options::{Carrier, Options, StackMode, Target, fits};
 use memgate_wire::{LogLevel, capability};
+#[cfg(not(target_os = "android"))]
+use memgate_wire::{hotspot, starts::flag};
 
 use crate::entry;
 #[cfg(not(target_os = "android"))]
@@ -52,6 +54,8 @@ pub(crate) fn load() {
         starts::note_in(&options.starts, &options.directory);
     }
     if !is_target(&options) {
+        #[cfg(not(target_os = "android"))]
+        note_java_tests();
         return;
     }
     if session::register() {
@@ -175,10 +179,19 @@ pub(crate) fn start() {
     session::process_starts();
 }
 
+/// A virtual machine that runs JUnit tests below a command of native tests: nobody measures them.
+#[cfg(not(target_os = "android"))]
+fn note_java_tests() {
+    let executable = session::executable();
+    if let Some(worker) = hotspot::worker(&executable, &session::arguments()) {
+        starts::note_itself(flag::JUNIT, &executable, Some(worker));
+    }
+}
+
 /// Notes that the process was to be recorded and is not. It has no stream that could tell the harness.
 fn note_silent() {
     #[cfg(not(target_os = "android"))]
-    starts::note_silent(&session::executable());
+    starts::note_itself(flag::SILENT, &session::executable(), None);
 }
 
 /// Allocates once with recording on, as the guest would.

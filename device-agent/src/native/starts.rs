@@ -87,13 +87,14 @@ pub(crate) fn note_in(path: &str, folder: &str) {
     drop(LIST.set(List { map, agent, folder, user: exec::effective_user() }));
 }
 
-/// Notes that the agent was to record this process and cannot: the list is all that the harness sees of it.
-pub(crate) fn note_silent(executable: &str) {
+/// Notes that this process is not recorded, and why: the list is all that the harness sees of it.
+pub(crate) fn note_itself(why: u8, executable: &str, argument: Option<&str>) {
     let Some(list) = LIST.get() else { return };
     let Some(mut room) = Room::new() else { return };
-    let mut body = Body::new(room.front(), flag::SILENT);
-    body.push_text(b"");
-    body.push_text(executable.as_bytes());
+    let mut body = Body::new(room.front(), why);
+    for text in ["", executable].into_iter().chain(argument) {
+        body.push_text(text.as_bytes());
+    }
     list.insert(&body);
 }
 

@@ -39,6 +39,14 @@ pub fn runs_tests(main: &str, command: &str) -> bool {
     })
 }
 
+/// The main class or jar that makes a process a test worker; `None`: it is none. `words`: its command line.
+#[must_use]
+pub fn worker<'a>(executable: &str, words: &'a [String]) -> Option<&'a str> {
+    let is_java = executable.rsplit('/').next() == Some("java");
+    let command = if is_java { words.join(" ") } else { return None };
+    words.iter().map(String::as_str).find(|word| runs_tests(word, &command))
+}
+
 /// Live instances of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassInstances {
@@ -119,6 +127,39 @@ mod tests {
         \x20  2:             3             72  com.example.Loader$$Lambda/0x00007f3c1c001000\n\
         \x20  3:             2             48  [[Lcom.example.Tile;\n\
         Total         12350        1234687\n";
+
+    #[test]
+    fn a_test_worker_is_known_by_its_command_line() {
+        let java = "/usr/lib/jvm/17/bin/java";
+        let gradle = "worker.org.gradle.process.internal.worker.GradleWorkerMain";
+        for (executable, line, want) in [
+            (
+                java,
+                "java -cp a.jar:b.jar org.junit.runner.JUnitCore com.example.ATest",
+                Some("org.junit.runner.JUnitCore"),
+            ),
+            (
+                java,
+                "java -jar /p/target/surefire/surefirebooter-1.jar /p",
+                Some("/p/target/surefire/surefirebooter-1.jar"),
+            ),
+            (
+                java,
+                "java @/tmp/classpath.txt worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle Test Executor 1",
+                Some(gradle),
+            ),
+            (
+                java,
+                "java worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle Compiler Daemon 1",
+                None,
+            ),
+            (java, "java -cp a.jar com.example.Main", None),
+            ("/bin/dash", "sh -c java org.junit.runner.JUnitCore", None),
+        ] {
+            let words: Vec<String> = line.split(' ').map(ToOwned::to_owned).collect();
+            assert_eq!(worker(executable, &words), want, "{line}");
+        }
+    }
 
     #[test]
     fn classes_are_named_as_the_source_does() {

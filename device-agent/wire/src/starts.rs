@@ -54,6 +54,9 @@ pub mod flag {
     pub const NO_FOLDER: u8 = 4;
     /// The agent is in it, and could not record.
     pub const SILENT: u8 = 8;
+    /// It noted itself: a virtual machine that runs JUnit tests, where native tests are measured. Its main class or
+    /// jar is the only argument.
+    pub const JUNIT: u8 = 16;
 }
 
 /// Programs that do nothing but start others: with their arguments the next program is found.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memgate_e2e::samples::{compile, own_program, successful};
-use memgate_e2e::{Project, Run, has_tool};
+use memgate_e2e::{Project, Run, has_tool, junit, jvm};
 use memgate_model::Verdict;
 
 const SUITE: &str = "#include <gtest/gtest.h>\nTEST(Small, Passes) { EXPECT_EQ(1 + 1, 2); }\n";
@@ -66,6 +66,24 @@ fn what_is_started_without_the_agent_is_told_though_it_was_measured_before() {
     ] {
         let (_, run) = script(name, &format!("{clean}; {how}"));
         is_not_measured(&run, "small (not measured)", "without memgate's variables");
+    }
+}
+
+/// One command measures native tests or JUnit tests. Whose class is missing, too: nobody knows what it would have left.
+#[test]
+fn junit_tests_beside_native_ones_are_told() {
+    let clean = suite("small", &[]).display().to_string();
+    for jdk in jvm::jdks_in_turn(0) {
+        let runs = junit::java4(&jdk, Path::new("classes"), "com.example.None").join(" ");
+        let (_, run) = script("unseen-junit", &format!("{clean}; {runs}; true"));
+        is_not_measured(&run, "java", "it ran JUnit tests (org.junit.runner.JUnitCore)");
+        let (_, run) = script("unseen-junit-alone", &format!("{runs}; true"));
+        run.ends_with(2);
+        assert!(run.problems().contains("`runner: junit`"), "{}", run.problems());
+        let java = runs.split(' ').next().unwrap();
+        let (_, run) =
+            script("unseen-java", &format!("{clean}; {java} -version; {java} com.example.None; true"));
+        run.ends_with(0);
     }
 }
 

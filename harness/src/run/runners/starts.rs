@@ -212,6 +212,15 @@ impl Listed {
     pub(super) fn unseen(&self, gtest: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
         let mut unseen = BTreeSet::new();
         for start in self.starts.iter().filter(|start| start.count > 0) {
+            if start.flags & flag::JUNIT != 0 {
+                let main = start.arguments.first().map(String::as_str).unwrap_or_default();
+                let why = format!(
+                    "it ran JUnit tests ({main}), and one command measures either native tests or JUnit tests"
+                );
+                let remedy = "give them a suite of their own in memgate.yaml, with `runner: junit`";
+                unseen.insert(Unseen { path: start.path.clone(), why, remedy });
+                continue;
+            }
             let candidates = candidates(start);
             for (i, path) in candidates.iter().enumerate() {
                 let Some(File::Program(program)) = self.programs.get(path) else { continue };
