@@ -1,4 +1,5 @@
-# Sourced. packages PACKAGE:SIGN…: installs the Debian or Ubuntu packages whose sign is missing: a file, or a command where it has no slash.
+# Sourced. packages PACKAGE:SIGN…: installs the Debian or Ubuntu packages whose sign is missing: a file, or a command
+# where it has no slash.
 packages() {
   local pair sign need=() known=() as_root=()
   for pair in "$@"; do

@@ -59,10 +59,11 @@ static inline void MemgateSettle(void) {
 }
 
 /* All live allocations, by the contract of bionic's get_malloc_leak_info: *overall_size / *info_size records of
- * {size_t size; size_t count; uintptr_t pcs[*backtrace_size]}, largest first, one for each size and stack. *total_memory is the
- * sum of size * count. Program counters are inside the call (the return address less one byte), innermost first; unused ones are
- * 0. Bit 31 of size marks allocations of a child of Android's zygote; it is never set below 2 GiB. All five results are written,
- * or none if any pointer is null. A null *info means that nothing is alive or nothing is recorded. */
+ * {size_t size; size_t count; uintptr_t pcs[*backtrace_size]}, largest first, one for each size and stack.
+ * *total_memory is the sum of size * count. Program counters are inside the call (the return address less one byte),
+ * innermost first; unused ones are 0. Bit 31 of size marks allocations of a child of Android's zygote; it is never set
+ * below 2 GiB. All five results are written, or none if any pointer is null. A null *info means that nothing is alive
+ * or nothing is recorded. */
 static inline void MemgateGetMallocLeakInfo(uint8_t **info, size_t *overall_size, size_t *info_size, size_t *total_memory,
                                             size_t *backtrace_size) {
   *info = NULL;

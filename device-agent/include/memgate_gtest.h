@@ -1,5 +1,5 @@
-// Test boundaries for stripped and statically linked GoogleTest binaries, in which the agent cannot find GoogleTest itself.
-// In main, after InitGoogleTest:
+// Test boundaries for stripped and statically linked GoogleTest binaries, in which the agent cannot find GoogleTest
+// itself. In main, after InitGoogleTest:
 //   testing::UnitTest::GetInstance()->listeners().Append(new memgate::Listener);
 // The listener does nothing if the agent has found GoogleTest or is not loaded.
 #ifndef MEMGATE_GTEST_H

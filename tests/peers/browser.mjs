@@ -7,9 +7,10 @@
 //   node browser.mjs CHROMIUM PAGE --signs-in NAME PASSWORD   a page of a server that only members see
 //   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: their looks, what axe finds
 //
-// Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
-// axe found, how long it took to open, and what searching, sorting, opening and following an address did. Seconds of `main_thread` are CPU time
-// of the page's main thread: a busy machine does not change them much.
+// Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said
+// on its console, what axe found, how long it took to open, and what searching, sorting, opening and following an
+// address did. Seconds of `main_thread` are CPU time of the page's main thread: a busy machine does not change them
+// much.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

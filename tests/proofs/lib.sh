@@ -1,4 +1,5 @@
-# Sourced by the proofs. Every proof takes --short, prints what it proves and its figures, and exits 0 (proven), 1 (refuted) or 2 (could not run).
+# Sourced by the proofs. Every proof takes --short, prints what it proves and its figures, and exits 0 (proven), 1
+# (refuted) or 2 (could not run).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -17,7 +17,8 @@ use crate::yaml::{Kind, Node};
 const LINES: [&str; 3] = ["main", "master", "release/*"];
 
 table! {
-    /// Every run adds itself to `.memgate/history.db`, which `memgate history` and `memgate serve` show. `off`: no run does.
+    /// Every run adds itself to `.memgate/history.db`, which `memgate history` and `memgate serve` show. `off`: no run
+    /// does.
     HistoryTable {
         /// Branches whose leaks are followed over commits. Runs of other branches, and of pull or merge requests, are
         /// kept and change nothing.
@@ -26,8 +27,8 @@ table! {
         /// Labels of the environment by name, for example `runner: ci-x86`. Figures are compared only where the
         /// architecture and all labels are equal.
         labels: Named<At<Words>>,
-        /// Address of a `memgate serve` to which every run uploads itself: `https://memgate.example.com`. Without encryption only
-        /// on this machine.
+        /// Address of a `memgate serve` to which every run uploads itself: `https://memgate.example.com`. Without
+        /// encryption only on this machine.
         server: At<Words>,
         /// Environment variable with the token: `${MEMGATE_TOKEN}`.
         token: At<Variable>,
@@ -37,12 +38,13 @@ table! {
         /// How long a run tries to upload itself, `15m` at most.
         #[schemars(extend("default" = "60s"))]
         wait: At<Time>,
-        /// What is uploaded beside the figures, if the server keeps artefacts. Heap dumps have every text of the tested program.
+        /// What is uploaded beside the figures, if the server keeps artefacts. Heap dumps have every text of the tested
+        /// program.
         #[schemars(extend("default" = ["page"]))]
         artefacts: Vec<At<Artefact>>,
-        /// What a leak means for a pull or merge request that the branch it is merged into has too. A new one, one that was fixed
-        /// there, and one that grew fail all the same; one that comes and goes there warns. Default: `warn` with `server`, else
-        /// `fail`.
+        /// What a leak means for a pull or merge request that the branch it is merged into has too. A new one, one that
+        /// was fixed there, and one that grew fail all the same; one that comes and goes there warns. Default: `warn`
+        /// with `server`, else `fail`.
         known: At<KnownLeaks>,
         /// What a waiver means whose leak is fixed, as the history says.
         #[schemars(extend("default" = "warn"))]

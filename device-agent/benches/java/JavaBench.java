@@ -18,14 +18,18 @@ import java.util.Map;
 import java.util.Random;
 
 /**
- * What runs in the virtual machine whose cost is measured. It orders the agent itself, through the control page of its spool, so that
- * all configurations are measured in one virtual machine, in turn: compiled code differs from one to the next by more than the agent costs.
+ * What runs in the virtual machine whose cost is measured. It orders the agent itself, through the control page of its
+ * spool, so that all configurations are measured in one virtual machine, in turn: compiled code differs from one to the
+ * next by more than the agent costs.
  *
  * <pre>
  *   JavaBench work NAME RUNS                          line `process NANOSECONDS`, CPU of the process
- *   JavaBench sampling NAME ROUNDS SPOOLS FOLLOW      lines `CONFIG NANOSECONDS`, mutator CPU: the agent in turn with its pause
- *   JavaBench peer NAME ROUNDS LIBRARY                the same of async-profiler: a virtual machine lets one agent sample
- *   JavaBench heap SPOOLS OFFSETS OBJECTS ROUNDS DUMP  lines `WHAT NANOSECONDS`, CPU of the process; OFFSETS: boundary,acknowledged,orders,harness,classes
+ *   JavaBench sampling NAME ROUNDS SPOOLS FOLLOW      lines `CONFIG NANOSECONDS`, mutator CPU: the agent
+ *                                                     in turn with its pause
+ *   JavaBench peer NAME ROUNDS LIBRARY                the same of async-profiler: a virtual machine lets
+ *                                                     one agent sample
+ *   JavaBench heap SPOOLS OFFSETS OBJECTS ROUNDS DUMP  lines `WHAT NANOSECONDS`, CPU of the process; OFFSETS:
+ *                                                      boundary,acknowledged,orders,harness,classes
  * </pre>
  */
 public final class JavaBench {
@@ -87,7 +91,10 @@ public final class JavaBench {
         }
     }
 
-    /** CPU time of a workload, in a thread of its own: on some versions a thread keeps the sampling interval it began with. */
+    /**
+     * CPU time of a workload, in a thread of its own: on some versions a thread keeps the sampling interval it began
+     * with.
+     */
     private static long inThread(String name) throws InterruptedException {
         long[] took = new long[1];
         // What an earlier configuration left is not collected in the time of this one.
@@ -331,7 +338,10 @@ public final class JavaBench {
         return system.getProcessCpuTime() - began;
     }
 
-    /** The number of a class in the stream: it stands before the length of the class's name, seven bits a byte, the lowest first. */
+    /**
+     * The number of a class in the stream: it stands before the length of the class's name, seven bits a byte, the
+     * lowest first.
+     */
     private static int numberOf(File spool, String name) throws Exception {
         String stream = Files.readString(spool.toPath(), StandardCharsets.ISO_8859_1);
         int at = stream.indexOf((char) name.length() + name) - 1;

@@ -2,9 +2,9 @@
  *
  *   churn THREADS DEPTH OPERATIONS
  *
- * Each thread keeps 4096 live blocks. One operation frees one of them and allocates another: sizes are log-uniform between 16 and
- * 2047 bytes, one in a hundred is 8 to 64 KiB. OPERATIONS are shared among the threads. Prints the CPU nanoseconds of the process
- * at the end of the work, so that neither exit nor what a tracker does there is in them.
+ * Each thread keeps 4096 live blocks. One operation frees one of them and allocates another: sizes are log-uniform
+ * between 16 and 2047 bytes, one in a hundred is 8 to 64 KiB. OPERATIONS are shared among the threads. Prints the CPU
+ * nanoseconds of the process at the end of the work, so that neither exit nor what a tracker does there is in them.
  */
 #define _GNU_SOURCE
 #include <math.h>

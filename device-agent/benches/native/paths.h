@@ -1,5 +1,5 @@
-/* Call paths for allocations: `descend_from_top` runs DEPTH calls down along one of 64 paths and then eight operations, each with
- * a call site of its own. The includer defines OPERATE(state, site) first. Built without frame pointers.
+/* Call paths for allocations: `descend_from_top` runs DEPTH calls down along one of 64 paths and then eight operations,
+ * each with a call site of its own. The includer defines OPERATE(state, site) first. Built without frame pointers.
  */
 #ifndef PATHS_H
 #define PATHS_H

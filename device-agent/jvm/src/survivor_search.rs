@@ -1,11 +1,11 @@
 //! Exact survivors: what was born in one more window and is still there after the next.
 //!
 //! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`]
-//! numbers all classes and marks the instances of the named ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a
-//! mark as born in it; the next window runs, in which dies what one execution only replaces of
-//! another (a thread's last buffer, a provider that is registered again); [`SurvivorSearch::end`]
-//! asks for what has the mark of the born, and, after one more look at the instances, for what is
-//! new where nothing of a class survived: a table or a text may be replaced in each window by a
+//! numbers all classes and marks the instances of the named ones as old; one more window runs;
+//! [`SurvivorSearch::goes_on`] marks the instances without a mark as born in it; the next window runs, in which dies
+//! what one execution only replaces of another (a thread's last buffer, a provider that is registered again);
+//! [`SurvivorSearch::end`] asks for what has the mark of the born, and, after one more look at the instances, for what
+//! is new where nothing of a class survived: a table or a text may be replaced in each window by a
 //! larger one. The marks are those of an environment that ends then: many of them would slow down
 //! every look at an object.
 

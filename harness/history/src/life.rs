@@ -21,7 +21,8 @@ const MISSED: f64 = 0.01;
 /// What one run says about a leak.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// What was measured: the commit, or the run itself where there is no commit. Runs with the same key follow one another.
+    /// What was measured: the commit, or the run itself where there is no commit. Runs with the same key follow one
+    /// another.
     pub key: String,
     /// The run.
     pub run: i64,
@@ -424,7 +425,8 @@ mod tests {
 
     use super::*;
 
-    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `w` seen and waived, `(…)` runs of one commit.
+    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `w` seen and waived, `(…)` runs of one
+    /// commit.
     fn observations(script: &str) -> Vec<Observation> {
         let (mut found, mut commit, mut inside) = (Vec::new(), 0, false);
         for c in script.chars() {

@@ -33,8 +33,8 @@ pub struct Manifest {
     /// Globs of the branches whose leaks have a life of their own (`main`, `release/*`).
     #[serde(default)]
     pub lines: Vec<String>,
-    /// Its branch is only its own word: it changes no state, and nothing that runs share. [`Manifest::without_proof`] says so,
-    /// no client does.
+    /// Its branch is only its own word: it changes no state, and nothing that runs share. [`Manifest::without_proof`]
+    /// says so, no client does.
     #[serde(skip)]
     pub unproven: bool,
 }

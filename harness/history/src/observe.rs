@@ -43,8 +43,9 @@ impl Manifest {
         self.commit.as_ref().is_some_and(|commit| !commit.target.is_empty())
     }
 
-    /// The manifest of a run whose sender may not write the branch it names. It has a branch of its own (no branch of git has a
-    /// blank in its name), and says nothing of the order of commits: a wrong parent would move the runs of others.
+    /// The manifest of a run whose sender may not write the branch it names. It has a branch of its own (no branch of
+    /// git has a blank in its name), and says nothing of the order of commits: a wrong parent would move the runs of
+    /// others.
     #[must_use]
     pub fn without_proof(mut self) -> Self {
         self.unproven = true;

@@ -1,7 +1,7 @@
 //! The text of a token: what gives a CI job the right to upload.
 //!
-//! `mgt_`, 8 characters of an id that may be shown, 43 random ones (256 bits), and a checksum of 6: scanners of secrets find it, and
-//! what was not copied whole is told apart from what is unknown. Only the digest is kept.
+//! `mgt_`, 8 characters of an id that may be shown, 43 random ones (256 bits), and a checksum of 6: scanners of secrets
+//! find it, and what was not copied whole is told apart from what is unknown. Only the digest is kept.
 
 use std::fmt;
 

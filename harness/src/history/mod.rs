@@ -1,8 +1,9 @@
 //! What a run adds to the history of its project.
 //!
-//! Data flow: the origin of the run, what `git` says of its commit and `history` of memgate.yaml → [`manifest`], kept in
-//! session.json → [`add`] hands it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`] to the server that memgate.yaml names. The verdict is made before,
-//! and nothing here changes it: what cannot be added is a warning.
+//! Data flow: the origin of the run, what `git` says of its commit and `history` of memgate.yaml → [`manifest`], kept
+//! in session.json → [`add`] hands it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`] to the
+//! server that memgate.yaml names. The verdict is made before, and nothing here changes it: what cannot be added is a
+//! warning.
 
 pub mod artefacts;
 pub mod base;

@@ -74,8 +74,8 @@ impl Divided {
         }
     }
 
-    /// Is it no mistake that nothing was measured? Classes that fell here may be no tests, and programs none of GoogleTest:
-    /// only all shards together tell.
+    /// Is it no mistake that nothing was measured? Classes that fell here may be no tests, and programs none of
+    /// GoogleTest: only all shards together tell.
     pub(in crate::run) fn may_be_empty(&self) -> bool {
         let state = self.state();
         let has_units = state.suites.iter().any(|suite| !suite.units.is_empty());

@@ -67,8 +67,8 @@ impl Session {
         Self::create_part(root, info, None)
     }
 
-    /// The same for a part of a run. Its name tells the part: sessions of several machines may come together in one folder.
-    /// All parts may be made in one folder, too: as many sessions are kept besides.
+    /// The same for a part of a run. Its name tells the part: sessions of several machines may come together in one
+    /// folder. All parts may be made in one folder, too: as many sessions are kept besides.
     ///
     /// # Errors
     /// The folder cannot be written, with the path concerned.

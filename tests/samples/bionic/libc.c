@@ -1,6 +1,6 @@
 /*
- * What bionic has and glibc has not, or has in another form, so that the agent as it is built for Android can be run on Linux: the same
- * library file, over the same kernel. Everything else it needs has one name and one meaning in both.
+ * What bionic has and glibc has not, or has in another form, so that the agent as it is built for Android can be run on
+ * Linux: the same library file, over the same kernel. Everything else it needs has one name and one meaning in both.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,10 +1,11 @@
 /*
- * What Android's libc has in a process that runs with malloc_debug, for a process of this machine that loads this library before everything
- * else: allocations with the stacks of their callers, by LIBC_DEBUG_MALLOC_OPTIONS, and get_malloc_leak_info as Android 9 and later give it.
+ * What Android's libc has in a process that runs with malloc_debug, for a process of this machine that loads this
+ * library before everything else: allocations with the stacks of their callers, by LIBC_DEBUG_MALLOC_OPTIONS, and
+ * get_malloc_leak_info as Android 9 and later give it.
  *
- * As there: addresses are those of the calls, not behind them; a stack is cut after `backtrace` frames; records are equal neighbours added up
- * in the order of size, depth and address, so that one stack may have several; one option that is not known switches all of it off; off, the
- * answers stay as they were; only what has a stack is listed.
+ * As there: addresses are those of the calls, not behind them; a stack is cut after `backtrace` frames; records are
+ * equal neighbours added up in the order of size, depth and address, so that one stack may have several; one option
+ * that is not known switches all of it off; off, the answers stay as they were; only what has a stack is listed.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -7,8 +7,8 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * How the figures of truth.json were found, without memgate: {@code java -cp … Measure CLASS METHOD} calls a test again and again, with a
- * class histogram behind every forty calls, and prints what each of the last forty added.
+ * How the figures of truth.json were found, without memgate: {@code java -cp … Measure CLASS METHOD} calls a test again
+ * and again, with a class histogram behind every forty calls, and prints what each of the last forty added.
  */
 public final class Measure {
     private static final int CALLS = 40;

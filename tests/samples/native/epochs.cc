@@ -1,5 +1,5 @@
-// Who allocated it? Threads that outlive the test that started them, pools that serve several tests, blocks that are freed
-// or reallocated in a later test. Each leak belongs to the test that was running when it was allocated.
+// Who allocated it? Threads that outlive the test that started them, pools that serve several tests, blocks that are
+// freed or reallocated in a later test. Each leak belongs to the test that was running when it was allocated.
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -10,7 +10,8 @@
 
 namespace epochs {
 
-// Threads that do what they are told, one job after the other, from the first test that needs them to the end of the process.
+// Threads that do what they are told, one job after the other, from the first test that needs them to the end of the
+// process.
 class Pool {
 public:
     explicit Pool(int size) {

@@ -1,6 +1,6 @@
 /* A C program written to the contract of Android's get_malloc_leak_info and free_malloc_leak_info, and to nothing else: records of
- * {size_t size | zygote << 31; size_t count; uintptr_t pcs[backtrace_size]}, what follows the last program counter is 0.
- * It takes whichever of the two families of names is loaded, so that it runs without the agent, too.
+ * {size_t size | zygote << 31; size_t count; uintptr_t pcs[backtrace_size]}, what follows the last program counter is
+ * 0. It takes whichever of the two families of names is loaded, so that it runs without the agent, too.
  *
  * Prints what does not hold, one line each, and at the end how many checks there were. */
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
 // How truth.json was measured, without memgate: replaces malloc and friends in a sample suite, counts what was asked
-// for and not yet freed, and prints the live totals at the end of each test of each iteration. README.md has the command.
+// for and not yet freed, and prints the live totals at the end of each test of each iteration. README.md has the
+// command.
 #include <gtest/gtest.h>
 #include <pthread.h>
 

@@ -1,4 +1,5 @@
-// frames SECTION ROUNDS: allocates under the frames of one section and prints how many of the stacks may be cut, by reason.
+// frames SECTION ROUNDS: allocates under the frames of one section and prints how many of the stacks may be cut, by
+// reason.
 #include "frames.h"
 
 #include <alloca.h>

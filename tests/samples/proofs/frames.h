@@ -1,5 +1,5 @@
-// Nasty frames for tests/proofs/stacks. A section allocates under frames of one kind and tells how many of its allocations
-// have a stack that the agent may cut, and for which reason; all others must be whole.
+// Nasty frames for tests/proofs/stacks. A section allocates under frames of one kind and tells how many of its
+// allocations have a stack that the agent may cut, and for which reason; all others must be whole.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +53,8 @@ RULES(DECLARE)
 #undef DECLARE
 // The part of rule_drap in which the CFA is in r10.
 extern const char drap_begin[], drap_end[], drap_leaves[], drap_left[];
-// Calls the function on the stack that ends at `top`. The rules of the first lead back to the caller's stack, those of the
-// second to a zero, those of the third to the address of data.
+// Calls the function on the stack that ends at `top`. The rules of the first lead back to the caller's stack, those of
+// the second to a zero, those of the third to the address of data.
 void call_on_stack(Function, void* top);
 void call_on_stack_zero(Function, void* top);
 void call_on_stack_data(Function, void* top);

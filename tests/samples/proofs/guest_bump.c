@@ -1,5 +1,6 @@
 /* An allocator that may be interrupted anywhere: blocks are cut from one mapping by an atomic counter and never used again. C forbids
- * malloc in a handler that interrupted malloc; with this one below the agent, only the agent's own books are at stake. Preloaded. */
+ * malloc in a handler that interrupted malloc; with this one below the agent, only the agent's own books are at stake.
+ * Preloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

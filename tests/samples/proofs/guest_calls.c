@@ -1,8 +1,8 @@
 /* What every allocation function answers, and errno beside it: successes, refusals, huge requests, odd cases. All of it is
- * printed; nothing may differ between the plain run and the tracked one. At the end what is alive is said as `alive BYTES COUNT`
- * and what was called as `freed COUNT`, for a comparison with the agent's books.
- * `guest_calls [others]`: for other allocators than the C library's, some of which have no pvalloc, so that `free` would get a block
- * of the C library's. */
+ * printed; nothing may differ between the plain run and the tracked one. At the end what is alive is said as `alive
+ * BYTES COUNT` and what was called as `freed COUNT`, for a comparison with the agent's books.
+ * `guest_calls [others]`: for other allocators than the C library's, some of which have no pvalloc, so that `free`
+ * would get a block of the C library's. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>

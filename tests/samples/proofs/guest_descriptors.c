@@ -1,9 +1,10 @@
 /* Descriptors, threads and output of a guest, seen from outside at each of its system calls.
  *
- * `guest_descriptors trace LIBRARY` runs itself under ptrace with LIBRARY preloaded as `guest_descriptors work`: a test with survivors
- * enough for several windows of the spool, a second thread, a fork. The tracer follows all of it and says on stdout what must not be:
- *  - a descriptor of the agent's below 500 that code of the guest's can see: with a second thread in the process, or with signals
- *    unblocked;
+ * `guest_descriptors trace LIBRARY` runs itself under ptrace with LIBRARY preloaded as `guest_descriptors work`: a test
+ * with survivors enough for several windows of the spool, a second thread, a fork. The tracer follows all of it and
+ * says on stdout what must not be:
+ *  - a descriptor of the agent's below 500 that code of the guest's can see: with a second thread in the process, or
+ *    with signals unblocked;
  *  - one of them open while the guest runs its own code;
  *  - a thread the guest did not begin;
  *  - between start, boundaries and end a system call that malloc does not make;

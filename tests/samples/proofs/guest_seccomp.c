@@ -1,6 +1,6 @@
 /* Under a filter that kills for every system call but those malloc itself makes: allocations of all kinds and sizes, enough of them
- * for new leaves of the agent's table, for more of its store of stacks and of its spill table; first allocations of threads; a
- * synchronous signal whose handler allocates; the end, by `_exit` or by the bare system call.
+ * for new leaves of the agent's table, for more of its store of stacks and of its spill table; first allocations of
+ * threads; a synchronous signal whose handler allocates; the end, by `_exit` or by the bare system call.
  * `guest_seccomp exit|_exit|exit_group`. */
 #define _GNU_SOURCE
 #include <errno.h>

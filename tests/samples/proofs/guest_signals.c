@@ -1,6 +1,6 @@
 /* Signals in the midst of allocation: `handlers` (a handler that allocates interrupts the hooks; run above guest_bump),
- * `stopped` (threads stopped by signals wherever they are, while others go on), `cancelled` (malloc is no cancellation point, and
- * neither are the agent's own calls in `dlclose`, fork and boundaries). */
+ * `stopped` (threads stopped by signals wherever they are, while others go on), `cancelled` (malloc is no cancellation
+ * point, and neither are the agent's own calls in `dlclose`, fork and boundaries). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

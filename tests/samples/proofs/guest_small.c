@@ -1,6 +1,6 @@
 /* Small stacks, each with an unmapped page below it: threads with 16 KiB, coroutines with 8 KiB, alternate signal stacks of the
- * least size. What fits plain must fit tracked: allocations of every kind, and the ends and forks that the agent stands in for.
- * `guest_small WHERE WHAT`. */
+ * least size. What fits plain must fit tracked: allocations of every kind, and the ends and forks that the agent stands
+ * in for. `guest_small WHERE WHAT`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>

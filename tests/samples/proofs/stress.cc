@@ -1,10 +1,10 @@
-// Allocates and frees through the whole family from many threads, keeps its own books outside malloc, and compares them with
-// the agent's snapshot, entry by entry: size, count and every return address of the stack.
+// Allocates and frees through the whole family from many threads, keeps its own books outside malloc, and compares them
+// with the agent's snapshot, entry by entry: size, count and every return address of the stack.
 //
-// Workers hold blocks in slots, hand some to each other, reallocate in chains and in vain. Meanwhile one thread forks, one loads
-// and unloads libraries. At barriers everything stands still: the snapshot must equal the ledger, here and in forked children,
-// which go on by themselves and are compared again. A child forked in the middle cannot know what other threads were doing;
-// there the difference between two snapshots must equal what the child did.
+// Workers hold blocks in slots, hand some to each other, reallocate in chains and in vain. Meanwhile one thread forks,
+// one loads and unloads libraries. At barriers everything stands still: the snapshot must equal the ledger, here and in
+// forked children, which go on by themselves and are compared again. A child forked in the middle cannot know what
+// other threads were doing; there the difference between two snapshots must equal what the child did.
 //
 //   stress [--threads=32] [--operations=10000000] [--rounds=10] [--forks=4] [--loads=8] --plugins=FOLDER
 //

@@ -1,8 +1,8 @@
 /* The call chain as the program itself knows it, shared by the stress program and its plugins.
  *
  * Every function on the way to an allocation notes the address it will return to (the compiler knows it, no unwinder is
- * asked), so a chain's hash names all its return addresses. The return address of the allocating call itself is learned by sending
- * `probe` through the same call instruction first. */
+ * asked), so a chain's hash names all its return addresses. The return address of the allocating call itself is learned
+ * by sending `probe` through the same call instruction first. */
 #ifndef MEMGATE_STRESS_CHAIN_H
 #define MEMGATE_STRESS_CHAIN_H
 

@@ -90,8 +90,8 @@ A_FRAME void hop(stress_call& call, uint32_t path, int depth) {
   fixed[1] = K;
 }
 
-// Calls of the C library that may allocate for themselves (dlopen, pthread_create, fork) go through here: what they allocate is
-// theirs, not in the ledger, and known by this address.
+// Calls of the C library that may allocate for themselves (dlopen, pthread_create, fork) go through here: what they
+// allocate is theirs, not in the ledger, and known by this address.
 inline uintptr_t library_address;
 
 A_FRAME inline uintptr_t through_library(stress_function function, uintptr_t a = 0, uintptr_t b = 0, uintptr_t c = 0,

@@ -1,5 +1,5 @@
-//! A run that is spread over several machines: its shards run every test once, and `memgate merge` says what one machine
-//! would have said. What is missing is never a pass.
+//! A run that is spread over several machines: its shards run every test once, and `memgate merge` says what one
+//! machine would have said. What is missing is never a pass.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -220,8 +220,8 @@ fn an_attempt_that_was_killed_counts() {
     run.says("the last of 2 attempts").says("belong to none of these shards: not measured");
 }
 
-/// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are none, and a name that two folders
-/// have.
+/// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are none, and a name that two
+/// folders have.
 fn ctest(project: &Project, program: &str) {
     let test = |name: &str, command: &str| format!("add_test({name} {command:?})\n");
     let scripts: String = (0..4).map(|n| test(&format!("script{n}"), "/bin/true")).collect();

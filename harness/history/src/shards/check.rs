@@ -1,5 +1,5 @@
-//! Do shards make up a whole? What is missing, what does not fit together, what did not run or ran where it should not: an
-//! error of the merged run, so that no shard that never ran is a pass.
+//! Do shards make up a whole? What is missing, what does not fit together, what did not run or ran where it should not:
+//! an error of the merged run, so that no shard that never ran is a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,8 +205,8 @@ fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Different programs that have one name, each in a shard of its own, or one that has several: what rules say of a suite
-/// would hold in some shards alone. (A folder of Java may have several: unit and integration tests.)
+/// Different programs that have one name, each in a shard of its own, or one that has several: what rules say of a
+/// suite would hold in some shards alone. (A folder of Java may have several: unit and integration tests.)
 fn named_alike(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     const HINT: &str = "make them suites of memgate.yaml, each with a name of its own";
     let mut things = BTreeMap::<(&str, &str), (Part, &str)>::new();

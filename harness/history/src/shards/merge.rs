@@ -1,7 +1,7 @@
 //! Shards into one report: what one machine would have said, but for times and for what a process allocates once.
 //!
-//! The order in which shards arrive does not matter. Of several attempts at a shard the last counts. Figures of a suite as
-//! a whole are listed by shard and never added; the suite itself shows the largest.
+//! The order in which shards arrive does not matter. Of several attempts at a shard the last counts. Figures of a suite
+//! as a whole are listed by shard and never added; the suite itself shows the largest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,8 +127,8 @@ fn told(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
     }
 }
 
-/// The worst that a shard says of itself: its errors, a command that failed. Where nothing fell to a shard, or nothing in
-/// it is judged, that says nothing of the run.
+/// The worst that a shard says of itself: its errors, a command that failed. Where nothing fell to a shard, or nothing
+/// in it is judged, that says nothing of the run.
 fn own_verdicts(reports: &[(&ShardReport, &RunReport)]) -> Verdict {
     let counts = |report: &&RunReport| report.verdict != Verdict::NotJudged || report.exit_code == 1;
     let all = reports.iter().map(|(_, report)| *report);
@@ -258,8 +258,8 @@ impl<'a> Ranks<'a> {
     }
 }
 
-/// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as bad
-/// as it was.
+/// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as
+/// bad as it was.
 fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestReport> {
     let telling = telling(its);
     let mut places = BTreeMap::<&str, usize>::new();
@@ -320,8 +320,9 @@ fn badness(test: &TestReport) -> (Verdict, bool, u64) {
     (test.verdict, test.confirmed, bytes.max(0.0).to_bits())
 }
 
-/// Which shard tells of what was allocated once and kept, by the id of the leak: the one with most of it, where a library
-/// initialises once in each shard. Where each test has a process of its own, all of them tell it, as on one machine.
+/// Which shard tells of what was allocated once and kept, by the id of the leak: the one with most of it, where a
+/// library initialises once in each shard. Where each test has a process of its own, all of them tell it, as on one
+/// machine.
 fn telling<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str, Part> {
     let mut told = BTreeMap::<&str, BTreeMap<Part, (u32, f64)>>::new();
     for (shard, suite) in its {

@@ -1,11 +1,12 @@
-//! A run that is spread over several machines: which of its units run where, and how the shards become one report again.
+//! A run that is spread over several machines: which of its units run where, and how the shards become one report
+//! again.
 //!
-//! Data flow: the units of a suite → [`Split`] (which of them fall to this shard) → the shard runs and reports them, and
-//! keeps a [`Partition`] beside its report. All [`ShardReport`]s → [`merge`] → one report, with what is missing or does
-//! not fit together as its errors: no shard that never ran is a pass.
+//! Data flow: the units of a suite → [`Split`] (which of them fall to this shard) → the shard runs and reports them,
+//! and keeps a [`Partition`] beside its report. All [`ShardReport`]s → [`merge`] → one report, with what is missing or
+//! does not fit together as its errors: no shard that never ran is a pass.
 //!
-//! A **unit** is what is never divided: a test of a GoogleTest executable, a test of `ctest`, a Java test class, and any
-//! other suite as a whole.
+//! A **unit** is what is never divided: a test of a GoogleTest executable, a test of `ctest`, a Java test class, and
+//! any other suite as a whole.
 
 mod check;
 mod merge;

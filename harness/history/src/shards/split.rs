@@ -1,7 +1,7 @@
 //! Which units of a suite fall to a shard: by their names, or so that all shards take equally long.
 //!
-//! By name a unit stays where it is, whatever filter is given and whichever other units come and go. With [`Timings`] the
-//! longest unit goes first, to the shard that has least to do; every shard computes the same, from the same files.
+//! By name a unit stays where it is, whatever filter is given and whichever other units come and go. With [`Timings`]
+//! the longest unit goes first, to the shard that has least to do; every shard computes the same, from the same files.
 
 use std::collections::BTreeMap;
 

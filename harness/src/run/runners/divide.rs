@@ -1,8 +1,8 @@
 //! What of a command falls to this shard (`--partition`), with the project as it is.
 //!
 //! Data flow: planned suite → its units, as the program itself, `ctest` or the test sources name them →
-//! [`Divided`](crate::run::divided::Divided) says which fall here → the same suite with a selection added to its command,
-//! or nothing.
+//! [`Divided`](crate::run::divided::Divided) says which fall here → the same suite with a selection added to its
+//! command, or nothing.
 //!
 //! | command | unit | how it is told |
 //! |---|---|---|

@@ -453,7 +453,8 @@ fn is_of(suite: &Suite, program: &Program) -> bool {
     executable == Some(program.path.as_path())
 }
 
-/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name is.
+/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name
+/// is.
 fn not_run(suite: &mut Suite, selected: &[String]) {
     let records = || suite.processes.iter().map(|process| &process.record);
     let seen = |record: &ProcessRecord| record.iterations > 0 || ran_tests(record);

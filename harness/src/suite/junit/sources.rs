@@ -1,8 +1,8 @@
 //! Test classes of a Java project, by its sources: known before anything is built, and alike on every machine.
 //!
-//! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class is known by the package that
-//! its file declares and by the name of the file; top-level classes of other names count too. Classes that are no tests are
-//! among them: that does no harm where they are only left out.
+//! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class is known by the package
+//! that its file declares and by the name of the file; top-level classes of other names count too. Classes that are no
+//! tests are among them: that does no harm where they are only left out.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,8 +28,8 @@ pub struct TestSources {
     pub classes: Vec<String>,
     /// Folders of the modules that have tests: not only helpers, fixtures and benchmarks.
     pub modules: Vec<PathBuf>,
-    /// Every `pom.xml` with its parents is known, and none says itself which classes Surefire leaves out: then it leaves
-    /// out nested ones.
+    /// Every `pom.xml` with its parents is known, and none says itself which classes Surefire leaves out: then it
+    /// leaves out nested ones.
     pub leaves_out_nested: bool,
 }
 
@@ -84,8 +84,8 @@ fn module(
     Ok(())
 }
 
-/// Does a `pom.xml`, or a parent of it, tell Surefire or Failsafe itself which classes they leave out? So it is taken where
-/// a parent is not found.
+/// Does a `pom.xml`, or a parent of it, tell Surefire or Failsafe itself which classes they leave out? So it is taken
+/// where a parent is not found.
 fn excludes_itself(mut pom: PathBuf, most: u32) -> Result<bool, (PathBuf, io::Error)> {
     for _ in 0..most {
         let text = text(&pom)?;
@@ -204,8 +204,8 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
     names.into_iter().map(full).collect()
 }
 
-/// Those of the modules that a command names, by folder (`-pl core,api`) or by task (`:app:test`); all, where it names none
-/// or in another way.
+/// Those of the modules that a command names, by folder (`-pl core,api`) or by task (`:app:test`); all, where it names
+/// none or in another way.
 #[must_use]
 pub fn chosen_modules(command: &[OsString], root: &Path, modules: Vec<PathBuf>) -> Vec<PathBuf> {
     let words: Vec<String> = command.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,5 +1,5 @@
-//! The body: `{"manifest": …, "report": …}`, as it is or packed by gzip. It is inflated and read in one pass; neither its text nor
-//! more of its values than the limits allow are ever in memory.
+//! The body: `{"manifest": …, "report": …}`, as it is or packed by gzip. It is inflated and read in one pass; neither
+//! its text nor more of its values than the limits allow are ever in memory.
 
 use std::io::{self, BufReader};
 use std::sync::Arc;

@@ -11,8 +11,9 @@ import org.junit.runner.Request;
 import org.junit.runner.Result;
 
 /**
- * The process that {@code am instrument} starts: {@code AppProcess KEY VALUE…} runs the tests of this class path with AndroidX Test's own
- * runner arguments, request and result printer, inside Robolectric's framework, and prints what {@code am -r} would print.
+ * The process that {@code am instrument} starts: {@code AppProcess KEY VALUE…} runs the tests of this class path with
+ * AndroidX Test's own runner arguments, request and result printer, inside Robolectric's framework, and prints what
+ * {@code am -r} would print.
  */
 public final class AppProcess {
     /** Between the arguments, in a system property: Robolectric's class loader sees no static field of ours. */

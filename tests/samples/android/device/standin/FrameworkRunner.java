@@ -6,8 +6,8 @@ import org.robolectric.RobolectricTestRunner;
 import org.robolectric.internal.bytecode.InstrumentationConfiguration;
 
 /**
- * Puts everything but the agent's natives into the class loader of the framework, as everything is in one class loader on a phone: HotSpot's
- * agent binds them where the application's class loader finds them.
+ * Puts everything but the agent's natives into the class loader of the framework, as everything is in one class loader
+ * on a phone: HotSpot's agent binds them where the application's class loader finds them.
  */
 public final class FrameworkRunner extends RobolectricTestRunner {
     public FrameworkRunner(Class<?> suite) throws InitializationError {

@@ -12,8 +12,9 @@ import java.util.jar.Attributes;
 import java.util.jar.JarFile;
 
 /**
- * The way from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods, and edits JUnit 4's
- * notifier to call the methods that begin with {@code junit4}; listeners and the launcher call the others.
+ * The way from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods, and
+ * edits JUnit 4's notifier to call the methods that begin with {@code junit4}; listeners and the launcher call the
+ * others.
  *
  * <p>It knows no test framework, so that every class loader can see it, and no method here ever throws.
  */
@@ -96,8 +97,8 @@ public final class Hooks {
     }
 
     /**
-     * Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go on. Before the
-     * first class ends what has no name: the start of the virtual machine and of the test framework.
+     * Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go
+     * on. Before the first class ends what has no name: the start of the virtual machine and of the test framework.
      */
     public static void classBegins(String suite) {
         String over;
@@ -183,9 +184,9 @@ public final class Hooks {
     }
 
     /**
-     * The class path that Surefire's worker really has, with what the manifest of its booter jar names instead of that jar: the tests
-     * and what Surefire put beside them (JUnit Platform's launcher), which {@code java.class.path} leaves out. The jar is gone when the
-     * tests are over.
+     * The class path that Surefire's worker really has, with what the manifest of its booter jar names instead of that
+     * jar: the tests and what Surefire put beside them (JUnit Platform's launcher), which {@code java.class.path}
+     * leaves out. The jar is gone when the tests are over.
      */
     private static String workerClassPath() {
         StringBuilder paths = new StringBuilder();

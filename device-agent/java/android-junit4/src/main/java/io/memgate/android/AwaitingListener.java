@@ -1,8 +1,8 @@
 package io.memgate.android;
 
 /**
- * As {@link MemgateListener}; but the agent is attached to the process while it runs, and the tests wait for it, so that the first is
- * seen too. Where it does not come the tests run without it, and the harness misses it.
+ * As {@link MemgateListener}; but the agent is attached to the process while it runs, and the tests wait for it, so
+ * that the first is seen too. Where it does not come the tests run without it, and the harness misses it.
  */
 public final class AwaitingListener extends MemgateListener {
     private static final long LIMIT_MS = 30_000;

@@ -10,8 +10,9 @@ import org.junit.runner.notification.RunListener;
  * Tells memgate's agent where each test of an instrumented run begins and ends: {@code am instrument -e listener
  * io.memgate.android.MemgateListener}.
  *
- * <p>JUnit calls it in the thread of the test, which waits until the agent has counted. AndroidJUnitRunner calls its own listeners
- * first, so that a test's end is sent and its activities are finished by then. Without the agent it does nothing.
+ * <p>JUnit calls it in the thread of the test, which waits until the agent has counted. AndroidJUnitRunner calls its
+ * own listeners first, so that a test's end is sent and its activities are finished by then. Without the agent it does
+ * nothing.
  */
 public class MemgateListener extends RunListener {
     private boolean measured;

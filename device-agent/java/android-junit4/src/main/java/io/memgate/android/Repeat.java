@@ -4,8 +4,8 @@ import org.junit.runner.Runner;
 import org.junit.runners.model.RunnerBuilder;
 
 /**
- * Confirms a suspect: {@code am instrument -e runnerBuilder io.memgate.android.Repeat -e class com.example.ATest#scrolls} repeats the
- * test, or all chosen tests of a class, until the harness has seen enough.
+ * Confirms a suspect: {@code am instrument -e runnerBuilder io.memgate.android.Repeat -e class
+ * com.example.ATest#scrolls} repeats the test, or all chosen tests of a class, until the harness has seen enough.
  */
 public final class Repeat extends RunnerBuilder {
     /** Nobody needs more; without a harness that says stop it would be for ever. */

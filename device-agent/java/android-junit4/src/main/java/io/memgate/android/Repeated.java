@@ -21,8 +21,8 @@ import org.junit.runner.notification.RunListener;
 import org.junit.runner.notification.RunNotifier;
 
 /**
- * A test class that runs several times over in one process, with every listener of the run, so that what it leaves behind can be
- * compared with itself. Without the agent it runs once.
+ * A test class that runs several times over in one process, with every listener of the run, so that what it leaves
+ * behind can be compared with itself. Without the agent it runs once.
  */
 final class Repeated extends Runner implements Filterable, Sortable {
     private static final String ANDROID_RUNNER = "androidx.test.internal.runner.junit4.AndroidJUnit4ClassRunner";

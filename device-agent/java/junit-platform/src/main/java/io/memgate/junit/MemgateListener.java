@@ -12,8 +12,8 @@ import org.junit.platform.launcher.TestIdentifier;
 import org.junit.platform.launcher.TestPlan;
 
 /**
- * Tells memgate's agent where each test begins and ends. JUnit Platform's launcher finds it by itself; without the agent it does
- * nothing.
+ * Tells memgate's agent where each test begins and ends. JUnit Platform's launcher finds it by itself; without the
+ * agent it does nothing.
  */
 public final class MemgateListener implements TestExecutionListener {
     private final boolean active = isActive();

@@ -16,13 +16,14 @@ import java.util.List;
  * <p>{@code Main PLAN}, a UTF-8 file of lines:
  *
  * <pre>
- * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends behind each, and is
- *                        measured from the third round on, until the harness has seen enough of it; of classes the tests that fail in
- *                        the first two rounds are told and left out, and those that do not run in the second one
- *                        are told
- * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or behind so many
- * mode hunt 100          the same; a window ends behind as many executions as the first one had in so many milliseconds, and one
- * class com.example.ATest
+ * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends
+ * behind each, and is
+ *                        measured from the third round on, until the harness has seen enough of it; of classes the
+ *                        tests that fail in the first two rounds are told and left out, and those that do not run in
+ *                        the second one are told
+ * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or
+ * behind so many mode hunt 100          the same; a window ends behind as many executions as the first one had in so
+ * many milliseconds, and one class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
  * test com.example.ATest scroll(int)[2]
  * </pre>
@@ -109,7 +110,8 @@ public final class Main {
             return false;
         }
         int last = rounds > 0 ? rounds : MOST_ITERATIONS;
-        // Where one selection is repeated, iterations are counted in executions: so the harness knows how many a window has.
+        // Where one selection is repeated, iterations are counted in executions: so the harness knows how many a window
+        // has.
         int before = 0;
         for (int round = 0; round < last && !selections.isEmpty(); round++) {
             gate.iteration(rounds > 0 ? round : before);
@@ -163,7 +165,10 @@ public final class Main {
         return worst;
     }
 
-    /** A test that finds no memory has failed, whether its framework says so or gives up: what filled the heap is told at its end. */
+    /**
+     * A test that finds no memory has failed, whether its framework says so or gives up: what filled the heap is told
+     * at its end.
+     */
     private static int run(TestRunner runner, Selection selection) {
         try {
             return runner.run(selection);

@@ -30,7 +30,10 @@ import org.junit.platform.launcher.core.LauncherConfig;
 import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
-/** Runs tests with JUnit Platform. Requests are made once, so that only the tests themselves allocate anew in each round. */
+/**
+ * Runs tests with JUnit Platform. Requests are made once, so that only the tests themselves allocate anew in each
+ * round.
+ */
 final class PlatformRunner implements TestRunner {
     /** {@code sheets()[3][1]}. */
     private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
@@ -132,8 +135,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Tests that run in parallel do so in a pool of the execution, whose threads end some time after it: their objects would be counted
-     * now and then. Pools that were shut down are waited for, others are the test's own affair.
+     * Tests that run in parallel do so in a pool of the execution, whose threads end some time after it: their objects
+     * would be counted now and then. Pools that were shut down are waited for, others are the test's own affair.
      */
     private void workersEnd() {
         int count = Thread.enumerate(threads);
@@ -164,8 +167,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Each execution asks the engines for their tests, and what an engine leaves then would count as the test's. So only the
-     * engines that know tests of the class are asked.
+     * Each execution asks the engines for their tests, and what an engine leaves then would count as the test's. So
+     * only the engines that know tests of the class are asked.
      */
     private static LauncherDiscoveryRequest request(List<DiscoverySelector> tests, List<TestIdentifier> known) {
         Set<String> engines = new LinkedHashSet<>();
@@ -197,8 +200,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * The tests of a class that the build ran, without those of classes nested in it: they are windows of their own. Empty: all of them are
-     * left out.
+     * The tests of a class that the build ran, without those of classes nested in it: they are windows of their own.
+     * Empty: all of them are left out.
      */
     private static List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
         Set<String> names = new HashSet<>();
@@ -232,7 +235,10 @@ final class PlatformRunner implements TestRunner {
         return others && !own.isEmpty() ? own : Collections.singletonList(whole);
     }
 
-    /** One test, or null. Those that exist only once their template or factory runs are named by their numbers below it. */
+    /**
+     * One test, or null. Those that exist only once their template or factory runs are named by their numbers below
+     * it.
+     */
     private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
         Matcher numbered = NUMBERED.matcher(selection.test);
         String base = numbered.matches() ? numbered.group(1) : "";

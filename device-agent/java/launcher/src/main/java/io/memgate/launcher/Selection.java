@@ -96,8 +96,8 @@ final class Selection {
     }
 
     /**
-     * Before it runs, a parameterised test is known without the number of the invocation: {@code scroll(int)} stands for
-     * {@code scroll(int)[2]}.
+     * Before it runs, a parameterised test is known without the number of the invocation: {@code scroll(int)} stands
+     * for {@code scroll(int)[2]}.
      */
     private static boolean standsFor(String name, String test) {
         String rest = test.startsWith(name) ? test.substring(name.length()) : "";

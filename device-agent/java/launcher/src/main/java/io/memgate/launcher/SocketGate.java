@@ -11,7 +11,8 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The harness at the other end of a Unix socket: lines there, and where the virtual machine has to stand still, a line back.
+ * The harness at the other end of a Unix socket: lines there, and where the virtual machine has to stand still, a line
+ * back.
  *
  * <pre>
  * pid 4711                              first of all
