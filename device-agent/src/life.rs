@@ -10,6 +10,7 @@ use memgate_ffi::{heap, stack};
 use memgate_session::recording::{self, TRACKER};
 use memgate_session::{self as session, Offers, Silent, Work, platform};
 use memgate_tracker::StackLayout;
+use memgate_tracker::cfi::FindObject;
 #[cfg(not(target_os = "android"))]
 use memgate_tracker::sys::find_thread_id;
 use memgate_tracker::thread::Inside;
@@ -91,46 +92,9 @@ pub(crate) fn start() {
         note_silent();
         return;
     }
-    #[cfg(not(target_os = "android"))]
-    let counts = process::may_read_counter();
-    #[cfg(not(target_os = "android"))]
-    if !counts {
-        session::gives_up_counter();
-    }
-    let layout = StackLayout {
-        main_thread: memgate_tracker::sys::thread_pointer(),
-        main_top: entry::stack_end(),
-        thread_bytes: process::default_thread_stack_bytes(),
-    };
-    stack::set_main(layout.main_top, layout.thread_bytes);
-    let find_object = entry::find_object();
-    TRACKER.prepare(layout, find_object, next::is_glibc(), thread_starts);
-    #[cfg(feature = "crosscheck")]
-    let crosschecks = options.crosscheck == 0
-        || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, find_object);
-    let blind = self_test();
-    let gtest = gtest::install(&session::executable(), has_shared_gtest());
-    let seeing = blind.is_none();
-    // A runtime of Java comes later in this process, and finds the session that begins here.
-    let java = options.java;
-    // Where only the native side cannot be seen, Java's can.
-    let (blind, unseen) = if java { (None, blind) } else { (blind, None) };
-    let stacks = cfg!(target_os = "android") || find_object.is_some();
-    let offers = Offers {
-        native: seeing || !java,
-        stacks,
-        stacks_later: stacks
-            && options.stacks == StackMode::Later
-            && gtest.is_ok()
-            && !java
-            && options.native_sampling == 0,
-        java,
-        framework: gtest.is_ok().then_some(capability::GTEST),
-        rounds: gtest::hears_of_ends(),
-        is_its_own: gtest::is_its_own,
-        blind,
-    };
-    let repeats = session::is_repeating(&options);
+    let found = Found::prepare(&options);
+    let offers = found.offers(&options);
+    let (repeats, java) = (session::is_repeating(&options), options.java);
     let (sampling, takes_stacks) = (options.native_sampling, options.stacks != StackMode::Never);
     let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
     if let Err(why) = session::open(options, offers, session::early_bypass(), cost_ns) {
@@ -141,35 +105,10 @@ pub(crate) fn start() {
         note_silent();
         return;
     }
-    #[cfg(feature = "crosscheck")]
-    if !crosschecks {
-        session::log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
-    }
-    #[cfg(not(target_os = "android"))]
-    if !counts {
-        session::log(
-            LogLevel::Warn,
-            "what recording costs is not known: the time-stamp counter may not be read",
-        );
-    }
-    if let Some(why) = unseen {
-        session::log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
-    }
-    if let Err(why) = gtest {
-        session::log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
-    }
-    if seeing {
+    found.tell(java);
+    if found.blind.is_none() {
         #[cfg(not(target_os = "android"))]
-        if let Some(at) = process::thread_id_place() {
-            find_thread_id(at, process::thread_id_by_futex());
-        }
-        #[cfg(not(target_os = "android"))]
-        entry::find_table_place();
-        // A virtual machine maps for itself all the time, by the same calls.
-        #[cfg(not(target_os = "android"))]
-        if !java {
-            session::mappings::starts(start as fn() as usize, next::allocator());
-        }
+        find_places(java);
         TRACKER.sample(sampling);
         TRACKER.take_stacks(takes_stacks);
         recording::start();
@@ -177,6 +116,106 @@ pub(crate) fn start() {
     TRACKER.begin_epoch();
     drop(held);
     session::process_starts();
+}
+
+/// What the agent has of this process, before the session begins.
+struct Found {
+    /// The time-stamp counter may be read.
+    counts: bool,
+    find_object: Option<FindObject>,
+    /// Stacks can be compared with those of libgcc's unwinder, where they are to be.
+    crosschecks: bool,
+    /// Why native allocations are not seen.
+    blind: Option<String>,
+    /// Why tests of GoogleTest are not.
+    gtest: Result<(), &'static str>,
+}
+
+impl Found {
+    /// Lets the tracker know the process, and finds its test framework.
+    fn prepare(options: &Options) -> Self {
+        let counts = process::may_read_counter();
+        if !counts {
+            session::gives_up_counter();
+        }
+        let layout = StackLayout {
+            main_thread: memgate_tracker::sys::thread_pointer(),
+            main_top: entry::stack_end(),
+            thread_bytes: process::default_thread_stack_bytes(),
+        };
+        stack::set_main(layout.main_top, layout.thread_bytes);
+        let find_object = entry::find_object();
+        TRACKER.prepare(layout, find_object, next::is_glibc(), thread_starts);
+        Self {
+            counts,
+            find_object,
+            crosschecks: starts_crosscheck(options, find_object),
+            blind: self_test(),
+            gtest: gtest::install(&session::executable(), has_shared_gtest()),
+        }
+    }
+
+    fn offers(&self, options: &Options) -> Offers {
+        // A runtime of Java comes later in this process, and finds the session that begins here.
+        let java = options.java;
+        let stacks = cfg!(target_os = "android") || self.find_object.is_some();
+        Offers {
+            native: self.blind.is_none() || !java,
+            stacks,
+            stacks_later: stacks
+                && options.stacks == StackMode::Later
+                && self.gtest.is_ok()
+                && !java
+                && options.native_sampling == 0,
+            java,
+            framework: self.gtest.is_ok().then_some(capability::GTEST),
+            rounds: gtest::hears_of_ends(),
+            is_its_own: gtest::is_its_own,
+            // Where only the native side cannot be seen, Java's can.
+            blind: self.blind.clone().filter(|_| !java),
+        }
+    }
+
+    /// Logs what is missing, once there is a session.
+    fn tell(&self, java: bool) {
+        if !self.crosschecks {
+            session::log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
+        }
+        if !self.counts {
+            let what = "what recording costs is not known: the time-stamp counter may not be read";
+            session::log(LogLevel::Warn, what);
+        }
+        if let Some(why) = self.blind.as_ref().filter(|_| java) {
+            session::log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
+        }
+        if let Err(why) = self.gtest {
+            session::log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
+        }
+    }
+}
+
+#[cfg(feature = "crosscheck")]
+fn starts_crosscheck(options: &Options, find_object: Option<FindObject>) -> bool {
+    options.crosscheck == 0
+        || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, find_object)
+}
+
+#[cfg(not(feature = "crosscheck"))]
+const fn starts_crosscheck(_: &Options, _: Option<FindObject>) -> bool {
+    true
+}
+
+/// Finds what the C library keeps for itself, and begins to record what the program maps.
+#[cfg(not(target_os = "android"))]
+fn find_places(java: bool) {
+    if let Some(at) = process::thread_id_place() {
+        find_thread_id(at, process::thread_id_by_futex());
+    }
+    entry::find_table_place();
+    // A virtual machine maps for itself all the time, by the same calls.
+    if !java {
+        session::mappings::starts(start as fn() as usize, next::allocator());
+    }
 }
 
 /// A virtual machine that runs JUnit tests below a command of native tests: nobody measures them.
