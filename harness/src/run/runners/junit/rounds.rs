@@ -16,7 +16,7 @@ use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
 use crate::device::text;
 use crate::exit::chain;
-use crate::hotspot::agentless::Agentless;
+use crate::hotspot::agentless::{Agentless, AgentlessError};
 use crate::output::{Console, Progress};
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, forget,
@@ -41,84 +41,19 @@ pub(super) async fn rounds(
     suite: &mut Suite,
     junit: &mut Junit,
 ) -> Result<(), Stopped> {
+    let Some(classes) = classes_to_run(context, suite, junit) else { return Ok(()) };
     let name = suite.facts.name.clone();
-    let compared = windows::compare(context, &name, junit);
-    let unchanged = |class: &String| compared.as_ref().is_some_and(|c| c.unchanged.contains(class));
-    let (mut plain, odd): (Vec<Selection>, Vec<Selection>) = junit
-        .classes
-        .iter()
-        .filter(|(class, _)| !unchanged(class))
-        .map(whole_class)
-        .partition(Selection::is_plain);
-    let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
-    if context.plan.screen == Screen::Off {
-        *facts = JavaFacts::off();
-        return Ok(());
-    }
-    if junit.classes.is_empty() && suite.facts.problems.is_empty() {
-        facts.not_screened = Some("none of its tests passed".to_owned());
-        return Ok(());
-    }
-    if let Some(compared) = &compared {
-        let total = junit.classes.len();
-        facts.unchanged.clone_from(&compared.unchanged);
-        tell(context.console, &name, compared, total);
-        let same = total.saturating_sub(plain.len() + odd.len());
-        if same > 0 {
-            facts.not_screened =
-                Some(format!("{same} of {} left no more than the baseline says", classes_text(total)));
-        }
-        if same == total {
-            return Ok(());
-        }
-    }
-    for class in odd {
-        let what = format!("the class {:?} was not measured in rounds: a plan cannot name it", class.class);
-        suite.facts.problems.push(problem(&name, what, ""));
-    }
     let worker = match worker(suite, junit) {
-        Ok(worker) if !plain.is_empty() => worker,
+        Ok(worker) if !classes.is_empty() => worker,
         other => {
-            let why = other.err().filter(|_| !plain.is_empty());
+            let why = other.err().filter(|_| !classes.is_empty());
             suite.facts.problems.extend(why.map(|why| not_measured(&name, &why)));
             return Ok(());
         }
     };
-    context.console.line(&format!(
-        "{name}: up to {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
-        classes_text(plain.len())
-    ));
-    let total = plain.len() as u64 * u64::from(ROUNDS);
-    let mut progress = Progress::of_silent_tests(context.console, &format!("rounds of {name}"), total);
-    let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
-    let label = Label::Rounds { suite: name.clone() };
-    let mut breaking = BTreeMap::new();
-    let (done, spoken, output) = loop {
-        let of_classes = Rounds { units: &plain, unit: Unit::Class, executions: 1, until: None };
-        let (mut done, speaker) =
-            over(context, (suite, worker, junit.native), of_classes, &label, &mut show).await?;
-        let output = keep_output(context, &format!("rounds-{name}"), &done)?;
-        let spoken = silenced(speaker);
-        let broke = broken_off(&done, &name, &context.plan.policy);
-        let again = spoken.is_ok() && breaking.len() < MAX_BREAKING;
-        let Some((class, what)) = broke.filter(|_| again) else {
-            break (done, spoken, output);
-        };
-        context.console.warning(&format!(
-            "{class} {what} when it is repeated: it is not judged, and the rounds begin again without it ({output})"
-        ));
-        plain.retain(|unit| unit.class != class);
-        breaking.insert(class, what.to_owned());
-        for process in done.finished.drain(..) {
-            forget(&process.process.file)?;
-        }
-        if plain.is_empty() {
-            break (done, spoken, output);
-        }
-    };
-    drop(progress);
+    let Ran { done, spoken, output, breaking, nothing_is_left } =
+        until_whole(context, (suite, worker, junit.native), classes).await?;
     let how = how_it_ended(&done);
-    let nothing_is_left = plain.is_empty();
     facts_of(suite).breaking = breaking;
     junit.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
     junit.leave_out_failed();
@@ -133,6 +68,96 @@ pub(super) async fn rounds(
     // What is wrong with the rounds is reported when they are judged.
     junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
+}
+
+/// The classes to run in rounds; what is left out is told. `None`: there are to be none.
+fn classes_to_run(context: &Context<'_>, suite: &mut Suite, junit: &Junit) -> Option<Vec<Selection>> {
+    let name = suite.facts.name.clone();
+    let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
+    if context.plan.screen == Screen::Off {
+        *facts = JavaFacts::off();
+        return None;
+    }
+    if junit.classes.is_empty() && suite.facts.problems.is_empty() {
+        facts.not_screened = Some("none of its tests passed".to_owned());
+        return None;
+    }
+    let compared = windows::compare(context, &name, junit);
+    let unchanged = |class: &String| compared.as_ref().is_some_and(|c| c.unchanged.contains(class));
+    let changed = junit.classes.iter().filter(|(class, _)| !unchanged(class)).map(whole_class);
+    let (plain, odd): (Vec<Selection>, Vec<Selection>) = changed.partition(Selection::is_plain);
+    if let Some(compared) = &compared {
+        let total = junit.classes.len();
+        facts.unchanged.clone_from(&compared.unchanged);
+        tell(context.console, &name, compared, total);
+        let same = total.saturating_sub(plain.len() + odd.len());
+        if same > 0 {
+            facts.not_screened =
+                Some(format!("{same} of {} left no more than the baseline says", classes_text(total)));
+        }
+        if same == total {
+            return None;
+        }
+    }
+    for class in odd {
+        let what = format!("the class {:?} was not measured in rounds: a plan cannot name it", class.class);
+        suite.facts.problems.push(problem(&name, what, ""));
+    }
+    Some(plain)
+}
+
+/// Rounds that ended.
+struct Ran {
+    done: Done,
+    /// Was the launcher spoken for, where it has no agent?
+    spoken: Result<(), AgentlessError>,
+    /// Where what it printed is.
+    output: String,
+    /// Classes that were left out because they break the rounds, with what they do.
+    breaking: BTreeMap<String, String>,
+    /// All of them.
+    nothing_is_left: bool,
+}
+
+/// Runs these classes in rounds, and again without a class that ends them.
+async fn until_whole(
+    context: &mut Context<'_>,
+    (suite, worker, native): (&Suite, Worker<'_>, bool),
+    mut classes: Vec<Selection>,
+) -> Result<Ran, Stopped> {
+    let name = &suite.facts.name;
+    context.console.line(&format!(
+        "{name}: up to {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
+        classes_text(classes.len())
+    ));
+    let total = classes.len() as u64 * u64::from(ROUNDS);
+    let mut progress = Progress::of_silent_tests(context.console, &format!("rounds of {name}"), total);
+    let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
+    let label = Label::Rounds { suite: name.clone() };
+    let mut breaking = BTreeMap::new();
+    loop {
+        let of_classes = Rounds { units: &classes, unit: Unit::Class, executions: 1, until: None };
+        let (mut done, speaker) =
+            over(context, (suite, worker, native), of_classes, &label, &mut show).await?;
+        let output = keep_output(context, &format!("rounds-{name}"), &done)?;
+        let spoken = silenced(speaker);
+        let broke = broken_off(&done, name, &context.plan.policy);
+        let again = spoken.is_ok() && breaking.len() < MAX_BREAKING;
+        let Some((class, what)) = broke.filter(|_| again) else {
+            return Ok(Ran { done, spoken, output, breaking, nothing_is_left: false });
+        };
+        context.console.warning(&format!(
+            "{class} {what} when it is repeated: it is not judged, and the rounds begin again without it ({output})"
+        ));
+        classes.retain(|unit| unit.class != class);
+        breaking.insert(class, what.to_owned());
+        for process in done.finished.drain(..) {
+            forget(&process.process.file)?;
+        }
+        if classes.is_empty() {
+            return Ok(Ran { done, spoken, output, breaking, nothing_is_left: true });
+        }
+    }
 }
 
 /// The class in whose window the launcher ended before its plan did, and what that class does.
