@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{
-    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, LeakKind, Level, Metric, Per, Threshold,
+    BaseLeaks, FixedWaiver, HolderStep, Kind, Known, Leak, LeakKind, Level, Metric, Per, Threshold,
     ThresholdSource, WaiverReport, WaiverState,
 };
 
@@ -110,7 +110,7 @@ impl GatePolicy {
     /// own.
     #[must_use]
     pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
-        let applies = |l: &&Limit| l.metric == metric && l.per == per && l.bound != Bound::NoFigure;
+        let applies = |l: &&Limit| l.metric == metric && l.per == per && l.allows().is_some();
         // Asked for every test and metric.
         let name = || format!("{suite}::{test}");
         let chosen = if self.rules.is_empty() { None } else { self.chosen(&name(), metric, per) };
@@ -149,7 +149,7 @@ impl GatePolicy {
     }
 }
 
-/// The thresholds of a metric, relative ones only where the baseline has a figure for them.
+/// The thresholds of a metric.
 pub(crate) fn thresholds(
     policy: &GatePolicy,
     suite: &str,
@@ -158,7 +158,10 @@ pub(crate) fn thresholds(
     per: Per,
 ) -> Vec<Threshold> {
     let limits = policy.limits(suite, test, metric, per);
-    limits.into_iter().filter_map(Limit::threshold).collect()
+    let mut thresholds: Vec<Threshold> = limits.into_iter().filter_map(Limit::threshold).collect();
+    // A warning and a failure that both lack their figure are one.
+    thresholds.dedup();
+    thresholds
 }
 
 /// The smallest threshold of a metric.
@@ -237,10 +240,23 @@ impl Limit {
         }
     }
 
-    /// The limit in the metric's unit; `None`: there is nothing to compare with.
+    /// How much, in the metric's unit, and what more means; `None`: there is nothing to compare with.
+    ///
+    /// What a test may not keep is compared with nothing kept where the baseline has no figure, and more is a warning: a
+    /// new leak is seen, and confirmed, so that a baseline can be made of the run.
+    fn allows(&self) -> Option<(f64, Level)> {
+        match self.bound {
+            Bound::Absolute(limit) => Some((limit, self.level)),
+            Bound::NoFigure => {
+                let kept = !matches!(self.metric.kind(), Kind::Loaded | Kind::Traffic);
+                (kept && self.per == Per::Iteration).then_some((0.0, Level::Warn))
+            }
+        }
+    }
+
     fn threshold(&self) -> Option<Threshold> {
-        let Bound::Absolute(limit) = self.bound else { return None };
-        Some(Threshold { limit, level: self.level, source: self.source.clone() })
+        let (limit, level) = self.allows()?;
+        Some(Threshold { limit, level, source: self.source.clone() })
     }
 }
 

@@ -264,7 +264,7 @@ fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, 
     estimate.map_or((value, value), |estimate| estimate.bounds(context.policy.confidence))
 }
 
-/// Figures of tests that are held against the baseline, which has none of them.
+/// Figures of tests that are held against the baseline, which has none of them. Nothing kept is as much as any allows.
 fn of_no_accepted_figure(
     context: &JudgeContext<'_>,
     suite: &SuiteInput,
@@ -273,7 +273,7 @@ fn of_no_accepted_figure(
     let of_metric = |metric: Metric| {
         let lacks = |test: &&TestReport| {
             test.metrics.get(&metric).is_some_and(|figure| {
-                figure.threshold.is_none()
+                figure.threshold.as_ref().is_none_or(|threshold| figure.value > threshold.limit)
                     && context.policy.lacks_figure(&suite.name, &test.id, metric, figure.per)
             })
         };

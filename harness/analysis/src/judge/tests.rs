@@ -19,6 +19,7 @@ use crate::policy::{
     Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, Waiver, WaiverMatch,
 };
 use crate::record::ProcessRecord;
+use crate::screen::screen;
 
 pub(super) const TEST: &str = "Map.insert";
 
@@ -425,6 +426,37 @@ fn thresholds_decide_and_are_named() {
     );
     let counts = Limit::fail(Metric::NativeLiveAllocations, 0.0, "memgate.yaml:25");
     assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)", 1);
+}
+
+/// A baseline of a run that confirmed nothing had no such figure either: nothing was ever judged, and nothing said so.
+#[test]
+fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
+    let of = |level| Limit {
+        bound: Bound::NoFigure,
+        level,
+        ..Limit::fail(Metric::NativeLiveBytes, 0.0, "memgate.yaml:24")
+    };
+    let rule = Rule {
+        metric: Metric::NativeLiveBytes,
+        matches: NamePattern::new(|_| true),
+        of_tests: HashMap::new(),
+        limits: vec![of(Level::Fail), of(Level::Warn)],
+    };
+    let policy = GatePolicy { rules: vec![rule], ..GatePolicy::default() };
+    let leaks = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
+    let screened = &leaks.suites[0].screen[0].record;
+    assert_eq!(screen(&[screened], "engine", &policy).len(), 1, "a suspect");
+    assert_verdict(&leaks, &policy, Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)", 0);
+    let suite = &report(&leaks, &policy).suites[0];
+    assert_eq!(
+        suite.reason,
+        "native.live_bytes of 1 test is not judged: its threshold is relative, and the baseline has no figure of them \
+         (`memgate baseline accept`)"
+    );
+    assert_eq!(suite.tests[0].metrics[&Metric::NativeLiveBytes].per, Per::Iteration, "a figure to accept");
+    let clean = screened_and_repeated(20, |_, _| ());
+    assert_verdict(&clean, &policy, Verdict::Pass, "", 0);
+    assert_eq!(report(&clean, &policy).suites[0].reason, "");
 }
 
 #[test]
