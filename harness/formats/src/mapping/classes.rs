@@ -43,6 +43,8 @@ pub(super) struct Method<'a> {
     pub(super) name: &'a str,
     /// Lines in the original.
     pub(super) original: Option<(u32, u32)>,
+    /// Type, class, name and arguments, as they are written.
+    pub(super) signature: &'a str,
     /// Written by the compiler: no part of anybody's source.
     pub(super) synthesized: bool,
 }

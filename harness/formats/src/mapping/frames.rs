@@ -36,7 +36,8 @@ impl<'a> Mapping<'a> {
                     class: declared,
                     method: method.name,
                     file: self.source_file(declared, file),
-                    line: *line,
+                    // R8 writes 0 for what has no line.
+                    line: line.filter(|line| *line != 0),
                 }
             };
             let written = stack.iter().filter(|(method, _)| !method.synthesized);
@@ -59,8 +60,12 @@ impl<'a> Mapping<'a> {
         }
         let simple = class.rsplit('.').next().unwrap_or(class);
         let outermost = simple.split('$').find(|part| !part.is_empty()).unwrap_or(simple);
-        let kotlin = shown.is_some_and(|shown| shown.ends_with(".kt"));
-        format!("{outermost}.{}", if kotlin { "kt" } else { "java" })
+        // What stands outside of classes in `Tiles.kt` is in a class `TilesKt`.
+        match outermost.strip_suffix("Kt").filter(|_| shown.is_none_or(|shown| !shown.ends_with(".java"))) {
+            Some(file) => format!("{file}.kt"),
+            None if shown.is_some_and(|shown| shown.ends_with(".kt")) => format!("{outermost}.kt"),
+            None => format!("{outermost}.java"),
+        }
     }
 }
 
@@ -131,10 +136,14 @@ com.example.Outer$Tile -> a.b:
     10:10:void com.example.-$$Lambda.run():7:7 -> c
     # {\"id\":\"com.android.tools.r8.synthesized\"}
     10:10:void load(int):30:30 -> c
+    11:11:void com.example.TilesKt.clear():8:8 -> c
+    11:11:void com.example.-$$Lambda.run():0 -> c
+    11:11:void load(int):31 -> c
     void over() -> d
     int over2(int) -> d
     5:6:void kept() -> e
     void gone():77 -> f
+    12:12:void drop():0:0 -> g
 ";
 
     fn frames(method: &str, line: Option<u32>) -> Vec<Vec<String>> {
@@ -160,6 +169,9 @@ com.example.Outer$Tile -> a.b:
     #[test]
     fn frames_the_compiler_made_are_left_out() {
         assert_eq!(frames("c", Some(10)), [["Outer$Tile.load(Tiles.kt:30)"]]);
+        // R8 says so once of each method. Line 0 is none.
+        assert_eq!(frames("c", Some(11)), [["TilesKt.clear(Tiles.kt:8)", "Outer$Tile.load(Tiles.kt:31)"]]);
+        assert_eq!(frames("g", Some(12)), [["Outer$Tile.drop(Tiles.kt:?)"]]);
     }
 
     #[test]

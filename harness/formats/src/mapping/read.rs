@@ -1,5 +1,6 @@
 //! Text → classes with their members.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
 use super::classes::{Class, Field, Mapping, Method};
@@ -57,9 +58,15 @@ fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
 }
 
 fn close<'a>(open: Option<(&'a str, Class<'a>)>, mapping: &mut Mapping<'a>) {
-    if let Some((renamed, class)) = open
+    if let Some((renamed, mut class)) = open
         && let Entry::Vacant(place) = mapping.classes.entry(renamed)
     {
+        // R8 says it of the first range of a method, for all of them.
+        let made = class.methods.iter().filter(|method| method.synthesized).map(|method| method.signature);
+        let made: BTreeSet<&str> = made.collect();
+        for method in &mut class.methods {
+            method.synthesized = made.contains(method.signature);
+        }
         place.insert(class);
     }
 }
@@ -111,8 +118,17 @@ fn member<'a>(line: &'a str, class: &mut Class<'a>) -> Option<()> {
     };
     let (_arguments, lines) = behind.rsplit_once(')')?;
     let (owner, name) = qualified_name(qualified);
+    let signature = original.strip_suffix(lines)?;
     let original = if lines.is_empty() { None } else { Some(trailing_range(lines)?) };
-    class.methods.push(Method { renamed, range, class: owner, name, original, synthesized: false });
+    class.methods.push(Method {
+        renamed,
+        range,
+        class: owner,
+        name,
+        original,
+        signature,
+        synthesized: false,
+    });
     (!name.is_empty()).then_some(())
 }
 
