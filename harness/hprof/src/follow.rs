@@ -297,9 +297,11 @@ impl<'a> Follow<'a> {
         match shape {
             Shape::List(slot) | Shape::ArraySet(slot) => {
                 let Some(array) = self.slot(object, slot) else { return true };
-                // The graph has no nulls: what is left does not tell the places.
+                // The graph has no nulls of an array: what is left does not tell the places. In a damaged dump
+                // it may be something else.
                 let via = if let Shape::ArraySet(_) = shape { Via::Key } else { Via::ElementOf(array) };
-                self.graph.references(array).iter().for_each(|held| tell(*held, via));
+                let held = self.graph.references(array).iter().filter(|held| **held != NONE);
+                held.for_each(|held| tell(*held, via));
                 true
             }
             Shape::Linked(slot) => {

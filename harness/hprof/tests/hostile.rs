@@ -158,6 +158,23 @@ fn classes_above_themselves_end() {
     assert!(dump.odd.iter().any(|(odd, _, _)| odd == Odd::Hierarchy));
 }
 
+/// What lies where the elements of a list should be has a field that is null.
+#[test]
+fn a_list_whose_elements_are_no_array_holds_what_is_there() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let elements = dump.class("Elements", object, &[], &[("a", REF), ("b", REF)]);
+    let bytes = dump.bytes(b"abc");
+    let elements = dump.instance(elements, &[Value::Ref(0), Value::Ref(bytes)]);
+    let class = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
+    let list = dump.instance(class, &[Value::Ref(elements)]);
+    let held = dump.array(array, &[list]);
+    let holder = dump.class("Holder", object, &[("list", Value::Ref(held))], &[]);
+    dump.sticky(holder);
+    everything(dump.finish()).unwrap();
+}
+
 #[test]
 fn an_unknown_object_loses_the_rest_of_its_segment_alone() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
