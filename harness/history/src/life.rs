@@ -379,8 +379,11 @@ impl Folding {
     }
 
     fn missed(&mut self, commit: &Commit) {
-        // Its rate is that up to its last sighting: what came after is what it is compared with.
-        let (misses, rate) = (self.bits.trailing(false) + 1, self.rate_when_seen());
+        // Its rate is that up to its last sighting: what came after is what it is compared with. One that some runs of a
+        // commit saw and others did not may be missed by the only run of the next one.
+        let gap = self.bits.trailing(false);
+        let rate = self.rate_when_seen().min(if self.disagreed_before(gap) { 0.5 } else { 1.0 });
+        let misses = gap + 1;
         self.push(false);
         let at = (commit.key.clone(), commit.run, commit.at_us);
         self.clean.clone_from(&commit.key);
@@ -394,6 +397,11 @@ impl Folding {
     fn push(&mut self, seen: bool) {
         self.bits.push(seen);
         self.disagreed = self.disagreed.map(|commits| commits + 1);
+    }
+
+    /// Did runs of one commit say different things, shortly before the last so many judged commits?
+    fn disagreed_before(&self, gap: usize) -> bool {
+        self.disagreed.is_some_and(|commits| commits < CONCLUSIVE_GAP + gap)
     }
 
     /// Share of the judged commits that saw it, up to the last one that did.
@@ -412,9 +420,8 @@ impl Folding {
         // A leak that comes and goes shows so many sightings in a row with 1 % at most.
         let steady = self.bits.trailing(true);
         let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
-        let disagreed = self.disagreed.is_some_and(|commits| commits < CONCLUSIVE_GAP);
-        self.life.flaky =
-            self.life.state.is_alive() && ((FLAKY.contains(&rate) && steady < ends) || disagreed);
+        self.life.flaky = self.life.state.is_alive()
+            && ((FLAKY.contains(&rate) && steady < ends) || self.disagreed_before(self.bits.trailing(false)));
         self.life
     }
 }
@@ -502,6 +509,16 @@ mod tests {
         assert_eq!(of(&format!("{half}......")).state, State::Known);
         let fixed = of(&format!("{half}.........."));
         assert_eq!((fixed.state, fixed.fixed.as_str()), (State::Fixed, "c17"), "by its first absence");
+    }
+
+    #[test]
+    fn a_leak_that_one_run_of_a_commit_missed_is_not_fixed_by_one_run_of_the_next() {
+        for script in ["(#.)", "(.#)", "##(#.)", "(#.)###"] {
+            let missed = |commits| of(&format!("{script}{}", ".".repeat(commits)));
+            assert_eq!((missed(6).state.is_alive(), missed(6).flaky), (true, true), "{script}");
+            assert_eq!(missed(7).state, State::Fixed, "{script}: as one of every second commit");
+        }
+        assert_eq!(of("(#.)#######.").state, State::Fixed, "evidence ends it");
     }
 
     #[test]
