@@ -111,7 +111,7 @@ const BROKEN: &[(&str, &str)] = &[
     ("mail_to_nobody", "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost:99999\n"),
     (
         "mail_with_mistakes",
-        "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost\n    password: ${PASSWORD}\n    to: [maps-team, \"a b@c\"]\n    timeout: 0s\n    when: sometimes\n",
+        "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost\n    password: ${PASSWORD}\n    to: [maps-team, \"a b@c\", \"Doe, Jane <j@b.c>\", '\"Doe, Jane\" <j@b.c>']\n    timeout: 0s\n    when: sometimes\n",
     ),
     (
         "secrets_in_the_file",

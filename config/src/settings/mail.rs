@@ -157,10 +157,20 @@ impl Mail {
     }
 }
 
-/// A sign on each side of the `@`; the rest is the server's to judge.
+/// A sign on each side of the `@`, and a name before it as RFC 5322 has them; the rest is the server's to judge.
 fn address(given: &At<Words>, reader: &mut Reader<'_>) -> Option<String> {
     let At { value: Words(text), span } = given;
-    let bare = text.trim().rsplit_once('<').map_or(text.trim(), |(_, rest)| rest.trim_end_matches('>'));
+    let (name, bare) = text.trim().rsplit_once('<').unwrap_or(("", text.trim()));
+    let (name, bare) = (name.trim(), bare.trim_end_matches('>'));
+    let is_quoted = name.len() > 1 && name.starts_with('"') && name.ends_with('"');
+    let is_odd = |part: &str| part.contains(['(', ')', ',', ':', ';', '<', '>', '@', '[', ']', '\\']);
+    if !is_quoted && (name.matches('"').count() % 2 == 1 || name.split('"').step_by(2).any(is_odd)) {
+        reader
+            .error(span, "this is no mail address")
+            .label("the name before it has a sign that needs quotes")
+            .hint(Some("write `'\"Doe, Jane\" <jane@example.com>'`"));
+        return None;
+    }
     let good = bare.rsplit_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
         && !bare.contains([' ', '\t', '\n', ',', ';', '<', '>']);
     if good {
