@@ -88,10 +88,11 @@ pub fn mail(
     around: &Surroundings,
     only: Option<&BTreeSet<String>>,
 ) -> Result<Mail, RenderError> {
-    let wanted = |leak: &Leak| only.is_none_or(|only| only.contains(&leak.id));
     let mut tests = not_passed(report);
-    if only.is_some() {
-        tests.retain(|(_, test)| test.leaks.iter().any(wanted));
+    let own: Vec<_>;
+    if let Some(only) = only {
+        own = tests.into_iter().filter_map(|(suite, test)| Some((suite, own_of(test, only)?))).collect();
+        tests = own.iter().map(|(suite, test)| (*suite, test)).collect();
     }
     let words = match only {
         Some(only) => own_words(changes, only),
@@ -100,7 +101,7 @@ pub fn mail(
     let on = around.on();
     // Who leaks before how many do; the mail begins with the same.
     let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
-    let told = |leak: &Leak| leak.waiver.is_none() && wanted(leak);
+    let told = |leak: &Leak| leak.waiver.is_none();
     let is_new = |leak: &Leak| told(leak) && changes.word(&leak.id).is_some();
     let line_of = |is: &dyn Fn(&Leak) -> bool| {
         wanted_tests().find_map(|(_, test)| Some(culprit::of_leak(test.leaks.iter().find(|l| is(l))?, test)))
@@ -116,7 +117,7 @@ pub fn mail(
     };
     let mut pictures = Vec::new();
     let ended = ended(changes, around, only);
-    let html = page(report, changes, around, (&words, &tests, &wanted, &ended), &style, &mut pictures)?;
+    let html = page(report, changes, around, (&words, &tests, &ended), &style, &mut pictures)?;
     let thread = format!("{}/{}", report.project, around.branch);
     Ok(Mail {
         subject,
@@ -125,6 +126,13 @@ pub fn mail(
         pictures,
         thread,
     })
+}
+
+/// The test with those of its leaks alone; `None`: it has none of them.
+fn own_of(test: &TestReport, only: &BTreeSet<String>) -> Option<TestReport> {
+    let mut test = test.clone();
+    test.leaks.retain(|leak| only.contains(&leak.id));
+    (!test.leaks.is_empty()).then_some(test)
 }
 
 fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
@@ -186,7 +194,7 @@ fn ended(changes: &Changes, around: &Surroundings, only: Option<&BTreeSet<String
 fn plain(
     report: &RunReport,
     around: &Surroundings,
-    (words, tests, ended): (&str, &[(&SuiteReport, &TestReport)], &[String]),
+    (words, tests, ended): Shown<'_, '_>,
     style: &BlockStyle,
 ) -> String {
     let mut text = format!("{}\n{}\n\n", visible(words), visible(&around.summary(report)));
@@ -217,15 +225,14 @@ fn plain(
     text
 }
 
-type Shown<'a, 'b> =
-    (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a dyn Fn(&Leak) -> bool, &'a [String]);
+type Shown<'a, 'b> = (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a [String]);
 
 /// Mail programs know little: tables, a few inline styles, pictures that come along.
 fn page(
     report: &RunReport,
     changes: &Changes,
     around: &Surroundings,
-    (words, tests, wanted, ended): Shown<'_, '_>,
+    (words, tests, ended): Shown<'_, '_>,
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<String, RenderError> {
@@ -256,7 +263,7 @@ fn page(
             );
             pictures.push((name, png(&plot)?));
         }
-        for leak in test.leaks.iter().filter(|leak| wanted(leak)).take(LEAKS_OF_A_TEST) {
+        for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
             html += &leak_block(leak, changes, style);
         }
         if let Some(figure) = statistics(test) {
@@ -355,15 +362,17 @@ mod tests {
 
     #[test]
     fn an_owner_gets_only_what_is_theirs() {
-        let report = sample::mixed();
+        let mut report = sample::mixed();
         let only = BTreeSet::from(["n1-00000000000000aa".to_owned()]);
+        let is_theirs = |test: &&mut TestReport| test.leaks.iter().any(|leak| only.contains(&leak.id));
+        let test = report.suites.iter_mut().flat_map(|suite| &mut suite.tests).find(is_theirs).unwrap();
+        test.leaks.push(Leak { id: "n1-00000000000000dd".to_owned(), ..test.leaks[0].clone() });
         let mail = of(&report, Some(&only));
         assert!(mail.subject.ends_with(" · 1 new leak in your code on main"), "{}", mail.subject);
-        assert!(
-            mail.html.contains("n1-00000000000000aa") && !mail.html.contains("n1-00000000000000cc"),
-            "{}",
-            mail.html
-        );
+        for text in [&mail.html, &mail.text] {
+            assert!(text.contains("n1-00000000000000aa"), "{text}");
+            assert!(!text.contains("n1-00000000000000cc") && !text.contains("n1-00000000000000dd"), "{text}");
+        }
     }
 
     #[test]
