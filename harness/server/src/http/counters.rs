@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -11,10 +12,15 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use tokio::time::timeout;
 
 use super::Options;
 use super::guard::guard;
+use super::refused::chain;
 use crate::store::Store;
+
+/// How long the database is waited for where it is only asked whether it answers.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What is counted from the start of the process.
 #[derive(Debug, Default)]
@@ -70,7 +76,33 @@ pub(super) fn router(store: Store, options: Arc<Options>, counters: Arc<Counters
         .with_state((store, counters))
 }
 
+/// Does the database answer? Who asks waits for less time than a page does: Prometheus gives up after ten seconds.
+pub(super) async fn answers(store: &Store, patience: Duration) -> Result<(), String> {
+    match timeout(patience, store.projects()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(why)) => Err(chain(&why)),
+        Err(_slow) => Err(format!("read the history within {} s", patience.as_secs())),
+    }
+}
+
 async fn metrics(State((store, counters)): State<(Store, Arc<Counters>)>) -> Response {
-    let database = store.projects().await.is_ok();
+    let database = answers(&store, PATIENCE).await.is_ok();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], counters.text(database)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{block_on, busy};
+
+    #[test]
+    fn a_database_that_does_not_answer_is_told_before_whoever_asks_gives_up() {
+        block_on(async {
+            let (store, _folder, connections) = busy().await;
+            let why = answers(&store, Duration::from_millis(20)).await.unwrap_err();
+            assert!(why.starts_with("read the history within"), "{why}");
+            drop(connections);
+            assert_eq!(answers(&store, PATIENCE).await, Ok(()));
+        });
+    }
 }

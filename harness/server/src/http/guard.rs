@@ -34,6 +34,10 @@ pub(super) async fn guard(State(options): State<Arc<Options>>, request: Request,
     } else if request.uri().path_and_query().is_some_and(|whole| whole.as_str().len() > LONGEST_ADDRESS) {
         (StatusCode::URI_TOO_LONG, Html(pages::problem("Too long", "The address is too long.")))
             .into_response()
+    } else if request.uri().path_and_query().is_some_and(|whole| whole.as_str().contains("%00")) {
+        // PostgreSQL takes no such text: asked for it, it fails.
+        let text = "The address has a NUL character: nothing has such a name.";
+        (StatusCode::NOT_FOUND, Html(pages::problem("Nothing", text))).into_response()
     } else {
         next.run(request).await
     };

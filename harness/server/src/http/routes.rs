@@ -20,6 +20,7 @@ use memgate_model::Metric;
 use serde::{Deserialize, Serialize};
 
 use super::Options;
+use super::counters;
 use super::guard::{POLICY_OF_A_STRANGER, guard};
 use super::reader::{self, Readers, SignedIn};
 use super::refused::chain;
@@ -413,10 +414,10 @@ async fn icon() -> impl IntoResponse {
 }
 
 async fn ready(State(app): State<App>) -> Response {
-    match app.store.projects().await {
-        Ok(_) => "ok\n".into_response(),
+    match counters::answers(&app.store, counters::PATIENCE).await {
+        Ok(()) => "ok\n".into_response(),
         Err(why) => {
-            app.failed(&why);
+            (app.options.log)(&format!("failed to {why}"));
             (StatusCode::SERVICE_UNAVAILABLE, "the history cannot be read\n").into_response()
         }
     }

@@ -85,6 +85,8 @@ fn every_answer_has_its_status_and_the_headers_that_keep_scripts_out() {
         }
         let long = ask(at, &get(&format!("/p/{}", "x".repeat(9000)), "localhost")).await;
         assert!(long.starts_with("HTTP/1.1 414 "), "{long}");
+        let nul = ask(at, &get("/api/v1/projects/no?branch=%00", "localhost")).await;
+        assert!(nul.starts_with("HTTP/1.1 404 ") && nul.contains("NUL"), "PostgreSQL is not asked: {nul}");
     });
 }
 

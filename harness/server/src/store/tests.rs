@@ -26,6 +26,17 @@ fn sha(number: usize) -> String {
     format!("{number:040x}")
 }
 
+/// A store whose connections are all in use, until they are dropped.
+pub(crate) async fn busy() -> (Store, tempfile::TempDir, Vec<sqlx::pool::PoolConnection<sqlx::Any>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..store.pool.options().get_max_connections() {
+        connections.push(store.pool.acquire().await.unwrap());
+    }
+    (store, folder, connections)
+}
+
 pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
     let figure = |value: f64| {
         json!({
