@@ -15,6 +15,7 @@
 //! - [`session`](crate::session) and [`reading`](crate::reading): what is kept of a run, and what
 //!   its frames say.
 
+mod checks;
 pub mod divided;
 mod engine;
 mod heap;
@@ -23,8 +24,7 @@ pub mod judge;
 pub mod resolve;
 mod runners;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,25 +33,21 @@ use memgate_history::Manifest;
 use memgate_history::shards::Partition;
 use memgate_model::RunReport;
 
-use crate::embedded::EmbeddedError;
 use crate::exit::{ExpectedError, chain};
 use crate::history::{self, base};
-use crate::names::{Mappings, OfSuite};
+use crate::names::Mappings;
 use crate::origin;
 use crate::output::Console;
-use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
+use crate::plan::Plan;
 use crate::reading::Records;
 use crate::session::facts::Facts;
 use crate::session::{Session, SessionInfo};
-use crate::suite::{InspectError, Program, inspect};
+use crate::suite::Program;
 use crate::symbol_files::SymbolFiles;
 use divided::Divided;
 use engine::{Context, Interrupts, KeptFiles, Stopped};
 use resolve::Symbols;
 use runners::Screened;
-
-/// Open files that a run needs.
-const FEWEST_FILES: u64 = 32;
 
 /// A run that was judged.
 #[derive(Debug)]
@@ -75,12 +71,12 @@ pub struct Judged {
 /// # Errors
 /// When it could not be run at all, or the user ended it; the session is kept then too.
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
-    enough_files()?;
-    let programs = programs(plan)?;
+    checks::enough_files()?;
+    let programs = checks::programs(plan)?;
     heap::check_rules(plan)?;
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
-    let jars = jars(plan, &programs)?;
-    let names = Arc::new(mappings(plan)?);
+    let jars = checks::jars(plan, &programs)?;
+    let names = Arc::new(checks::mappings(plan)?);
     let symbol_files = SymbolFiles::open(&plan.symbols)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
@@ -164,82 +160,6 @@ fn hold_against(
     base::keep(&session.folder().join(base::FILE), &found)?;
     base::hold_against(policy, found, &plan.history, manifest.is_review());
     Ok(())
-}
-
-/// Looks at every program before the first is started: a mistake in the last suite is reported at once.
-fn programs(plan: &Plan) -> Result<Vec<Program>, ExpectedError> {
-    let here =
-        std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
-    plan.suites.iter().map(|suite| program(suite, &here)).collect()
-}
-
-fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> {
-    let typed: OsString = suite.command.first().cloned().unwrap_or_default();
-    let name = suite.name.as_ref().map_or_else(String::new, |name| format!(" (suite {name})"));
-    let wrong = |why: String, hint: &str| ExpectedError::Program {
-        program: typed.to_string_lossy().into_owned(),
-        why: format!("{why}{name}"),
-        hint: hint.to_owned(),
-    };
-    let folder = runners::start_folder(suite, here);
-    let mut program = inspect(&typed, runners::search_path(suite).as_deref(), folder).map_err(|why| {
-        let (text, hint) = match &why {
-            InspectError::NoFile(_) => {
-                ("no such file".to_owned(), "is it built? Relative paths start in the working directory")
-            }
-            InspectError::NotInPath(_) if folder.join(&typed).exists() => {
-                ("it is not in PATH".to_owned(), "a program of this folder is called with `./`")
-            }
-            InspectError::NotInPath(_) => ("it is not in PATH".to_owned(), "is it installed?"),
-            InspectError::NotAProgram { what, .. } => (format!("it is {what}"), ""),
-            InspectError::Read { source, .. } => (source.to_string(), ""),
-        };
-        wrong(text, hint)
-    })?;
-    // The agent compares with what /proc/self/exe says.
-    program.path = std::fs::canonicalize(&program.path).map_err(|why| wrong(why.to_string(), ""))?;
-    Ok(program)
-}
-
-/// With fewer, the runtime cannot even start. The limit is not raised: the tests would have another
-/// one than without us.
-fn enough_files() -> Result<(), ExpectedError> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    match limit {
-        Some(limit) if limit < FEWEST_FILES => Err(ExpectedError::Machinery {
-            what: format!("{limit} open files are allowed here, memgate needs {FEWEST_FILES}"),
-            hint: format!("`ulimit -n {FEWEST_FILES}` or more"),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// The mapping files of the suites that run: a mistake in one is reported before anything starts.
-fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
-    let programs = plan.suites.iter().filter_map(|PlannedSuite { name, mapping, .. }| {
-        Some(OfSuite { suite: name.as_deref()?, mapping, apks: &[] })
-    });
-    let on_devices = plan.instrumented.iter().map(|PlannedInstrumentation { suite, .. }| OfSuite {
-        suite: &suite.name,
-        mapping: &suite.mapping,
-        apks: &suite.apks,
-    });
-    Mappings::for_run(&plan.mapping, programs.chain(on_devices))
-}
-
-/// The Java part, where a suite needs it.
-fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>, ExpectedError> {
-    if !plan.suites.iter().zip(programs).any(|(suite, program)| runners::is_java(suite, program)) {
-        return Ok(None);
-    }
-    match crate::embedded::jars() {
-        Ok(jars) => Ok(Some(jars)),
-        Err(why @ EmbeddedError::NoJava) => Err(ExpectedError::Missing {
-            what: format!("failed to {why}"),
-            hint: "install a JDK (its javac in PATH, or JAVA_HOME) and build memgate again".to_owned(),
-        }),
-        Err(why) => Err(failed(&why, "`memgate doctor` says more")),
-    }
 }
 
 async fn record(
