@@ -112,7 +112,9 @@ impl Baseline {
     /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A
     /// test that was not judged or could not be measured keeps its figures too. After a `partial` run, tests
     /// that did not run keep theirs, and so does the suite that they belong to: some of its tests do not measure it.
-    pub fn accept(&mut self, report: &RunReport, partial: bool) {
+    /// Returns of how many tests it took them.
+    pub fn accept(&mut self, report: &RunReport, partial: bool) -> usize {
+        let mut taken = 0;
         for suite in &report.suites {
             let accepted = self.suites.entry(suite.name.clone()).or_default();
             let ran = |id: &String| suite.tests.iter().any(|test| test.id == *id);
@@ -122,6 +124,7 @@ impl Baseline {
             for test in &suite.tests {
                 if !matches!(test.verdict, Verdict::Error | Verdict::NotJudged) {
                     accepted.tests.insert(test.id.clone(), figures(&test.metrics).collect());
+                    taken += 1;
                 }
             }
             // A suite that was measured completely forgets tests that are gone.
@@ -129,6 +132,7 @@ impl Baseline {
                 accepted.tests.retain(|id, _| ran(id));
             }
         }
+        taken
     }
 
     /// Takes today's windows of a suite. Of those in which something was found only the place
@@ -264,7 +268,7 @@ mod tests {
     fn what_was_not_measured_keeps_its_accepted_figures_and_what_is_gone_goes() {
         let mut baseline = Baseline::default();
         baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]), false);
-        baseline.accept(&run(&[("A.a", "not_judged", 100.0)]), false);
+        assert_eq!(baseline.accept(&run(&[("A.a", "not_judged", 100.0)]), false), 0);
         let figure = |test| baseline.test_figure("engine", test, Metric::NativeLiveBytes, Per::Iteration);
         assert_eq!(figure("A.a"), Some(1.0));
         assert_eq!(figure("B.b"), None);

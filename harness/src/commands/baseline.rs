@@ -27,7 +27,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
     let partial = is_partial(&file)?;
-    baseline.accept(&report, partial);
+    let accepted = baseline.accept(&report, partial);
     for (suite, windows) in windows(&file)? {
         baseline.accept_windows(&report, &suite, windows, partial);
     }
@@ -35,10 +35,14 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     write(&baseline, &path)?;
     let tests: usize = report.suites.iter().map(|suite| suite.tests.len()).sum();
     console.line(&format!(
-        "accepted the figures of {tests} tests of session {} in {}",
+        "accepted the figures of {accepted} tests of session {} in {}",
         report.session,
         path.display()
     ));
+    if accepted < tests {
+        let others = tests.saturating_sub(accepted);
+        console.line(&format!("not judged: {others}; what was accepted of them before stays"));
+    }
     if partial {
         console.line(
             "the run was partial: tests that did not run keep their figures, and so do their suites as a whole",

@@ -26,17 +26,30 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     for warning in settings::missing_secrets(&settings.config) {
         console.warning(&warning);
     }
-    let (folders, broken) = folders(&request.shards)?;
-    // They may lie where the merged session is about to be made, which clears away the oldest.
-    let sessions = folders.iter().map(|folder| Session::open(folder).map(Session::held));
-    let sessions = sessions.collect::<Result<Vec<_>, _>>().map_err(|why| ExpectedError::failed(&why))?;
-    let mut found = sessions.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
+    let (folders, mut broken) = folders(&request.shards);
+    let (mut sessions, mut found) = (Vec::new(), Vec::new());
+    for folder in &folders {
+        // They may lie where the merged session is about to be made, which clears away the oldest.
+        match Session::open(folder).map(Session::held) {
+            Ok(session) => sessions.push(session),
+            Err(why) => broken.push(unusable(folder, &ExpectedError::failed(&why))),
+        }
+    }
+    for session in &sessions {
+        match shard(session) {
+            Ok(shard) => found.push(shard),
+            Err(why) => broken.push(unusable(session.folder(), &why)),
+        }
+    }
     leave_out_others(&mut found, request.expect, console);
     if found.iter().all(|found| found.shard.report.is_none()) {
-        return Err(ExpectedError::machinery(
-            "none of these shards has a report",
-            "they ended too early: run them again",
-        ));
+        return Err(match broken.into_iter().next() {
+            Some(Problem { r#where, what, hint }) => ExpectedError::session(r#where, what, hint),
+            None => {
+                let hint = "they ended too early: run them again";
+                ExpectedError::machinery("none of these shards has a report", hint)
+            }
+        });
     }
     let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut info = SessionInfo::now(command, env!("CARGO_PKG_VERSION"));
@@ -126,14 +139,21 @@ fn nothing(named: &[PathBuf]) -> ExpectedError {
     ExpectedError::session(path, format!("there is no shard in it (no {FILE})"), hint)
 }
 
+/// A shard that cannot be read, of which half was uploaded perhaps: an error beside what the others found.
+fn unusable(named: &Path, why: &ExpectedError) -> Problem {
+    let (what, hint) = (why.to_string(), why.hint().unwrap_or_default());
+    Problem { r#where: named.display().to_string(), what, hint }
+}
+
 /// The folders of the shards that were named, each once, and what was named without a shard in it: a job that ended too
 /// early, perhaps.
-fn folders(named: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<Problem>), ExpectedError> {
+fn folders(named: &[PathBuf]) -> (Vec<PathBuf>, Vec<Problem>) {
     let (mut all, mut broken) = (Vec::new(), Vec::new());
     for path in named {
         let before = all.len();
-        collect(path, MAX_DEPTH, &mut all)?;
-        if all.len() == before {
+        if let Err(why) = collect(path, MAX_DEPTH, &mut all) {
+            broken.push(unusable(path, &why));
+        } else if all.len() == before {
             broken.push(Problem {
                 r#where: path.display().to_string(),
                 what: format!("there is no shard in it (no {FILE})"),
@@ -143,7 +163,7 @@ fn folders(named: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<Problem>), ExpectedEr
     }
     all.sort();
     all.dedup();
-    if all.is_empty() { Err(nothing(named)) } else { Ok((all, broken)) }
+    (all, broken)
 }
 
 fn collect(path: &Path, depth: u32, all: &mut Vec<PathBuf>) -> Result<(), ExpectedError> {
