@@ -1,18 +1,22 @@
 //! `memgate doctor`: what memgate needs here, what it found, and how to get the rest.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_adb::Server;
+use rustix::fs::Access;
 
 use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
+use crate::embedded::EmbeddedError;
 use crate::exit::{self, ExpectedError, chain};
 use crate::history::upload;
 use crate::output::Console;
 use crate::plan;
+use crate::session::ROOT;
 
 /// How long a server may take to answer.
 const SERVER_LIMIT: Duration = Duration::from_secs(5);
@@ -108,6 +112,15 @@ fn inspection() -> Finding {
 
 fn spool_room() -> Finding {
     let here = Path::new(".");
+    let sessions = Some(Path::new(ROOT)).filter(|folder| folder.exists()).unwrap_or(here);
+    if let Err(why) = rustix::fs::access(sessions, Access::WRITE_OK | Access::EXEC_OK) {
+        let hint = "name another folder by --output-dir, or make this one writable".to_owned();
+        return finding(
+            "disk",
+            State::Bad(hint),
+            format!("no session can be written to {}: {why}", sessions.display()),
+        );
+    }
     match rustix::fs::statvfs(here) {
         Ok(stat) => {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -169,7 +182,12 @@ fn java_part() -> Finding {
     match crate::embedded::jars() {
         Ok(folder) => finding(what, State::Good, folder.display().to_string()),
         Err(why) => {
-            let hint = "build memgate where a JDK is installed (its javac in PATH, or JAVA_HOME)";
+            let hint = match why {
+                EmbeddedError::NoJava => {
+                    "build memgate where a JDK is installed (its javac in PATH, or JAVA_HOME)"
+                }
+                _ => "set XDG_CACHE_HOME to a writable folder",
+            };
             finding(what, State::Weak(hint.to_owned()), chain(&why))
         }
     }
@@ -179,7 +197,10 @@ fn java_part() -> Finding {
 fn java() -> Finding {
     let what = "Java (for JUnit suites)";
     let hint = || State::Weak(format!("install HotSpot {OLDEST_JAVA} or later, and name it by JAVA_HOME"));
-    let Some(java) = found_java() else { return finding(what, hint(), "none found in JAVA_HOME and PATH") };
+    let java = match found_java(std::env::var_os("JAVA_HOME"), std::env::var_os("PATH")) {
+        Ok(java) => java,
+        Err(why) => return finding(what, hint(), why),
+    };
     match version_of(&java) {
         Some(version) if version < OLDEST_JAVA => {
             finding(what, hint(), format!("{} is Java {version}", java.display()))
@@ -189,12 +210,19 @@ fn java() -> Finding {
     }
 }
 
-fn found_java() -> Option<PathBuf> {
-    let home = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
-    let of_home = home.map(|home| Path::new(&home).join("bin"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let java = of_home.into_iter().chain(std::env::split_paths(&path)).map(|bin| bin.join("java"));
-    java.filter_map(|java| fs::canonicalize(java).ok()).find(|java| java.is_file())
+/// Where `JAVA_HOME` is set, Maven and Gradle start no other one.
+fn found_java(home: Option<OsString>, path: Option<OsString>) -> Result<PathBuf, String> {
+    let home = home.filter(|home| !home.is_empty());
+    let bins = match &home {
+        Some(home) => vec![Path::new(home).join("bin")],
+        None => std::env::split_paths(&path.unwrap_or_default()).collect(),
+    };
+    let java =
+        bins.iter().filter_map(|bin| fs::canonicalize(bin.join("java")).ok()).find(|java| java.is_file());
+    java.ok_or_else(|| match home {
+        Some(home) => format!("JAVA_HOME is {}, which has no bin/java", Path::new(&home).display()),
+        None => "none found in JAVA_HOME and PATH".to_owned(),
+    })
 }
 
 /// What the `release` file of its Java says.
@@ -261,6 +289,23 @@ mod tests {
         ] {
             assert_eq!(feature_of(release), version);
         }
+    }
+
+    /// Maven and Gradle end at once there, whatever Java is in PATH.
+    #[test]
+    fn a_wrong_java_home_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let [bin, other] = ["jdk/bin", "other"].map(|name| folder.path().join(name));
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(bin.join("java"), "").unwrap();
+        let found = |home: Option<&Path>| found_java(home.map(Into::into), Some(bin.clone().into()));
+        assert!(found(None).unwrap().ends_with("jdk/bin/java"));
+        assert_eq!(found(Some(Path::new(""))), found(None));
+        assert_eq!(found(Some(&folder.path().join("jdk"))), found(None));
+        assert_eq!(
+            found(Some(&other)),
+            Err(format!("JAVA_HOME is {}, which has no bin/java", other.display()))
+        );
     }
 
     #[test]

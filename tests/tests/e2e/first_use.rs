@@ -75,6 +75,14 @@ fn every_umask_will_do() {
 }
 
 #[test]
+fn doctor_says_that_no_session_can_be_written() {
+    let run = Home::new().shell("mkdir mine && chmod 555 mine && cd mine && ../memgate doctor");
+    assert_eq!(run.status.code(), Some(2), "{}", told(&run));
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    assert!(stdout.contains("BROKEN   disk: no session can be written to .: Permission denied"), "{stdout}");
+}
+
+#[test]
 fn a_test_cannot_read_the_secrets_of_memgate() {
     let home = Home::new();
     if !home.is_root {
