@@ -13,12 +13,15 @@ use crate::session::write_atomically;
 const FILE: &str = "memgate.yaml";
 
 /// What tells the kind of a project, the most telling first.
-const MARKS: [(&str, ProjectKind); 5] = [
+const MARKS: [(&str, ProjectKind); 7] = [
     ("CMakeLists.txt", ProjectKind::Cmake),
     ("Cargo.toml", ProjectKind::Cargo),
     ("pom.xml", ProjectKind::Maven),
     ("build.gradle", ProjectKind::Gradle),
     ("build.gradle.kts", ProjectKind::Gradle),
+    // Several modules, and no build file at the root.
+    ("settings.gradle", ProjectKind::Gradle),
+    ("settings.gradle.kts", ProjectKind::Gradle),
 ];
 
 pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -32,7 +35,10 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
         ProjectKind::Plain => "no build system it knows",
     };
     console.line(&format!("found {found}, wrote {FILE}"));
-    console.hint("look at its suites, then: memgate run");
+    console.hint(match kind {
+        ProjectKind::Plain => "name your test programs in its `suites`, then: memgate run",
+        _ => "look at its suites, then: memgate run",
+    });
     Ok(exit::PASS)
 }
 
