@@ -15,6 +15,8 @@ use crate::plan::{Settings, World, narrows};
 
 /// Used where no other is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
+/// What it is not called, though many files are.
+const OTHER_FILE: &str = "memgate.yml";
 /// What holds where there is none.
 pub(super) const EMPTY: &str = "version: 1\n";
 
@@ -76,19 +78,30 @@ fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Expect
     let path = path(named);
     match read(path) {
         Ok(None) if named.is_some() => Err(ExpectedError::file("read", path)(ErrorKind::NotFound.into())),
+        Ok(None) if Path::new(OTHER_FILE).exists() => Err(ExpectedError::usage(
+            format!("{OTHER_FILE} is not read: the file is called {DEFAULT_FILE}"),
+            format!("rename it, or name it: --config {OTHER_FILE}"),
+        )),
         found => Ok(found?.map(|source| (path.to_owned(), source))),
     }
 }
 
 /// The text of a file; `None`: there is no such file.
-fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
-    match fs::read(path) {
-        Ok(bytes) => text(bytes).map(Some).map_err(|why| {
-            ExpectedError::Configuration(format!("{}:{why}\nhint: save it as UTF-8", path.display()))
-        }),
-        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(ExpectedError::file("read", path)(why)),
+pub(super) fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(ExpectedError::file("read", path)(why)),
+    };
+    let text = text(bytes).map_err(|why| {
+        ExpectedError::Configuration(format!("{}:{why}\nhint: save it as UTF-8", path.display()))
+    })?;
+    // What a parser says of one tells nobody what it is.
+    if let Some(line) = text.lines().position(|line| line.starts_with("<<<<<<< ")) {
+        let why = format!("line {} begins a conflict of git", line + 1);
+        return Err(ExpectedError::session(path, why, "resolve it, then run memgate again"));
     }
+    Ok(Some(text))
 }
 
 /// What is no text is reported with its line and column.
@@ -188,6 +201,15 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         let text = error.to_string();
         assert!(text.contains("suits") && text.contains("memgate.yaml:2"), "{text}");
+    }
+
+    #[test]
+    fn a_conflict_of_git_is_told_as_one() {
+        let conflict = "version: 1\n<<<<<<< HEAD\n=======\n>>>>>>> other\n";
+        for name in ["memgate.yaml", "memgate-waivers.yaml", "memgate-baseline.json"] {
+            let error = loaded(&[("memgate.yaml", "version: 1"), (name, conflict)]).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("{name}: line 2 begins a conflict of git")), "{error}");
+        }
     }
 
     #[test]

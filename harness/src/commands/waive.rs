@@ -1,7 +1,5 @@
 //! `memgate waive`: appends a waiver to the waivers file.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use memgate_config::{NewWaiver, append_waiver};
@@ -39,11 +37,7 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
 }
 
 fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
-    let existing = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(why) if why.kind() == ErrorKind::NotFound => String::new(),
-        Err(why) => return Err(ExpectedError::file("read", file)(why)),
-    };
+    let existing = settings::read(file)?.unwrap_or_default();
     let waiver = NewWaiver {
         leak: request.leak.clone(),
         test: request.test.clone(),
@@ -74,6 +68,8 @@ fn known(leak: &str) -> Option<(String, Leak)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use memgate_config::{Config, Until};
 
     use super::*;

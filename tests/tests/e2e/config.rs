@@ -64,6 +64,8 @@ fn a_configuration_that_is_not_there_is_an_error() {
     let project = Project::new("no-config");
     project.memgate(&["run", "-c", "strict.yaml"]).ends_with(2).says("strict.yaml");
     project.memgate(&["run"]).ends_with(2).says("nothing to run").says("memgate init");
+    project.write("memgate.yml", "version: 1\n");
+    project.memgate(&["run", "--", "true"]).ends_with(2).says("memgate.yml is not read").says("rename it");
 }
 
 #[test]
