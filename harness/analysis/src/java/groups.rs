@@ -123,66 +123,87 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
 /// The ways that explain the growth of each class. A class of the JDK that is held in many ways
 /// besides belongs to what it is held through.
 fn chosen(growing: &[Growing]) -> Vec<Way> {
-    let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| explaining(class, g)).collect();
+    let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| told(class, g)).collect();
     behind_instances(&mut all, growing);
     let mut chosen: Vec<Way> = Vec::new();
     let mut waiting: Vec<usize> = Vec::new();
     for (class, ways) in all.iter().enumerate() {
         if is_own(&growing[class].series.class) {
-            chosen.extend(ways.iter().cloned())
+            chosen.extend(explaining(&growing[class], ways).cloned())
         } else {
             waiting.push(class)
         }
     }
     // Nearest to the root first, so that a node is known before its key and value.
-    waiting.sort_by_key(|class| all[*class].iter().map(|way| way.steps.len()).min());
+    waiting.sort_by_key(|class| explaining(&growing[*class], &all[*class]).map(|way| way.steps.len()).min());
+    // Of how many classes some are held there: what grows together is held together.
+    let company =
+        |way: &Way| all.iter().filter(|ways| ways.iter().any(|other| continues(other, way))).count();
     loop {
         let mut found = false;
         waiting.retain(|class| {
-            let through: Vec<Way> = all[*class]
-                .iter()
-                .filter(|way| chosen.iter().any(|known| continues(known, way)))
-                .cloned()
-                .collect();
-            found |= !through.is_empty();
-            let wait = through.is_empty();
-            chosen.extend(through);
+            let known = |way: &&Way| chosen.iter().any(|known| continues(known, way));
+            let through: Vec<Way> = all[*class].iter().filter(known).cloned().collect();
+            // Few through each of several fields, but enough through all of them.
+            let wait = through.is_empty() || held_by(through.iter()) < enough(&growing[*class], &all[*class]);
+            if !wait {
+                found = true;
+                chosen.extend(through);
+            }
             wait
         });
         if found {
             continue;
         }
-        let has_ways = |class: &usize| !all[*class].is_empty();
-        let explained = |class: &usize| has_ways(class) && is_explained(&growing[*class], &all[*class]);
+        let explained = |class: &usize| is_explained(&growing[*class], &all[*class]);
         // A way that holds a few of many, or what is replaced each time, is better than none where
         // nothing else is known.
-        let any = || waiting.iter().position(has_ways).filter(|_| chosen.is_empty());
+        let most_company = |class: &usize| all[*class].iter().map(company).max().unwrap_or(0);
+        let any = || {
+            let held = (0..waiting.len()).rev().filter(|at| !all[waiting[*at]].is_empty());
+            held.max_by_key(|at| most_company(&waiting[*at])).filter(|_| chosen.is_empty())
+        };
         let next = waiting.iter().position(explained).or_else(any);
         let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
         let expected = growing[class].count;
-        let nearest =
-            |a: &&Way, b: &&Way| (a.instances - expected).abs().total_cmp(&(b.instances - expected).abs());
-        chosen.extend(all[class].iter().min_by(nearest).cloned());
+        let best = explaining(&growing[class], &all[class]).min_by(|a, b| {
+            let far = |way: &Way| (way.instances - expected).abs();
+            far(a).total_cmp(&far(b)).then_with(|| company(b).cmp(&company(a)))
+        });
+        chosen.extend(best.cloned());
     }
 }
 
 /// Do these ways lead to what grows, or could that be other instances? Of very many the holders of
 /// [`MAX_EXPLAINED`] are known.
 fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
-    let told: f64 = ways.iter().map(|way| way.instances).sum();
     let others =
         matches!(growing.held, HeldBy::Paths { open, .. } if growing.count > 0.0 && open >= growing.count);
-    !others && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
+    // Of arrays that are replaced each time the JDK keeps others, of its own.
+    let replaced = growing.count <= 0.0
+        && !ways.iter().flat_map(|way| &way.steps).any(|step| is_own(&step.owner) || is_own(&step.class));
+    let told = held_by(explaining(growing, ways));
+    !ways.is_empty() && !others && !replaced && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
 /// Holders are reported of what one iteration left: what is far less than that is not what grows.
-fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
-    let HeldBy::Paths { paths, .. } = &growing.held else { return Vec::new() };
-    let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();
+fn explaining<'a>(growing: &Growing, ways: &'a [Way]) -> impl Iterator<Item = &'a Way> {
+    let enough = enough(growing, ways);
+    ways.iter().filter(move |way| way.instances >= enough)
+}
+
+fn enough(growing: &Growing, ways: &[Way]) -> f64 {
     let most = ways.iter().map(|way| way.instances).fold(0.0, f64::max);
-    let enough = (EXPLAINING_SHARE * growing.count).min(most);
-    ways.retain(|way| way.instances >= enough);
-    ways
+    (EXPLAINING_SHARE * growing.count).min(most)
+}
+
+fn held_by<'a>(ways: impl Iterator<Item = &'a Way>) -> f64 {
+    ways.map(|way| way.instances).sum()
+}
+
+fn told(class: usize, growing: &Growing) -> Vec<Way> {
+    let HeldBy::Paths { paths, .. } = &growing.held else { return Vec::new() };
+    paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect()
 }
 
 /// A class loader lives as long as an instance of a class it loaded: a way that begins with one

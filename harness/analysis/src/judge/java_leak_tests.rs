@@ -263,6 +263,87 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
     }
 }
 
+const FORM: &str = "static java.lang.invoke.LambdaForm$MH._D_0 -> java.lang.invoke.LambdaForm";
+
+/// Recorded with JDK 25: a class loader has an array in each of four fields, and the JDK keeps more that are alike.
+#[test]
+fn arrays_in_several_fields_belong_to_what_has_these_fields() {
+    let loader = ["static com.example.Registry.all -> com.example.Plugins"];
+    let form = [FORM, "field java.lang.invoke.LambdaForm.names -> java.lang.Object[]"];
+    let field = |name: &str| format!("field com.example.Plugins.{name} -> java.lang.Object[]");
+    let fields = ["classes", "path", "open", "loaders"].map(field);
+    let input = confirmed(
+        |jvm, _| {
+            jvm.add("com.example.Plugins", 1, 96);
+            jvm.add("java.lang.Object[]", 4, 40);
+        },
+        |jvm| {
+            let in_fields = fields.each_ref().map(|field| [loader[0], field.as_str()]);
+            let ways: Vec<(u64, &[&str])> =
+                std::iter::once((5, &form[..])).chain(in_fields.iter().map(|way| (1, &way[..]))).collect();
+            jvm.held("com.example.Plugins", &[(1, &loader)]);
+            jvm.held_some(11, "java.lang.Object[]", &ways);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Plugins", 256.0));
+}
+
+/// A `CopyOnWriteArrayList` has a longer array after each call: it is none of those that survive.
+#[test]
+fn an_array_that_is_replaced_each_time_is_not_held_by_what_holds_others() {
+    let input = confirmed(
+        |jvm, i| {
+            jvm.add("com.example.Tile", 1, 24);
+            jvm.set("java.lang.Object[]", 9, 400 + 8 * u64::from(i));
+        },
+        |jvm| {
+            jvm.held("com.example.Tile", &[(1, &["static com.example.Registry.all -> com.example.Tile"])]);
+            jvm.held(
+                "java.lang.Object[]",
+                &[(1, &[FORM, "field java.lang.invoke.LambdaForm.names -> java.lang.Object[]"])],
+            );
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Tile", 32.0));
+}
+
+/// Recorded with JDK 25: of each class more survive than grow, and one of the JDK's own arrays has the shortest way.
+#[test]
+fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
+    let entry = [
+        "static java.io.DeleteOnExitHook.files -> java.util.LinkedHashSet",
+        "field java.util.LinkedHashSet.map -> java.util.LinkedHashMap",
+        "field java.util.LinkedHashMap.tail -> java.util.LinkedHashMap$Entry",
+    ];
+    let text = [&entry[..], &["field java.util.LinkedHashMap$Entry.key -> java.lang.String"]].concat();
+    let bytes = [&text[..], &["field java.lang.String.value -> byte[]"]].concat();
+    let others = [
+        "static sun.security.provider.NativePRNG.INSTANCE -> sun.security.provider.NativePRNG$RandomIO",
+        "field sun.security.provider.NativePRNG$RandomIO.mixRandom -> sun.security.provider.SecureRandom",
+        "field sun.security.provider.SecureRandom.remainder -> byte[]",
+    ];
+    let input = confirmed(
+        |jvm, _| {
+            jvm.add("java.lang.String", 1, 24);
+            jvm.add("byte[]", 1, 48);
+            jvm.add("java.util.LinkedHashMap$Entry", 1, 40);
+        },
+        |jvm| {
+            jvm.held_some(24, "byte[]", &[(1, &others), (1, &bytes)]);
+            jvm.held_some(15, "java.lang.String", &[(1, &text)]);
+            jvm.held_some(5, "java.util.LinkedHashMap$Entry", &[(1, &entry)]);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!(leak.holder[0].owner, "java.io.DeleteOnExitHook", "{}", leak.title);
+    assert_eq!(leak.bytes_per_iteration, 112.0);
+}
+
 /// Robolectric keeps what it keeps; what the JDK holds besides goes with it, whatever the thread is
 /// called.
 #[test]
