@@ -58,7 +58,8 @@ pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
 /// A test framework that keeps objects of its own for each test, as long as the virtual machine
 /// lives.
 pub(crate) fn is_of_framework(name: &str) -> bool {
-    name.starts_with("org.robolectric.") || name.starts_with("androidx.test.")
+    const FRAMEWORKS: [&str; 3] = ["org.robolectric.", "androidx.test.", "org.testng."];
+    FRAMEWORKS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// A node or table of a collection: it says nothing of what is collected.

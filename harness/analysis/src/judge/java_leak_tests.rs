@@ -348,27 +348,28 @@ fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
 /// called.
 #[test]
 fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project() {
-    let framework: &[&str] =
-        &["static org.robolectric.shadows.Registry.all -> org.robolectric.shadows.RefHolder"];
     let of_the_jdk: &[&str] = &[
         "thread Worker.main -> java.lang.Thread",
         "field java.lang.Thread.threadLocals -> sun.nio.fs.NativeBuffer",
         "field sun.nio.fs.NativeBuffer.owner -> sun.nio.fs.UnixPath",
     ];
     let of_the_project: &[&str] = &["static com.example.Registry.paths -> sun.nio.fs.UnixPath"];
-    for (way, verdict) in [(of_the_jdk, Verdict::Pass), (of_the_project, Verdict::Fail)] {
-        let input = confirmed(
-            |jvm, _| {
-                jvm.add("org.robolectric.shadows.RefHolder", 59, 24);
-                jvm.add("sun.nio.fs.UnixPath", 1, 32);
-            },
-            |jvm| {
-                jvm.held("org.robolectric.shadows.RefHolder", &[(59, framework)]);
-                jvm.held("sun.nio.fs.UnixPath", &[(1, way)]);
-            },
-        );
-        let report = report(&input, &GatePolicy::default());
-        assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
+    for class in ["org.robolectric.shadows.RefHolder", "org.testng.internal.AutoCloseableLock"] {
+        let framework = format!("static {class}s.all -> {class}");
+        for (way, verdict) in [(of_the_jdk, Verdict::Pass), (of_the_project, Verdict::Fail)] {
+            let input = confirmed(
+                |jvm, _| {
+                    jvm.add(class, 59, 24);
+                    jvm.add("sun.nio.fs.UnixPath", 1, 32);
+                },
+                |jvm| {
+                    jvm.held(class, &[(59, &[&framework])]);
+                    jvm.held("sun.nio.fs.UnixPath", &[(1, way)]);
+                },
+            );
+            let report = report(&input, &GatePolicy::default());
+            assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
+        }
     }
 }
 
