@@ -13,9 +13,10 @@ pub fn holder(leak: &Leak) -> String {
     }
     let (root, way) = local_variable(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
-        // The kind of the root tells why it stays; of the others the name does.
+        // The kind of the root tells why it stays; of the others the name does, except of a virtual thread's stack.
         let is_root = index == 0 && root.is_none();
-        let kind = if is_root { format!("{} ", visible(&step.kind)) } else { String::new() };
+        let kind =
+            if is_root || step.kind == "stack" { format!("{} ", visible(&step.kind)) } else { String::new() };
         let before = index.checked_sub(1).and_then(|before| way.get(before));
         let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
         let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });

@@ -5,7 +5,7 @@
 //! first from the roots → [`Graph::path`] tells a path. There may be millions of them: 8 bytes per
 //! object, 16 per reference.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use memgate_jvmti::ReferenceKind;
 
@@ -39,7 +39,7 @@ pub(super) enum From {
     Root,
     /// A static field (or another part) of the class with this number.
     Class(i64),
-    /// Another object.
+    /// Another object, or the stack of a virtual thread, which is this object.
     Node(usize),
 }
 
@@ -66,13 +66,23 @@ pub(super) struct Graph {
     roots: Vec<Edge>,
 }
 
-/// Of each object the last reference on its shortest path from a root.
 #[derive(Default)]
-pub(super) struct Shortest(Vec<u32>);
+pub(super) struct Shortest {
+    /// Of each object the last reference on its shortest path from a root.
+    last: Vec<u32>,
+    /// References of virtual threads to which no path leads: a path begins there.
+    unheld: BTreeSet<u32>,
+}
 
 impl Shortest {
     pub(super) fn leads_to(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|edge| *edge != NONE)
+        self.last.get(node).is_some_and(|edge| *edge != NONE)
+    }
+
+    /// Is the reference `i` the first that leads there?
+    fn takes(&mut self, i: u32, node: u32) -> bool {
+        let place = self.last.get_mut(node as usize).filter(|place| **place == NONE);
+        place.map(|place| *place = i).is_some()
     }
 }
 
@@ -151,18 +161,40 @@ impl Graph {
         Some(Edge { to: edge.to as usize, from, kind: unpacked(edge.kind), class: i64::from(edge.class) })
     }
 
-    /// Breadth first from the roots. Class loaders come last: only what nothing else holds is said
-    /// to be held by one. True: none of these `instances` needs one. `None`: there is no memory for
-    /// it.
+    /// Of a reference that lies with those of roots.
+    fn root(&self, edge: &Packed) -> Option<&Edge> {
+        self.roots.get(edge.from.checked_sub(ROOT)? as usize)
+    }
+
+    /// The object that refers.
+    fn referrer(&self, edge: &Packed) -> Option<usize> {
+        match self.root(edge) {
+            Some(Edge { from: From::Node(thread), .. }) => Some(*thread),
+            Some(_) => None,
+            None => Some(edge.from as usize),
+        }
+    }
+
+    /// Breadth first from the roots. Class loaders come last, and then the stacks of virtual threads
+    /// that nothing holds: only what nothing else holds is said to be held by one. True: none of
+    /// these `instances` needs one. `None`: there is no memory for it.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
-        let mut last = Shortest(filled(NONE, self.nodes.len())?);
+        let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(self.nodes.len()).ok()?;
         // A static field names its owner best.
         self.spread(&outgoing, &mut last, &mut queue, &[0, 1, 2]);
         let good = instances.iter().all(|instance| last.leads_to(*instance));
         self.spread(&outgoing, &mut last, &mut queue, &[3]);
+        for (i, edge) in (0..).zip(&self.edges) {
+            let thread = self.root(edge).and_then(|_| self.referrer(edge));
+            if thread.is_some_and(|thread| !last.leads_to(thread)) && last.takes(i, edge.to) {
+                last.unheld.insert(i);
+                queue.push_back(edge.to);
+            }
+        }
+        self.spread(&outgoing, &mut last, &mut queue, &[]);
         Some((last, good))
     }
 
@@ -170,14 +202,13 @@ impl Graph {
     fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
         let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
             let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
-            if let Some(place) = last.0.get_mut(to as usize).filter(|place| **place == NONE) {
-                *place = i;
+            if last.takes(i, to) {
                 queue.push_back(to);
             }
         };
         for rank in ranks {
             for (i, edge) in (0..).zip(&self.edges) {
-                let root = edge.from.checked_sub(ROOT).and_then(|root| self.roots.get(root as usize));
+                let root = self.root(edge).filter(|root| !matches!(root.from, From::Node(_)));
                 if root.is_some_and(|root| rank_of(root.kind) == *rank) {
                     reach(i, queue);
                 }
@@ -195,12 +226,12 @@ impl Graph {
         let mut path = Vec::new();
         let mut at = node;
         while path.len() < STEPS {
-            let edge = last.0.get(at).and_then(|i| self.edges.get(*i as usize));
-            let edge = edge.and_then(|edge| self.edge(edge)).ok_or(Lost::NoRoot)?;
+            let i = *last.last.get(at).ok_or(Lost::NoRoot)?;
+            let edge = self.edges.get(i as usize).and_then(|edge| self.edge(edge)).ok_or(Lost::NoRoot)?;
             path.push(edge);
             match edge.from {
-                From::Node(next) => at = next,
-                From::Root | From::Class(_) => return Ok(path),
+                From::Node(next) if !last.unheld.contains(&i) => at = next,
+                _ => return Ok(path),
             }
         }
         Err(Lost::TooLong)
@@ -225,8 +256,7 @@ impl Outgoing {
     fn of(graph: &Graph) -> Option<Self> {
         let mut begins = filled(0_u32, graph.nodes.len().wrapping_add(1))?;
         for edge in &graph.edges {
-            // A root's is after all.
-            if let Some(count) = begins.get_mut(edge.from as usize) {
+            if let Some(count) = graph.referrer(edge).and_then(|from| begins.get_mut(from)) {
                 *count = (*count).wrapping_add(1);
             }
         }
@@ -238,7 +268,8 @@ impl Outgoing {
         }
         let mut edges = filled(0, sum as usize)?;
         for (i, edge) in graph.edges.iter().enumerate().rev() {
-            if let Some(begin) = begins.get_mut(edge.from as usize).filter(|begin| **begin > 0) {
+            let begin = graph.referrer(edge).and_then(|from| begins.get_mut(from));
+            if let Some(begin) = begin.filter(|begin| **begin > 0) {
                 *begin = (*begin).wrapping_sub(1);
                 if let Some(place) = edges.get_mut(*begin as usize) {
                     *place = number(i);
@@ -356,6 +387,27 @@ mod tests {
         let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
         assert_eq!(path(&graph, 0), Ok(expected));
         assert!(graph.shortest(&[0]).unwrap().1);
+    }
+
+    #[test]
+    fn the_stack_of_a_virtual_thread_is_held_by_what_holds_the_thread() {
+        let mut graph = graph(3);
+        let frame = memgate_jvmti::StackFrame::NONE;
+        let (thread, other, tile) = (0, 1, 2);
+        let stack = |from, to| edge(From::Node(from), to, ReferenceKind::StackLocal(9, frame));
+        for edge in [stack(thread, tile), stack(thread, thread), stack(other, thread), stack(thread, other)] {
+            graph.add(edge);
+        }
+        let (last, good) = graph.shortest(&[tile]).unwrap();
+        assert_eq!(
+            (graph.path(&last, tile), good),
+            (Ok(vec![stack(thread, tile)]), false),
+            "nothing holds it"
+        );
+        graph.add(edge(From::Class(9), thread, STATIC));
+        let (last, good) = graph.shortest(&[tile]).unwrap();
+        let expected = vec![stack(thread, tile), edge(From::Class(9), thread, STATIC)];
+        assert_eq!((graph.path(&last, tile), good), (Ok(expected), true));
     }
 
     #[test]

@@ -169,6 +169,11 @@ impl ReferencePaths {
         self.thread_nodes.iter().position(|place| *place == node.wrapping_add(1))
     }
 
+    /// The node of the virtual thread with this tag: the virtual machine lists all other threads.
+    fn virtual_thread(&self, tag: i64) -> Option<usize> {
+        node_of(tag).filter(|node| self.thread_at(*node).is_none())
+    }
+
     pub(super) fn class(&self, node: usize) -> i64 {
         self.graph.class(node)
     }
@@ -314,6 +319,8 @@ impl ReferencePaths {
             }
             // An object that refers to itself, or one more that refers to what many do.
             (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), _) => return None,
+            // A virtual thread is an object like others: what holds it holds its stack.
+            (Kind::StackLocal(thread, _), None) => self.virtual_thread(thread).map_or(From::Root, From::Node),
             (_, None) => From::Root,
             _ => return None,
         };

@@ -51,12 +51,44 @@ public class KeeperTest {
 }
 "#;
 
+/// Since JDK 21: each test leaves a virtual thread that waits for ever, in a list.
+const PARKED: &str = r#"package com.example;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.SynchronousQueue;
+import org.junit.Assume;
+import org.junit.Test;
+
+public class ParkedTest {
+    static final List<Object> threads = new ArrayList<>();
+
+    @Test
+    public void parks() throws Exception {
+        Assume.assumeTrue(Runtime.version().feature() >= 21);
+        SynchronousQueue<Integer> begun = new SynchronousQueue<>();
+        Runnable waits = () -> {
+            KeeperTest.Parcel parcel = new KeeperTest.Parcel(3);
+            try {
+                begun.put(1);
+                new SynchronousQueue<Integer>().put(parcel.number);
+            } catch (InterruptedException end) {
+                throw new IllegalStateException(parcel.number + ", " + end);
+            }
+        };
+        threads.add(Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, waits));
+        begun.take();
+    }
+}
+"#;
+
 #[test]
 fn a_leak_says_where_it_is_allocated_and_which_thread_holds_it() {
     for jdk in jvm::jdks_in_turn(1) {
         let project = jvm::sample(&format!("jvm-sites-{}", jdk.release), "junit4");
         project.write("src/test/java/com/example/KeeperTest.java", KEEPER);
-        let tests = "-Dtest=KeeperTest,TileCacheTest";
+        project.write("src/test/java/com/example/ParkedTest.java", PARKED);
+        let tests = "-Dtest=KeeperTest,ParkedTest,TileCacheTest";
         let mut command = project.command(&["run", "--", "mvn", "-q", "-B", "test", tests]);
         let run = project.finish(command.env("JAVA_HOME", &jdk.home));
         run.ends_with(1);
@@ -94,5 +126,15 @@ fn a_leak_says_where_it_is_allocated_and_which_thread_holds_it() {
         run.says(&format!("allocated at  com.example.KeeperTest.keep(KeeperTest.java:{line})"));
         let again = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
         assert_eq!(again.test("com.example.KeeperTest.keeps").leaks, keeps.leaks, "judged again");
+
+        if jdk.release >= 21 {
+            // What holds a virtual thread holds its stack: all of it is one leak.
+            let parks = run.test("com.example.ParkedTest.parks");
+            let java: Vec<_> = parks.leaks.iter().filter(|leak| leak.kind == LeakKind::Java).collect();
+            let [leak] = java.as_slice() else { panic!("{java:?}") };
+            assert_eq!(leak.title, "1 × com.example.KeeperTest$Parcel");
+            let list = "held by  static com.example.ParkedTest.threads → java.util.ArrayList.elementData[x]";
+            run.says(&format!("{list} → stack com.example.ParkedTest.lambda$parks$0(ParkedTest.java:"));
+        }
     }
 }

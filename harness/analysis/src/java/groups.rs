@@ -255,7 +255,8 @@ fn step(link: &HolderLink) -> HolderStep {
 }
 
 /// Takes out the groups of objects of the JDK that are only held because something is to be cleaned
-/// or finalized once it is gone: they grow with that, as long as anything else is known to grow.
+/// or finalized once it is gone, or because a virtual thread lives: they grow with that, as long as
+/// anything else is known to grow.
 fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growing]) -> Vec<usize> {
     let registered = |group: &Vec<usize>| {
         let of_jdk = |way: &Way| !is_own(&growing[way.class].series.class);
@@ -270,10 +271,15 @@ fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growin
     classes.into_iter().filter(|class| !held(class)).collect()
 }
 
-/// The lists of cleaners and finalizers, and what gives the pixels of images back.
+/// The lists of cleaners, finalizers and virtual threads, and what gives the pixels of images back.
 fn is_registration(way: &Way) -> bool {
-    const LISTS: [&str; 2] = ["java.lang.ref.Finalizer", "sun.java2d.Disposer"];
-    let of = |owner: &str| owner.starts_with("jdk.internal.ref.") || LISTS.contains(&owner);
+    const LISTS: [&str; 4] = [
+        "java.lang.ref.Finalizer",
+        "sun.java2d.Disposer",
+        "jdk.internal.ref.",
+        "jdk.internal.vm.ThreadContainers",
+    ];
+    let of = |owner: &str| LISTS.iter().any(|list| owner.starts_with(list));
     way.steps.iter().any(|step| of(&step.owner))
 }
 
