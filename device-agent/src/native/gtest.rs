@@ -19,7 +19,7 @@ use memgate_session::recording::TRACKER;
 use memgate_session::{self as session, Around};
 use memgate_wire::Outcome;
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
     "_ZN7testing8UnitTest9listenersEv",
     "_ZN7testing18TestEventListeners6AppendEPNS_17TestEventListenerE",
@@ -50,6 +50,8 @@ const NAMES: [&str; 26] = [
     "_ZN7testing4Test15HasFatalFailureEv",
     "_ZN7testing4Test18HasNonfatalFailureEv",
     "_ZN7testing4Test9IsSkippedEv",
+    // As every version calls it where strings are those that libstdc++ had before C++11.
+    "_ZN7testing8UnitTest17AddTestPartResultENS_14TestPartResult4TypeEPKciRKSsS6_",
 ];
 const CALLBACKS: core::ops::Range<usize> = 4..OWN.start;
 /// So many of them, the first, are about tests: without them nothing is known.
@@ -58,6 +60,8 @@ const TESTS: usize = 4;
 const OWN: core::ops::Range<usize> = 18..RESULT;
 /// The first of the three that tell a test's result.
 const RESULT: usize = 23;
+/// Tells how strings are laid out.
+const OLD_STRINGS: usize = 26;
 /// What versions have in which tests can be skipped: one of these two.
 const OF_TEST_SUITE: [usize; 2] = [13, 14];
 /// A library does not tell how long its functions are, nor that a part of one stands before it.
@@ -118,7 +122,9 @@ struct Listener {
     new: (usize, usize),
     own: [(usize, usize); OWN.end - OWN.start],
     /// Did the test fail, fatally or not, was it skipped? 0: cannot be asked.
-    result: [usize; NAMES.len() - RESULT],
+    result: [usize; OLD_STRINGS - RESULT],
+    /// Are strings those that libstdc++ had before C++11?
+    old_strings: bool,
 }
 
 struct Slot(UnsafeCell<Listener>);
@@ -131,7 +137,8 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
     table: [core::ptr::null(); MOST_SLOTS],
     new: (0, 0),
     own: [(0, 0); OWN.end - OWN.start],
-    result: [0; NAMES.len() - RESULT],
+    result: [0; OLD_STRINGS - RESULT],
+    old_strings: false,
 }));
 
 /// Appends the listener.
@@ -211,6 +218,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
         };
     }
     listener.result = result_functions(&found.address);
+    listener.old_strings = found.address.get(OLD_STRINGS).is_some_and(|&at| at != 0);
     listener.vtable = listener.table.as_ptr().wrapping_add(2);
     let object = LISTENER.0.get().cast::<c_void>();
     // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
@@ -226,7 +234,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
 
 /// All that the version has, or none: a linker drops what the program does not call.
 fn result_functions(address: &[usize; NAMES.len()]) -> [usize; 3] {
-    let [.., fatal, nonfatal, skipped] = *address;
+    let [.., fatal, nonfatal, skipped, _] = *address;
     let can_skip = OF_TEST_SUITE.iter().any(|&i| address.get(i).is_some_and(|&at| at != 0));
     if fatal == 0 || nonfatal == 0 || skipped == 0 && can_skip { [0; 3] } else { [fatal, nonfatal, skipped] }
 }
@@ -325,6 +333,13 @@ extern "C" fn on_part_result(_: Pointer, result: Pointer) {
 
 /// `TestInfo` begins with two `const std::string`: suite name and test name.
 fn names(info: Pointer) -> Option<(String, String)> {
+    // SAFETY: written before `main`, only read afterwards.
+    if unsafe { (*LISTENER.0.get()).old_strings } {
+        // SAFETY: the reference GoogleTest passes.
+        let suite = unsafe { old_libstdcxx_string(info) }?;
+        // SAFETY: as above; the second string follows the first, which is one pointer.
+        return Some((suite, unsafe { old_libstdcxx_string(info.wrapping_byte_add(8)) }?));
+    }
     // SAFETY: the reference GoogleTest passes.
     if let Some(suite) = unsafe { libstdcxx_string(info) } {
         // SAFETY: the second string follows the first, which takes 32 bytes.
@@ -348,6 +363,22 @@ unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
         || local && length > 15
         || length > 1 << 16
     {
+        return None;
+    }
+    // SAFETY: `data` points at `length` bytes.
+    Some(
+        String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) })
+            .into_owned(),
+    )
+}
+
+/// libstdc++ before C++11: {char* data}, after {size_t length; size_t capacity; int references}.
+unsafe fn old_libstdcxx_string(at: Pointer) -> Option<String> {
+    // SAFETY: the caller passes the address of a string object.
+    let data = unsafe { at.cast::<usize>().read() };
+    // SAFETY: the text of such a string has its length three words before it.
+    let length = unsafe { (data.wrapping_sub(24) as *const usize).read() };
+    if length > 1 << 16 {
         return None;
     }
     // SAFETY: `data` points at `length` bytes.

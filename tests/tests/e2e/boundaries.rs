@@ -60,15 +60,28 @@ fn two_idle_boundaries_differ_by_nothing() {
 
 #[test]
 fn a_shared_googletest_is_found() {
-    let Some(library) = shared_gtest() else { return };
-    let folder = library.parent().unwrap().display().to_string();
-    let (search, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
-    let flags = ["-std=c++17", "-O1", "-g", &search, &run_path, "-lgtest", "-lpthread"];
-    let program = samples::own("tiny_shared", "cc", TINY, "c++", &flags);
-    tiny_is_right(&Project::new("shared-gtest").run(&program));
+    tiny_is_right_with("gtest", "1");
 }
 
-fn shared_gtest() -> Option<PathBuf> {
+/// Their texts lie elsewhere. Programs for old distributions are built so.
+#[test]
+fn names_are_read_from_the_strings_that_libstdcxx_had_before_cxx11() {
+    tiny_is_right_with("gtest_old", "0");
+}
+
+/// `abi`: of libstdc++'s strings.
+fn tiny_is_right_with(name: &str, abi: &str) {
+    let abi = format!("-D_GLIBCXX_USE_CXX11_ABI={abi}");
+    let Some(library) = shared_gtest(name, &abi) else { return };
+    let folder = library.parent().unwrap().display().to_string();
+    let (search, run_path, library) =
+        (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"), format!("-l{name}"));
+    let flags = ["-std=c++17", "-O1", "-g", &abi, &search, &run_path, &library, "-lpthread"];
+    let program = samples::own(&format!("tiny_{name}"), "cc", TINY, "c++", &flags);
+    tiny_is_right(&Project::new(name).run(&program));
+}
+
+fn shared_gtest(name: &str, abi: &str) -> Option<PathBuf> {
     let all = format!("{BUNDLED}/src/gtest-all.cc");
     if !fs::exists(&all).unwrap() {
         skip_without(&format!("{all} (package googletest)"));
@@ -76,9 +89,9 @@ fn shared_gtest() -> Option<PathBuf> {
     }
     let main = format!("{BUNDLED}/src/gtest_main.cc");
     let (root, include) = (format!("-I{BUNDLED}"), format!("-I{BUNDLED}/include"));
-    let arguments =
-        ["-std=c++17", "-O0", "-shared", "-fPIC", &root, &include, &all, &main, "-Wl,-soname,libgtest.so"];
-    Some(samples::compile("libgtest.so", "c++", &arguments, &[]))
+    let (file, soname) = (format!("lib{name}.so"), format!("-Wl,-soname,lib{name}.so"));
+    let arguments = ["-std=c++17", "-O0", "-shared", "-fPIC", abi, &root, &include, &all, &main, &soname];
+    Some(samples::compile(&file, "c++", &arguments, &[]))
 }
 
 #[test]
