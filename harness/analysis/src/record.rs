@@ -156,6 +156,13 @@ impl ProcessRecord {
         is_whole && no_test && self.is_main() && self.offers(capability::GTEST)
     }
 
+    /// Did tests begin in it though it is a child that was forked? Nobody follows those.
+    #[must_use]
+    pub fn began_tests_in_a_child(&self) -> bool {
+        let mut windows = self.open.iter().map(|open| &open.window).chain(&self.windows);
+        !self.is_main() && windows.any(|window| window.start_sequence > 0)
+    }
+
     /// Did it end, in whatever way, before all tests of an iteration had run, and not in the middle of one?
     #[must_use]
     pub fn broke_off_between_tests(&self) -> bool {

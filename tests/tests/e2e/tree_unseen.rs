@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memgate_e2e::samples::{compile, own_program, successful};
-use memgate_e2e::{Project, Run, has_tool, junit, jvm};
+use memgate_e2e::{Project, Run, has_tool, junit, jvm, repository};
 use memgate_model::Verdict;
 
 const SUITE: &str = "#include <gtest/gtest.h>\nTEST(Small, Passes) { EXPECT_EQ(1 + 1, 2); }\n";
@@ -128,6 +128,30 @@ fn a_program_that_contains_googletest_and_asks_for_no_test_of_it_is_told_and_no_
     let run = Project::new("own-main").memgate(&["run", "--", &own]);
     run.ends_with(2);
     assert!(run.problems().contains("ended without running a test of GoogleTest"), "{}", run.problems());
+}
+
+/// Nobody waits for the ends of tests there, nor repeats them.
+#[test]
+fn tests_that_begin_in_a_forked_child_are_an_error() {
+    let main = "int main(int count, char** given) { testing::InitGoogleTest(&count, given); \
+                pid_t child = fork(); if (child == 0) exit(RUN_ALL_TESTS()); \
+                int status; waitpid(child, &status, 0); return WEXITSTATUS(status); }\n";
+    let text = format!("#include <sys/wait.h>\n#include <unistd.h>\n{SUITE}{main}");
+    let arguments = ["forks.cc", "-std=c++17", "-O0", "-g", "-lgtest", "-lpthread"];
+    let googletest = compile("forks", "c++", &arguments, &[("forks.cc", &text)]).display().to_string();
+    let told = "tests began in a child that it forked";
+    let (_, run) = script("unseen-forked", &format!("{}; {googletest}", suite("small", &[]).display()));
+    is_not_measured(&run, "forks", told);
+
+    let text = "#include <memgate.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                int main(void) { if (fork() == 0) { MemgateTestBegin(\"Api\", \"child\"); \
+                void* volatile lost = malloc(77); MemgateTestEnd(\"Api\", \"child\", 0); exit(lost == 0); } \
+                return wait(0) < 0; }\n";
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let api = compile("forks_api", "cc", &["forks.c", "-O0", "-g", &include], &[("forks.c", text)]);
+    let run = Project::new("forked-api").memgate(&["run", "--", &api.display().to_string()]);
+    run.ends_with(2);
+    assert!(run.problems().contains(told), "{}", run.problems());
 }
 
 #[test]

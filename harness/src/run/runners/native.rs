@@ -312,6 +312,11 @@ fn suites(
         let belongs_to_its_parent = measured.contains(&process.hello().parent_pid);
         process.is_main() && (!belongs_to_its_parent || ran_tests(&process.record))
     };
+    let with_children: BTreeSet<SuiteId> = finished
+        .iter()
+        .filter(|process| process.record.began_tests_in_a_child())
+        .map(|process| SuiteId::of(process.hello()))
+        .collect();
     let of_suites = finished.into_iter().filter(is_suite);
     let groups = naming::grouped(of_suites.map(|process| (SuiteId::of(process.hello()), process)));
     // With an argument of its own, so that it has a name of its own where the executable was
@@ -330,7 +335,14 @@ fn suites(
     let measured: Vec<Screened> = groups
         .into_iter()
         .zip(names.by_ref())
-        .map(|((_, processes), name)| suite(context, planned, program, mode, name, processes, elapsed))
+        .map(|((id, processes), name)| {
+            let mut screened = suite(context, planned, program, mode, name, processes, elapsed);
+            if with_children.contains(&id) {
+                let suite = &mut screened.suite.facts;
+                suite.problems.insert(0, problem(&suite.name, TESTS_IN_A_CHILD.to_owned(), ""));
+            }
+            screened
+        })
         .collect();
     let unseen = unseen.iter().zip(names).map(|(unseen, name)| unseen_suite(planned, name, unseen, elapsed));
     measured.into_iter().chain(unseen).collect()
@@ -380,6 +392,8 @@ fn suite(
     suite.facts.problems = problems;
     Screened { suite, runner }
 }
+
+const TESTS_IN_A_CHILD: &str = "not measured: tests began in a child that it forked; run them in the process itself, or in a program that it starts";
 
 fn no_test(suite: &str, hooked: bool) -> Problem {
     let (what, hint) = if hooked {
