@@ -244,9 +244,9 @@ impl Dominators {
 pub enum Grouping {
     /// The name of their class.
     Class,
-    /// The package of their class, or of the class of their elements.
+    /// The package of their class, or of the class of their elements. A class is in its own package.
     Package,
-    /// The loader of their class.
+    /// The loader of their class. A class, with its static fields, is in its own loader.
     Loader,
 }
 
@@ -268,11 +268,12 @@ struct Groups {
     names: Vec<String>,
     /// By class, then by type of primitive, then class objects and what is unknown.
     of: Vec<usize>,
+    grouping: Grouping,
 }
 
 impl Groups {
     fn new(dump: &Index, graph: &Graph, grouping: Grouping) -> Self {
-        let mut groups = Self { names: Vec::new(), of: Vec::new() };
+        let mut groups = Self { names: Vec::new(), of: Vec::new(), grouping };
         let mut places: HashMap<String, usize> = HashMap::new();
         let loader = |loader: u64| match dump.object(loader) {
             _ if loader == 0 => "(boot loader)".to_owned(),
@@ -305,7 +306,8 @@ impl Groups {
         self.of[match graph.kind(object) {
             Kind::Of(class) => index(class),
             Kind::Primitives(kind) => classes + usize::from(kind).min(PRIMITIVES - 1),
-            Kind::Class(_) => classes + PRIMITIVES,
+            Kind::Class(_) if self.grouping == Grouping::Class => classes + PRIMITIVES,
+            Kind::Class(class) => index(class),
             Kind::Unknown => classes + PRIMITIVES + 1,
         }]
     }

@@ -7,8 +7,8 @@ mod made;
 use made::{BOOL, BYTE, DOUBLE, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Bitmap, Cropped, Dominators, Heap, Index, Pixels, Question, Rules, Status, together, tree,
-    tree_of_trimmed, trim, trim_file, uncrop,
+    Analysis, Bitmap, Cropped, Dominators, Grouping, Heap, Index, Pixels, Question, Rules, Status, together,
+    tree, tree_of_trimmed, trim, trim_file, uncrop,
 };
 
 fn heap(bytes: Vec<u8>) -> Heap {
@@ -648,6 +648,15 @@ fn an_object_keeps_its_class_and_its_loader() {
         dominators.retained(object.unwrap()).unwrap()
     };
     assert!(retained("com.acme.Plugin") >= 50_000 + 4321, "{}", retained("com.acme.Plugin"));
+    // Of the loader two classes, with what their static fields hold, and an instance of each; of the package two more
+    // classes, and the loader.
+    for (grouping, name, count) in
+        [(Grouping::Loader, "com.acme.Loader 0x", 4), (Grouping::Package, "com.acme", 7)]
+    {
+        let all = dominators.by(&dump, grouping);
+        let group = all.iter().find(|group| group.name.starts_with(name)).unwrap();
+        assert_eq!(group.count, count, "{group:?}");
+    }
 }
 
 #[test]

@@ -1058,9 +1058,9 @@ pub struct HeapCommon {
 pub enum HeapGroup {
     /// Their class
     Class,
-    /// The package of their class
+    /// The package of their class (a class, with its static fields: its own)
     Package,
-    /// The loader of their class
+    /// The loader of their class (a class, with its static fields: its own)
     Loader,
 }
 
