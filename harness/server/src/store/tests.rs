@@ -6,6 +6,7 @@ use std::process::Command;
 use memgate_history::{Environment, Look, Manifest};
 use memgate_model::{Ci, Commit, Metric, RunReport};
 use serde_json::json;
+use sqlx::Connection as _;
 
 use super::*;
 use crate::view::{LeakFilter, Order, State};
@@ -35,6 +36,23 @@ pub(crate) async fn busy() -> (Store, tempfile::TempDir, Vec<sqlx::pool::PoolCon
         connections.push(store.pool.acquire().await.unwrap());
     }
     (store, folder, connections)
+}
+
+#[test]
+fn a_transaction_that_sqlite_ended_leaves_no_connection_that_begins_nothing() {
+    block_on(async {
+        let (store, _folder, connections) = busy().await;
+        drop(connections);
+        let mut transaction = store.pool.begin().await.unwrap();
+        sqlx::query("ROLLBACK").execute(&mut *transaction).await.unwrap();
+        drop(transaction);
+        let mut connections = Vec::new();
+        for _ in 0..store.pool.options().get_max_connections() {
+            let mut connection = store.pool.acquire().await.unwrap();
+            connection.begin_with("BEGIN").await.unwrap().rollback().await.unwrap();
+            connections.push(connection);
+        }
+    });
 }
 
 pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
