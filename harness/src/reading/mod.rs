@@ -5,12 +5,13 @@ pub mod malloc_debug;
 pub mod stream;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use memgate_analysis::{Observer, ProcessRecord};
-use memgate_wire::Frame;
+use memgate_analysis::{Observer, ProcessRecord, SeenError};
 use memgate_wire::spool::state;
+use memgate_wire::{ErrorCode, ErrorFrame, Frame};
 
 use self::malloc_debug::MallocDebugAdapter;
 use crate::exit::chain;
@@ -76,6 +77,20 @@ pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
         Err(why) => reading.damage(format!("failed to {}", chain(&why))),
     }
     reading.end()
+}
+
+/// The same of a process that memgate followed: what it saw of descriptors and threads lies beside the stream. Where that
+/// was lost since, what a test left of them is not nothing.
+#[must_use]
+pub fn read_followed(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
+    let mut record = read_record(path, names);
+    let samples = stream::os_path(path);
+    if fs::metadata(&samples).map_or(0, |file| file.len()) == 0 {
+        let name = samples.file_name().unwrap_or_default().to_string_lossy();
+        let text = format!("its descriptors and threads are not in the session ({name} is missing or empty)");
+        record.errors.push(SeenError { t_ns: 0, error: ErrorFrame { code: ErrorCode::Unlisted, text } });
+    }
+    record
 }
 
 #[cfg(test)]

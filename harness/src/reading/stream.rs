@@ -12,7 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use memgate_wire::spool::{self, Extent};
-use memgate_wire::{DecodeError, Decoded, Frame, HEADER_BYTES, MAX_BODY_BYTES};
+use memgate_wire::{DecodeError, Decoded, ErrorCode, ErrorFrame, Frame, HEADER_BYTES, MAX_BODY_BYTES};
+
+use crate::exit::chain;
 
 /// The longest frame there can be.
 const FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
@@ -295,21 +297,29 @@ pub fn read(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, 
 /// ordered by time, as they were delivered while it ran.
 ///
 /// # Errors
-/// Damage in the stream itself. Damaged samples end with their last whole one.
+/// Damage in the stream itself. Damaged samples end with their last whole one, and an error of the process says so.
 pub fn read_process(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, StreamError> {
-    let mut samples = Reader::open(&os_path(path)).ok();
-    let mut waiting = next_sample(&mut samples);
+    let (mut samples, mut cut) = (Reader::open(&os_path(path)).ok(), None);
+    let mut waiting = next_sample(&mut samples, &mut cut);
     let mut reader = Reader::open(path)?;
+    let mut last_ns = 0;
     loop {
         let next = reader.next_frame();
         let until = next.as_ref().ok().and_then(Option::as_ref).map_or(u64::MAX, |(_, t_ns)| *t_ns);
         while let Some((sample, t_ns)) = waiting.take_if(|(_, t_ns)| *t_ns < until) {
             each(sample, t_ns);
-            waiting = next_sample(&mut samples);
+            waiting = next_sample(&mut samples, &mut cut);
         }
         match next? {
-            Some((frame, t_ns)) => each(frame, t_ns),
-            None => return Ok(reader.end()),
+            Some((frame, t_ns)) => {
+                last_ns = t_ns;
+                each(frame, t_ns);
+            }
+            None => {
+                let error = |text| Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text });
+                cut.map(error).into_iter().for_each(|frame| each(frame, last_ns));
+                return Ok(reader.end());
+            }
         }
     }
 }
@@ -344,16 +354,23 @@ pub fn os_path(stream: &Path) -> PathBuf {
     stream.with_file_name(name)
 }
 
-fn next_sample(samples: &mut Option<Reader>) -> Option<(Frame, u64)> {
+fn next_sample(samples: &mut Option<Reader>, cut: &mut Option<String>) -> Option<(Frame, u64)> {
     let reader = samples.as_mut()?;
     loop {
         match reader.next_frame() {
-            Ok(Some((frame @ (Frame::OsSample(_) | Frame::NativeHolders(_)), t_ns))) => {
+            // An error says what the harness could not see: without it that looks like nothing.
+            Ok(Some((frame @ (Frame::OsSample(_) | Frame::NativeHolders(_) | Frame::Error(_)), t_ns))) => {
                 return Some((frame, t_ns));
             }
             Ok(Some(_)) => {}
-            Ok(None) | Err(_) => {
+            Ok(None) => {
                 *samples = None;
+                return None;
+            }
+            Err(why) => {
+                *samples = None;
+                *cut =
+                    Some(format!("its descriptors and threads are not recorded to the end: {}", chain(&why)));
                 return None;
             }
         }
@@ -555,11 +572,26 @@ mod tests {
         for (t_ns, boundary) in [(5, 0), (11, 1), (30, 0)] {
             encode(&Frame::OsSample(OsSample { boundary, ..OsSample::default() }), t_ns, &mut samples);
         }
-        std::fs::write(os_path(&stream), samples).unwrap();
+        std::fs::write(os_path(&stream), &samples).unwrap();
         let mut times = Vec::new();
         let end = read_process(&stream, |_, t_ns| times.push(t_ns)).unwrap();
         assert_eq!(times, [5, 10, 11, 20, 30]);
         assert_eq!(end.frames, 2);
+        // What could not be seen, and that there was more, is no nothing.
+        let unseen = ErrorFrame { code: ErrorCode::Unlisted, text: "unseen".to_owned() };
+        encode(&Frame::Error(unseen), 31, &mut samples);
+        encode(&log("cut"), 32, &mut samples);
+        samples.pop();
+        std::fs::write(os_path(&stream), &samples).unwrap();
+        let mut errors = Vec::new();
+        read_process(&stream, |frame, _| {
+            if let Frame::Error(error) = frame {
+                errors.push(error.text)
+            }
+        })
+        .unwrap();
+        let [unseen, cut] = errors.as_slice() else { panic!("{errors:?}") };
+        assert!(unseen == "unseen" && cut.contains("not recorded to the end"), "{errors:?}");
         assert_eq!(streams_in(folder.path()).unwrap(), [stream]);
     }
 }

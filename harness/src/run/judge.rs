@@ -25,7 +25,7 @@ pub fn judge(
     names: &Arc<Mappings>,
 ) -> RunReport {
     let input = facts.input(|stream| {
-        at_hand.remove(stream).unwrap_or_else(|| reading::read_record(&frames.join(stream), names))
+        at_hand.remove(stream).unwrap_or_else(|| reading::read_followed(&frames.join(stream), names))
     });
     let mut report = memgate_analysis::judge(&input, policy, symbols);
     if !facts.root.is_empty() {

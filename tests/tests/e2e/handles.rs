@@ -459,6 +459,8 @@ fn more_descriptors_than_can_be_listed_are_not_measured() {
     assert_eq!(told.verdict, Verdict::Error, "{}", told.reason);
     let why = "not measured: its descriptors and threads could not be listed";
     assert!(told.reason.starts_with(why), "{}", told.reason);
+    // The session says it too.
+    project.memgate(&["gate", ".memgate/latest"]).ends_with(2);
     project.write("memgate.yaml", "version: 1\nthresholds: { os.fds: off, os.threads: off }\n");
     let run = project.limited(&words, "ulimit -n 8192");
     run.ends_with(0);
