@@ -35,6 +35,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
     let part = part(&request.inputs, console)?;
+    tell_missing_samples(&request.inputs, console);
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     if facts.root.is_empty() {
         // Streams alone do not say where the project lay: here, it may be.
@@ -54,6 +55,20 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
     Ok(exit::of_report(&report))
+}
+
+/// A session has the samples of its processes, or that is an error. Files alone may have been recorded without memgate.
+fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
+    let without = |input: &&PathBuf| {
+        input.is_file() && stream::is_stream_name(input) && !stream::os_path(input).exists()
+    };
+    for file in inputs.iter().filter(without) {
+        let samples = stream::os_path(file);
+        console.warning(&format!(
+            "there is no {}: descriptors and threads of these tests are not judged",
+            samples.display()
+        ));
+    }
 }
 
 /// The part of a run that is judged, where it is one alone. What the others found is nowhere in it.
