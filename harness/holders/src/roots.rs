@@ -126,6 +126,11 @@ impl Roots {
         self.0.get(root).map(|root| &root.kind)
     }
 
+    /// When it is asked.
+    pub(crate) fn turn(&self, root: usize) -> Option<Turn> {
+        self.0.get(root).map(|root| root.turn)
+    }
+
     pub(crate) fn ranges(&self, root: usize) -> Vec<Range<u64>> {
         self.0.get(root).map_or_else(Vec::new, |root| root.ranges.clone())
     }

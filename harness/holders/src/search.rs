@@ -95,7 +95,7 @@ pub fn search(
         search.walk(from);
     }
     let lost = search.lost(wanted);
-    Ok(search.sites(wanted, &lost))
+    Ok(search.sites(roots, wanted, &lost))
 }
 
 /// Every pointer from one block to another.
@@ -269,7 +269,7 @@ impl Search<'_> {
         self.seen.push(block);
     }
 
-    fn sites(&self, wanted: &BTreeSet<u32>, lost: &HashMap<u32, HeldState>) -> Vec<Site> {
+    fn sites(&self, roots: &Roots, wanted: &BTreeSet<u32>, lost: &HashMap<u32, HeldState>) -> Vec<Site> {
         #[derive(Default)]
         struct Counted {
             blocks: u64,
@@ -297,12 +297,20 @@ impl Search<'_> {
             *site.states.entry(state).or_default() += 1;
             site.by_origin.entry((state, origin)).or_insert((0, *block)).0 += 1;
         }
+        let turn = |origin: u32| roots.turn(self.hits.get(origin as usize)?.root as usize);
         let most = |site: Counted| {
             let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
-            let of_state_alone = site.by_origin.into_iter().filter(|((s, _), _)| *s == state);
+            let of_state_alone: Vec<_> =
+                site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
+            // Each may be held by a word of its own, and one of them by a stack besides.
+            let mut of_turn = BTreeMap::new();
+            for ((_, origin), (count, _)) in &of_state_alone {
+                *of_turn.entry(turn(*origin)).or_insert(0) += count;
+            }
             // Of equally many the first that was found.
-            let (_, (_, block)) =
-                of_state_alone.max_by_key(|((_, origin), (count, _))| (*count, !*origin))?;
+            let (_, (_, block)) = of_state_alone.into_iter().max_by_key(|((_, origin), (count, _))| {
+                (of_turn.get(&turn(*origin)).copied(), *count, !*origin)
+            })?;
             Some((site.blocks, state, of_state, block))
         };
         let told = |(stack, site): (u32, Counted)| {
@@ -414,7 +422,7 @@ mod tests {
     use crate::roots::{Root, RootKind, Turn};
 
     /// Blocks of 32 bytes at 0x10000, 0x10020…, by number; `pointers` from one to another. Roots are
-    /// at 0x100, variables, and 0x200, a stack.
+    /// at 0x100, variables, 0x200, a stack, and 0x300, mapped memory.
     struct Made {
         image: Image,
         blocks: Vec<(u64, u64, u32)>,
@@ -429,6 +437,7 @@ mod tests {
             let mut image = Image::default();
             image.put(0x100, &[0; 8]);
             image.put(0x200, &[0; 8]);
+            image.put(0x300, &[0; 8]);
             let blocks: Vec<_> = (0..).zip(stacks).map(|(i, stack)| (block(i), 24, *stack)).collect();
             for (start, ..) in &blocks {
                 image.put(*start, &[0; 4]);
@@ -451,8 +460,11 @@ mod tests {
             let blocks = Blocks::of(self.blocks).unwrap();
             let kind = || RootKind::Mapped { name: String::new() };
             let root = |range, turn| Root { ranges: vec![range], kind: kind(), turn };
-            let roots =
-                Roots::of(vec![root(0x100..0x140, Turn::Variables), root(0x200..0x240, Turn::Stacks)]);
+            let roots = Roots::of(vec![
+                root(0x100..0x140, Turn::Variables),
+                root(0x200..0x240, Turn::Stacks),
+                root(0x300..0x340, Turn::Mapped),
+            ]);
             let wanted = BTreeSet::from([wanted]);
             let limits = Limits::default();
             let sites = search(&self.image, &blocks, &roots, &wanted, limits, &mut || true).unwrap();
@@ -500,6 +512,15 @@ mod tests {
         assert_eq!((site.root, site.way.len()), (Some((0, 0x110)), 1));
         let site = Made::new(&[1, 9]).root(0x200, block(1)).root(0x110, block(0)).found(9);
         assert_eq!(site.root, Some((1, 0x200)));
+    }
+
+    /// As the words in the stacks of ended threads, one of which also stands on a stack that is in use.
+    #[test]
+    fn where_most_blocks_of_a_site_are_held_is_told_though_each_is_held_by_a_word_of_its_own() {
+        let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x308, block(1)).root(0x310, block(2));
+        assert_eq!(made.found(9).root, Some((2, 0x308)));
+        let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x210, block(1)).root(0x310, block(2));
+        assert_eq!(made.found(9).root, Some((1, 0x208)));
     }
 
     #[test]
