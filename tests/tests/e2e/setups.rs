@@ -60,6 +60,8 @@ struct Replaced : testing::Test {
 void* Replaced::kept;
 TEST_F(Replaced, Uses) {}
 
+TEST(Lazy, KeepsOnce) { static void* volatile kept = std::malloc(431); (void)kept; }
+
 struct Session : testing::Environment {
   void SetUp() override { if (std::getenv("LEAKY")) log_in(); else kept = std::malloc(419); }
   void TearDown() override { if (std::getenv("LEAKY")) log_out(); std::free(kept); kept = nullptr; }
@@ -111,7 +113,9 @@ fn all_leaks_are_found(run: &Run) {
     fails(run, "Old.SetUpTestSuite()", 227, "old_name()");
     fails(run, "Environment.SetUp()", 263, "log_in()");
     fails(run, "Environment.TearDown()", 269, "log_out()");
-    assert_eq!(run.test("Shared.Leaks").verdict, Verdict::Fail, "{run}");
+    // These are repeated with the environment's set-up and tear-down, which leak each time.
+    fails(run, "Shared.Leaks", 157, "lose()");
+    assert_eq!(run.test("Lazy.KeepsOnce").verdict, Verdict::Pass, "{run}");
 }
 
 #[test]
@@ -120,7 +124,7 @@ fn a_set_up_that_leaks_fails_by_its_own_name() {
     leaky()
         .says("FAIL  Leaky.SetUpTestSuite()   open_server leaks 211 B per run")
         .says("211 B per iteration (allowed 0 B)")
-        .says("6 of 12 tests leak");
+        .says("6 of 13 tests leak");
 }
 
 #[test]

@@ -224,7 +224,7 @@ impl TestJudge<'_, '_> {
                 sorted.unwaived.push(group);
                 continue;
             }
-            if self.j.handed.contains(&group.place.id) {
+            if [&self.j.handed, &self.j.of_set_ups].iter().any(|ids| ids.contains(&group.place.id)) {
                 sorted.waived.push(group);
                 continue;
             }
@@ -343,7 +343,7 @@ impl TestJudge<'_, '_> {
 struct Sorted<'a> {
     /// May grow, and nothing covers them.
     unwaived: Vec<&'a Series>,
-    /// Grow, and are covered, or handed to a later test.
+    /// Grow, and are covered, handed to a later test, or a set-up's.
     waived: Vec<&'a Series>,
     /// What those that do not grow have kept.
     kept: Vec<Kept>,

@@ -6,6 +6,7 @@ use memgate_model::{
     CurvePoint, Metric, MetricValue, Outcome, Per, TestReport, Verdict, format_amount, format_bytes,
     format_counted,
 };
+use memgate_wire::setup::ENVIRONMENT;
 
 use super::company::{Missing, Together};
 use super::context::JudgeContext;
@@ -287,6 +288,21 @@ impl TestJudge<'_, '_> {
         }
     }
 
+    /// Places of which the set-up and tear-down of its suite and of environments left blocks, and the test none:
+    /// they run with each of its iterations.
+    fn of_set_ups(
+        &mut self,
+        (screened, test): (&ProcessInput, &Window),
+        born: &BTreeSet<String>,
+    ) -> BTreeSet<String> {
+        let is_around =
+            |w: &&Window| w.is_setup() && [test.suite.as_str(), ENVIRONMENT].contains(&w.suite.as_str());
+        let around = screened.record.windows.iter().filter(|w| is_around(w) && !test.is_setup());
+        let survivors: Vec<_> = around.flat_map(|window| window.survivors.iter().copied()).collect();
+        let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
+        left.into_iter().map(|group| group.place.id.clone()).filter(|id| !born.contains(id)).collect()
+    }
+
     /// The iterations decide; what stays of the screen's survivors is a one-time cost.
     fn judge_repeated(
         &mut self,
@@ -298,6 +314,7 @@ impl TestJudge<'_, '_> {
         let mut survivors = window.survivors.clone();
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
         let born = left.iter().map(|group| group.place.id.clone()).collect();
+        self.j.of_set_ups = self.of_set_ups((screened, window), &born);
         let kept = self.judge_iterations(&again.record, &born);
         let mut os_left = os_left(&screened.record, window, self.context);
         // The user's own repetitions are all there is of the test.
