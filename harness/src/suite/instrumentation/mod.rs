@@ -126,12 +126,20 @@ impl Selection {
         }
     }
 
-    /// These tests of a class and no others. The runner chooses parameterised ones by their method.
+    /// These tests of a class and no others. The runner chooses parameterised ones by their method where it numbers
+    /// them; those whose parameters have names were chosen by their class.
     #[must_use]
     pub fn each(class: &str, tests: &[String]) -> Vec<Self> {
         let mut chosen: Vec<Self> = Vec::new();
         for test in tests {
-            let method = test.split_once('[').map_or(test.as_str(), |(method, _)| method);
+            let method = match test.split_once('[') {
+                None => Some(test.as_str()),
+                Some((method, number)) => number
+                    .strip_suffix(']')
+                    .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+                    .map(|_| method),
+            };
+            let Some(method) = method else { return vec![Self { class: class.to_owned(), test: None }] };
             let one = Self { class: class.to_owned(), test: Some(method.to_owned()) };
             if !chosen.contains(&one) {
                 chosen.push(one);
@@ -344,6 +352,8 @@ mod tests {
     fn some_tests_of_a_class_are_chosen_by_their_methods() {
         let tests = ["x", "y[0]", "y[1]"].map(str::to_owned);
         assert_eq!(list(&Selection::each("a.ATest", &tests)), "a.ATest#x,a.ATest#y");
+        let named = ["y[0]", "y[auto]"].map(str::to_owned);
+        assert_eq!(list(&Selection::each("a.ATest", &named)), "a.ATest");
     }
 
     #[test]

@@ -182,9 +182,10 @@ fn own(
     if named.is_empty() {
         return Ok(None);
     }
-    let classes = || own.iter().map(|class| Selection { class: class.clone(), test: None }).collect();
-    // A list of the user's own may name some tests of a class alone.
-    let own: Vec<Selection> = if suite.planned.chooses_classes() { named.clone() } else { classes() };
+    let tests_of = |class: &String| -> Vec<String> {
+        named.iter().filter(|test| test.class == *class).filter_map(|test| test.test.clone()).collect()
+    };
+    let own: Vec<Selection> = own.iter().flat_map(|class| suite.chosen(class, &tests_of(class))).collect();
     if !Call::has_room_for(&own) {
         let what = format!("what falls to {} is too long for a command line", divided.name());
         return Err(Broken::Suite { what, hint: "divide it into more parts".to_owned() });
