@@ -107,7 +107,7 @@ pub fn test(view: &TestView) -> String {
             format!("{}", point.run),
         ]
     });
-    text.push_str(&table(&["commit", "when", "value", "interval", "run"], rows));
+    text.push_str(&table(&["commit", "when (UTC)", "value", "interval", "run"], rows));
     if view.rounded {
         text.push_str("values are kept in steps of 2 %\n");
     }
@@ -133,7 +133,8 @@ pub fn runs(view: &Runs) -> String {
             run.environment.clone(),
         ]
     });
-    let names = ["run", "verdict", "commit", "branch", "when", "tests", "failed", "leaks", "", "environment"];
+    let names =
+        ["run", "verdict", "commit", "branch", "when (UTC)", "tests", "failed", "leaks", "", "environment"];
     text.push_str(&table(&names, rows));
     if let Some(before) = view.before {
         text.push_str(&format!("\nOlder ones: memgate history runs --before {before}\n"));
@@ -221,7 +222,7 @@ fn events(events: &[EventRow]) -> String {
     if events.is_empty() {
         String::new()
     } else {
-        format!("\n{}", table(&["when", "event", "line", "", "commit"], rows))
+        format!("\n{}", table(&["when (UTC)", "event", "line", "", "commit"], rows))
     }
 }
 

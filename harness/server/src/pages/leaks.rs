@@ -182,7 +182,7 @@ fn sightings(html: &mut Html, view: &LeakView) {
     let columns = [
         ("run", false),
         ("branch", false),
-        ("when", false),
+        ("when (UTC)", false),
         ("test", false),
         ("bytes per run", true),
         ("objects", true),

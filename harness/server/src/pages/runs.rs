@@ -30,7 +30,7 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
         ("verdict", false),
         ("commit", false),
         ("branch", false),
-        ("when", false),
+        ("when (UTC)", false),
         ("tests", true),
         ("failed", true),
         ("leaks", true),

@@ -54,7 +54,7 @@ pub fn test(view: &TestView) -> String {
         html.markup("<h2>Values</h2>");
         let columns = [
             ("commit", false),
-            ("when", false),
+            ("when (UTC)", false),
             ("value", true),
             ("low", true),
             ("high", true),

@@ -166,7 +166,7 @@ pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]
         return;
     }
     let columns = [
-        ("when", false),
+        ("when (UTC)", false),
         ("what", false),
         ("leak", false),
         ("commit", false),
