@@ -58,8 +58,8 @@ pub(super) struct Judgement {
     pub(super) batch: Option<f64>,
     /// Ids of what it hands to later tests, which free or close it.
     pub(super) handed: BTreeSet<String>,
-    /// Ids of what set-ups and tear-downs around it left, which are judged by themselves.
-    pub(super) of_set_ups: BTreeSet<String>,
+    /// Bytes that set-ups and tear-downs around it left, by id: they are judged by themselves.
+    pub(super) of_set_ups: BTreeMap<String, f64>,
     /// How its leaks stand to the base of the review.
     against_base: Option<AgainstBase>,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Metric, Per, Verdict};
+use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, capability};
 
 use super::tests::{TEST, assert_verdict, confirmed_by, only, process_suite, report, run_of, suite, waiver};
@@ -44,6 +44,31 @@ fn a_waived_set_up_hides_no_leak_of_the_test() {
     let waivers = vec![waiver(WaiverMatch::Leak(of_set_up.id.clone()), None)];
     let policy = GatePolicy { waivers, ..GatePolicy::default() };
     assert_verdict(&input, &policy, Verdict::Fail, "40 B per iteration (allowed 0 B)", 1);
+}
+
+#[test]
+fn a_leak_where_a_set_up_leaks_too_is_the_tests_beyond_what_the_set_up_leaves() {
+    let with = |of_test: u64| {
+        let mut screen = Process::screen();
+        screen.run("Environment.SetUp()", 0, |p| p.alloc(SET_UP.0, SET_UP.1, 1));
+        screen.run(TEST, 0, |p| p.alloc(3, 40, 1));
+        let mut again = Process::confirm();
+        for i in 0..20 {
+            again.alloc(SET_UP.0, SET_UP.1, 1);
+            again.run(TEST, i, |p| {
+                p.alloc(3, 40, u64::from(i == 0));
+                p.alloc(SET_UP.0, of_test, u64::from(of_test > 0));
+            });
+        }
+        confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+    };
+    let test =
+        |report: RunReport| report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().clone();
+    let default = GatePolicy::default();
+    let own = test(report(&with(0), &default));
+    assert_eq!(own.verdict, Verdict::Pass, "{}", own.reason);
+    let leaks = test(report(&with(24), &default));
+    assert_eq!(leaks.verdict, Verdict::Fail, "{}", leaks.reason);
 }
 
 #[test]

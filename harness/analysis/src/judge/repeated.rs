@@ -224,7 +224,10 @@ impl TestJudge<'_, '_> {
                 sorted.unwaived.push(group);
                 continue;
             }
-            if [&self.j.handed, &self.j.of_set_ups].iter().any(|ids| ids.contains(&group.place.id)) {
+            // More than a set-up leaves is the test's.
+            let of_set_ups = self.j.of_set_ups.get(&group.place.id);
+            let is_set_ups = of_set_ups.is_some_and(|bytes| growth.slope.slope < bytes + 1.0);
+            if is_set_ups || self.j.handed.contains(&group.place.id) {
                 sorted.waived.push(group);
                 continue;
             }

@@ -288,19 +288,20 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Places of which the set-up and tear-down of its suite and of environments left blocks, and the test none:
-    /// they run with each of its iterations.
+    /// What the set-up and tear-down of its suite and of environments left, in places of which the test left nothing:
+    /// they run with each of its iterations. Blocks without a stack may be anybody's.
     fn of_set_ups(
         &mut self,
         (screened, test): (&ProcessInput, &Window),
         born: &BTreeSet<String>,
-    ) -> BTreeSet<String> {
+    ) -> BTreeMap<String, f64> {
         let is_around =
             |w: &&Window| w.is_setup() && [test.suite.as_str(), ENVIRONMENT].contains(&w.suite.as_str());
         let around = screened.record.windows.iter().filter(|w| is_around(w) && !test.is_setup());
         let survivors: Vec<_> = around.flat_map(|window| window.survivors.iter().copied()).collect();
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
-        left.into_iter().map(|group| group.place.id.clone()).filter(|id| !born.contains(id)).collect()
+        let theirs = |group: &Held| !group.place.frames.is_empty() && !born.contains(&group.place.id);
+        left.into_iter().filter(theirs).map(|group| (group.place.id.clone(), group.bytes)).collect()
     }
 
     /// The iterations decide; what stays of the screen's survivors is a one-time cost.
