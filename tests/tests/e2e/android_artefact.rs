@@ -17,7 +17,7 @@ use object::{Endianness, Object, ObjectSymbol, read::elf::ElfFile64};
 const ABIS: [(&str, u16); 2] = [("arm64-v8a", elf::EM_AARCH64), ("x86_64", elf::EM_X86_64)];
 /// The API level that attaches agents; the libraries run from there on.
 const LOWEST: u32 = 26;
-const MOST_BYTES: u64 = 21 << 16;
+const MOST_BYTES: u64 = 5 << 18;
 /// Devices with Android 15 may have pages of 16 KiB.
 const ALIGNMENT: u64 = 16 << 10;
 
