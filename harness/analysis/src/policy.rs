@@ -242,8 +242,8 @@ impl Limit {
 
     /// How much, in the metric's unit, and what more means; `None`: there is nothing to compare with.
     ///
-    /// What a test may not keep is compared with nothing kept where the baseline has no figure, and more is a warning: a
-    /// new leak is seen, and confirmed, so that a baseline can be made of the run.
+    /// What a test may not keep is held against 0 where the baseline has no figure, and more is a warning: a new leak
+    /// is seen and confirmed, so that a baseline can be made of the run.
     fn allows(&self) -> Option<(f64, Level)> {
         match self.bound {
             Bound::Absolute(limit) => Some((limit, self.level)),

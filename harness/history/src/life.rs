@@ -379,8 +379,8 @@ impl Folding {
     }
 
     fn missed(&mut self, commit: &Commit) {
-        // Its rate is that up to its last sighting: what came after is what it is compared with. One that some runs of a
-        // commit saw and others did not may be missed by the only run of the next one.
+        // Its rate is that up to its last sighting: what came after is what it is compared with. If the runs of a commit
+        // disagreed on it, the only run of the next one may miss it.
         let gap = self.bits.trailing(false);
         let rate = self.rate_when_seen().min(if self.disagreed_before(gap) { 0.5 } else { 1.0 });
         let misses = gap + 1;

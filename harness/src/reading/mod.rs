@@ -79,8 +79,8 @@ pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
     reading.end()
 }
 
-/// The same of a process that memgate followed: what it saw of descriptors and threads lies beside the stream. Where that
-/// was lost since, what a test left of them is not nothing.
+/// The same of a process that memgate followed, whose descriptors and threads lie beside the stream. If they were lost,
+/// nobody knows what a test left of them: an error.
 #[must_use]
 pub fn read_followed(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
     let mut record = read_record(path, names);

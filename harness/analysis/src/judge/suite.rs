@@ -264,7 +264,7 @@ fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, 
     estimate.map_or((value, value), |estimate| estimate.bounds(context.policy.confidence))
 }
 
-/// Figures of tests that are held against the baseline, which has none of them. Nothing kept is as much as any allows.
+/// Figures of tests that are held against the baseline, which has none of them. What keeps nothing needs no figure.
 fn of_no_accepted_figure(
     context: &JudgeContext<'_>,
     suite: &SuiteInput,

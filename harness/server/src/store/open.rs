@@ -102,7 +102,7 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
     };
     let most = if is_postgres { POSTGRES_CONNECTIONS } else { SQLITE_CONNECTIONS };
     let options = AnyPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
-    // Where the disk is full SQLite itself ends the transaction; sqlx 0.9 then holds that it goes on, and begins no other.
+    // On a full disk SQLite ends the transaction itself. sqlx 0.9 believes that it goes on, and begins no other.
     let options = options.before_acquire(|connection, _| {
         let is_free = !connection.is_in_transaction();
         Box::pin(async move { Ok(is_free) })
