@@ -43,8 +43,9 @@ pub fn runs_tests(main: &str, command: &str) -> bool {
 #[must_use]
 pub fn worker<'a>(executable: &str, words: &'a [String]) -> Option<&'a str> {
     let is_java = executable.rsplit('/').next() == Some("java");
-    let command = if is_java { words.join(" ") } else { return None };
-    words.iter().map(String::as_str).find(|word| runs_tests(word, &command))
+    // Not joined: a guest's class path may be long.
+    let is_worker = |word: &&str| words.iter().any(|argument| runs_tests(word, argument));
+    words.iter().map(String::as_str).filter(|_| is_java).find(is_worker)
 }
 
 /// Live instances of a class.
@@ -145,18 +146,18 @@ mod tests {
             ),
             (
                 java,
-                "java @/tmp/classpath.txt worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle Test Executor 1",
+                "java @/tmp/classpath.txt worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle_Test_Executor_1",
                 Some(gradle),
             ),
             (
                 java,
-                "java worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle Compiler Daemon 1",
+                "java worker.org.gradle.process.internal.worker.GradleWorkerMain Gradle_Compiler_Daemon_1",
                 None,
             ),
             (java, "java -cp a.jar com.example.Main", None),
             ("/bin/dash", "sh -c java org.junit.runner.JUnitCore", None),
         ] {
-            let words: Vec<String> = line.split(' ').map(ToOwned::to_owned).collect();
+            let words: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
             assert_eq!(worker(executable, &words), want, "{line}");
         }
     }
