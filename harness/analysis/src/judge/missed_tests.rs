@@ -50,7 +50,7 @@ fn a_waived_set_up_hides_no_leak_of_the_test() {
 fn a_leak_where_a_set_up_leaks_too_is_the_tests_beyond_what_the_set_up_leaves() {
     let with = |of_test: u64| {
         let mut screen = Process::screen();
-        screen.run("Environment.SetUp()", 0, |p| p.alloc(SET_UP.0, SET_UP.1, 1));
+        (0..2).for_each(|i| screen.run("Environment.SetUp()", i, |p| p.alloc(SET_UP.0, SET_UP.1, 1)));
         screen.run(TEST, 0, |p| p.alloc(3, 40, 1));
         let mut again = Process::confirm();
         for i in 0..20 {

@@ -298,7 +298,9 @@ impl TestJudge<'_, '_> {
         let is_around =
             |w: &&Window| w.is_setup() && [test.suite.as_str(), ENVIRONMENT].contains(&w.suite.as_str());
         let around = screened.record.windows.iter().filter(|w| is_around(w) && !test.is_setup());
-        let survivors: Vec<_> = around.flat_map(|window| window.survivors.iter().copied()).collect();
+        // Each once, however often the screen ran.
+        let around: BTreeMap<_, _> = around.map(|window| ((&window.suite, &window.test), window)).collect();
+        let survivors: Vec<_> = around.values().flat_map(|window| window.survivors.iter().copied()).collect();
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
         let theirs = |group: &Held| !group.place.frames.is_empty() && !born.contains(&group.place.id);
         left.into_iter().filter(theirs).map(|group| (group.place.id.clone(), group.bytes)).collect()
