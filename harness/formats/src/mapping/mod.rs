@@ -6,9 +6,8 @@
 //! com.example.Tile -> a.b:
 //! # {"id":"sourceFile","fileName":"Tiles.kt"}
 //!     int size -> a
-//!     1:3:void com.example.Cache.put(int):40:42 -> c            inlined into the next line, which has the same range
-//!     and name 1:3:void load(int):12 -> c                                range in the renamed file : signature : range
-//!     in the original
+//!     1:3:void com.example.Cache.put(int):40:42 -> c      inlined into the next line: the same range and name
+//!     1:3:void load(int):12 -> c                          renamed file's range : signature : original's range
 //! ```
 //!
 //! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class

@@ -4,9 +4,8 @@
 //! ```text
 //! MemInfoDumpProto { repeated ProcessMemory native_processes = 3; repeated AppData app_processes = 4 }
 //! AppData       { ProcessMemory process_memory = 1; ObjectStats objects = 2 }
-//! ProcessMemory { pid = 1; process_name = 2; HeapInfo native_heap = 3; HeapInfo dalvik_heap = 4; repeated MemoryInfo
-//! other_heaps = 5;
-//!                 MemoryInfo unknown_heap = 6; HeapInfo total_heap = 7; AppSummary app_summary = 9 }
+//! ProcessMemory { pid = 1; process_name = 2; HeapInfo native_heap = 3; HeapInfo dalvik_heap = 4;
+//!                 repeated MemoryInfo other_heaps = 5; MemoryInfo unknown_heap = 6; HeapInfo total_heap = 7; AppSummary app_summary = 9 }
 //! HeapInfo      { MemoryInfo mem_info = 1; size = 2; alloc = 3; free = 4 }
 //! ```
 //! Figures are KB, and zeros are not written. What comes out has the names of the text.

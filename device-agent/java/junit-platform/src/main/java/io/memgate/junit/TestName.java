@@ -3,9 +3,8 @@ package io.memgate.junit;
 /**
  * The name of a test, made from its unique id: the same in every run, whatever its display name.
  *
- * <p>{@code
- * [engine:junit-jupiter]/[class:com.example.ATest]/[nested-class:Inner]/[test-template:scroll(int)]/[test-template-invocation:#2]}
- * is {@code scroll(int)[2]} of {@code com.example.ATest$Inner}.
+ * <p>{@code [engine:junit-jupiter]/[class:com.example.ATest]/[nested-class:Inner]/[test-template:scroll(int)]/
+ * [test-template-invocation:#2]}, in one line, is {@code scroll(int)[2]} of {@code com.example.ATest$Inner}.
  */
 public final class TestName {
     public final String suite;

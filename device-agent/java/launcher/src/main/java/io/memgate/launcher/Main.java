@@ -17,13 +17,14 @@ import java.util.List;
  *
  * <pre>
  * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends
- * behind each, and is
- *                        measured from the third round on, until the harness has seen enough of it; of classes the
- *                        tests that fail in the first two rounds are told and left out, and those that do not run in
- *                        the second one are told
+ *                        behind each, and is measured from the third round on, until the harness has seen enough of it;
+ *                        of classes the tests that fail in the first two rounds are told and left out, and those that
+ *                        do not run in the second one are told
  * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or
- * behind so many mode hunt 100          the same; a window ends behind as many executions as the first one had in so
- * many milliseconds, and one class com.example.ATest
+ *                        behind so many
+ * mode hunt 100          the same; a window ends behind as many executions as the first one had in so many
+ *                        milliseconds, and one
+ * class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
  * test com.example.ATest scroll(int)[2]
  * </pre>
