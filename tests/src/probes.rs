@@ -97,7 +97,15 @@ pub fn streams(project: &Project) -> Vec<Vec<(usize, Frame)>> {
     let entries = std::fs::read_dir(project.folder().join("frames")).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    paths.iter().map(|path| frames(&std::fs::read(path).unwrap())).collect()
+    paths.iter().map(|path| frames(&stream_bytes(path))).collect()
+}
+
+/// The bytes of a stream, packed or not.
+#[must_use]
+pub fn stream_bytes(path: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    let is_packed = bytes.starts_with(&zstd::zstd_safe::MAGICNUMBER.to_le_bytes());
+    if is_packed { zstd::decode_all(bytes.as_slice()).unwrap() } else { bytes }
 }
 
 /// The frames of a stream, each with its place in the file.

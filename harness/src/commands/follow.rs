@@ -33,7 +33,7 @@ pub(super) fn follow(request: &FollowArgs, console: &Console) -> Result<u8, Expe
     let policy = crate::plan::follow(&settings.config.measure.java);
     let mut streams = following(&request.session)?;
     loop {
-        let running = streams.iter().filter(|stream| stream.runs()).count();
+        let running = streams.iter().filter(|stream| stream.running().is_some()).count();
         order(&streams, request.action, console)?;
         for stream in &mut streams {
             stream.read_on()?;
@@ -59,7 +59,8 @@ fn told(what: &str, running: usize, console: &Console) {
 /// The stream of a Java virtual machine that follows objects, and the way back to it.
 struct Stream {
     path: PathBuf,
-    page: ControlPage,
+    /// `None`: it is packed, and nobody writes it any more.
+    page: Option<ControlPage>,
     reader: Reader,
     reading: Reading,
 }
@@ -88,16 +89,23 @@ fn following(session: &Path) -> Result<Vec<Stream>, ExpectedError> {
 impl Stream {
     fn open(path: &Path) -> io::Result<Self> {
         let open = || File::options().read(true).write(true).open(path);
-        let page = ControlPage::map(open()?).map_err(io::Error::other)?;
         let reader = Reader::new(open()?, path).map_err(io::Error::other)?;
+        let page = if reader.is_packed() {
+            None
+        } else {
+            Some(ControlPage::map(open()?).map_err(io::Error::other)?)
+        };
         let names = Arc::new(Mappings::default()).renamer_of(path);
         Ok(Self { path: path.to_owned(), page, reader, reading: Reading::new(names) })
     }
 
-    /// Does its virtual machine still write?
-    fn runs(&self) -> bool {
-        let word = |at| self.page.load_u32(at).unwrap_or_default();
-        word(offset::STATE) == state::RECORDING && proc_fs::has_mapped(word(offset::PID), &self.path)
+    /// The way to its virtual machine, as long as that writes.
+    fn running(&self) -> Option<&ControlPage> {
+        let page = self.page.as_ref()?;
+        let word = |at| page.load_u32(at).unwrap_or_default();
+        let runs =
+            word(offset::STATE) == state::RECORDING && proc_fs::has_mapped(word(offset::PID), &self.path);
+        runs.then_some(page)
     }
 
     fn read_on(&mut self) -> Result<(), ExpectedError> {
@@ -111,37 +119,38 @@ impl Stream {
         read(&mut self.reader, &mut self.reading).map_err(|why| broken(&self.path, &why))
     }
 
-    /// Writes the order; returns it.
-    fn order(&self, action: FollowAction) -> io::Result<u32> {
-        let last = self.page.load_u32(offset::FOLLOW)?;
-        let paused = match action {
-            FollowAction::Pause => true,
-            FollowAction::Resume => false,
-            FollowAction::Show | FollowAction::Reset => last & follow::PAUSED != 0,
-        };
-        let order = follow::next(last, action == FollowAction::Reset, paused);
-        self.page.store_u32(offset::FOLLOW, order)?;
-        Ok(order)
-    }
-
     /// Was the order obeyed in time?
-    fn answers(&self, order: u32, until: Instant) -> io::Result<bool> {
+    fn answers(&self, page: &ControlPage, order: u32, until: Instant) -> io::Result<bool> {
         loop {
-            let seen = self.page.load_u32(offset::FOLLOWED)?;
+            let seen = page.load_u32(offset::FOLLOWED)?;
             let left = until.saturating_duration_since(Instant::now());
-            if seen == order || left.is_zero() || !self.runs() {
+            if seen == order || left.is_zero() || self.running().is_none() {
                 return Ok(seen == order);
             }
-            self.page.wait(offset::FOLLOWED, seen, &Bell::default(), left)?;
+            page.wait(offset::FOLLOWED, seen, &Bell::default(), left)?;
         }
     }
+}
+
+/// Writes the order; returns it.
+fn write_order(page: &ControlPage, action: FollowAction) -> io::Result<u32> {
+    let last = page.load_u32(offset::FOLLOW)?;
+    let paused = match action {
+        FollowAction::Pause => true,
+        FollowAction::Resume => false,
+        FollowAction::Show | FollowAction::Reset => last & follow::PAUSED != 0,
+    };
+    let order = follow::next(last, action == FollowAction::Reset, paused);
+    page.store_u32(offset::FOLLOW, order)?;
+    Ok(order)
 }
 
 /// Orders all that run, then waits for all.
 fn order(streams: &[Stream], action: FollowAction, console: &Console) -> Result<(), ExpectedError> {
     let mut ordered = Vec::new();
-    for stream in streams.iter().filter(|stream| stream.runs()) {
-        ordered.push((stream, stream.order(action).map_err(|why| broken(&stream.path, &why))?));
+    for (stream, page) in streams.iter().filter_map(|stream| Some((stream, stream.running()?))) {
+        let order = write_order(page, action).map_err(|why| broken(&stream.path, &why))?;
+        ordered.push((stream, page, order));
     }
     if ordered.is_empty() && action != FollowAction::Show {
         return Err(ExpectedError::Usage {
@@ -150,10 +159,10 @@ fn order(streams: &[Stream], action: FollowAction, console: &Console) -> Result<
         });
     }
     let until = Instant::now() + ANSWER;
-    for (stream, order) in ordered {
-        let answered = stream.answers(order, until).map_err(|why| broken(&stream.path, &why))?;
-        if !answered && stream.runs() {
-            let pid = stream.page.load_u32(offset::PID).unwrap_or_default();
+    for (stream, page, order) in ordered {
+        let answered = stream.answers(page, order, until).map_err(|why| broken(&stream.path, &why))?;
+        if !answered && stream.running().is_some() {
+            let pid = page.load_u32(offset::PID).unwrap_or_default();
             console.warning(&format!("process {pid} allocates nothing just now: it obeys when it does"));
         }
     }

@@ -2,6 +2,7 @@
 //! an `Observer`.
 
 pub mod malloc_debug;
+pub(crate) mod packed;
 pub mod stream;
 
 use std::collections::BTreeMap;

@@ -2,9 +2,10 @@
 //! two frames.
 //!
 //! Bytes come by `pread` from a file that another process may still be writing: a spool is read up
-//! to what its control page calls committed, a bare stream up to its end. A damaged frame ends the
-//! reading with its offset; everything before it was delivered. Frames of an unknown type or
-//! version are skipped and counted. What the frames mean is not known here.
+//! to what its control page calls committed, a bare stream up to its end. A session that is over has
+//! both packed ([`super::packed`]). A damaged frame ends the reading with its offset; everything
+//! before it was delivered. Frames of an unknown type or version are skipped and counted. What the
+//! frames mean is not known here.
 
 use std::fs::File;
 use std::io;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use memgate_wire::spool::{self, Extent};
 use memgate_wire::{DecodeError, Decoded, ErrorCode, ErrorFrame, Frame, HEADER_BYTES, MAX_BODY_BYTES};
 
+use super::packed::Packed;
 use crate::exit::chain;
 
 /// The longest frame there can be.
@@ -30,9 +32,8 @@ const AGREEMENT_ATTEMPTS: usize = 16;
 pub const OS_SUFFIX: &str = ".os.mgf";
 
 /// Reads frames one after the other.
-#[derive(Debug)]
 pub struct Reader {
-    file: File,
+    source: Source,
     path: PathBuf,
     extent: Extent,
     /// Offset after the last byte that may be read.
@@ -45,6 +46,35 @@ pub struct Reader {
     used: usize,
     frames: u64,
     unknown_frames: u64,
+}
+
+/// Where the bytes of a stream come from.
+enum Source {
+    File(File),
+    Packed(Packed),
+}
+
+impl Source {
+    fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read_at(buffer, offset),
+            Self::Packed(packed) => packed.read_at(buffer, offset),
+        }
+    }
+
+    fn extent(&self) -> io::Result<Extent> {
+        match self {
+            Self::File(file) => extent_of(file),
+            Self::Packed(packed) => Ok(Extent::of(&packed.page)),
+        }
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => file.metadata().map(|about| about.len()),
+            Self::Packed(packed) => Ok(packed.bytes),
+        }
+    }
 }
 
 /// What was read, once everything was.
@@ -141,8 +171,13 @@ impl Reader {
     /// As [`Reader::open`].
     pub fn new(file: File, path: &Path) -> Result<Self, StreamError> {
         let extent = Extent { start: 0, end: None, state: 0, pid: 0 };
+        let packed = Packed::open(&file).map_err(|source| StreamError::Read {
+            path: path.into(),
+            offset: 0,
+            source,
+        })?;
         let mut reader = Self {
-            file,
+            source: packed.map_or(Source::File(file), Source::Packed),
             path: path.into(),
             extent,
             limit: 0,
@@ -165,8 +200,8 @@ impl Reader {
     /// The file cannot be read, or its control page claims fewer bytes than before. Where it claims
     /// more than there are, what is there is read first: [`Reader::next_frame`] then says so.
     pub fn advance(&mut self) -> Result<(), StreamError> {
-        self.extent = self.read_extent().map_err(|e| self.read_error(0, e))?;
-        let length = self.file.metadata().map_err(|e| self.read_error(0, e))?.len();
+        self.extent = self.source.extent().map_err(|e| self.read_error(0, e))?;
+        let length = self.source.bytes().map_err(|e| self.read_error(0, e))?;
         self.missing = self.extent.end.filter(|end| *end > length);
         self.limit = match self.extent.end {
             None => length,
@@ -176,6 +211,11 @@ impl Reader {
             Some(end) => end.min(length),
         };
         Ok(())
+    }
+
+    /// Nobody writes it any more.
+    pub(crate) const fn is_packed(&self) -> bool {
+        matches!(self.source, Source::Packed(_))
     }
 
     /// The next frame with its time; `None` when everything that is whole by now was read.
@@ -229,20 +269,6 @@ impl Reader {
         }
     }
 
-    /// A guest may store `committed` while it is copied: two reads in a row must agree.
-    fn read_extent(&self) -> io::Result<Extent> {
-        let mut before = None;
-        for _ in 0..AGREEMENT_ATTEMPTS {
-            let mut page = [0_u8; spool::CONTROL_BYTES];
-            let got = read_up_to(&self.file, &mut page, 0)?;
-            let extent = Extent::of(page.get(..got).unwrap_or_default());
-            if extent.end.is_none() || before.replace(extent) == Some(extent) {
-                return Ok(extent);
-            }
-        }
-        before.ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
     /// Makes the window hold `wanted` bytes, which the limit allows.
     fn fill(&mut self, wanted: usize) -> Result<(), StreamError> {
         debug_assert!(wanted <= FRAME_BYTES, "{wanted}");
@@ -251,14 +277,22 @@ impl Reader {
         let kept = self.window.len();
         let room = self.limit.saturating_sub(self.position).min(wanted.max(READ_BYTES) as u64);
         self.window.resize(usize::try_from(room).unwrap_or(FRAME_BYTES), 0);
-        let from = self.position + kept as u64;
-        let outcome = read_up_to(&self.file, self.window.get_mut(kept..).unwrap_or_default(), from);
-        let got = *outcome.as_ref().unwrap_or(&0);
-        self.window.truncate(kept + got);
-        outcome.map_err(|e| self.read_error(from, e))?;
-        if self.window.len() < wanted {
-            // Shortened since the limit was looked up.
-            return self.cut().map(|_: Option<(Frame, u64)>| ());
+        let (mut end, mut failed) = (kept, None);
+        while let Some(rest) = self.window.get_mut(end..).filter(|rest| !rest.is_empty()) {
+            match self.source.read_at(rest, self.position + end as u64) {
+                Ok(0) => break,
+                Ok(got) => end += got,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    failed = Some(self.read_error(self.position + end as u64, e));
+                    break;
+                }
+            }
+        }
+        self.window.truncate(end);
+        if end < wanted {
+            // Shortened since the limit was looked up, if nothing failed.
+            return failed.map_or_else(|| self.cut().map(|_: Option<(Frame, u64)>| ()), Err);
         }
         Ok(())
     }
@@ -377,8 +411,22 @@ fn next_sample(samples: &mut Option<Reader>, cut: &mut Option<String>) -> Option
     }
 }
 
+/// A guest may store `committed` while it is copied: two reads in a row must agree.
+fn extent_of(file: &File) -> io::Result<Extent> {
+    let mut before = None;
+    for _ in 0..AGREEMENT_ATTEMPTS {
+        let mut page = [0_u8; spool::CONTROL_BYTES];
+        let got = read_up_to(file, &mut page, 0)?;
+        let extent = Extent::of(page.get(..got).unwrap_or_default());
+        if extent.end.is_none() || before.replace(extent) == Some(extent) {
+            return Ok(extent);
+        }
+    }
+    before.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Fills `buffer` from `offset` on, up to the end of the file.
-fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset + got as u64) {
@@ -433,6 +481,13 @@ mod tests {
         file
     }
 
+    fn packed(stream: &[u8]) -> Vec<u8> {
+        let mut to = tempfile::NamedTempFile::new().unwrap();
+        let from = file(stream);
+        super::super::packed::pack(from.as_file(), stream.len() as u64, to.as_file_mut()).unwrap();
+        std::fs::read(to.path()).unwrap()
+    }
+
     fn texts(path: &Path) -> (Vec<String>, Result<StreamEnd, StreamError>) {
         let mut texts = Vec::new();
         let end = read(path, |frame, t_ns| {
@@ -443,12 +498,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_stream_and_a_spool_give_the_same_frames() {
+    fn a_bare_stream_and_a_spool_give_the_same_frames_packed_or_not() {
         let frames = bytes(&[("a", 1), ("b", 2)]);
         let mut behind = frames.clone();
         behind.extend_from_slice(&[0xff; 999]);
-        let committed = (spool::CONTROL_BYTES + frames.len()) as u64;
-        for (contents, state) in [(frames, 0), (spool(committed, &behind), 1)] {
+        let committed = spool::CONTROL_BYTES + frames.len();
+        let spool = spool(committed as u64, &behind);
+        for (contents, state) in
+            [(packed(&frames), 0), (packed(&spool[..committed]), 1), (frames, 0), (spool, 1)]
+        {
             let file = file(&contents);
             let (texts, end) = texts(file.path());
             assert_eq!(texts, ["a 1", "b 2"]);
@@ -470,6 +528,25 @@ mod tests {
         assert_eq!(error.to_string(), format!("read {}", file.path().display()));
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, format!("damaged frame at byte {at}: its checksum does not fit"));
+    }
+
+    #[test]
+    fn damage_in_a_packed_stream_is_an_error_and_never_another_frame() {
+        let lines: Vec<String> = (0..2000).map(|n| format!("line {n} of many")).collect();
+        let frames: Vec<_> = lines.iter().map(|line| (line.as_str(), 1)).collect();
+        let whole = packed(&bytes(&frames));
+        let said: Vec<String> = lines.iter().map(|line| format!("{line} 1")).collect();
+        for at in (0..whole.len()).step_by(97) {
+            let (cut, mut changed) = (whole[..at].to_vec(), whole.clone());
+            changed[at] ^= 0x55;
+            for contents in [cut, changed] {
+                let file = file(&contents);
+                let (texts, outcome) = texts(file.path());
+                // Nothing at all is an empty stream.
+                assert!(outcome.is_err() || contents.is_empty() || texts == said, "{at}");
+                assert!(said.starts_with(&texts), "{at}");
+            }
+        }
     }
 
     #[test]

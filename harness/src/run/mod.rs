@@ -140,6 +140,9 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         report.shards = vec![divided::told(partition, &report)];
         divided::keep(&session, partition)?;
     }
+    if let Err(why) = session.pack() {
+        console.warning(&format!("the session takes more room than it needs: failed to {}", chain(&why)));
+    }
     let (command_status, partial) = (facts.command_status, facts.partial);
     Ok(Judged { report, command_status, session, partial, manifest: info.history, partition })
 }

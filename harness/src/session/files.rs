@@ -44,13 +44,21 @@ pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) ->
 /// # Errors
 /// It cannot be written, with its path.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(path, |file| file.write_all(bytes))
+}
+
+/// The same of what `write` gives.
+pub(super) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), StoreError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(at("create", folder))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let new = folder.join(format!(".{name}.{}-{number}.new", std::process::id()));
-    let written = File::create_new(&new).and_then(|mut file| file.write_all(bytes));
+    let written = File::create_new(&new).and_then(|mut file| write(&mut file));
     let outcome = written.and_then(|()| fs::rename(&new, path));
     if outcome.is_err() {
         // Perhaps it was never made.

@@ -22,11 +22,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use memgate_model::Part;
+use memgate_wire::spool::EXTENSION;
 
 pub use files::{StoreError, write_atomically};
 pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
 
 use crate::exit::ExpectedError;
+use crate::reading::packed;
 use files::at;
 
 /// Folder of the sessions, below the project.
@@ -146,6 +148,23 @@ impl Session {
         self.folder.join(FRAMES)
     }
 
+    /// Packs the streams that nobody writes any more. What cannot be packed stays as it is.
+    ///
+    /// # Errors
+    /// The folder, or the first stream that could not be packed, and why.
+    pub fn pack(&self) -> Result<(), StoreError> {
+        let frames = self.frames();
+        let entries = fs::read_dir(&frames).map_err(at("list", &frames))?;
+        let mut outcome = Ok(());
+        for entry in entries {
+            let path = entry.map_err(at("list", &frames))?.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                outcome = outcome.and(pack(&path));
+            }
+        }
+        outcome
+    }
+
     /// The place of another file in one of its folders: numbered, and named by what is printable of
     /// `name`, at most so long.
     pub(crate) fn next_file(
@@ -262,6 +281,15 @@ fn is_session(path: &Path) -> bool {
 const STAMP_SHAPE: &str = "00000000-000000-000";
 
 /// A folder in which nobody else can put a link for us to follow.
+fn pack(path: &Path) -> Result<(), StoreError> {
+    let stream = File::open(path).map_err(at("open", path))?;
+    let Some(bytes) = packed::packable(&stream).map_err(at("read", path))? else { return Ok(()) };
+    files::replace(path, |file| {
+        file.set_permissions(stream.metadata()?.permissions())?;
+        packed::pack(&stream, bytes, file)
+    })
+}
+
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }

@@ -35,6 +35,12 @@ pub fn run(data: &[u8]) {
         contents.truncate(usize::from(u16::from_le_bytes([prefix[1], prefix[2]])));
     }
     let length = contents.len() as u64;
+    if flags & 32 != 0 {
+        contents = zstd::encode_all(contents.as_slice(), 1).expect("room for the packed stream");
+        if let Some(byte) = contents.get_mut(usize::from(prefix[3])) {
+            *byte ^= prefix[4];
+        }
+    }
 
     let (memory, _) = file(&contents);
     let mut delivered = 0;

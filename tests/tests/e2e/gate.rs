@@ -15,7 +15,7 @@ use memgate_wire::{
     Boundary, BoundaryKind, Counters, Decoded, Frame, Log, LogLevel, Outcome, decode, encode,
 };
 
-use crate::{clean_session, leaks_session};
+use crate::{clean_session, leaks_session, spool};
 
 fn fixture() -> Vec<u8> {
     fs::read(repository().join("tests/fixtures/v1.mgf")).unwrap()
@@ -277,6 +277,11 @@ fn the_environment_stays_out_of_the_session() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&told.stdout), "");
+    for stream in project.streams() {
+        let frames = format!("{:?}", spool::frames(&stream));
+        assert!(frames.contains("Strdup"), "{frames}");
+        assert!(!frames.contains("hunter2"), "{frames}");
+    }
     assert_eq!(project.read(".memgate/.gitignore"), "*\n");
 }
 

@@ -1,7 +1,5 @@
 //! `memgate gate` on some of a Java run's recordings: what the run failed never passes.
 
-use std::fs;
-
 use memgate_e2e::{Project, junit, jvm, probes};
 use memgate_model::{Runner, Verdict};
 use memgate_wire::Frame;
@@ -30,7 +28,7 @@ const LEAKING: &str = "LeaksTest.keeps";
 
 /// What a stream was recorded for.
 fn label(stream: &std::path::Path) -> String {
-    let frames = probes::frames(&fs::read(stream).unwrap());
+    let frames = probes::frames(&probes::stream_bytes(stream));
     let told = frames.into_iter().find_map(|(_, frame)| match frame {
         Frame::Hello(hello) => Some(hello.label),
         _ => None,

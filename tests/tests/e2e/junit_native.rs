@@ -68,7 +68,7 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
         // The agent was loaded twice, and is one: a stream for each process, those of memgate's own
         // with both sides.
         for stream in project.streams() {
-            let frames = probes::frames(&fs::read(stream).unwrap());
+            let frames = probes::frames(&probes::stream_bytes(&stream));
             let Some((_, Frame::Hello(hello))) = frames.first() else { panic!("no hello: {run}") };
             let tracked = hello.offers(capability::NATIVE_LIVE);
             let own = !hello.label.starts_with("screen");

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use memgate_e2e::{Project, agent};
+use memgate_e2e::{Project, agent, probes};
 use memgate_wire::spool::Extent;
 use memgate_wire::{Decoded, Frame, decode};
 
 /// Its frames; what is damaged or unknown fails the test.
 pub(crate) fn frames(path: &Path) -> Vec<Frame> {
-    let bytes = fs::read(path).unwrap();
+    let bytes = probes::stream_bytes(path);
     let extent = Extent::of(&bytes);
     let end = extent.end.map_or(bytes.len(), |end| usize::try_from(end).unwrap());
     let (mut at, mut frames) = (usize::try_from(extent.start).unwrap(), Vec::new());

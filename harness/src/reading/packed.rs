@@ -1,0 +1,159 @@
+//! Streams of a session that is over: packed, because most of a stream repeats what is in it already.
+//!
+//! Data flow: a stream whose writer has closed it → its bytes up to what is committed → zstd → the session, under the
+//! same name. A [`super::stream::Reader`] sees by the first bytes that a stream is packed, and reads it from here: the
+//! first page as often as it likes, the rest once, in order.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
+
+use memgate_wire::spool::{CONTROL_BYTES, Extent, state};
+use zstd::stream::read::Decoder;
+use zstd::stream::write::Encoder;
+
+use super::stream::read_up_to;
+
+/// What packed files begin with.
+const MAGIC: [u8; 4] = zstd::zstd_safe::MAGICNUMBER.to_le_bytes();
+
+/// Of the frames of clean tests a twentieth smaller than the library's default.
+const LEVEL: i32 = 6;
+
+/// Streams from this size on are packed in a third of the time, and less: nobody waits seconds for room on a disk.
+const LARGE: u64 = 8 << 20;
+const LEVEL_OF_LARGE: i32 = 1;
+
+/// As far as unpacking looks back at most (log2 of bytes): memory of the reader, whatever the file asks for.
+const LONGEST_WINDOW: u32 = 23;
+
+/// The longest head of a packed file, which tells the size of what is in it.
+const HEAD_BYTES: usize = 18;
+
+/// A packed stream that is read.
+pub(super) struct Packed {
+    /// Its first page.
+    pub(super) page: Vec<u8>,
+    rest: Decoder<'static, BufReader<FromStart>>,
+    /// Offset of what `rest` gives next.
+    at: u64,
+    /// Bytes of the whole stream.
+    pub(super) bytes: u64,
+}
+
+impl Packed {
+    /// `None`: the file is not packed.
+    pub(super) fn open(file: &File) -> io::Result<Option<Self>> {
+        let mut head = [0; HEAD_BYTES];
+        let got = read_up_to(file, &mut head, 0)?;
+        if !head.starts_with(&MAGIC) {
+            return Ok(None);
+        }
+        let size = zstd::zstd_safe::get_frame_content_size(head.get(..got).unwrap_or_default());
+        let bytes =
+            size.ok().flatten().ok_or_else(|| invalid("its head does not tell how long the stream is"))?;
+        let mut rest = Decoder::new(FromStart { file: file.try_clone()?, at: 0 })?;
+        rest.window_log_max(LONGEST_WINDOW)?;
+        let mut page = Vec::new();
+        rest.by_ref().take(bytes.min(CONTROL_BYTES as u64)).read_to_end(&mut page)?;
+        let at = page.len() as u64;
+        Ok(Some(Self { page, rest, at, bytes }))
+    }
+
+    /// Gives what lies at `offset`, as much as comes at once; 0: the stream ends there.
+    pub(super) fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let in_page =
+            usize::try_from(offset).ok().and_then(|at| self.page.get(at..)).filter(|bytes| !bytes.is_empty());
+        if let Some(mut bytes) = in_page {
+            return bytes.read(buffer);
+        }
+        if offset != self.at {
+            return Err(invalid("what lies before was damaged"));
+        }
+        let got = self.rest.read(buffer).inspect_err(|why| {
+            // What comes behind damage is not what lies at its offset.
+            if why.kind() != io::ErrorKind::Interrupted {
+                self.at = u64::MAX;
+            }
+        })?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
+/// A file from its start, wherever else it is read.
+struct FromStart {
+    file: File,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read_at(buffer, self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Bytes of a stream that can be packed; `None`: somebody may still write it, it is empty, or it is packed.
+pub(crate) fn packable(file: &File) -> io::Result<Option<u64>> {
+    let mut page = [0; CONTROL_BYTES];
+    let got = read_up_to(file, &mut page, 0)?;
+    let extent = Extent::of(page.get(..got).unwrap_or_default());
+    // A process that lives on writes to this very file. A killed one looks like it.
+    let is_over = extent.end.is_none() || extent.state == state::CLOSED;
+    let length = file.metadata()?.len();
+    let bytes = extent.end.unwrap_or(length);
+    Ok((is_over && (1..=length).contains(&bytes) && !page.starts_with(&MAGIC)).then_some(bytes))
+}
+
+/// Writes the first `bytes` of a stream, packed.
+pub(crate) fn pack(stream: &File, bytes: u64, to: &mut File) -> io::Result<()> {
+    let mut packed = Encoder::new(to, if bytes < LARGE { LEVEL } else { LEVEL_OF_LARGE })?;
+    packed.set_pledged_src_size(Some(bytes))?;
+    packed.include_contentsize(true)?;
+    io::copy(&mut FromStart { file: stream.try_clone()?, at: 0 }.take(bytes), &mut packed)?;
+    packed.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use memgate_wire::spool;
+
+    use super::*;
+
+    fn file(contents: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(contents).unwrap();
+        file
+    }
+
+    fn of_state(state: u32, committed: usize) -> Vec<u8> {
+        let mut stream = vec![7; CONTROL_BYTES + 100];
+        stream[..8].copy_from_slice(&spool::MAGIC);
+        stream[spool::offset::STATE..][..4].copy_from_slice(&state.to_le_bytes());
+        stream[spool::offset::COMMITTED..][..8].copy_from_slice(&(committed as u64).to_le_bytes());
+        stream
+    }
+
+    #[test]
+    fn what_somebody_may_still_write_is_not_packed() {
+        let packable = |contents: &[u8]| packable(&file(contents)).unwrap();
+        assert_eq!(packable(&of_state(state::RECORDING, 4150)), None);
+        assert_eq!(packable(&of_state(state::FULL, 4150)), None);
+        assert_eq!(
+            packable(&of_state(state::CLOSED, 9999)),
+            None,
+            "more than there is: damaged, and stays so"
+        );
+        assert_eq!(packable(b""), None, "an empty file is told from one with nothing in it");
+        assert_eq!(packable(&of_state(state::CLOSED, 4150)), Some(4150));
+        assert_eq!(packable(b"bare"), Some(4));
+    }
+}
