@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Form, Query, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Form, Query, Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
@@ -27,8 +28,9 @@ use crate::password::{self, LONGEST};
 use crate::store::{SESSION_US, Store, StoreError};
 use crate::token;
 
-/// Bytes of a form.
+/// Bytes of a form, and how long it may take to arrive: anybody may send one.
 const MOST_OF_A_FORM: usize = 8 << 10;
+const ARRIVAL: Duration = Duration::from_secs(30);
 /// Passwords that are tried at the same time: each takes 19 MiB.
 const AT_ONCE: usize = 2;
 const QUEUE: Duration = Duration::from_secs(5);
@@ -51,7 +53,7 @@ pub(super) fn router(store: Store, options: Arc<Options>) -> Router {
     Router::new()
         .route("/login", get(form).post(login))
         .route("/logout", post(logout))
-        .layer(DefaultBodyLimit::max(MOST_OF_A_FORM))
+        .layer(from_fn_with_state(ARRIVAL, whole))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(accounts))
 }
@@ -74,6 +76,19 @@ struct Login {
 #[serde(default)]
 struct Logout {
     form: String,
+}
+
+/// Goes on when the form is there.
+async fn whole(State(arrival): State<Duration>, request: Request, next: Next) -> Response {
+    let problem = |status: StatusCode, title: &str, text: &str| {
+        (status, Html(pages::problem(title, text))).into_response()
+    };
+    let (head, body) = request.into_parts();
+    match timeout(arrival, to_bytes(body, MOST_OF_A_FORM)).await {
+        Ok(Ok(form)) => next.run(Request::from_parts(head, Body::from(form))).await,
+        Ok(Err(_long)) => problem(StatusCode::PAYLOAD_TOO_LARGE, "Too long", "The form is too long."),
+        Err(_slow) => problem(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form did not arrive in time."),
+    }
 }
 
 async fn form(Query(wanted): Query<Wanted>) -> Html<String> {
@@ -225,6 +240,10 @@ impl Tries {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::listen;
     use super::*;
 
     #[test]
@@ -244,6 +263,32 @@ mod tests {
         ] {
             assert_eq!(own(next), "/", "{next}");
         }
+    }
+
+    #[test]
+    fn half_a_form_is_not_waited_for() {
+        crate::store::tests::block_on(half_a_form());
+    }
+
+    async fn half_a_form() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/", post(async |form: String| form))
+            .layer(from_fn_with_state(Duration::from_millis(200), whole));
+        let server =
+            tokio::spawn(listen::serve(listener, router, listen::Limits::default(), std::future::pending()));
+        let status = async |length: usize, form: &str| {
+            let mut stream = TcpStream::connect(at).await.unwrap();
+            let head = "POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length:";
+            stream.write_all(format!("{head} {length}\r\n\r\n{form}").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer.split(' ').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(status(100, "name=").await, "408");
+        assert_eq!(status(9, "name=anna").await, "200");
+        server.abort();
     }
 
     #[test]
