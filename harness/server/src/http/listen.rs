@@ -1,5 +1,5 @@
-//! Connections: how many there are at a time, and how long a request may take to say what it wants. How long its body
-//! may take is a matter of whoever reads that.
+//! Connections: how many there are at a time, how long a request may take to say what it wants, and how long a client
+//! may take nothing of its answer. How long a body may take is a matter of whoever reads that.
 
 use std::io;
 use std::pin::pin;
@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -24,11 +25,13 @@ pub(super) struct Limits {
     pub(super) connections: usize,
     /// How long the head of a request may take to arrive, and how long a connection may wait for the next one.
     pub(super) head: Duration,
+    /// How long a client may take nothing of an answer.
+    pub(super) stalled: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 512, head: Duration::from_secs(30) }
+        Self { connections: 512, head: Duration::from_secs(30), stalled: Duration::from_secs(120) }
     }
 }
 
@@ -43,6 +46,7 @@ pub(super) async fn serve(
     let open = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let stalled = u32::try_from(limits.stalled.as_millis()).unwrap_or(u32::MAX);
     let mut stop = pin!(stop);
     loop {
         let next = async {
@@ -58,6 +62,10 @@ pub(super) async fn serve(
             tokio::time::sleep(PAUSE).await;
             continue;
         };
+        if set_tcp_user_timeout(&stream, stalled).is_err() {
+            // It is closed already.
+            continue;
+        }
         let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let served = open.watch(served);
         tokio::spawn(async move {
@@ -98,7 +106,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", axum::routing::get(|| async { "hello" }));
-        let limits = Limits { connections: 1, head: Duration::from_millis(200) };
+        let limits = Limits { connections: 1, head: Duration::from_millis(200), ..Limits::default() };
         let server = tokio::spawn(serve(listener, router, limits, std::future::pending()));
         let mut slow = TcpStream::connect(address).await.unwrap();
         slow.write_all(&HELLO[..20]).await.unwrap();
@@ -110,6 +118,29 @@ mod tests {
         let mut rest = String::new();
         next.read_to_string(&mut rest).await.unwrap();
         assert!(rest.ends_with("hello"), "{rest}");
+        server.abort();
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_makes_room_for_the_next_one() {
+        block_on(unread_answer());
+    }
+
+    async fn unread_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // More than sockets take for whoever reads later.
+        let large = || async { vec![b'x'; 64 << 20] };
+        let router = Router::new()
+            .route("/", axum::routing::get(|| async { "hello" }))
+            .route("/large", axum::routing::get(large));
+        let limits = Limits { connections: 1, stalled: Duration::from_millis(200), ..Limits::default() };
+        let server = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let mut unread = TcpStream::connect(address).await.unwrap();
+        unread.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut next = TcpStream::connect(address).await.unwrap();
+        let told = answer(&mut next, HELLO).await;
+        assert!(told.ends_with("hello"), "{told}");
         server.abort();
     }
 }
