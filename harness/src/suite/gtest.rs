@@ -345,6 +345,12 @@ pub fn is_our_selection(argument: &str) -> bool {
     flag_name(argument) == Some("flagfile") && argument.ends_with(SELECTION_ENDING)
 }
 
+/// Does the argument select tests? It goes before the variable `GTEST_FILTER`.
+#[must_use]
+pub fn selects_tests(argument: &str) -> bool {
+    flag_name(argument) == Some("filter")
+}
+
 /// The name of the GoogleTest flag an argument sets, without prefix and value.
 fn flag_name(argument: &str) -> Option<&str> {
     let name = ["--gtest_", "-gtest_", "/gtest_"].iter().find_map(|prefix| argument.strip_prefix(prefix))?;

@@ -63,6 +63,19 @@ fn ctest_with_a_process_for_each_test_gives_one_suite() {
     // One spool for each test and one for each confirmation: neither ctest nor cmake left one.
     assert_eq!(project.streams().len(), 6 + 3);
     is_the_same_in_shards(&project, &run.report(), 2, &["--", "ctest", "--test-dir", "build"], &|_| ());
+    let filtered = project.memgate(&[
+        "run",
+        "--no-confirm",
+        "--filter",
+        "Leaks.*",
+        "--",
+        "ctest",
+        "--test-dir",
+        "build",
+    ]);
+    let unheard = "its --gtest_filter goes before --filter \"Leaks.*\", which has no effect there; choose its tests by -R";
+    assert!(filtered.stderr.contains(unheard), "a filter without effect is told:\n{filtered}");
+    assert_eq!(filtered.suite().tests.len(), 6, "{filtered}");
 }
 
 #[test]

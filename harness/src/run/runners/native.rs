@@ -35,8 +35,8 @@ use crate::run::engine::{
 use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
 use crate::session::label::Label;
 use crate::session::naming;
-use crate::suite::Program;
 use crate::suite::gtest::{self, SuiteId};
+use crate::suite::{Program, ctest};
 
 /// How long a look at descriptors and threads stands for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
@@ -112,6 +112,11 @@ pub(super) async fn screen(
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
     if let Some(filter) = &context.plan.filter {
+        // A shard of a test program has an argument of ours, which holds to the filter.
+        let is_ours = context.divided.is_some() && choice.mode == Mode::Direct;
+        if !is_ours && suites.iter().any(|screened| selects_itself(&screened.suite)) {
+            context.console.warning(&filter_is_not_heard(planned, filter));
+        }
         suites.retain(has_something);
         if suites.is_empty() && context.divided.is_none() {
             let what =
@@ -236,6 +241,21 @@ async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     selected
 }
 
+/// Was a test program given a filter as an argument? That goes before ours, which is a variable.
+fn selects_itself(suite: &Suite) -> bool {
+    let mut main = suite.processes.iter().filter(|process| process.is_main());
+    main.any(|process| process.hello().arguments.iter().any(|argument| gtest::selects_tests(argument)))
+}
+
+fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
+    let command = typed(planned);
+    let instead =
+        if ctest::is_ctest(&planned.command) { "choose its tests by -R" } else { "change that one" };
+    format!(
+        "{command}: its --gtest_filter goes before --filter {filter:?}, which has no effect there; {instead}"
+    )
+}
+
 /// A test program that was not measured, as a suite.
 fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: Duration) -> Screened {
     let Unseen { path, why, remedy } = unseen;
@@ -256,15 +276,26 @@ fn not_measured(
     let name = planned.name.clone().unwrap_or_else(|| file_name(&program.path));
     let (what, hint) = match (program.blind(), choice.mode) {
         (Some(why), _) => (format!("not measured: {why}"), choose::remedy(program).to_owned()),
-        (None, Mode::Tree) => (
-            format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
-            "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
-        ),
+        (None, Mode::Tree) => {
+            let hint = if done.ended.exit.is_success() {
+                "measure other executables with --target GLOB; ones that are linked statically cannot be measured"
+            } else {
+                "does the command work without memgate? It may have ended before its first test; other executables: --target GLOB"
+            };
+            (
+                format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
+                hint.to_owned(),
+            )
+        }
         (None, Mode::Direct | Mode::Process | Mode::Jvm | Mode::JvmProcess) => match no_room {
-            Some(why) => (format!("not measured: {why}"), "make room, or name another folder with --output-dir".to_owned()),
+            Some(why) => (
+                format!("not measured: {why}"),
+                "make room, or name another folder with --output-dir".to_owned(),
+            ),
             None => (
                 format!("not measured: the agent did not report from it ({})", done.ended.exit),
-                "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
+                "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB"
+                    .to_owned(),
             ),
         },
     };

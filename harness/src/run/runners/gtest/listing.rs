@@ -44,9 +44,7 @@ impl AllTests {
 /// The listing of what this very process was to run: with its filter.
 pub(in crate::run::runners) fn listing(process: &Finished) -> Launch {
     let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
-    let is_filter = |argument: &&String| {
-        argument.trim_start_matches('-').starts_with("gtest_filter=") || gtest::is_our_selection(argument)
-    };
+    let is_filter = |argument: &&String| gtest::selects_tests(argument) || gtest::is_our_selection(argument);
     listing.arguments.extend(process.hello().arguments.iter().filter(is_filter).map(Into::into));
     let filter = process.environment().and_then(|all| all.iter().find(|(name, _)| name == "GTEST_FILTER"));
     if let Some((name, value)) = filter {
