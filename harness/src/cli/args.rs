@@ -328,8 +328,8 @@ pub struct GateArgs {
 }
 
 const DEMO_HELP: &str = "\
-Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest. The JVM suite needs a JDK (JAVA_HOME, PATH) and JUnit 4, from
-/usr/share/java, ~/.m2/repository or Maven. If one of these is missing, the demo leaves the JVM suite out and says why. The exit code
+Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest. The JVM suite needs a JDK (JAVA_HOME, PATH) and JUnit 4, from \
+/usr/share/java, ~/.m2/repository or Maven. If one of these is missing, the demo leaves the JVM suite out and says why. The exit code \
 is 1, because both suites leak on purpose. The session folder holds every kind of report, mail and charts included.
 
 Examples:
@@ -385,7 +385,7 @@ pub struct CompareArgs {
 }
 
 const HISTORY_HELP: &str = "\
-Every `memgate run` adds itself to .memgate/history.db, unless memgate.yaml has `history: off`. Leaks are followed on lines: the branches
+Every `memgate run` adds itself to .memgate/history.db, unless memgate.yaml has `history: off`. Leaks are followed on lines: the branches \
 that `history.lines` names (default: main, master, release/*).
 
 Examples:
@@ -535,7 +535,7 @@ pub struct TuneArgs {
 }
 
 const SERVE_HELP: &str = "\
-Shows the same history as `memgate history`, as pages. Nothing needs to be set up: the pages are in this program, and it listens on this
+Shows the same history as `memgate history`, as pages. Nothing needs to be set up: the pages are in this program, and it listens on this \
 machine only.
 
 Examples:

@@ -101,6 +101,19 @@ mod tests {
         insta::assert_snapshot!(help(&["malloc-debug"]));
     }
 
+    /// The terminal breaks lines where they are too long for it: a break of ours stands in the midst of its lines.
+    #[test]
+    fn no_sentence_of_a_help_text_is_broken_by_hand() {
+        fn check(command: &clap::Command) {
+            let told = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let prose = told.split("\n\n").filter(|part| !part.contains("\n  "));
+            let broken: Vec<&str> = prose.filter(|part| part.contains('\n')).collect();
+            assert!(broken.is_empty(), "{}: {broken:?}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+
     #[test]
     fn every_command_has_examples_or_needs_none() {
         for sub in command().get_subcommands().filter(|sub| !["doctor", "help"].contains(&sub.get_name())) {
