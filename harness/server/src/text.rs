@@ -203,7 +203,8 @@ pub fn accounts(accounts: &[Account]) -> String {
     table(&["account", "projects", "made", "signed in"], rows)
 }
 
-fn heading(selection: &Selection) -> String {
+/// `tiles · main · x86_64`: without what has no name, as a branch outside of git.
+pub(crate) fn heading(selection: &Selection) -> String {
     let parts = [&selection.project, &selection.branch, &selection.environment];
     let parts: Vec<&str> = parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     format!("{}\n", parts.join(" · "))

@@ -11,6 +11,7 @@ use memgate_history::tune::{Limit, Proposal, Segment, Tuned, tune as tuned};
 use memgate_model::{Level, Per, format_value};
 
 use crate::store::Series;
+use crate::text::heading;
 use crate::view::Selection;
 
 /// A figure with what is proposed for it.
@@ -55,8 +56,7 @@ impl Row<'_> {
 /// The patch, the worst first.
 #[must_use]
 pub fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
-    let mut text =
-        format!("# memgate tune: {} · {} · {}\n", selection.project, selection.branch, selection.environment);
+    let mut text = format!("# memgate tune: {}", heading(selection));
     let comments = rows.iter().filter_map(|row| Some(format!("# {}\n", comment(row)?)));
     text.extend(comments);
     let missing = rows.iter().filter(|row| matches!(row.tuned.proposal, Proposal::Missing(_))).count();

@@ -9,7 +9,7 @@ use memgate_model::{RunReport, Verdict};
 use memgate_reports::quoted;
 use memgate_server::view::LeakView;
 
-use super::history::Asked;
+use super::history::{Asked, Wanted};
 use super::{run, settings};
 use crate::cli::{BisectArgs, RunArgs, Step};
 use crate::deliver;
@@ -29,7 +29,7 @@ pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, Expe
     let view = history::block_on(async {
         let asked = Asked::open(&request.of).await?;
         let found = asked.store.leak(&asked.project, &asked.choice, &request.leak).await;
-        found.map_err(|why| history::failed(&why))?.ok_or_else(|| asked.missing("leak"))
+        found.map_err(|why| history::failed(&why))?.ok_or_else(|| asked.missing(Wanted::Leak))
     })??;
     let suites: Vec<&str> = settings.config.suites.iter().map(|suite| suite.name.as_str()).collect();
     console.text(&recipe(&Came::of(&view)?, &suites)?)?;

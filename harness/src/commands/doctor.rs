@@ -140,10 +140,13 @@ fn configuration(console: &Console) -> Finding {
     match settings::load(None, console) {
         Ok(settings) => match settings.file {
             Some(file) => {
-                let suites = settings.config.suites.len();
+                let suites = match settings.config.suites.len() {
+                    1 => "1 suite".to_owned(),
+                    suites => format!("{suites} suites"),
+                };
                 let missing = settings::missing_secrets(&settings.config).join("; ");
                 let state = if missing.is_empty() { State::Good } else { State::Weak(missing) };
-                finding("configuration", state, format!("{}, {suites} suites", file.display()))
+                finding("configuration", state, format!("{}, {suites}", file.display()))
             }
             None => {
                 finding("configuration", State::Good, "none: the defaults hold (`memgate init` writes one)")

@@ -70,7 +70,7 @@ fn following(session: &Path) -> Result<Vec<Stream>, ExpectedError> {
     let wrong = |why: String, hint: &str| ExpectedError::session(session, why, hint);
     let folder = session.join("frames");
     let paths = streams_in(&folder)
-        .map_err(|why| wrong(why.to_string(), "which session? .memgate/latest is the newest"))?;
+        .map_err(|why| wrong(why.to_string(), "name the session that `memgate run` writes: --session"))?;
     let mut streams = Vec::new();
     for path in paths {
         let mut stream = Stream::open(&path).map_err(|why| broken(&path, &why))?;

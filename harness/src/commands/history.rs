@@ -97,11 +97,11 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
                 ..LeakFilter::default()
             };
             let view = asked.store.leaks(&asked.project, &asked.choice, &filter).await;
-            asked.rendered(view, "line", text::leaks)
+            asked.rendered(view, Wanted::Line, text::leaks)
         }
         HistoryCommand::Leak { leak, .. } => {
             let view = asked.store.leak(&asked.project, &asked.choice, leak).await;
-            asked.rendered(view, "leak", text::leak)
+            asked.rendered(view, Wanted::Leak, text::leak)
         }
         HistoryCommand::Test { test, metric, .. } => {
             let metric = metric.as_deref().map(str::parse::<Metric>).transpose().map_err(|why| {
@@ -117,16 +117,24 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
                 });
             };
             let view = asked.store.test(&asked.project, &asked.choice, suite, name, metric).await;
-            asked.rendered(view, "test", text::test)
+            asked.rendered(view, Wanted::Test, text::test)
         }
         HistoryCommand::Runs { before, .. } => {
             let view = asked.store.runs(&asked.project, &asked.choice, *before).await;
-            asked.rendered(view, "line", text::runs)
+            asked.rendered(view, Wanted::Line, text::runs)
         }
         HistoryCommand::Export { .. } | HistoryCommand::Add { .. } => return asked.export(console).await,
     }?;
     console.text(&shown)?;
     Ok(exit::PASS)
+}
+
+/// What is looked up in a history.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted {
+    Line,
+    Leak,
+    Test,
 }
 
 /// A store, and the part of it that was asked for.
@@ -177,26 +185,30 @@ impl<'a> Asked<'a> {
         let found = self.store.export(&self.project, &self.choice, &mut line).await;
         let found = found.map_err(|why| history::failed(&why))?;
         written?;
-        self.rendered(Ok::<_, StoreError>(found.then_some(())), "line", |()| String::new())?;
+        self.rendered(Ok::<_, StoreError>(found.then_some(())), Wanted::Line, |()| String::new())?;
         Ok(exit::PASS)
     }
 
     /// What was asked for is not in the history.
-    pub(super) fn missing(&self, what: &str) -> ExpectedError {
-        ExpectedError::Missing {
-            what: format!("no such {what} in the history of {}", self.project),
-            hint: "`memgate history runs` shows the branches and environments that have runs".to_owned(),
-        }
+    pub(super) fn missing(&self, wanted: Wanted) -> ExpectedError {
+        let (what, hint) = match wanted {
+            Wanted::Line => {
+                ("line", "`memgate history runs` shows the branches and environments that have runs")
+            }
+            Wanted::Leak => ("leak", "`memgate history leaks --state any` lists those of a line"),
+            Wanted::Test => ("test", "`memgate history export` lists the tests of a line"),
+        };
+        ExpectedError::missing(format!("no such {what} in the history of {}", self.project), hint)
     }
 
     fn rendered<T: Serialize, E: std::error::Error>(
         &self,
         view: Result<Option<T>, E>,
-        what: &str,
+        wanted: Wanted,
         text: fn(&T) -> String,
     ) -> Result<String, ExpectedError> {
         let Some(view) = view.map_err(|why| history::failed(&why))? else {
-            return Err(self.missing(what));
+            return Err(self.missing(wanted));
         };
         if self.of.json {
             let json = serde_json::to_string_pretty(&view).map_err(|why| ExpectedError::failed(&why))?;

@@ -37,7 +37,10 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
     console.line(&format!("found {found}, wrote {FILE}"));
     console.hint(match kind {
         ProjectKind::Plain => "name your test programs in its `suites`, then: memgate run",
-        _ => "look at its suites, then: memgate run",
+        ProjectKind::Cmake => "look at its suites (ctest runs what was built in `build`), then: memgate run",
+        ProjectKind::Cargo | ProjectKind::Maven | ProjectKind::Gradle => {
+            "look at its suites, then: memgate run"
+        }
     });
     Ok(exit::PASS)
 }

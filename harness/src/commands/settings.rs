@@ -77,7 +77,9 @@ pub(super) fn path(named: Option<&Path>) -> &Path {
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
     let path = path(named);
     match read(path) {
-        Ok(None) if named.is_some() => Err(ExpectedError::file("read", path)(ErrorKind::NotFound.into())),
+        Ok(None) if named.is_some() => {
+            Err(ExpectedError::usage(format!("cannot read {}: no such file", path.display()), ""))
+        }
         Ok(None) if Path::new(OTHER_FILE).exists() => Err(ExpectedError::usage(
             format!("{OTHER_FILE} is not read: the file is called {DEFAULT_FILE}"),
             format!("rename it, or name it: --config {OTHER_FILE}"),
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn a_configuration_that_was_named_must_be_there() {
         let error = loaded(&[]).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read") && error.contains("memgate.yaml"), "{error}");
+        assert!(error.starts_with("cannot read") && error.ends_with("memgate.yaml: no such file"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use memgate_config::{NewThreshold, set_threshold};
 use memgate_history::tune::Tuned;
 use memgate_server::tune::{patch, rows};
 
-use super::{history::Asked, settings};
+use super::history::{Asked, Wanted};
+use super::settings;
 use crate::cli::TuneArgs;
 use crate::exit::{self, ExpectedError};
 use crate::history;
@@ -25,7 +26,7 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
         let asked = Asked::open(&request.of).await?;
         let found =
             asked.store.series(&asked.project, &asked.choice).await.map_err(|why| history::failed(&why))?;
-        found.ok_or_else(|| asked.missing("line"))
+        found.ok_or_else(|| asked.missing(Wanted::Line))
     })?;
     let (selection, series) = found?;
     let rows = rows(&series, &settings.config.thresholds);
