@@ -4,8 +4,10 @@
 //! file.
 
 mod args;
+mod heap;
+mod history;
+mod server;
 mod shared;
-mod uploads;
 mod values;
 
 use std::ffi::OsString;
@@ -14,13 +16,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, BaselineCommand, BisectArgs, Cli, ColorChoice, Command, CompareArgs, DemoArgs, FetchArgs,
-    FollowAction, FollowArgs, Format, GateArgs, HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder,
-    HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, MallocDebugArgs, MergeArgs, OutputArgs,
-    ReportArgs, RunArgs, SchemaName, ServeArgs, Step, TuneArgs, WaiveArgs,
+    AcceptArgs, BaselineCommand, Cli, ColorChoice, Command, CompareArgs, DemoArgs, FetchArgs, FollowAction,
+    FollowArgs, Format, GateArgs, InitArgs, MailArgs, MallocDebugArgs, MergeArgs, OutputArgs, ReportArgs,
+    RunArgs, SchemaName, Step, WaiveArgs,
+};
+pub use heap::{HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder};
+pub use history::{BisectArgs, HistoryArgs, HistoryCommand, LeakState, TuneArgs};
+pub use server::{
+    MembersOnlyCommand, OidcCommand, ServeArgs, ServeCommand, TokenCommand, UploadArgs, UserCommand,
 };
 pub use shared::{ConfigArgs, StoreArgs};
-pub use uploads::{MembersOnlyCommand, OidcCommand, ServeCommand, TokenCommand, UploadArgs, UserCommand};
 
 /// Reads the command line.
 ///

@@ -1,4 +1,4 @@
-//! What is typed to give others the right to upload, and to upload.
+//! What is typed to serve the history, to say who may read it and upload to it, and to upload.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,43 @@ use clap::{Args, Subcommand, ValueHint};
 
 use super::shared::{ConfigArgs, StoreArgs};
 use super::values::duration;
+
+pub(super) const SERVE_HELP: &str = "\
+Shows the same history as `memgate history`, as pages. Nothing needs to be set up: the pages are in this program, and it listens on this \
+machine only.
+
+Examples:
+  memgate serve                                  http://127.0.0.1:7377
+  memgate serve --listen 127.0.0.1:0             any free port
+  memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
+  memgate serve --notify notify.yaml --artefacts pages     mail and chat about changes, report pages of runs
+  memgate serve --artefacts s3://leaks/team      report pages in a bucket: docs/server.md
+  memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
+  memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret
+  memgate serve user add --help                  accounts, for projects that not everyone may read";
+
+/// What `serve` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ServeArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServeCommand>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Address to listen on. Anyone who reaches it can read every project that is not members-only.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7377")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Name under which browsers reach it, besides this machine's own names for itself.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) public_host: Vec<String>,
+    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (docs/server.md).
+    #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
+    pub(crate) artefacts: Option<String>,
+    /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this
+    /// file, written as in memgate.yaml.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) notify: Option<PathBuf>,
+}
 
 /// What `serve` does besides serving.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
