@@ -24,6 +24,7 @@ mod gtest;
 mod instrumentation;
 mod java;
 mod junit;
+mod missing;
 mod native;
 mod process;
 mod starts;

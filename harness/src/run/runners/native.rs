@@ -6,26 +6,25 @@
 //! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
 //! is never left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use memgate_analysis::{ProcessRecord, Window, must_be_screened_again};
-use memgate_history::shards::is_disabled;
+use memgate_analysis::must_be_screened_again;
 use memgate_launch::Environment;
-use memgate_model::{BoundaryQuality, Problem, format_list};
+use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::options::StackMode;
 use memgate_wire::{capability, setup};
 
 use super::choose::{self, Choice, Mode};
 use super::divide::Selected;
 use super::framework::Suite;
-use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, listing};
+use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne};
+use super::missing;
 use super::process::Process;
 use super::starts::{Listed, Starts, Unseen};
 use super::{Runner, Screened};
 use crate::device::{of_tests, text};
-use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
@@ -40,8 +39,6 @@ use crate::suite::{Program, ctest};
 
 /// How long a look at descriptors and threads stands for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
-/// Tests named where many did not run.
-const SHOWN_TESTS: usize = 10;
 
 /// Runs one command of the plan.
 pub(super) async fn screen(
@@ -51,33 +48,7 @@ pub(super) async fn screen(
     facts: &mut Facts,
 ) -> Result<Vec<Screened>, Stopped> {
     let planned = &selected.planned;
-    // A command of the user's own does more than to run tests: only a test program is run again.
-    let now_and_then = choice.mode == Mode::Direct
-        && context.plan.confirm
-        && context.plan.screen_repetitions == 1
-        && context.plan.policy.allows_looks_now_and_then();
-    let look_lasts = if now_and_then { LOOK_LASTS } else { Duration::ZERO };
-    let stacks = stacks(context, planned, choice.mode);
-    let (mut done, mut listed) = execute(context, planned, choice, (look_lasts, stacks)).await?;
-    if done.finished.iter().any(|process| must_be_screened_again(&process.record)) {
-        context.console.line(&format!(
-            "{}: one of several tests opened a descriptor or started a thread: screened again, with a look at each",
-            typed(planned)
-        ));
-        done.finished.iter().try_for_each(|process| forget(&process.process.file))?;
-        // A test that failed is not forgotten.
-        facts.command_ended(status(done.ended.exit));
-        let (first, problems) = (done.ended.exit, done.problems);
-        (done, listed) = execute(context, planned, choice, (Duration::ZERO, stacks)).await?;
-        done.problems.extend(problems);
-        if first.is_success() != done.ended.exit.is_success() {
-            context.console.warning(&format!(
-                "{}: its first execution ended with {first}, its second one with {}",
-                typed(planned),
-                done.ended.exit
-            ));
-        }
-    }
+    let (mut done, listed) = execute(context, planned, choice, facts).await?;
     let unseen = match listed {
         Some(listed) => {
             gone(context.console, &listed, &done);
@@ -104,11 +75,11 @@ pub(super) async fn screen(
     }
     let mut suites = suites(context, (selected, program), choice.mode, done, &unseen);
     for suite in &mut suites {
-        missing_tests(&mut suite.suite).await;
+        missing::broken_off(&mut suite.suite).await;
         if is_of(&suite.suite, program) {
-            not_run(&mut suite.suite, &selected.tests);
+            missing::selected(&mut suite.suite, &selected.tests);
         }
-        repeated_less(context, &suite.suite);
+        missing::repetitions(context, &suite.suite);
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
     if let Some(filter) = &context.plan.filter {
@@ -125,6 +96,44 @@ pub(super) async fn screen(
         }
     }
     Ok(suites)
+}
+
+/// Runs the command, and once more where one look at several tests was not enough.
+async fn execute(
+    context: &mut Context<'_>,
+    planned: &PlannedSuite,
+    choice: &Choice,
+    facts: &mut Facts,
+) -> Result<(Done, Option<Listed>), Stopped> {
+    // A command of the user's own does more than to run tests: only a test program is run again.
+    let now_and_then = choice.mode == Mode::Direct
+        && context.plan.confirm
+        && context.plan.screen_repetitions == 1
+        && context.plan.policy.allows_looks_now_and_then();
+    let look_lasts = if now_and_then { LOOK_LASTS } else { Duration::ZERO };
+    let stacks = stacks(context, planned, choice.mode);
+    let (first, listed) = execute_once(context, planned, choice, (look_lasts, stacks)).await?;
+    if !first.finished.iter().any(|process| must_be_screened_again(&process.record)) {
+        return Ok((first, listed));
+    }
+    context.console.line(&format!(
+        "{}: one of several tests opened a descriptor or started a thread: screened again, with a look at each",
+        typed(planned)
+    ));
+    first.finished.iter().try_for_each(|process| forget(&process.process.file))?;
+    // A test that failed is not forgotten.
+    facts.command_ended(status(first.ended.exit));
+    let (mut again, listed) = execute_once(context, planned, choice, (Duration::ZERO, stacks)).await?;
+    again.problems.extend(first.problems);
+    if first.ended.exit.is_success() != again.ended.exit.is_success() {
+        context.console.warning(&format!(
+            "{}: its first execution ended with {}, its second one with {}",
+            typed(planned),
+            first.ended.exit,
+            again.ended.exit
+        ));
+    }
+    Ok((again, listed))
 }
 
 /// Are the stacks of allocations taken in the screen, or those of suspects by running these once more? That tells the
@@ -146,9 +155,9 @@ fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> StackMod
     if always { StackMode::Always } else { StackMode::Later }
 }
 
-/// Runs the command once. `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing;
+/// `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing;
 /// `stacks`: which call stacks are taken.
-async fn execute(
+async fn execute_once(
     context: &mut Context<'_>,
     planned: &PlannedSuite,
     choice: &Choice,
@@ -256,15 +265,6 @@ fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
     )
 }
 
-/// A test program that was not measured, as a suite.
-fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: Duration) -> Screened {
-    let Unseen { path, why, remedy } = unseen;
-    let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
-    let mut suite = Suite::new(Kind::Tests, name, Vec::new(), (elapsed, planned.timeout));
-    suite.facts.problems.push(problem);
-    Screened { suite, runner: Runner::GoogleTest(GoogleTest::default()) }
-}
-
 /// No process said hello.
 fn not_measured(
     planned: &PlannedSuite,
@@ -336,11 +336,12 @@ fn suites(
     done: Done,
     unseen: &[Unseen],
 ) -> Vec<Screened> {
-    let planned = &selected.planned;
     let Done { finished, elapsed, .. } = done;
-    let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
+    let planned = &selected.planned;
+    let measured = Measured { planned, program, mode, elapsed };
+    let pids: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
     let is_suite = |process: &Finished| {
-        let belongs_to_its_parent = measured.contains(&process.hello().parent_pid);
+        let belongs_to_its_parent = pids.contains(&process.hello().parent_pid);
         process.is_main() && (!belongs_to_its_parent || ran_tests(&process.record))
     };
     let with_children: BTreeSet<SuiteId> = finished
@@ -363,11 +364,11 @@ fn suites(
     let elsewhere = selected.known.programs.difference(&here).cloned();
     ids.extend(elsewhere);
     let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
-    let measured: Vec<Screened> = groups
+    let screened: Vec<Screened> = groups
         .into_iter()
         .zip(names.by_ref())
         .map(|((id, processes), name)| {
-            let mut screened = suite(context, planned, program, mode, name, processes, elapsed);
+            let mut screened = measured.suite(context, name, processes);
             if with_children.contains(&id) {
                 let suite = &mut screened.suite.facts;
                 suite.problems.insert(0, problem(&suite.name, TESTS_IN_A_CHILD.to_owned(), ""));
@@ -375,53 +376,66 @@ fn suites(
             screened
         })
         .collect();
-    let unseen = unseen.iter().zip(names).map(|(unseen, name)| unseen_suite(planned, name, unseen, elapsed));
-    measured.into_iter().chain(unseen).collect()
+    let unseen = unseen.iter().zip(names).map(|(unseen, name)| measured.unseen(name, unseen));
+    screened.into_iter().chain(unseen).collect()
 }
 
-fn suite(
-    context: &Context<'_>,
-    planned: &PlannedSuite,
-    program: &Program,
+/// A command that ran, and how it was measured.
+struct Measured<'a> {
+    planned: &'a PlannedSuite,
+    program: &'a Program,
     mode: Mode,
-    name: String,
-    processes: Vec<Finished>,
     elapsed: Duration,
-) -> Screened {
-    let tests = processes.iter().any(|process| ran_tests(&process.record));
-    let hooked = processes.iter().any(has_boundaries);
-    // A plain program may tell boundaries of its own, by the C API.
-    let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
-    let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
-    let one_by_one = gtest && !tests && !hooked && program.is_gtest();
-    let mut problems = Vec::new();
-    // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
-    // or disabled.
-    let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
-    // Below a command only tests are measured: the report says of the others what they are.
-    let is_plain = mode == Mode::Tree
-        && planned.targets.is_empty()
-        && processes.iter().all(|process| process.record.asked_for_no_test());
-    if gtest && !tests && !one_by_one && !nothing_to_run && !is_plain && context.plan.filter.is_none() {
-        problems.push(no_test(&name, hooked));
-    }
-    if processes.iter().any(|process| process.environment().is_none()) {
-        // A suite's problem has one line in the report.
-        let what = "descriptors and threads were not measured: /proc does not show its process here (a pid namespace of its own?); \
-                    run memgate inside of it";
-        problems.push(problem(&name, what.to_owned(), ""));
-    }
-    let (kind, runner) = match (gtest, one_by_one) {
-        (true, true) => (Kind::Tests, Runner::OneByOne(OneByOne)),
-        (true, false) => (Kind::Tests, Runner::GoogleTest(GoogleTest::default())),
-        (false, _) => {
-            let repeating = planned.repeating.is_some().then(|| planned.clone());
-            (Kind::Program, Runner::Process(Process { repeating }))
+}
+
+impl Measured<'_> {
+    /// Processes of one executable with the same arguments, as a suite.
+    fn suite(&self, context: &Context<'_>, name: String, processes: Vec<Finished>) -> Screened {
+        let Self { planned, program, mode, elapsed } = *self;
+        let tests = processes.iter().any(|process| ran_tests(&process.record));
+        let hooked = processes.iter().any(has_boundaries);
+        // A plain program may tell boundaries of its own, by the C API.
+        let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
+        let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
+        let one_by_one = gtest && !tests && !hooked && program.is_gtest();
+        let mut problems = Vec::new();
+        // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
+        // or disabled.
+        let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
+        // Below a command only tests are measured: the report says of the others what they are.
+        let is_plain = mode == Mode::Tree
+            && planned.targets.is_empty()
+            && processes.iter().all(|process| process.record.asked_for_no_test());
+        if gtest && !tests && !one_by_one && !nothing_to_run && !is_plain && context.plan.filter.is_none() {
+            problems.push(no_test(&name, hooked));
         }
-    };
-    let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
-    suite.facts.problems = problems;
-    Screened { suite, runner }
+        if processes.iter().any(|process| process.environment().is_none()) {
+            // A suite's problem has one line in the report.
+            let what = "descriptors and threads were not measured: /proc does not show its process here (a pid namespace of its own?); \
+                        run memgate inside of it";
+            problems.push(problem(&name, what.to_owned(), ""));
+        }
+        let (kind, runner) = match (gtest, one_by_one) {
+            (true, true) => (Kind::Tests, Runner::OneByOne(OneByOne)),
+            (true, false) => (Kind::Tests, Runner::GoogleTest(GoogleTest::default())),
+            (false, _) => {
+                let repeating = planned.repeating.is_some().then(|| planned.clone());
+                (Kind::Program, Runner::Process(Process { repeating }))
+            }
+        };
+        let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
+        suite.facts.problems = problems;
+        Screened { suite, runner }
+    }
+
+    /// A test program that was not measured, as a suite.
+    fn unseen(&self, name: String, unseen: &Unseen) -> Screened {
+        let Unseen { path, why, remedy } = unseen;
+        let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
+        let mut suite = Suite::new(Kind::Tests, name, Vec::new(), (self.elapsed, self.planned.timeout));
+        suite.facts.problems.push(problem);
+        Screened { suite, runner: Runner::GoogleTest(GoogleTest::default()) }
+    }
 }
 
 const TESTS_IN_A_CHILD: &str = "not measured: tests began in a child that it forked; run them in the process itself, or in a program that it starts";
@@ -441,103 +455,8 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
     problem(suite, format!("{what}; {hint}"), "")
 }
 
-/// Tells where tests were not repeated as often as the screen was to.
-fn repeated_less(context: &Context<'_>, suite: &Suite) {
-    let wanted = context.plan.screen_repetitions;
-    let mut executions = BTreeMap::<String, u32>::new();
-    for window in suite.processes.iter().flat_map(|process| &process.record.windows) {
-        *executions.entry(window.id()).or_default() += 1;
-    }
-    let less = executions.values().filter(|executions| **executions < wanted).count();
-    if less > 0 {
-        let name = &suite.facts.name;
-        let (tests, fewest) = (executions.len(), executions.values().min().copied().unwrap_or_default());
-        context.console.warning(&format!(
-            "{name}: the screen executed {less} of {tests} tests fewer than {wanted} times (the fewest: {fewest}): \
-             only GoogleTest repeats its tests, and a --gtest_repeat of the command goes first"
-        ));
-    }
-}
-
-/// Tests that were to run in a process that ended before them.
-async fn missing_tests(suite: &mut Suite) {
-    let ran: BTreeSet<String> = suite
-        .processes
-        .iter()
-        .flat_map(|p| {
-            p.record.windows.iter().map(|w| w.id()).chain(p.record.open.iter().map(|open| open.id.clone()))
-        })
-        .collect();
-    let mut problems = Vec::new();
-    let breaks_off = |record: &ProcessRecord| !record.open.is_empty() || record.broke_off_between_tests();
-    for process in suite.processes.iter().filter(|process| process.is_main() && breaks_off(&process.record)) {
-        let ProcessRecord { open, windows, .. } = &process.record;
-        let ended = match (open.first(), windows.last()) {
-            (Some(open), _) => format!("in {}", open.id),
-            (None, Some(window)) => format!("after {}", window.id()),
-            (None, None) => "before its first test".to_owned(),
-        };
-        let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
-            Ok(all) => did_not_run(
-                &ended,
-                all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
-            ),
-            Err(why) => Some(format!(
-                "the process ended {ended}; which tests did not run is not known: failed to {}",
-                chain(&why)
-            )),
-        };
-        problems.extend(missing.map(|what| problem(&suite.facts.name, what, "")));
-    }
-    suite.facts.problems.extend(problems);
-}
-
 /// Is it the suite of the program that was started, and no other that it started itself?
 fn is_of(suite: &Suite, program: &Program) -> bool {
     let executable = suite.processes.first().map(|process| Path::new(&process.hello().executable));
     executable == Some(program.path.as_path())
-}
-
-/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name
-/// is.
-fn not_run(suite: &mut Suite, selected: &[String]) {
-    let records = || suite.processes.iter().map(|process| &process.record);
-    let seen = |record: &ProcessRecord| record.iterations > 0 || ran_tests(record);
-    if !records().any(seen) || records().any(|record| !record.open.is_empty()) {
-        return;
-    }
-    let ran: BTreeSet<String> = records().flat_map(|record| record.windows.iter().map(Window::id)).collect();
-    let missing: Vec<&String> =
-        selected.iter().filter(|test| !ran.contains(*test) && !is_disabled(test)).collect();
-    if !missing.is_empty() {
-        let what = format!("{} fell to this shard and did not run", format_list(&missing, SHOWN_TESTS));
-        let problem = problem(&suite.facts.name, what, "does the program choose tests itself?");
-        suite.facts.problems.push(problem);
-    }
-}
-
-fn did_not_run(ended: &str, missing: Vec<String>) -> Option<String> {
-    let count = missing.len();
-    let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
-    let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
-    match count {
-        0 => None,
-        1 => Some(format!("{shown} did not run: the process ended {ended}")),
-        _ => Some(format!("{count} tests did not run: the process ended {ended} ({shown}{more})")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tests_that_did_not_run_are_named_and_counted() {
-        let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
-        assert_eq!(did_not_run("in A.x", names(0)), None);
-        assert_eq!(did_not_run("in A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
-        let many = did_not_run("in A.x", names(12)).unwrap();
-        assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
-        assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
-    }
 }

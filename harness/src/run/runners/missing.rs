@@ -1,0 +1,112 @@
+//! Tests of a screened suite that were to run and did not, or less often: a problem of their suite, or a warning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_analysis::{ProcessRecord, Window};
+use memgate_history::shards::is_disabled;
+use memgate_model::format_list;
+
+use super::framework::Suite;
+use super::gtest::{LIST_TIMEOUT, listing};
+use crate::exit::chain;
+use crate::run::engine::{Context, ran_tests};
+use crate::session::facts::problem;
+use crate::suite::gtest;
+
+/// Tests named where many did not run.
+const SHOWN_TESTS: usize = 10;
+
+/// Tests that were to run in a process that ended before them.
+pub(super) async fn broken_off(suite: &mut Suite) {
+    let ran: BTreeSet<String> = suite
+        .processes
+        .iter()
+        .flat_map(|p| {
+            p.record.windows.iter().map(|w| w.id()).chain(p.record.open.iter().map(|open| open.id.clone()))
+        })
+        .collect();
+    let mut problems = Vec::new();
+    let breaks_off = |record: &ProcessRecord| !record.open.is_empty() || record.broke_off_between_tests();
+    for process in suite.processes.iter().filter(|process| process.is_main() && breaks_off(&process.record)) {
+        let ProcessRecord { open, windows, .. } = &process.record;
+        let ended = match (open.first(), windows.last()) {
+            (Some(open), _) => format!("in {}", open.id),
+            (None, Some(window)) => format!("after {}", window.id()),
+            (None, None) => "before its first test".to_owned(),
+        };
+        let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
+            Ok(all) => did_not_run(
+                &ended,
+                all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
+            ),
+            Err(why) => Some(format!(
+                "the process ended {ended}; which tests did not run is not known: failed to {}",
+                chain(&why)
+            )),
+        };
+        problems.extend(missing.map(|what| problem(&suite.facts.name, what, "")));
+    }
+    suite.facts.problems.extend(problems);
+}
+
+/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name
+/// is.
+pub(super) fn selected(suite: &mut Suite, selected: &[String]) {
+    let records = || suite.processes.iter().map(|process| &process.record);
+    let seen = |record: &ProcessRecord| record.iterations > 0 || ran_tests(record);
+    if !records().any(seen) || records().any(|record| !record.open.is_empty()) {
+        return;
+    }
+    let ran: BTreeSet<String> = records().flat_map(|record| record.windows.iter().map(Window::id)).collect();
+    let missing: Vec<&String> =
+        selected.iter().filter(|test| !ran.contains(*test) && !is_disabled(test)).collect();
+    if !missing.is_empty() {
+        let what = format!("{} fell to this shard and did not run", format_list(&missing, SHOWN_TESTS));
+        let problem = problem(&suite.facts.name, what, "does the program choose tests itself?");
+        suite.facts.problems.push(problem);
+    }
+}
+
+fn did_not_run(ended: &str, missing: Vec<String>) -> Option<String> {
+    let count = missing.len();
+    let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
+    let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
+    match count {
+        0 => None,
+        1 => Some(format!("{shown} did not run: the process ended {ended}")),
+        _ => Some(format!("{count} tests did not run: the process ended {ended} ({shown}{more})")),
+    }
+}
+
+/// Tells where tests were not repeated as often as the screen was to.
+pub(super) fn repetitions(context: &Context<'_>, suite: &Suite) {
+    let wanted = context.plan.screen_repetitions;
+    let mut executions = BTreeMap::<String, u32>::new();
+    for window in suite.processes.iter().flat_map(|process| &process.record.windows) {
+        *executions.entry(window.id()).or_default() += 1;
+    }
+    let less = executions.values().filter(|executions| **executions < wanted).count();
+    if less > 0 {
+        let name = &suite.facts.name;
+        let (tests, fewest) = (executions.len(), executions.values().min().copied().unwrap_or_default());
+        context.console.warning(&format!(
+            "{name}: the screen executed {less} of {tests} tests fewer than {wanted} times (the fewest: {fewest}): \
+             only GoogleTest repeats its tests, and a --gtest_repeat of the command goes first"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_did_not_run_are_named_and_counted() {
+        let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
+        assert_eq!(did_not_run("in A.x", names(0)), None);
+        assert_eq!(did_not_run("in A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
+        let many = did_not_run("in A.x", names(12)).unwrap();
+        assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
+        assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
+    }
+}
