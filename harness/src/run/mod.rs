@@ -24,7 +24,7 @@ pub mod judge;
 pub mod resolve;
 mod runners;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,18 +66,36 @@ pub struct Judged {
     pub partition: Option<Partition>,
 }
 
+/// What a run needs, looked for before it writes or starts anything.
+struct Prepared {
+    programs: Vec<Program>,
+    /// The agent's library.
+    agent: PathBuf,
+    /// Folder with the jars of its Java part, where a suite needs them.
+    jars: Option<PathBuf>,
+    names: Arc<Mappings>,
+    symbol_files: SymbolFiles,
+}
+
+impl Prepared {
+    fn of(plan: &Plan) -> Result<Self, ExpectedError> {
+        checks::enough_files()?;
+        let programs = checks::programs(plan)?;
+        heap::check_rules(plan)?;
+        let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
+        let jars = checks::jars(plan, &programs)?;
+        let names = Arc::new(checks::mappings(plan)?);
+        let symbol_files = SymbolFiles::open(&plan.symbols)?;
+        Ok(Self { programs, agent, jars, names, symbol_files })
+    }
+}
+
 /// Runs a plan. `command_line` is memgate's own, for the session.
 ///
 /// # Errors
 /// When it could not be run at all, or the user ended it; the session is kept then too.
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
-    checks::enough_files()?;
-    let programs = checks::programs(plan)?;
-    heap::check_rules(plan)?;
-    let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
-    let jars = checks::jars(plan, &programs)?;
-    let names = Arc::new(checks::mappings(plan)?);
-    let symbol_files = SymbolFiles::open(&plan.symbols)?;
+    let prepared = Prepared::of(plan)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
     let project = origin::project_root();
@@ -90,7 +108,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session = Session::create_part(&root, &info, plan.part.as_ref().map(|planned| planned.part))
         .map_err(|why| failed(&why, "name another folder with --output-dir"))?;
-    names.keep(session.folder())?;
+    prepared.names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -104,16 +122,8 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     if let Some(partition) = partition(false) {
         divided::keep(&session, &partition)?;
     }
-    let recorded = runtime.block_on(record(
-        plan,
-        console,
-        &session,
-        &programs,
-        (&agent, jars.as_deref()),
-        (&names, &kept),
-        divided.as_ref(),
-    ));
-    let (mut facts, records) = match recorded {
+    let recorded = record(plan, console, &session, (&prepared, &kept), divided.as_ref());
+    let (mut facts, records) = match runtime.block_on(recorded) {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
@@ -131,6 +141,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
+    let Prepared { names, symbol_files, .. } = prepared;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
@@ -169,22 +180,28 @@ async fn record(
     plan: &Plan,
     console: &Console,
     session: &Session,
-    programs: &[Program],
-    (agent, jars): (&Path, Option<&Path>),
-    (names, kept): (&Arc<Mappings>, &Arc<KeptFiles>),
+    (prepared, kept): (&Prepared, &Arc<KeptFiles>),
     divided: Option<&Divided>,
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
-    let mut interrupts = Interrupts::listen()?;
-    let (interval, names, kept) = (plan.interval, Arc::clone(names), Arc::clone(kept));
-    let (frames, interrupts) = (session.frames(), &mut interrupts);
-    let mut context =
-        Context { plan, session, frames, console, agent, jars, interrupts, interval, names, kept, divided };
+    let mut context = Context {
+        plan,
+        session,
+        frames: session.frames(),
+        console,
+        agent: &prepared.agent,
+        jars: prepared.jars.as_deref(),
+        interrupts: &mut Interrupts::listen()?,
+        interval: plan.interval,
+        names: Arc::clone(&prepared.names),
+        kept: Arc::clone(kept),
+        divided,
+    };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
     facts.partial = plan.partial;
     let mut suites: Vec<Screened> = Vec::new();
-    for (planned, program) in plan.suites.iter().zip(programs) {
+    for (planned, program) in plan.suites.iter().zip(&prepared.programs) {
         suites.extend(runners::screen(&mut context, planned, program, &mut facts).await?);
     }
     // A configured suite always runs what its command says: no test of it is left out.
