@@ -19,7 +19,7 @@ mod rounds;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -89,41 +89,8 @@ pub(super) async fn screen(
     facts: &mut Facts,
 ) -> Result<Vec<(Suite, Junit)>, Stopped> {
     let files = Files::new(context)?;
-    let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
-    let windows = windows::where_to_measure(context.plan, |list| files.write("windows", list))?;
-    let suite = planned.name.as_deref().unwrap_or_default();
-    let java = &context.plan.java;
-    let follow = context.names.renamed(suite, java.follow.clone());
-    let (options, our_option) = files.options(context, &label, |options| {
-        options.windows = windows;
-        look(options, java, follow);
-        files.watch_heap(options, java);
-        files.dump_heap(options, planned.heap.as_ref());
-    })?;
-    let planned_now = filtered(context, planned)?;
-    let launch = match context.plan.java.agent {
-        JavaAgent::Loaded => with_agent(&files, planned_now, &our_option)?,
-        JavaAgent::None => launch(&planned_now, None),
-    };
-    let lookout = match context.plan.java.agent {
-        JavaAgent::Loaded => None,
-        JavaAgent::None => Some(Lookout::begin().map_err(|why| ExpectedError::failed(&why))?),
-    };
     let since = SystemTime::now();
-    let job = Job::new(launch, options, Clocked::Test, Limit::Tells(planned.timeout)).loaded();
-    let mut progress = Progress::beside_tests(context.console, "screening", None);
-    let mut done =
-        supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await?;
-    drop(progress);
-    facts.command_ended(status(done.ended.exit));
-    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
-    if let Some(lookout) = lookout {
-        let frames = context.session.frames();
-        let (seen, problems) =
-            lookout.end(&frames, &label.to_text()).map_err(|why| ExpectedError::failed(&why))?;
-        facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
-        done.finished.extend(seen);
-    }
+    let (done, our_option) = build(context, &files, planned, facts).await?;
     let root = results::root(planned);
     let (found, problems) = results::modules(&root, since);
     if done.finished.is_empty() {
@@ -162,6 +129,50 @@ pub(super) async fn screen(
     }
     windows::keep(context.session, &kept)?;
     Ok(suites)
+}
+
+/// The command as the user would run it: what its virtual machines told, and the option that put the agent into them.
+async fn build(
+    context: &mut Context<'_>,
+    files: &Files,
+    planned: &PlannedSuite,
+    facts: &mut Facts,
+) -> Result<(Done, OsString), Stopped> {
+    let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
+    let windows = windows::where_to_measure(context.plan, |list| files.write("windows", list))?;
+    let suite = planned.name.as_deref().unwrap_or_default();
+    let java = &context.plan.java;
+    let follow = context.names.renamed(suite, java.follow.clone());
+    let (options, our_option) = files.options(context, &label, |options| {
+        options.windows = windows;
+        look(options, java, follow);
+        files.watch_heap(options, java);
+        files.dump_heap(options, planned.heap.as_ref());
+    })?;
+    let planned_now = filtered(context, planned)?;
+    let launch = match context.plan.java.agent {
+        JavaAgent::Loaded => with_agent(files, planned_now, &our_option)?,
+        JavaAgent::None => launch(&planned_now, None),
+    };
+    let lookout = match context.plan.java.agent {
+        JavaAgent::Loaded => None,
+        JavaAgent::None => Some(Lookout::begin().map_err(|why| ExpectedError::failed(&why))?),
+    };
+    let job = Job::new(launch, options, Clocked::Test, Limit::Tells(planned.timeout)).loaded();
+    let mut progress = Progress::beside_tests(context.console, "screening", None);
+    let mut done =
+        supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await?;
+    drop(progress);
+    facts.command_ended(status(done.ended.exit));
+    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    if let Some(lookout) = lookout {
+        let frames = context.session.frames();
+        let (seen, problems) =
+            lookout.end(&frames, &label.to_text()).map_err(|why| ExpectedError::failed(&why))?;
+        facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
+        done.finished.extend(seen);
+    }
+    Ok((done, our_option))
 }
 
 /// Whether native memory of this suite is judged.
