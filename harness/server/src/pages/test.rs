@@ -1,48 +1,27 @@
 //! A test: its curve over the commits, the same as a table, its leaks.
 
 use memgate_model::format_value;
-use memgate_reports::page::anchor;
+use memgate_reports::page::{Html, anchor};
 
 use super::frame::{of_project, select};
 use super::{curve, link, words};
 use crate::artefacts::PAGE;
-use crate::view::TestView;
+use crate::view::{Point, TestView};
 
+/// The column of thresholds.
+const ALLOWED: &str = "allowed";
 /// The column with links to the curves within the runs.
 const WITHIN: &str = "within the run";
 
 /// The page.
 #[must_use]
 pub fn test(view: &TestView) -> String {
-    let TestView { selection, suite, name, metric, .. } = view;
+    let TestView { selection, suite, name, .. } = view;
     of_project(selection, &format!("{suite}::{name}"), &["tests", suite, name], |html| {
         if view.metrics.len() > 1 {
-            let address = link::path(&selection.project, &["tests", suite, name]);
-            html.markup("<form id=tools method=get").attribute("action", &address).markup(">");
-            for (name, value) in [("branch", &selection.branch), ("environment", &selection.environment)] {
-                html.markup("<input type=hidden")
-                    .attribute("name", name)
-                    .attribute("value", value)
-                    .markup(">");
-            }
-            let metrics: Vec<String> = view.metrics.iter().map(|metric| metric.name().to_owned()).collect();
-            select(html, ("Figure", "metric"), &metrics, metric.name());
-            html.markup("<button>Show</button></form>");
+            choose_metric(html, view);
         }
-        html.markup("<figure><figcaption>").text(metric.name()).markup(" over the commits</figcaption>");
-        html.svg(&curve::svg(*metric, &view.points, &view.events));
-        html.markup("<p class=legend>● measured · ○ not judged, or not run");
-        if !curve::marks(&view.points, &view.events).is_empty() {
-            html.markup(" · ▼ something happened, as told below");
-        }
-        let is_limited = view.points.iter().any(|point| point.allowed.is_some());
-        if is_limited {
-            html.markup(" · ┄ allowed, where it is near");
-        }
-        if view.rounded {
-            html.markup(" · values are kept in steps of 2 %");
-        }
-        html.markup("</p></figure>");
+        figure(html, view);
         if !view.leaks.is_empty() {
             html.markup("<h2>Leaks of this test</h2>");
             words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
@@ -51,59 +30,102 @@ pub fn test(view: &TestView) -> String {
             html.markup("<h2>What happened</h2>");
             words::events(html, selection, &view.events);
         }
-        html.markup("<h2>Values</h2>");
-        let columns = [
-            ("commit", false),
-            ("when (UTC)", false),
-            ("value", true),
-            ("low", true),
-            ("high", true),
-            ("allowed", true),
-            ("verdict", false),
-            (WITHIN, false),
-        ];
-        let has_pages = view.points.iter().any(|point| point.page);
-        let is_shown = |name: &str| match name {
-            "allowed" => is_limited,
-            WITHIN => has_pages,
-            _ => true,
-        };
-        let shown = columns.into_iter().filter(|(name, _)| is_shown(name));
-        words::table(html, "Values, the newest first", &shown.collect::<Vec<_>>());
-        for point in view.points.iter().rev() {
-            html.markup("<tr><th scope=row class=code>");
-            let address = link::path(&selection.project, &["runs", &point.run.to_string()]);
-            words::anchor(
-                html,
-                &address,
-                if point.sha.is_empty() { "run" } else { words::short(&point.sha) },
-            );
-            html.markup("<td class=when>").text(&words::when(point.started_us));
-            let open = |value: f64| value.is_finite().then(|| format_value(*metric, value));
-            html.markup("<td class=n>").text(point.value.and_then(open).as_deref().unwrap_or("not judged"));
-            for bound in [point.low, point.high] {
-                html.markup("<td class=n>").text(bound.and_then(open).as_deref().unwrap_or("–"));
-            }
-            if is_limited {
-                let allowed = point.allowed.map(|allowed| format_value(*metric, allowed));
-                html.markup("<td class=n>").text(allowed.as_deref().unwrap_or("–"));
-            }
-            html.markup("<td>");
-            match point.verdict {
-                Some(verdict) => words::badge(html, words::verdict(verdict)),
-                None => {
-                    html.markup("did not run");
-                }
-            }
-            if has_pages {
-                html.markup("<td>");
-            }
-            if point.page {
-                let parts = ["runs", &point.run.to_string(), "artefacts", PAGE];
-                let at = anchor(&format!("{suite}::{name}"));
-                words::anchor(html, &format!("{}#{at}", link::path(&selection.project, &parts)), "curve");
-            }
-        }
-        words::end_of_table(html);
+        values(html, view);
     })
+}
+
+fn choose_metric(html: &mut Html, view: &TestView) {
+    let TestView { selection, suite, name, metric, .. } = view;
+    let address = link::path(&selection.project, &["tests", suite, name]);
+    html.markup("<form id=tools method=get").attribute("action", &address).markup(">");
+    for (name, value) in [("branch", &selection.branch), ("environment", &selection.environment)] {
+        html.markup("<input type=hidden").attribute("name", name).attribute("value", value).markup(">");
+    }
+    let metrics: Vec<String> = view.metrics.iter().map(|metric| metric.name().to_owned()).collect();
+    select(html, ("Figure", "metric"), &metrics, metric.name());
+    html.markup("<button>Show</button></form>");
+}
+
+/// The curve, and what its signs mean.
+fn figure(html: &mut Html, view: &TestView) {
+    html.markup("<figure><figcaption>").text(view.metric.name()).markup(" over the commits</figcaption>");
+    html.svg(&curve::svg(view.metric, &view.points, &view.events));
+    html.markup("<p class=legend>● measured · ○ not judged, or not run");
+    if !curve::marks(&view.points, &view.events).is_empty() {
+        html.markup(" · ▼ something happened, as told below");
+    }
+    if is_limited(view) {
+        html.markup(" · ┄ allowed, where it is near");
+    }
+    if view.rounded {
+        html.markup(" · values are kept in steps of 2 %");
+    }
+    html.markup("</p></figure>");
+}
+
+/// Had the test a threshold in any of the runs?
+fn is_limited(view: &TestView) -> bool {
+    view.points.iter().any(|point| point.allowed.is_some())
+}
+
+/// The points of the curve as a table. Columns in which no point has anything are left out.
+fn values(html: &mut Html, view: &TestView) {
+    let columns = [
+        ("commit", false),
+        ("when (UTC)", false),
+        ("value", true),
+        ("low", true),
+        ("high", true),
+        (ALLOWED, true),
+        ("verdict", false),
+        (WITHIN, false),
+    ];
+    let shows = Columns { allowed: is_limited(view), within: view.points.iter().any(|point| point.page) };
+    let is_shown = |name: &str| match name {
+        ALLOWED => shows.allowed,
+        WITHIN => shows.within,
+        _ => true,
+    };
+    html.markup("<h2>Values</h2>");
+    let shown: Vec<_> = columns.into_iter().filter(|(name, _)| is_shown(name)).collect();
+    words::table(html, "Values, the newest first", &shown);
+    view.points.iter().rev().for_each(|point| row(html, view, point, &shows));
+    words::end_of_table(html);
+}
+
+/// Columns that a table may lack.
+struct Columns {
+    allowed: bool,
+    within: bool,
+}
+
+fn row(html: &mut Html, view: &TestView, point: &Point, shows: &Columns) {
+    let TestView { selection, suite, name, metric, .. } = view;
+    let value = |value: f64| format_value(*metric, value);
+    let finite = |number: f64| number.is_finite().then(|| value(number));
+    html.markup("<tr><th scope=row class=code>");
+    let address = link::path(&selection.project, &["runs", &point.run.to_string()]);
+    words::anchor(html, &address, if point.sha.is_empty() { "run" } else { words::short(&point.sha) });
+    html.markup("<td class=when>").text(&words::when(point.started_us));
+    html.markup("<td class=n>").text(point.value.and_then(finite).as_deref().unwrap_or("not judged"));
+    for bound in [point.low, point.high] {
+        html.markup("<td class=n>").text(bound.and_then(finite).as_deref().unwrap_or("–"));
+    }
+    if shows.allowed {
+        html.markup("<td class=n>").text(point.allowed.map(value).as_deref().unwrap_or("–"));
+    }
+    html.markup("<td>");
+    match point.verdict {
+        Some(verdict) => words::badge(html, words::verdict(verdict)),
+        None => {
+            html.markup("did not run");
+        }
+    }
+    if shows.within {
+        html.markup("<td>");
+    }
+    if point.page {
+        let page = link::path(&selection.project, &["runs", &point.run.to_string(), "artefacts", PAGE]);
+        words::anchor(html, &format!("{page}#{}", anchor(&format!("{suite}::{name}"))), "curve");
+    }
 }
