@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use memgate_e2e::{Project, memgate, samples, say};
+use memgate_e2e::{Project, memgate, probes, samples, say};
 use memgate_model::{RunReport, Verdict};
 use memgate_wire::spool::{CONTROL_BYTES, Extent, offset};
 use memgate_wire::{Decoded, Frame, decode};
@@ -445,7 +445,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
 
 /// The frames up to what the control page calls committed, which must be whole.
 fn whole_frames(path: &Path) -> Result<Vec<Frame>, String> {
-    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    let bytes = probes::stream_bytes(path);
     let extent = Extent::of(&bytes);
     let end = usize::try_from(extent.end.ok_or("no control page")?).unwrap();
     let (mut at, mut frames) = (CONTROL_BYTES, Vec::new());
