@@ -3,7 +3,9 @@
 //! Data flow: one transaction that sees a single moment → each table, row by row → a file beside the one that was named
 //! → its name. Back: a file → an empty database, in one transaction. Runs are added meanwhile as always.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use futures_util::TryStreamExt as _;
@@ -45,12 +47,40 @@ impl Store {
         Ok(rows)
     }
 
-    /// Copies everything of a backup into this store, which has to be empty; how many rows that are.
+    /// Copies everything of a backup, which stays as it is, into this store, which has to be empty; how many rows that
+    /// are.
     ///
     /// # Errors
     /// The store has projects or tokens; the file is no backup, or the database cannot be written.
     pub async fn restore(&self, file: &Path) -> Result<u64, StoreError> {
-        let source = Self::open_existing(&format!("sqlite:{}", file.display())).await?;
+        let source = match Self::open_backup(file).await {
+            Err(StoreError::Older { .. }) => return self.restore_older(file).await,
+            opened => opened?,
+        };
+        self.take_all(source).await
+    }
+
+    /// By way of a copy, which comes to this version: the backup is what the older program can go back to.
+    async fn restore_older(&self, file: &Path) -> Result<u64, StoreError> {
+        let part = format!("{}.part", file.display());
+        let failed = |why: std::io::Error| StoreError::Make { path: part.clone(), why: why.to_string() };
+        if Path::new(&part).exists() {
+            fs::remove_file(&part).map_err(failed)?;
+        }
+        let copy = File::options().write(true).create_new(true).mode(0o600).open(&part);
+        let copied = copy.and_then(|mut copy| io::copy(&mut File::open(file)?, &mut copy));
+        let restored = match copied.map_err(failed) {
+            Ok(_) => match Self::open_existing(&format!("sqlite:{part}")).await {
+                Ok(source) => self.take_all(source).await,
+                Err(why) => Err(why),
+            },
+            Err(why) => Err(why),
+        };
+        fs::remove_file(&part).map_err(failed)?;
+        restored
+    }
+
+    async fn take_all(&self, source: Self) -> Result<u64, StoreError> {
         let copied = source.copy_into(self).await;
         source.close().await;
         copied
@@ -112,4 +142,45 @@ async fn copy(
         copied += 1;
     }
     Ok(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{add_one, block_on};
+
+    #[test]
+    fn a_backup_stays_as_it_is_also_one_of_an_older_program() {
+        let folder = tempfile::tempdir().unwrap();
+        block_on(async {
+            let open = async |name: &str| {
+                Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap()
+            };
+            let store = open("history.db").await;
+            add_one(&store).await;
+            let file = folder.path().join("backup.db");
+            let rows = store.backup(&file).await.unwrap();
+            for (name, older) in [("same.db", false), ("older.db", true)] {
+                if older {
+                    let backup = open("backup.db").await;
+                    let text = "DELETE FROM memgate_schema WHERE version = (SELECT MAX(version) FROM memgate_schema)";
+                    backup.pool.execute(text).await.unwrap();
+                    backup.close().await;
+                    let read = Store::open_backup(&file).await.unwrap_err().to_string();
+                    assert!(
+                        read.contains("an older memgate wrote it (version 3, this one needs 4)"),
+                        "{read}"
+                    );
+                }
+                let before = fs::read(&file).unwrap();
+                let restored = open(name).await;
+                assert_eq!(restored.restore(&file).await.unwrap(), rows);
+                restored.close().await;
+                assert!(before == fs::read(&file).unwrap(), "{name}");
+            }
+            store.close().await;
+        });
+        let left = fs::read_dir(folder.path()).unwrap().flatten().map(|file| file.file_name());
+        assert_eq!(left.filter(|name| name.to_string_lossy().contains(".part")).count(), 0);
+    }
 }

@@ -117,6 +117,18 @@ pub enum StoreError {
         "open the history {0}: it cannot be written here, and its last changes are in {0}-wal\nhint: copy both files into a folder of your own"
     )]
     HalfWritten(String),
+    /// It can only be read here, and an older program wrote it.
+    #[error(
+        "open the history {address}: an older memgate wrote it (version {found}, this one needs {known}), and it cannot be written here\nhint: copy it into a folder of your own"
+    )]
+    Older {
+        /// Which.
+        address: String,
+        /// Its version.
+        found: usize,
+        /// That of this program.
+        known: usize,
+    },
     /// A newer program has changed it.
     #[error(
         "read the history: a newer memgate wrote it (version {found}, this one knows {known})\nhint: use that memgate, or another file"

@@ -68,6 +68,16 @@ impl Store {
         }
     }
 
+    /// Opens a backup, without a change of it.
+    pub(super) async fn open_backup(file: &Path) -> Result<Self, StoreError> {
+        let address = format!("sqlite:{}", file.display());
+        if Path::new(&format!("{}-wal", file.display())).exists() || !file.is_file() {
+            // Somebody has it open: it is no backup, but a history.
+            return Self::open_existing(&address).await;
+        }
+        connect(&address, Access::ReadOnly).await
+    }
+
     /// Ends all connections; what was added stays.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -127,7 +137,11 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
             first.execute(SQLITE).await.map_err(failed)?;
         }
     }
-    match schema::migrate(&mut first, is_postgres).await {
+    let migrated = match is_read_only {
+        true => schema::check(&mut first, address).await,
+        false => schema::migrate(&mut first, is_postgres).await,
+    };
+    match migrated {
         Err(StoreError::Database(source)) => Err(failed(source)),
         migrated => migrated,
     }?;

@@ -3,6 +3,8 @@
 //! Every key begins with `project_id`: rows of a project lie together, and a database that is divided by project needs
 //! no other statement. Times are microseconds since 1970; ids are made by the program.
 
+use std::cmp::Ordering;
+
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 
 use super::{StoreError, retention};
@@ -53,6 +55,19 @@ pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -
     }
     transaction.commit().await?;
     Ok(())
+}
+
+/// Is a database that is only read of this program's version?
+///
+/// # Errors
+/// It cannot be read, or is of another version.
+pub(super) async fn check(connection: &mut AnyConnection, address: &str) -> Result<(), StoreError> {
+    let (found, known) = (version(connection).await?, VERSIONS.len());
+    match found.cmp(&known) {
+        Ordering::Less => Err(StoreError::Older { address: address.to_owned(), found, known }),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(StoreError::Newer { found, known }),
+    }
 }
 
 /// The tables in the order of their making, each with its columns and their types.
