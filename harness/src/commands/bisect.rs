@@ -49,6 +49,8 @@ struct Came<'v> {
     test: &'v str,
     /// Share of judged commits that saw it.
     rate: f64,
+    /// Runs of one commit disagreed on it.
+    disagreed: bool,
 }
 
 impl<'v> Came<'v> {
@@ -72,22 +74,32 @@ impl<'v> Came<'v> {
             test: test
                 .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
             rate: leak.rate,
+            disagreed: leak.flaky && leak.rate >= 1.0,
         })
     }
 }
 
 /// What to type, with what is known of the commits.
 fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
-    let Came { leak, clean, first, between, test, rate } = came;
+    let Came { leak, clean, first, between, test, rate, disagreed } = came;
+    // Whoever uploads a run says what its commit is: what is none of git's is nothing to be typed.
+    if let Some(odd) =
+        [clean, first].into_iter().find(|sha| !sha.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        return Err(ExpectedError::Missing {
+            what: format!("the history says that {leak} came at `{odd}`, which is no commit of git"),
+            hint: String::new(),
+        });
+    }
     if *between == 0 {
         return Ok(format!(
             "# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
         ));
     }
     let (suite, test) = test.split_once("::").unwrap_or(("", test));
-    let times = runs_of_a_step(*rate, *between);
+    let times = runs_of_a_step(if *disagreed { rate.min(0.5) } else { *rate }, *between);
     let bisect = if times > 1 { format!("--bisect={times}") } else { "--bisect".to_owned() };
-    let mut run = format!("memgate run {bisect} --leak {leak} --filter {}", quoted(&filter(test)));
+    let mut run = format!("memgate run {bisect} --leak {} --filter {}", quoted(leak), quoted(&filter(test)));
     // A suite with several executables names them behind its own name.
     let configured = suite.split('/').next().unwrap_or_default();
     let mut comment = String::new();
@@ -95,13 +107,15 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
         run += &format!(" --suite {}", quoted(configured));
     } else {
         run += " -- COMMAND";
+        let suite = suite.replace(char::is_control, " ");
         comment = format!("# COMMAND is what runs the tests of {suite}.\n");
     }
     if times > 1 {
-        comment += &format!(
-            "# {:.0} % of the measured commits saw it: {times} runs a step, so that one bisection of 100 goes wrong.\n",
-            100.0 * rate
-        );
+        let seen = match disagreed {
+            true => "Not all runs of a commit saw it".to_owned(),
+            false => format!("{:.0} % of the measured commits saw it", 100.0 * rate),
+        };
+        comment += &format!("# {seen}: {times} runs a step, so that one bisection of 100 goes wrong.\n");
     }
     Ok(format!(
         "# {leak} came between {clean} and {first}: {} not measured.\n\
@@ -217,6 +231,7 @@ mod tests {
         between: 7,
         test: "engine/tiles::MapCache.scroll",
         rate: 1.0,
+        disagreed: false,
     };
 
     #[test]
@@ -239,7 +254,26 @@ mod tests {
         assert_eq!(runs_of_a_step(0.5, 7), 9);
         assert_eq!(runs_of_a_step(0.0001, 7), MOST_RUNS);
         let text = recipe(&Came { rate: 0.5, ..CAME }, &["engine"]).unwrap();
-        assert!(text.contains("run --bisect=9 --leak"), "{text}");
+        assert!(text.contains("run --bisect=9 --leak") && text.contains("# 50 % of the measured"), "{text}");
+        let text = recipe(&Came { disagreed: true, ..CAME }, &["engine"]).unwrap();
+        assert!(
+            text.contains("run --bisect=9 --leak") && text.contains("# Not all runs of a commit"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn nothing_that_somebody_uploaded_is_a_command() {
+        let text = recipe(&Came { test: "e\nrm -r .\n::A.$(b)", leak: "n1-$(c)", ..CAME }, &[]).unwrap();
+        assert!(
+            text.lines().all(|line| line.starts_with(['#']) || line.starts_with("git bisect ")),
+            "{text}"
+        );
+        for sha in ["$(rm -r .)", "1111\nrm -r .", "-x"] {
+            for came in [Came { clean: sha, ..CAME }, Came { first: sha, between: 0, ..CAME }] {
+                assert!(recipe(&came, &[]).unwrap_err().to_string().contains("is no commit of git"));
+            }
+        }
     }
 
     #[test]
