@@ -3,7 +3,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use memgate_config::{Baseline, Config, FileRef};
@@ -76,7 +77,9 @@ pub(super) fn path(named: Option<&Path>) -> &Path {
 
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
     let path = path(named);
-    match read(path) {
+    // One that is named may be a pipe: `--config <(envsubst < memgate.yaml)`.
+    let found = if named.is_some() { read_any(path) } else { read(path) };
+    match found {
         Ok(None) if named.is_some() => {
             Err(ExpectedError::usage(format!("cannot read {}: no such file", path.display()), ""))
         }
@@ -90,6 +93,14 @@ fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Expect
 
 /// The text of a file; `None`: there is no such file.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
+    if fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
+        // Perhaps nobody ever writes to it.
+        return Err(ExpectedError::file("read", path)(io::Error::other("it is a pipe, not a file")));
+    }
+    read_any(path)
+}
+
+fn read_any(path: &Path) -> Result<Option<String>, ExpectedError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -218,6 +229,17 @@ mod tests {
     fn a_configuration_that_was_named_must_be_there() {
         let error = loaded(&[]).unwrap_err().to_string();
         assert!(error.starts_with("cannot read") && error.ends_with("memgate.yaml: no such file"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_named_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memgate-waivers.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        fs::write(folder.path().join("memgate.yaml"), "version: 1").unwrap();
+        let console = Console::new(ColorChoice::Never);
+        let error = load(Some(&folder.path().join("memgate.yaml")), &console).unwrap_err().to_string();
+        assert!(error.ends_with("memgate-waivers.yaml: it is a pipe, not a file"), "{error}");
     }
 
     #[test]
