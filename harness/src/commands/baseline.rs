@@ -15,7 +15,7 @@ use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Settings};
 use crate::session::facts::Facts;
-use crate::session::{Session, WINDOWS_FILE, this_machine, write_atomically};
+use crate::session::{Session, WINDOWS_FILE, this_machine, write_where_it_leads};
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -97,5 +97,5 @@ fn windows(report: &Path) -> Result<BTreeMap<String, Vec<WindowBaseline>>, Expec
 fn write(baseline: &Baseline, path: &Path) -> Result<(), ExpectedError> {
     let failed = |what: String| ExpectedError::Machinery { what, hint: String::new() };
     let text = baseline.to_json().map_err(|why| failed(why.to_string()))?;
-    write_atomically(path, text.as_bytes()).map_err(|why| failed(format!("failed to {}", chain(&why))))
+    write_where_it_leads(path, text.as_bytes()).map_err(|why| failed(format!("failed to {}", chain(&why))))
 }

@@ -18,7 +18,7 @@ use crate::cli::TuneArgs;
 use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
-use crate::session::write_atomically;
+use crate::session::write_where_it_leads;
 
 pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -68,7 +68,7 @@ fn write(proposed: &[(NewThreshold, Tuned)], file: &Path, console: &Console) -> 
         }
     }
     if set > 0 {
-        write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
+        write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     }
     console.line(&format!(
         "wrote {} to {shown}",

@@ -9,7 +9,7 @@ use super::{report, settings};
 use crate::cli::WaiveArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
-use crate::session::{LATEST, ROOT, write_atomically};
+use crate::session::{LATEST, ROOT, write_where_it_leads};
 
 pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.config.as_deref())?;
@@ -51,7 +51,7 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
         let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         ExpectedError::Usage { what: format!("cannot waive: {what}"), hint: hint.to_owned() }
     })?;
-    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
+    write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
 /// What the leak is, as the last session knows it; `None`: it knows no such leak.

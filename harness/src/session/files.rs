@@ -67,9 +67,32 @@ pub(super) fn replace(
     outcome.map_err(at("write", path))
 }
 
+/// Replaces a file that people keep, perhaps one of several projects: what a link leads to, and not the link.
+///
+/// # Errors
+/// It cannot be written, or its link leads nowhere.
+pub fn write_where_it_leads(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    if !path.is_symlink() {
+        return write_atomically(path, bytes);
+    }
+    write_atomically(&fs::canonicalize(path).map_err(at("follow", path))?, bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, target) = (folder.path().join("waivers.yaml"), folder.path().join("shared/waivers.yaml"));
+        std::os::unix::fs::symlink("shared/waivers.yaml", &path).unwrap();
+        let nowhere = write_where_it_leads(&path, b"new").unwrap_err().to_string();
+        assert_eq!(nowhere, format!("follow {}", path.display()));
+        write_atomically(&target, b"old").unwrap();
+        write_where_it_leads(&path, b"new").unwrap();
+        assert!(path.is_symlink() && fs::read(&target).unwrap() == b"new");
+    }
 
     #[test]
     fn a_file_is_replaced_and_nothing_else_stays() {

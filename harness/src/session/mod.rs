@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use memgate_model::Part;
 use memgate_wire::spool::EXTENSION;
 
-pub use files::{StoreError, write_atomically};
+pub use files::{StoreError, write_atomically, write_where_it_leads};
 pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
 
 use crate::exit::ExpectedError;
