@@ -489,8 +489,12 @@ mod tests {
             human(report, &HumanOptions::default()).lines().filter(|line| line.trim() == said).count()
         };
         assert_eq!(times(&report), 1);
-        report.suites[0].tests[leaks].reason_is_figures = true;
+        report.suites[0].tests[leaks].reason_beside_figures = Some(String::new());
         assert_eq!(times(&report), 0);
+        // What no figure says stays.
+        report.suites[0].tests[leaks].reason_beside_figures = Some("in 8 of 2000 executions".to_owned());
+        assert_eq!(times(&report), 0);
+        assert!(human(&report, &HumanOptions::default()).contains("\n      in 8 of 2000 executions\n"));
     }
 
     #[test]

@@ -252,7 +252,7 @@ pub(crate) fn test(id: &str) -> TestReport {
         outcome: Outcome::Passed,
         verdict: Verdict::Pass,
         reason: String::new(),
-        reason_is_figures: false,
+        reason_beside_figures: None,
         against_base: None,
         duration_s: 0.0313,
         confirmed: false,

@@ -373,10 +373,9 @@ pub struct TestReport {
     pub verdict: Verdict,
     /// One sentence for the verdict; empty for a plain pass.
     pub reason: String,
-    /// That sentence says what the figures say of their thresholds, and no more: text that shows
-    /// the figures leaves it out.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub reason_is_figures: bool,
+    /// What of that sentence its figures with their thresholds do not say, for text that shows them; `null`: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_beside_figures: Option<String>,
     /// How its leaks stand to the base of the review; `null`: it does not leak too much, or there was no base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against_base: Option<AgainstBase>,

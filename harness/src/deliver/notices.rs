@@ -227,7 +227,7 @@ fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestR
         outcome: Outcome::Passed,
         verdict,
         reason,
-        reason_is_figures: false,
+        reason_beside_figures: None,
         against_base: None,
         duration_s: 0.0,
         confirmed: true,

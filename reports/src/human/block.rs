@@ -61,9 +61,7 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
 /// What stands below the headline: reason, curve, leak groups.
 pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     let mut body = String::new();
-    if !test.reason_is_figures {
-        push_some(&mut body, &visible(&test.reason));
-    }
+    push_some(&mut body, &visible(test.reason_beside_figures.as_ref().unwrap_or(&test.reason)));
     if test.verdict == Verdict::Error {
         push_some(&mut body, &last_known_curve(test));
     }

@@ -56,7 +56,9 @@ pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
         };
         if let Some(text) = test.leaks.iter().find_map(of_class) {
             test.reason = format!("{}; {text}", test.reason);
-            test.reason_is_figures = false;
+            if let Some(beside) = &mut test.reason_beside_figures {
+                *beside = if beside.is_empty() { text } else { format!("{beside}; {text}") };
+            }
         }
     }
 }

@@ -65,12 +65,12 @@ impl TestJudge<'_, '_> {
                 Finding::Still => {}
                 Finding::Grows => {
                     let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
-                    self.j.raise_figure(threshold.level.verdict(), reason);
+                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
                 }
                 Finding::Open => {
                     let between = interval(metric, growth.slope.low, growth.slope.high);
                     let allowed = format_value(metric, threshold.limit);
-                    self.j.raise_figure(
+                    self.j.raise(
                         Verdict::Warn,
                         format!("inconclusive: {between} per repetition (allowed {allowed})"),
                     );

@@ -35,8 +35,8 @@ impl Executions<'_> {
 struct Reason {
     verdict: Verdict,
     text: String,
-    /// It says what a figure and its threshold say, and no more.
-    is_figure: bool,
+    /// What of it a figure with its threshold does not say.
+    beside_figures: String,
 }
 
 /// A verdict in the making.
@@ -80,7 +80,7 @@ impl Judgement {
 
     /// A reason for a verdict this bad.
     pub(super) fn raise(&mut self, verdict: Verdict, text: String) {
-        self.reasons.push(Reason { verdict, text, is_figure: false });
+        self.reasons.push(Reason { verdict, beside_figures: text.clone(), text });
     }
 
     /// Something to say that changes no verdict.
@@ -88,9 +88,10 @@ impl Judgement {
         self.raise(self.verdict(), text);
     }
 
-    /// A figure above its threshold, or perhaps above it, is the reason.
-    pub(super) fn raise_figure(&mut self, verdict: Verdict, text: String) {
-        self.reasons.push(Reason { verdict, text, is_figure: true });
+    /// A figure above its threshold is the reason, and `beside` is to be said of it, which may be empty.
+    pub(super) fn raise_figure(&mut self, verdict: Verdict, figure: String, beside: String) {
+        let text = if beside.is_empty() { figure } else { format!("{figure}, {beside}") };
+        self.reasons.push(Reason { verdict, text, beside_figures: beside });
     }
 
     /// Something is left, and nobody can say whether it grows.
@@ -162,8 +163,11 @@ impl Judgement {
     }
 
     pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
-        let reason = self.leading().map(|reason| reason.text.as_str()).collect::<Vec<_>>().join("; ");
-        let reason_is_figures = self.leading().all(|reason| reason.is_figure);
+        let joined = |of: fn(&Reason) -> &str| {
+            self.leading().map(of).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+        };
+        let (reason, beside) = (joined(|reason| &reason.text), joined(|reason| &reason.beside_figures));
+        let reason_beside_figures = (beside != reason).then_some(beside);
         TestReport {
             id,
             is_class: false,
@@ -171,7 +175,7 @@ impl Judgement {
             outcome,
             verdict: self.verdict(),
             reason,
-            reason_is_figures,
+            reason_beside_figures,
             against_base: self.against_base,
             duration_s,
             confirmed: self.confirmed,

@@ -23,6 +23,8 @@ use crate::stats::float;
 
 /// Fewer different lengths show no slope worth the name.
 const MIN_LENGTHS: usize = 3;
+/// What a reason says after a figure where nothing else is to be said of it.
+const PER_REPETITION: &str = "per repetition";
 
 /// When what is alive is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +60,9 @@ fn moment(context: &mut JudgeContext<'_>, runs: &[&Repetition], n: &[f64]) -> (M
     };
     let told = runs.iter().all(|run| run.process.record.main_end.is_some());
     match told && grows_up_to(Moment::Main) {
-        true if grows_up_to(Moment::Exit) => (Moment::Main, "per repetition"),
+        true if grows_up_to(Moment::Exit) => (Moment::Main, PER_REPETITION),
         true => (Moment::Main, "per repetition at the end of main, freed only by exit handlers"),
-        false => (Moment::Exit, "per repetition"),
+        false => (Moment::Exit, PER_REPETITION),
     }
 }
 
@@ -208,12 +210,17 @@ impl TestJudge<'_, '_> {
             let by_group = groups.iter().any(grows);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                self.j.raise_figure(threshold.level.verdict(), reason);
+                // No figure says at which moment it was counted.
+                if per == PER_REPETITION {
+                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
+                } else {
+                    self.j.raise(threshold.level.verdict(), reason);
+                }
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
                 let allowed = format_value(metric, threshold.limit);
                 let reason = format!("inconclusive: {between} {per} (allowed {allowed})");
-                self.j.raise_figure(Verdict::Warn, reason);
+                self.j.raise(Verdict::Warn, reason);
             }
         }
         self.j.figure(metric, Per::Iteration, &lengths.slope(values, 0.0), lengths.confidence, &limits);

@@ -377,7 +377,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         if let Some(growth) = largest(&|group| group.born_in_test).filter(|growth| !is_few(growth, allowed)) {
             let what = "per iteration in one place";
             let reason = too_much(metric, growth.slope.slope, what, threshold.limit);
-            return j.raise_figure(threshold.level.verdict(), reason);
+            return j.raise(threshold.level.verdict(), reason);
         }
         let (what, verdict) = if measured.ends_itself {
             let what = "per iteration outside of the windows that the program gives the test";
@@ -387,7 +387,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
                 "per iteration outside of the test itself, in the set-up of its suite or in another thread";
             (what, Verdict::Warn)
         };
-        return j.raise_figure(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
+        return j.raise(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
     }
     let total = measured.growth(allowed);
     let judged: Vec<Growth> = measured.groups.iter().map(judge).collect();
@@ -415,28 +415,26 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let few = is_few(&total, allowed);
     match (total.finding, largest) {
         (Finding::Grows, _) | (_, Some(_)) if few => {
-            j.raise_figure(Verdict::Warn, undecided(", too few to call it a leak"))
+            j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
         }
         (Finding::Grows, _) => {
             let rarely = match measured.exact {
                 true => now_and_then(measured.series(allowed), allowed.warm_up),
                 false => String::new(),
             };
-            j.raise_figure(threshold.level.verdict(), over(total.slope.slope, "") + &rarely);
+            j.raise_figure(threshold.level.verdict(), over(total.slope.slope, ""), rarely);
         }
         // One place takes over what another gives back, as in a ring buffer that was filled before.
         (_, Some(_)) if still => {
-            j.raise_figure(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
+            j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
         }
-        (_, Some(group)) => {
-            j.raise_figure(threshold.level.verdict(), over(group.slope.slope, " in one place"))
-        }
+        (_, Some(group)) => j.raise(threshold.level.verdict(), over(group.slope.slope, " in one place")),
         (Finding::Open, None) if still || has_few_steps(measured.series(allowed), allowed.warm_up) => {
-            j.raise_figure(Verdict::Warn, too_late());
+            j.raise(Verdict::Warn, too_late());
         }
-        (Finding::Open, None) => j.raise_figure(Verdict::Warn, undecided("")),
+        (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
         (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
-            j.raise_figure(Verdict::Warn, undecided(" in one place"));
+            j.raise(Verdict::Warn, undecided(" in one place"));
         }
         (Finding::Still, None) => {}
     }
@@ -446,13 +444,13 @@ fn is_few(growth: &Growth, allowed: Allowed) -> bool {
     growth.iterations + allowed.warm_up < ENOUGH_REPETITIONS
 }
 
-/// `, in 8 of 2000 executions`, where most of them add nothing.
+/// `in 8 of 2000 executions`, where most of them add nothing; else nothing.
 fn now_and_then(values: &[f64], warm_up: usize) -> String {
     let (steps, executions) = (steps(values, warm_up), values.len().saturating_sub(warm_up));
     if steps * SELDOM > executions {
         return String::new();
     }
-    format!(", in {steps} of {executions} executions")
+    format!("in {steps} of {executions} executions")
 }
 
 /// Descriptors, threads or mapped bytes that grow, with their number at the ends of the windows.

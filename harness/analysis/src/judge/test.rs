@@ -487,13 +487,10 @@ impl TestJudge<'_, '_> {
                 let Range { value, low, high } = range;
                 if low > threshold.limit {
                     let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                    self.j.raise_figure(threshold.level.verdict(), reason);
+                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
                 } else if high > threshold.limit {
                     let per = "left by one execution";
-                    self.j.raise_figure(
-                        Verdict::Warn,
-                        undecided(metric, value, (low, high), per, threshold.limit),
-                    );
+                    self.j.raise(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
                 }
             }
         }
