@@ -243,32 +243,7 @@ fn page(
         escape(&around.summary(report)),
     );
     for (suite, test) in tests.iter().take(TESTS) {
-        let (word, colour) = match test.verdict {
-            Verdict::Fail => ("FAIL", "#a40e26"),
-            Verdict::Error => ("ERROR", "#a40e26"),
-            Verdict::Warn => ("WARN", "#7d4e00"),
-            Verdict::NotJudged => ("NOT JUDGED", "#57606a"),
-            Verdict::Pass => ("PASS", "#116329"),
-        };
-        html += &format!(
-            "<h2 style=\"font-size:16px;margin-bottom:4px\"><span style=\"color:{colour}\">{word}</span> {}</h2>\n<p>{}</p>\n",
-            escape(&qualified(suite, test)),
-            escape(&in_short(test)),
-        );
-        if let Some(plot) = plots_of(test).into_iter().next().filter(|_| pictures.len() < CURVES) {
-            let name = format!("curve{}", pictures.len() + 1);
-            html += &format!(
-                "<p><img src=\"cid:{name}\" width=\"640\" alt=\"{}\" style=\"max-width:100%;height:auto\"></p>\n",
-                escape(&plot.summary)
-            );
-            pictures.push((name, png(&plot)?));
-        }
-        for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
-            html += &leak_block(leak, changes, style);
-        }
-        if let Some(figure) = statistics(test) {
-            html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
-        }
+        html += &test_section((suite, test), changes, style, pictures)?;
     }
     if tests.len() > TESTS {
         html += &format!("<p>and {} more tests</p>\n", tests.len() - TESTS);
@@ -284,7 +259,12 @@ fn page(
     for line in ended {
         html += &format!("<p>{}</p>\n", escape(line));
     }
-    html += "<table style=\"color:#57606a;font-size:13px\">\n";
+    Ok(html + &facts_table(report, around) + "</body></html>\n")
+}
+
+/// Where and of what the run was.
+fn facts_table(report: &RunReport, around: &Surroundings) -> String {
+    let mut html = "<table style=\"color:#57606a;font-size:13px\">\n".to_owned();
     for (name, value) in facts(report, around) {
         let value = escape(&value);
         let shown = if name == "job" && value.starts_with("https://") {
@@ -294,7 +274,43 @@ fn page(
         };
         html += &format!("<tr><td>{name}</td><td>{shown}</td></tr>\n");
     }
-    Ok(html + "</table>\n</body></html>\n")
+    html + "</table>\n"
+}
+
+/// Verdict and name of a test, its curve, its leaks.
+fn test_section(
+    (suite, test): (&SuiteReport, &TestReport),
+    changes: &Changes,
+    style: &BlockStyle,
+    pictures: &mut Vec<(String, Vec<u8>)>,
+) -> Result<String, RenderError> {
+    let (word, colour) = match test.verdict {
+        Verdict::Fail => ("FAIL", "#a40e26"),
+        Verdict::Error => ("ERROR", "#a40e26"),
+        Verdict::Warn => ("WARN", "#7d4e00"),
+        Verdict::NotJudged => ("NOT JUDGED", "#57606a"),
+        Verdict::Pass => ("PASS", "#116329"),
+    };
+    let mut html = format!(
+        "<h2 style=\"font-size:16px;margin-bottom:4px\"><span style=\"color:{colour}\">{word}</span> {}</h2>\n<p>{}</p>\n",
+        escape(&qualified(suite, test)),
+        escape(&in_short(test)),
+    );
+    if let Some(plot) = plots_of(test).into_iter().next().filter(|_| pictures.len() < CURVES) {
+        let name = format!("curve{}", pictures.len() + 1);
+        html += &format!(
+            "<p><img src=\"cid:{name}\" width=\"640\" alt=\"{}\" style=\"max-width:100%;height:auto\"></p>\n",
+            escape(&plot.summary)
+        );
+        pictures.push((name, png(&plot)?));
+    }
+    for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
+        html += &leak_block(leak, changes, style);
+    }
+    if let Some(figure) = statistics(test) {
+        html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
+    }
+    Ok(html)
 }
 
 fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
