@@ -20,48 +20,58 @@ const MOST_DOTS: usize = 200;
 /// Limits that are so many times the largest value are not drawn: the curve would be a flat line.
 const FAR_ABOVE: f64 = 4.0;
 
+/// Where values stand in the picture.
+struct Scale {
+    least: f64,
+    most: f64,
+    /// From the least value to the highest line that is drawn.
+    span: f64,
+    /// Points beside the first one, at least one.
+    steps: f64,
+}
+
+impl Scale {
+    fn of(points: &[Point]) -> Self {
+        let values = points.iter().filter_map(judged);
+        let (least, most) =
+            values.fold((0.0_f64, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
+        let mut scale = Self { least, most, span: 1.0, steps: points.len().saturating_sub(1).max(1) as f64 };
+        let top = points.iter().filter_map(|point| scale.allowed(point)).fold(most, f64::max);
+        if top > least {
+            scale.span = top - least;
+        }
+        scale
+    }
+
+    /// The threshold of a run, where it is drawn.
+    fn allowed(&self, point: &Point) -> Option<f64> {
+        point.allowed.filter(|allowed| *allowed <= self.most * FAR_ABOVE)
+    }
+
+    fn x(&self, index: usize) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * index as f64 / self.steps
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value - self.least) / self.span)
+    }
+}
+
+/// The value of a run that judged the test.
+fn judged(point: &Point) -> Option<f64> {
+    point.value.filter(|value| value.is_finite())
+}
+
 /// The curve; without any value: an empty frame that says so.
 pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> String {
-    let values = || points.iter().filter_map(|point| point.value).filter(|value| value.is_finite());
-    let (least, most) =
-        values().fold((0.0_f64, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
-    let drawn = |point: &Point| point.allowed.filter(|allowed| *allowed <= most * FAR_ABOVE);
-    let top = points.iter().filter_map(drawn).fold(most, f64::max);
-    let span = if top > least { top - least } else { 1.0 };
-    let steps = points.len().saturating_sub(1).max(1) as f64;
-    let x = |index: usize| LEFT + (WIDTH - LEFT - RIGHT) * index as f64 / steps;
-    let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value - least) / span);
-    let summary = match (
-        points.iter().rev().find_map(|point| point.value.filter(|value| value.is_finite())),
-        values().count(),
-    ) {
-        (Some(last), count) => format!(
-            "{} over {} runs, {count} of them judged: the last is {}, the largest {}",
-            metric.name(),
-            points.len(),
-            format_value(metric, last),
-            format_value(metric, most)
-        ),
-        (None, _) => format!("{}: no run judged this test", metric.name()),
-    };
+    let scale = Scale::of(points);
     let mut svg = format!(
         "<svg class=\"chart wide\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escape(&summary)
+        escape(&summary(metric, points, scale.most))
     );
-    for (value, at) in [(least, y(least)), (most, y(most))] {
-        svg += &format!("<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
-        svg += &format!(
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 10.0,
-            at + 8.0,
-            escape(&format_value(metric, value))
-        );
-        if most <= least {
-            break;
-        }
-    }
+    svg += &axis(metric, &scale);
     for (index, words) in marks(points, events) {
-        let at = x(index);
+        let at = scale.x(index);
         svg += &format!(
             "<path d=\"M{:.1} 4h12l-6 10z\" fill=\"var(--ink)\"><title>{}</title></path>\
              <line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"14\" y2=\"{}\"/>",
@@ -70,29 +80,70 @@ pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> Stri
             HEIGHT - BOTTOM
         );
     }
-    for line in lines(points, drawn).into_iter().filter(|line| line.len() > 1) {
-        let path = steps_of(line, x, y);
+    for line in lines(points, |point| scale.allowed(point)).into_iter().filter(|line| line.len() > 1) {
+        let path = steps_of(line, &scale);
         svg += &format!("<polyline points=\"{path}\" stroke=\"var(--allowed)\" fill=\"none\"/>");
     }
+    svg + &values(points, &scale) + "</svg>"
+}
+
+/// The picture in words.
+fn summary(metric: Metric, points: &[Point], most: f64) -> String {
+    match points.iter().rev().find_map(judged) {
+        Some(last) => format!(
+            "{} over {} runs, {} of them judged: the last is {}, the largest {}",
+            metric.name(),
+            points.len(),
+            points.iter().filter_map(judged).count(),
+            format_value(metric, last),
+            format_value(metric, most)
+        ),
+        None => format!("{}: no run judged this test", metric.name()),
+    }
+}
+
+/// Lines at the least and the largest value.
+fn axis(metric: Metric, scale: &Scale) -> String {
+    let ends: &[f64] = if scale.most > scale.least { &[scale.least, scale.most] } else { &[scale.least] };
+    let line = |value: &f64| {
+        let at = scale.y(*value);
+        format!(
+            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 10.0,
+            at + 8.0,
+            escape(&format_value(metric, *value))
+        )
+    };
+    ends.iter().map(line).collect()
+}
+
+/// The values as lines, and as dots where they are few.
+fn values(points: &[Point], scale: &Scale) -> String {
+    let mut svg = String::new();
     let few = points.len() <= MOST_DOTS;
-    for line in lines(points, |point| point.value.filter(|value| value.is_finite())) {
+    for line in lines(points, judged) {
         // A line of one value is nothing to see.
         if let ([(index, value)], false) = (line.as_slice(), few) {
-            svg += &dot(x(*index), y(*value), "fill=\"var(--value)\"");
+            svg += &dot(scale.x(*index), scale.y(*value), "fill=\"var(--value)\"");
         }
-        let path = steps_of(line, x, y);
+        let path = steps_of(line, scale);
         svg += &format!("<polyline points=\"{path}\" stroke=\"var(--value)\" fill=\"none\"/>");
     }
     if few {
         for (index, point) in points.iter().enumerate() {
-            svg += &match point.value.filter(|value| value.is_finite()) {
-                Some(value) => dot(x(index), y(value), "fill=\"var(--value)\""),
+            svg += &match judged(point) {
+                Some(value) => dot(scale.x(index), scale.y(value), "fill=\"var(--value)\""),
                 // Below the axis: it is no value of zero.
-                None => dot(x(index), HEIGHT - BOTTOM / 2.0, "fill=\"var(--bg)\" stroke=\"var(--faint)\""),
+                None => {
+                    let style = "fill=\"var(--bg)\" stroke=\"var(--faint)\"";
+                    dot(scale.x(index), HEIGHT - BOTTOM / 2.0, style)
+                }
             };
         }
     }
-    svg + "</svg>"
+    svg
 }
 
 fn dot(x: f64, y: f64, style: &str) -> String {
@@ -117,15 +168,16 @@ pub(super) fn marks(points: &[Point], events: &[EventRow]) -> BTreeMap<usize, St
 }
 
 /// A value holds until the next one: a slope between two commits would be invented.
-fn steps_of(line: Vec<(usize, f64)>, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
+fn steps_of(line: Vec<(usize, f64)>, scale: &Scale) -> String {
     let mut path = String::new();
     let mut last = None;
     for (index, value) in line {
+        let (x, y) = (scale.x(index), scale.y(value));
         if let Some(last) = last {
-            path += &format!("{:.1},{last:.1} ", x(index));
+            path += &format!("{x:.1},{last:.1} ");
         }
-        path += &format!("{:.1},{:.1} ", x(index), y(value));
-        last = Some(y(value));
+        path += &format!("{x:.1},{y:.1} ");
+        last = Some(y);
     }
     path.truncate(path.trim_end().len());
     path
