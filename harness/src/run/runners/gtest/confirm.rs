@@ -218,11 +218,9 @@ async fn take_one(
         ConfirmationFacts::FreedSince
     } else if let Some(most) = most {
         let mut lane = pass.lanes.take()?;
-        let limits = (&open.budget, most);
         let mut context = lane.of(context);
         let mut show = |_: &_| show();
-        let ran =
-            one(&mut context, open.suite, &turn.suspect, limits, open.tests, &mut finished, &mut show).await;
+        let ran = one(&mut context, open, &turn.suspect, most, &mut finished, &mut show).await;
         drop(context);
         pass.lanes.give_back(lane, &mut finished)?;
         ran?
@@ -255,22 +253,23 @@ impl Answer {
     }
 }
 
+/// Repeats a suspect for `most` at the longest; a set-up that behaves otherwise with one test, with all of its suite.
 async fn one(
     context: &mut Context<'_>,
-    suite: &Suite,
+    open: &Open<'_>,
     suspect: &Suspect,
-    (budget, most): (&RefCell<Budget>, Duration),
-    tests: &AllTests,
+    most: Duration,
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<ConfirmationFacts, Stopped> {
-    let test = suspect.test.as_str();
+    let Open { suite, tests, budget, .. } = open;
+    let (suite, test): (&Suite, &str) = (suite, &suspect.test);
     let lasts = Lasts::NoLonger(most);
     let alone = match alone(context, suite, (test, suspect.record), tests, lasts, show).await? {
         Ok(done) => kept(context, test, done, finished)?,
         Err(facts) => return Ok(facts),
     };
-    if let Some(cut) = cut(context, suite, test, (&alone, finished), most, budget) {
+    if let Some(cut) = cut(context, open, test, (&alone, finished), most) {
         return Ok(cut);
     }
     let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
@@ -295,25 +294,25 @@ async fn one(
             Ok(done) => kept(context, test, done, finished)?,
             Err(facts) => return Ok(facts),
         };
-    Ok(cut(context, suite, test, (&with_more, finished), most, budget).unwrap_or(with_more))
+    Ok(cut(context, open, test, (&with_more, finished), most).unwrap_or(with_more))
 }
 
 /// What is to be said of the last of `finished` instead of `facts`, if its time ended before it was
 /// known what the test does.
 fn cut(
     context: &Context<'_>,
-    suite: &Suite,
+    open: &Open<'_>,
     test: &str,
     (facts, finished): (&ConfirmationFacts, &[Finished]),
     most: Duration,
-    budget: &RefCell<Budget>,
 ) -> Option<ConfirmationFacts> {
     let again = finished.last().filter(|_| matches!(facts, ConfirmationFacts::Repeated(_)));
     let record = again.map(|process| &process.record).filter(|record| elapsed(record) >= most)?;
-    let confirmation = Confirmation::new(&context.plan.policy, &suite.facts.name, test);
+    let confirmation = Confirmation::new(&context.plan.policy, &open.suite.facts.name, test);
     let executions = record.windows_of(test).count();
-    let why =
-        || budget.borrow_mut().leaves_open(&format!("its share of it ended after {executions} executions"));
+    let why = || {
+        open.budget.borrow_mut().leaves_open(&format!("its share of it ended after {executions} executions"))
+    };
     (!confirmation.is_known(record, elapsed(record))).then(why).map(ConfirmationFacts::Impossible)
 }
 
