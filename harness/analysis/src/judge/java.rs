@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    Area, Kind, Leak, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_amount,
+    Area, Kind, Leak, Metric, MetricValue, Outcome, Per, TestReport, ThresholdSource, Verdict, format_amount,
     format_bytes, format_count, format_counted,
 };
 
@@ -274,6 +274,10 @@ fn whole_class(
                 members.iter().for_each(|i| reports[*i].confirmed = true);
                 return None;
             }
+            let confirmed = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
+            if is_left_by_its_tests(&j, &confirmed.map(|i| &reports[*i]).collect::<Vec<_>>()) {
+                return None;
+            }
         }
         None if alone || told => return None,
         None => {
@@ -290,6 +294,19 @@ fn whole_class(
     j.against_base(context.policy, &suite.name, class);
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
     Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
+}
+
+/// Do its tests leave alone all of what a class leaves beyond its limits? Then each of them is judged by limits of its
+/// own.
+fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
+    let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|limit| value.value > limit.limit);
+    let mut over = class.metrics.iter().filter(|(_, value)| over(value)).peekable();
+    let by_tests = |metric: &Metric, per: Per| -> f64 {
+        let figures = tests.iter().filter_map(|test| test.metrics.get(metric));
+        figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()
+    };
+    over.peek().is_some()
+        && over.all(|(metric, value)| value.low.is_finite() && value.low <= by_tests(metric, value.per))
 }
 
 impl TestJudge<'_, '_> {

@@ -1,6 +1,6 @@
 //! JVM suites, told as streams, and the verdicts they must have.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
@@ -11,7 +11,7 @@ use super::tests::figures_are_told_from_words;
 use crate::dsl::ByNumber;
 use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
 use crate::java::dsl::Jvm;
-use crate::policy::{GatePolicy, Limit, TextPattern, Waiver, WaiverMatch};
+use crate::policy::{GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch};
 use crate::record::ProcessRecord;
 
 pub(super) const CLASS: &str = "com.example.TileCacheTest";
@@ -406,6 +406,32 @@ fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     assert_eq!(entry.leaks[0].title, "12 × com.example.Tile", "without holders too");
     assert_eq!(entry.leaks[0].bytes_per_iteration, 12.0 * 4072.0);
     assert_eq!(evicts(&report).verdict, Verdict::Pass);
+}
+
+/// What a test is allowed by a limit of its own is in the growth of its class, which has none.
+#[test]
+fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
+    let objects = Limit::fail(Metric::JavaLiveObjects, 100.0, "memgate.yaml:7");
+    let bytes = Limit::fail(Metric::JavaLiveBytes, 65536.0, "memgate.yaml:8");
+    let rules = [objects, bytes].map(|limit| Rule {
+        metric: limit.metric,
+        matches: NamePattern::new(|name| name.ends_with(TEST)),
+        of_tests: HashMap::new(),
+        limits: vec![limit],
+    });
+    let policy = GatePolicy { rules: rules.into(), ..GatePolicy::default() };
+    let of_class = |tiles: u64| {
+        let mut class = Jvm::new();
+        (0..ITERATIONS).for_each(|i| class.window(CLASS, "", i, |jvm| jvm.tiles(tiles)));
+        let class = ConfirmationInput::Repeated(Box::new(class.end().into()));
+        let test = alone(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
+        let confirmations = BTreeMap::from([(CLASS.to_owned(), class), (TEST.to_owned(), test)]);
+        let report = report(&suite(vec![rounds(move |jvm, _| jvm.tiles(tiles))], confirmations), &policy);
+        assert_eq!(evicts(&report).verdict, Verdict::Pass);
+        (report.suites[0].tests.iter().filter(|test| test.is_class).count(), report.exit_code)
+    };
+    assert_eq!(of_class(12), (0, 0));
+    assert_eq!(of_class(13), (1, 1), "none of its tests leaves the thirteenth");
 }
 
 #[test]
