@@ -17,10 +17,10 @@ use super::stream::read_up_to;
 /// What packed files begin with.
 const MAGIC: [u8; 4] = zstd::zstd_safe::MAGICNUMBER.to_le_bytes();
 
-/// Of the frames of clean tests a twentieth smaller than the library's default.
-const LEVEL: i32 = 6;
+/// Of the frames of clean tests an eighth smaller than the library's default, at 80 MB/s.
+const LEVEL: i32 = 8;
 
-/// Streams from this size on are packed in a third of the time, and less: nobody waits seconds for room on a disk.
+/// Streams from this size on are packed in a quarter of the time: nobody waits seconds for room on a disk.
 const LARGE: u64 = 8 << 20;
 const LEVEL_OF_LARGE: i32 = 1;
 

@@ -123,13 +123,16 @@ fn five_thousand_tests_with_parameters_take_a_line_each() {
     let session = fs::canonicalize(project.session()).unwrap();
     let size = |name: &str| fs::metadata(session.join(name)).unwrap().len();
     let (json, page) = (size("report.json"), size("report.html"));
+    let streams = fs::read_dir(session.join("frames")).unwrap();
+    let frames: u64 = streams.map(|stream| stream.unwrap().metadata().unwrap().len()).sum();
     let packed = Command::new("tar").arg("-czf").arg("-").arg("-C").arg(&session).arg(".").output().unwrap();
     assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
     let packed = packed.stdout.len() as u64;
     memgate_e2e::say(&format!(
-        "{TESTS} tests: report.json {json} B, report.html {page} B, session packed {packed} B"
+        "{TESTS} tests: report.json {json} B, report.html {page} B, frames {frames} B, session packed {packed} B"
     ));
     assert!(json <= 400 * TESTS + FRAME, "{json}");
     assert!(page <= 200 * TESTS + FRAME, "{page}");
+    assert!(frames <= 60 * TESTS + 2048, "{frames}");
     assert!(packed <= (20 << 20) * TESTS / 50_000, "{packed}");
 }
