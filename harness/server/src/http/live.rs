@@ -7,13 +7,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::get;
 use futures_util::{Stream, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Options;
 use super::guard::{POLICY_WITH_SCRIPT, guard};
@@ -30,11 +30,12 @@ const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 struct Live {
     board: Arc<Board>,
+    readers: Readers,
     watchers: Arc<Semaphore>,
 }
 
 pub(super) fn router(board: Arc<Board>, options: Arc<Options>, readers: Readers) -> Router {
-    let live = Live { board, watchers: Arc::new(Semaphore::new(MOST_WATCHERS)) };
+    let live = Live { board, readers: readers.clone(), watchers: Arc::new(Semaphore::new(MOST_WATCHERS)) };
     Router::new()
         .route("/p/{project}/live", get(page))
         .route("/api/v1/projects/{project}/live/events", get(events))
@@ -53,33 +54,49 @@ async fn script() -> impl axum::response::IntoResponse {
     ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], pages::LIVE_SCRIPT)
 }
 
-async fn events(State(live): State<Arc<Live>>, Path(project): Path<String>) -> Response {
+async fn events(State(live): State<Arc<Live>>, Path(project): Path<String>, headers: HeaderMap) -> Response {
     let Ok(permit) = Arc::clone(&live.watchers).try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many watch already\n").into_response();
     };
-    let sse = Sse::new(changes(Arc::clone(&live.board), project, permit)).keep_alive(KeepAlive::default());
+    let changed = live.board.watch();
+    let watch = Watch { live, project, headers, changed, shown: None, _permit: permit };
+    let sse = Sse::new(changes(watch)).keep_alive(KeepAlive::default());
     ([(UNBUFFERED, HeaderValue::from_static("no"))], sse).into_response()
 }
 
-/// The table now, and after every change.
-fn changes(
-    board: Arc<Board>,
+/// Somebody who watches a project.
+struct Watch {
+    live: Arc<Live>,
     project: String,
-    permit: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<Event, Infallible>> {
-    let watcher = board.watch();
-    stream::unfold((board, project, watcher, permit, None::<String>), async |state| {
-        let (board, project, mut watcher, permit, mut shown) = state;
+    /// What they showed when they came.
+    headers: HeaderMap,
+    changed: watch::Receiver<u64>,
+    shown: Option<String>,
+    /// Their part of [`MOST_WATCHERS`].
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The table now, and after every change.
+fn changes(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(watch, async |mut watch| {
         loop {
-            let version = *watcher.borrow_and_update();
-            let now = pages::live_table(&board.of(&project));
-            if shown.as_ref() != Some(&now) {
-                let event = Event::default().id(version.to_string()).data(&now);
-                shown = Some(now);
-                return Some((Ok(event), (board, project, watcher, permit, shown)));
+            let version = *watch.changed.borrow_and_update();
+            let now = pages::live_table(&watch.live.board.of(&watch.project));
+            if watch.shown.as_ref() != Some(&now) {
+                match watch.live.readers.may(&watch.project, &watch.headers).await {
+                    Ok(true) => {
+                        let event = Event::default().id(version.to_string()).data(&now);
+                        watch.shown = Some(now);
+                        return Some((Ok(event), watch));
+                    }
+                    // They signed out, or lost the right: they are told no more.
+                    Ok(false) => return None,
+                    // Nobody knows now: what comes next is told, or this.
+                    Err(_away) => {}
+                }
             }
             // What is told is the newest state; a run that went silent is seen by the clock.
-            let _either = tokio::time::timeout(Duration::from_secs(30), watcher.changed()).await;
+            let _either = tokio::time::timeout(Duration::from_secs(30), watch.changed.changed()).await;
             tokio::time::sleep(PACE).await;
         }
     })

@@ -108,6 +108,16 @@ pub(super) async fn read(
 }
 
 impl Readers {
+    /// May whoever sent these headers read a project, now?
+    pub(super) async fn may(&self, project: &str, headers: &HeaderMap) -> Result<bool, Refused> {
+        let now_us = jiff::Timestamp::now().as_microsecond();
+        let reader = self.store.reader(secret_of(headers), now_us).await;
+        match reader.map_err(|why| Refused::of_store(&why))?.may_read(project) {
+            true => Ok(true),
+            false => self.token(project, headers).await,
+        }
+    }
+
     /// Whoever may upload to a project reads it, too: reviews ask for their base.
     async fn token(&self, project: &str, headers: &HeaderMap) -> Result<bool, Refused> {
         if !headers.contains_key(AUTHORIZATION) {

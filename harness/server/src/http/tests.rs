@@ -290,8 +290,26 @@ fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
             ask(at, &form("/logout", &format!("{headers}{cookie}\r\n"), &body)).await;
             assert!(answer("/p/tiles", &cookie).await.starts_with("HTTP/1.1 200 "), "nobody else signs out");
         }
+        let mut watching = TcpStream::connect(at).await.unwrap();
+        let events = with(&get("/api/v1/projects/tiles/live/events", "localhost"), &cookie);
+        watching.write_all(events.as_bytes()).await.unwrap();
+        let mut told = Vec::new();
+        while !String::from_utf8_lossy(&told).contains("Nothing runs.") {
+            assert!(watching.read_buf(&mut told).await.unwrap() > 0, "{}", String::from_utf8_lossy(&told));
+        }
         ask(at, &form("/logout", &format!("{OURS}{cookie}\r\n"), &format!("form={sent}"))).await;
         assert!(answer("/p/tiles", &cookie).await.starts_with("HTTP/1.1 404 "));
+        let summary = r#"{"id":"r1","now":"Map.scroll"}"#;
+        let head = "POST /api/v1/projects/tiles/live HTTP/1.1\r\nHost: localhost\r\nConnection: close";
+        let post =
+            format!("{head}\r\nContent-Length: {}\r\n{}\r\n\r\n{summary}", summary.len(), bearer(&token));
+        let answer = ask(at, &post).await;
+        assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+        told.clear();
+        while watching.read_buf(&mut told).await.unwrap() > 0 {
+            let told = String::from_utf8_lossy(&told);
+            assert!(!told.contains("Map.scroll"), "who signed out is told no more: {told}");
+        }
     });
 }
 
