@@ -112,7 +112,8 @@ impl Grants {
                 && claims.aud.has(&rule.audience)
                 && rule.subject == claims.subject(rule.provider)
         };
-        let Some(rule) = rules.iter().find(fits) else {
+        let fitting: Vec<&SignedRule> = rules.iter().filter(fits).collect();
+        let Some(first) = fitting.first() else {
             let error = format!("no rule lets this repository add runs to `{project}`");
             return Err(Refused::new(
                 StatusCode::FORBIDDEN,
@@ -127,8 +128,9 @@ impl Grants {
         }
         Ok(Grant::Signed(Signed {
             project: project.to_owned(),
-            line: claims.line(rule.provider).map(|branch| (branch.to_owned(), claims.sha.clone())),
-            branches: rule.branches.clone(),
+            line: claims.line(first.provider).map(|branch| (branch.to_owned(), claims.sha.clone())),
+            // What any of them allows.
+            branches: fitting.iter().flat_map(|rule| rule.branches.clone()).collect(),
             issuer: iss,
             expires_us: i64::try_from(claims.exp).unwrap_or(i64::MAX / 1_000_000).saturating_mul(1_000_000),
             jti: claims.jti,

@@ -65,6 +65,10 @@ fn with(mut claims: Value, name: &str, value: Value) -> Value {
 }
 
 async fn rule(server: &Served, provider: Provider, subject: &str) {
+    rule_for(server, provider, subject, &["main"]).await;
+}
+
+async fn rule_for(server: &Served, provider: Provider, subject: &str, branches: &[&str]) {
     let rule = SignedRule {
         id: String::new(),
         project: "tiles".into(),
@@ -72,7 +76,7 @@ async fn rule(server: &Served, provider: Provider, subject: &str) {
         issuer: GITHUB.into(),
         subject: subject.into(),
         audience: SERVER.into(),
-        branches: vec!["main".into()],
+        branches: branches.iter().map(|&branch| branch.to_owned()).collect(),
     };
     server.store.add_rule(rule).await.unwrap();
 }
@@ -188,6 +192,19 @@ fn a_line_is_what_the_ci_system_says_and_not_what_the_job_does() {
             let added = server.with(&issuer.sign("k1", &claims), &body).await;
             assert_eq!((added.status, &added.json()["on_line"]), (201, &json!(on_line)), "{claims}");
         }
+    });
+}
+
+#[test]
+fn a_repository_may_what_any_of_its_rules_allows() {
+    served(Limits::default(), false, async |server| {
+        let issuer = Issuer::new();
+        publish(&server, &[issuer.jwk("k1")]);
+        for branches in [&[][..], &["release/*"], &["main"]] {
+            rule_for(&server, Provider::GitHub, "74", branches).await;
+        }
+        let added = server.with(&issuer.sign("k1", &claims("a", 1)), &run("s1", 1, &[])).await;
+        assert_eq!((added.status, &added.json()["on_line"]), (201, &json!(true)), "{added:?}");
     });
 }
 
