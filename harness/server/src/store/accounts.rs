@@ -147,6 +147,10 @@ impl Store {
     /// # Errors
     /// The database cannot be read.
     pub(crate) async fn password(&self, name: &str) -> Result<Option<String>, StoreError> {
+        if name.contains('\0') {
+            // Asked for such a text, PostgreSQL fails.
+            return Ok(None);
+        }
         let row = sqlx::query(sql::PASSWORD).bind(name.to_owned()).fetch_optional(&self.pool).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
@@ -236,6 +240,7 @@ mod tests {
 
         assert!(store.add_account("anna", "hash", &["tiles".to_owned()]).await.unwrap());
         assert!(!store.add_account("anna", "other", &[]).await.unwrap(), "one of a name");
+        assert_eq!(store.password("an\0na").await.unwrap(), None);
         assert!(!store.begin_session("anna", "other", "s0", 1).await.unwrap());
         assert!(!store.begin_session("otto", "hash", "s0", 1).await.unwrap());
         assert!(store.begin_session("anna", "hash", "s1", 1).await.unwrap());
