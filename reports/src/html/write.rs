@@ -1,6 +1,6 @@
 //! The only way text gets into the page: markup is `'static`, everything else is escaped.
 
-use crate::visible::visible;
+use crate::visible::{is_unsafe, visible};
 
 /// Text for an element or an attribute: harmless for the page and for the reader.
 #[must_use]
@@ -47,6 +47,19 @@ impl Html {
         self.markup(" ").markup(name).markup("=\"").text(value).markup("\"")
     }
 
+    /// ` value="value"`: a form sends back this text and no other. What is invisible is written by its number.
+    pub fn value(&mut self, value: &str) -> &mut Self {
+        self.markup(" value=\"");
+        for part in value.split_inclusive(is_unsafe) {
+            let shown = part.trim_end_matches(is_unsafe);
+            self.text(shown);
+            for c in part[shown.len()..].chars() {
+                self.0.extend(["&#", &u32::from(c).to_string(), ";"]);
+            }
+        }
+        self.markup("\"")
+    }
+
     /// An element with text in it: `element("p class=x", …)`.
     pub fn element(&mut self, tag: &'static str, text: &str) -> &mut Self {
         let name = tag.split(' ').next().unwrap_or(tag);
@@ -82,6 +95,13 @@ impl Html {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_sends_back_what_was_given_to_it() {
+        let mut html = Html::default();
+        html.value("می\u{200c}خواهم \"\u{202e}\u{200d}");
+        assert_eq!(html.0, " value=\"می&#8204;خواهم &quot;&#8238;&#8205;\"");
+    }
 
     #[test]
     fn text_cannot_become_markup() {

@@ -72,7 +72,7 @@ pub(super) fn select(
 ) {
     html.markup("<label>").markup(label).markup(" <select name=").markup(name).markup(">");
     for value in all {
-        html.markup("<option").attribute("value", value);
+        html.markup("<option").value(value);
         if value == chosen {
             html.markup(" selected");
         }

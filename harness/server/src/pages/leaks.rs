@@ -19,11 +19,9 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
             .attribute("action", &link::path(&selection.project, &["leaks"]))
             .markup(">");
         for (name, value) in [("branch", &selection.branch), ("environment", &selection.environment)] {
-            html.markup("<input type=hidden").attribute("name", name).attribute("value", value).markup(">");
+            html.markup("<input type=hidden").attribute("name", name).value(value).markup(">");
         }
-        html.markup("<label>Find <input id=q name=text type=search")
-            .attribute("value", &filter.text)
-            .markup("></label>");
+        html.markup("<label>Find <input id=q name=text type=search").value(&filter.text).markup("></label>");
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let any = |values: &[String]| {
             std::iter::once(String::new()).chain(values.iter().cloned()).collect::<Vec<_>>()
