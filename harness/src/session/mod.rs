@@ -83,6 +83,11 @@ impl Session {
             let why = "it is a link, which the project may have brought along: remove it";
             return Err(at("use", root)(io::Error::other(why)));
         }
+        if std::path::absolute(root).map_err(at("find", root))?.to_str().is_none() {
+            // What runs is told by variables where to write, and those are text.
+            let why = "its whole path is no text in UTF-8: rename the folder";
+            return Err(at("use", root)(io::Error::other(why)));
+        }
         // Others may look for the sessions in it; the sessions are the user's alone.
         DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(at("create", root))?;
         let ignore = root.join(".gitignore");
@@ -349,6 +354,18 @@ mod tests {
         assert_eq!(session.info().unwrap().command, ["memgate", "run"]);
         session.write("report.json", b"{}").unwrap();
         assert_eq!(session.read("report.json").unwrap(), b"{}");
+    }
+
+    #[test]
+    fn a_folder_whose_name_is_no_text_is_refused_with_what_to_do() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let project = tempfile::tempdir().unwrap();
+        let root = project.path().join(std::ffi::OsStr::from_bytes(b"nu\xff")).join(ROOT);
+        let StoreError::Path { source, .. } = Session::create(&root, &info()).unwrap_err() else {
+            panic!("it is no path")
+        };
+        assert!(source.to_string().contains("no text in UTF-8: rename the folder"), "{source}");
+        assert!(!root.exists());
     }
 
     #[test]
