@@ -100,9 +100,9 @@ pub enum Proposal {
         /// What it covers.
         covers: Option<Coverage>,
     },
-    /// What a suite usually needs, and a margin.
+    /// What a suite usually needs: the largest of few values, or a margin more.
     Usual {
-        /// Two digits, upwards.
+        /// With a margin: two digits, upwards.
         limit: f64,
     },
 }
@@ -212,11 +212,14 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
     let least = values.iter().copied().fold(f64::MAX, f64::min);
     let is_whole_suite = segment.per == Per::Suite;
     if !is_rounded(segment.metric) {
-        // A suite may need something: only what never changes is as plain as growth per iteration.
-        if growing == commits.len() && (!is_whole_suite || least == most) {
+        if growing == commits.len() && !is_whole_suite {
             return Proposal::Leaks { least, most };
         }
         if are_few(&values) {
+            if is_whole_suite {
+                // It needs something, its first thread for one: that is no growth.
+                return Proposal::Usual { limit: most };
+            }
             let covers =
                 COVERED.iter().find(|(enough, _)| values.len() >= *enough).map(|(_, covers)| *covers);
             let level = if covers.is_some() { Level::Fail } else { Level::Warn };
@@ -349,7 +352,7 @@ mod tests {
             Proposal::Usual { limit: 2000.0 },
             "1200 + 5 × 1.4826 × 100 = 1941"
         );
-        assert_eq!(suite(&[7.0; 20], Metric::OsThreads), Proposal::Leaks { least: 7.0, most: 7.0 });
+        assert_eq!(suite(&[1.0; 20], Metric::OsThreads), Proposal::Usual { limit: 1.0 }, "its first thread");
         assert_eq!(suite(&[4096.0; 20], Metric::OsRss), Proposal::Usual { limit: 4400.0 }, "memory, no leak");
         let test = of(&commits(quiet), Metric::OsRss, Per::Test, None).proposal;
         assert_eq!(test, Proposal::Noisy, "it never fails a test");
