@@ -2,6 +2,7 @@
 
 use memgate_model::{LeakKind, format_bytes};
 use memgate_reports::page::{Block, Html, blocks, holder_and_stack, stack_names};
+use memgate_reports::quoted;
 
 use super::frame::{of_project, select};
 use super::{link, words};
@@ -72,7 +73,7 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("</div>");
         flame_graph(html, view);
         html.markup("<p class=facts>to accept it for now: <code class=command>");
-        html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", leak.id))
+        html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", quoted(&leak.id)))
             .markup("</code></p>");
         if !leak.tests.is_empty() {
             html.markup("<h2>Tests</h2><ul>");
@@ -144,7 +145,7 @@ fn introduced(html: &mut Html, view: &LeakView) {
     html.text(&format!("; nobody measured the {} commits between", unmeasured.len())).markup("</p>");
     if clean.is_some() {
         html.markup("<p class=facts>to find the commit: <code class=command>");
-        html.text(&format!("memgate bisect {}", leak.id)).markup("</code></p>");
+        html.text(&format!("memgate bisect {}", quoted(&leak.id))).markup("</code></p>");
     }
     html.markup("<details><summary>the commits between</summary><ul>");
     for sha in unmeasured {

@@ -261,6 +261,15 @@ fn no_name_becomes_markup_or_an_address_of_its_own() {
     }
 }
 
+#[test]
+fn no_id_of_a_leak_becomes_a_command() {
+    let pages = every_page("n1-$(x)");
+    let (_, page) = pages.iter().find(|(name, _)| *name == "leak").unwrap();
+    for command in ["memgate waive &#39;n1-$(x)&#39; --reason", "memgate bisect &#39;n1-$(x)&#39;<"] {
+        assert!(page.contains(command), "{command}: {page}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
