@@ -44,7 +44,7 @@ pub fn init_template(kind: ProjectKind, facts: &Facts) -> String {
     format!(
         "\
 # yaml-language-server: $schema=.memgate/memgate.schema.json
-# The line above gives an editor completion and checks: memgate schema > .memgate/memgate.schema.json
+# For completion and checks in an editor, after a first run: memgate schema > .memgate/memgate.schema.json
 version: 1
 project: {project}
 
