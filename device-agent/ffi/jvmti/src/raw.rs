@@ -324,10 +324,6 @@ pub mod function {
         unsafe extern "system" fn(Env, jclass, *mut *mut c_char, *mut *mut c_char) -> Code;
     /// A text that belongs to a class.
     pub type TextOf = unsafe extern "system" fn(Env, jclass, *mut *mut c_char) -> Code;
-    /// A number that belongs to an object or class.
-    pub type NumberOf = unsafe extern "system" fn(Env, jobject, *mut jint) -> Code;
-    /// `GetClassLoader`
-    pub type ObjectOf = unsafe extern "system" fn(Env, jclass, *mut jobject) -> Code;
     /// `GetClassFields`
     pub type GetClassFields = unsafe extern "system" fn(Env, jclass, *mut jint, *mut *mut jfieldID) -> Code;
     /// `GetFieldName`
