@@ -61,7 +61,14 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
 /// What stands below the headline: reason, curve, leak groups.
 pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     let mut body = String::new();
-    push_some(&mut body, &visible(test.reason_beside_figures.as_ref().unwrap_or(&test.reason)));
+    let reason = match test.verdict {
+        // No headline shows the figures of these.
+        Verdict::Pass | Verdict::NotJudged => &test.reason,
+        Verdict::Warn | Verdict::Error | Verdict::Fail => {
+            test.reason_beside_figures.as_ref().unwrap_or(&test.reason)
+        }
+    };
+    push_some(&mut body, &visible(reason));
     if test.verdict == Verdict::Error {
         push_some(&mut body, &last_known_curve(test));
     }
