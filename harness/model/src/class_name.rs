@@ -48,6 +48,33 @@ pub fn stable_class_name(name: &str) -> String {
     joined(package, simple)
 }
 
+/// A field's name, the same in every run. Byte Buddy gives the static fields of what it generates a hash or random
+/// letters: `invocationTarget$rbn5111` is `invocationTarget`.
+#[must_use]
+pub fn stable_field_name<'a>(owner: &str, field: &'a str) -> &'a str {
+    const MADE: [&str; 7] = [
+        "cachedValue",
+        "delegate",
+        "invocationHandler",
+        "invocationTarget",
+        "invokeDynamic",
+        "methodCall",
+        "value",
+    ];
+    let is_random =
+        |part: &str| matches!(part.len(), 7 | 8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    match field.split_once('$') {
+        Some((stem, rest))
+            if MADE.contains(&stem)
+                && rest.split('$').all(is_random)
+                && stable_class_name(owner) != owner =>
+        {
+            stem
+        }
+        _ => field,
+    }
+}
+
 /// The name that a library generated without what it numbered or drew; `None`: no generator's mark
 /// is in it.
 fn generated(package: &str, simple: &str) -> Option<String> {
@@ -181,6 +208,21 @@ fn is_hex(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_that_byte_buddy_made_has_one_name_in_every_run_and_a_field_of_yours_keeps_its_own() {
+        let made = "com.example.Order$HibernateAccessOptimizer$aB3dE6gH";
+        for (owner, field, expected) in [
+            (made, "invocationTarget$rbn5111", "invocationTarget"),
+            (made, "cachedValue$17Kd9QbZ$d66sqv1", "cachedValue"),
+            (made, "delegate$mine", "delegate$mine"),
+            (made, "tile$rbn5111", "tile$rbn5111"),
+            (made, "value", "value"),
+            ("com.example.Order", "value$rbn5111", "value$rbn5111"),
+        ] {
+            assert_eq!(stable_field_name(owner, field), expected, "{field} of {owner}");
+        }
+    }
 
     #[test]
     fn what_the_virtual_machine_numbers_is_taken_out_and_nothing_else() {

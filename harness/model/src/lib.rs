@@ -18,7 +18,7 @@ mod report;
 mod runner;
 
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
-pub use class_name::stable_class_name;
+pub use class_name::{stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_list, format_value};
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};

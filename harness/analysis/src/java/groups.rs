@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Frame, HolderStep};
+use memgate_model::{Frame, HolderStep, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing, HeldBy};
@@ -249,7 +249,7 @@ fn step(link: &HolderLink) -> HolderStep {
     HolderStep {
         kind: link.kind.text().to_owned(),
         owner,
-        name: link.name.clone(),
+        name: stable_field_name(&link.owner, &link.name).to_owned(),
         class: normalised(&link.class),
     }
 }
