@@ -69,12 +69,16 @@ pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
     Some(text.lines().filter_map(class).collect())
 }
 
+/// The name is what is left of the line: Kotlin's have blanks (`TileTest$keeps a tile$1`).
 fn class(line: &str) -> Option<ClassInstances> {
-    let mut words = line.split_whitespace();
-    words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
-    let instances = words.next()?.parse().ok()?;
-    let bytes = words.next()?.parse().ok()?;
-    Some(ClassInstances { class: class_name(words.next()?), instances, bytes })
+    let (number, rest) = line.split_once(':')?;
+    number.trim_start().parse::<u32>().ok()?;
+    let (instances, rest) = rest.trim_start().split_once(' ')?;
+    let (bytes, rest) = rest.trim_start().split_once(' ')?;
+    let (name, rest) = (rest.trim(), rest.trim().strip_suffix(')'));
+    let name = rest.and_then(|rest| rest.rsplit_once(" (")).map_or(name, |(name, _module)| name);
+    let (instances, bytes) = (instances.parse().ok()?, bytes.parse().ok()?);
+    (!name.is_empty()).then(|| ClassInstances { class: class_name(name), instances, bytes })
 }
 
 /// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
@@ -127,7 +131,9 @@ mod tests {
         \x20  1:         12345        1234567  [B (java.base@17.0.15)\n\
         \x20  2:             3             72  com.example.Loader$$Lambda/0x00007f3c1c001000\n\
         \x20  3:             2             48  [[Lcom.example.Tile;\n\
-        Total         12350        1234687\n";
+        \x20  4:             1             16  com.example.TileTest$keeps a tile (big)$1\n\
+        \x20  5:             1             16  com.example.Mine (com.example@1.0)\n\
+        Total         12352        1234719\n";
 
     #[test]
     fn a_test_worker_is_known_by_its_command_line() {
@@ -171,7 +177,9 @@ mod tests {
             [
                 ("byte[]", 12345, 1_234_567),
                 ("com.example.Loader$$Lambda/0x00007f3c1c001000", 3, 72),
-                ("com.example.Tile[][]", 2, 48)
+                ("com.example.Tile[][]", 2, 48),
+                ("com.example.TileTest$keeps a tile (big)$1", 1, 16),
+                ("com.example.Mine", 1, 16)
             ]
         );
     }

@@ -184,7 +184,7 @@ impl<'a> Guest<'a> {
 
     fn line(&mut self, line: &str) -> Result<(), AgentlessError> {
         let wrong = || AgentlessError::Line(line.to_owned());
-        let mut words = line.splitn(4, ' ');
+        let mut words = line.splitn(4, '\t');
         let mut word = || words.next().unwrap_or_default();
         match (word(), word(), word(), word()) {
             ("iteration", number, ..) => {

@@ -172,12 +172,13 @@ impl Selection {
     /// Can a plan name it?
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        !self.class.contains(char::is_whitespace) && !self.class.is_empty() && !has_line_break(&self.test)
+        !self.class.is_empty() && !has_line_break(&self.class) && !has_line_break(&self.test)
     }
 
+    /// Names are what is left of a line: Kotlin's have blanks (`MapTest$when the map is open`).
     fn lines(&self) -> String {
         if !self.test.is_empty() {
-            return format!("test {} {}\n", self.class, self.test);
+            return format!("class {}\ntest {}\n", self.class, self.test);
         }
         // A name that no line can hold: then nothing is left out.
         let only = if self.only.iter().any(|test| has_line_break(test)) { &[] } else { self.only.as_slice() };
@@ -562,9 +563,10 @@ mod tests {
         let class = Selection::class("a.ATest", &["scroll(int)[1]".into(), "x".into()]);
         let test = Selection::one("a.ATest", "scroll(int)[2]");
         assert_eq!(rounds([&class], 1), "mode rounds 40 1\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
-        assert_eq!(repeat(&test, Batch::Of(1)), "mode repeat 1\ntest a.ATest scroll(int)[2]\n");
+        assert_eq!(repeat(&test, Batch::Of(1)), "mode repeat 1\nclass a.ATest\ntest scroll(int)[2]\n");
         assert_eq!((class.id(), test.id()), ("a.ATest".into(), "a.ATest.scroll(int)[2]".into()));
-        assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());
+        assert!(test.is_plain() && Selection::one("a.ATest$when it is open", "is clean").is_plain());
+        assert!(!Selection::one("a.ATest", "a\nb").is_plain() && !Selection::one("a\nTest", "b").is_plain());
         let odd = Selection::class("a.ATest", &["a\nb".into(), "x".into()]);
         assert_eq!(
             repeat(&odd, Batch::Lasting(Duration::from_millis(100))),

@@ -26,7 +26,7 @@ import java.util.List;
  *                        milliseconds, and one
  * class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
- * test com.example.ATest scroll(int)[2]
+ * test scroll(int)[2]    of the class before, this test alone
  * </pre>
  *
  * Exit status: 0 when the plan was carried out, whatever the tests said; 2 when it could not be.
@@ -72,19 +72,21 @@ public final class Main {
 
     private void read(Path plan) throws IOException {
         for (String line : Files.readAllLines(plan, StandardCharsets.UTF_8)) {
-            String[] words = line.split(" ", 3);
-            switch (words[0]) {
+            int blank = line.indexOf(' ');
+            String rest = line.substring(blank + 1);
+            int last = selections.size() - 1;
+            switch (blank < 0 ? line : line.substring(0, blank)) {
                 case "only":
-                    selections.get(selections.size() - 1).add(line.substring("only ".length()));
+                    selections.get(last).add(rest);
                     break;
                 case "mode":
-                    mode(words[1], words[2].split(" "));
+                    mode(rest.split(" "));
                     break;
                 case "class":
-                    selections.add(new Selection(words[1], ""));
+                    selections.add(new Selection(rest, ""));
                     break;
                 case "test":
-                    selections.add(new Selection(words[1], words[2]));
+                    selections.set(last, new Selection(selections.get(last).suite, rest));
                     break;
                 case "":
                     break;
@@ -97,10 +99,10 @@ public final class Main {
         }
     }
 
-    private void mode(String mode, String[] numbers) {
-        int number = Integer.parseInt(numbers[0]);
-        rounds = mode.equals("rounds") ? number : 0;
-        executions = mode.equals("repeat") ? number : rounds > 0 ? Integer.parseInt(numbers[1]) : 0;
+    private void mode(String[] words) {
+        int number = Integer.parseInt(words[1]);
+        rounds = words[0].equals("rounds") ? number : 0;
+        executions = words[0].equals("repeat") ? number : rounds > 0 ? Integer.parseInt(words[2]) : 0;
         huntedNanos = number * 1_000_000L;
     }
 

@@ -12,7 +12,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * The harness at the other end of a Unix socket: lines there, and where the virtual machine has to stand still, a line
- * back.
+ * back. There are tabs between the words, because names have blanks.
  *
  * <pre>
  * pid 4711                              first of all
@@ -39,22 +39,22 @@ final class SocketGate implements Gate {
 
     @Override
     public void iteration(int number) throws IOException {
-        say("iteration " + number);
+        say("iteration\t" + number);
     }
 
     @Override
     public void started(Selection selection) throws IOException {
-        say("start - " + selection.suite + ' ' + selection.test);
+        say("start\t-\t" + selection.suite + '\t' + selection.test);
     }
 
     @Override
     public void finished(Selection selection, int outcome) throws IOException {
-        say("end " + outcome + ' ' + selection.suite + ' ' + selection.test);
+        say("end\t" + outcome + '\t' + selection.suite + '\t' + selection.test);
     }
 
     @Override
     public int window(Selection selection, int outcome) throws IOException {
-        say("window " + outcome + ' ' + selection.suite + ' ' + selection.test);
+        say("window\t" + outcome + '\t' + selection.suite + '\t' + selection.test);
         return answer();
     }
 
