@@ -54,6 +54,8 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
             None => Some(id.to_owned()),
         },
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
+        // A scenario of a feature, or a test of a suite in a suite, is no method.
+        Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
         // All parameters of a test method.
         Runner::Junit | Runner::Instrumentation => id.split(['(', '[']).next().map(str::to_owned),
     }
@@ -117,6 +119,7 @@ mod tests {
         report.origin = typed("./mvnw");
         for (runner, id, is_class, selected) in [
             (Runner::Gtest, "A.b", false, Some("A.b")),
+            (Runner::Junit, "k.RunCucumberTest.classpath:k/tiles.feature/5", false, None),
             (Runner::Gtest, "Map.SetUpTestSuite()", false, Some("'Map.*'")),
             (Runner::Gtest, "Environment.SetUp()", false, None),
             (Runner::Gtest, "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),

@@ -45,6 +45,66 @@ fn parameterised_nested_dynamic_and_repeated_tests_have_stable_ids() {
     }
 }
 
+/// Classes in classes, as jqwik's groups are, and scenarios of a feature, which are of no class, as Cucumber's.
+const TREE_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
+import org.junit.platform.engine.discovery.*;
+import org.junit.platform.engine.support.descriptor.*;
+public class TreeEngine implements TestEngine {
+    static final List<int[]> KEPT = new ArrayList<>();
+    static class Node extends AbstractTestDescriptor {
+        Node(TestDescriptor of, String kind, String name) { super(of.getUniqueId().append(kind, name), name); of.addChild(this); }
+        @Override public Type getType() { return getUniqueId().toString().contains(\"[example:\") ? Type.TEST : Type.CONTAINER; }
+    }
+    @Override public String getId() { return \"tree\"; }
+    @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
+        EngineDescriptor root = new EngineDescriptor(id, getId());
+        Node group = new Node(new Node(root, \"class\", Tiles.class.getName()), \"class\", Tiles.Group.class.getName());
+        for (Node of : List.of(group, new Node(root, \"feature\", \"tiles\"))) for (String test : List.of(\"keeps\", \"drops\")) new Node(of, \"example\", test);
+        List<String> wanted = new ArrayList<>();
+        for (UniqueIdSelector one : request.getSelectorsByType(UniqueIdSelector.class)) wanted.add(one.getUniqueId().toString());
+        for (ClassSelector one : request.getSelectorsByType(ClassSelector.class)) wanted.add(\"class:\" + one.getClassName() + \"]\");
+        for (ClasspathRootSelector all : request.getSelectorsByType(ClasspathRootSelector.class)) wanted.add(\"class:\");
+        for (PackageSelector all : request.getSelectorsByType(PackageSelector.class)) wanted.add(\"feature:\");
+        for (TestDescriptor each : new ArrayList<>(root.getDescendants())) {
+            if (each.isTest() && wanted.stream().noneMatch(each.getUniqueId().toString()::contains)) each.removeFromHierarchy();
+        }
+        for (TestDescriptor each : new ArrayList<>(root.getChildren())) {
+            if (each.getDescendants().stream().noneMatch(TestDescriptor::isTest)) each.removeFromHierarchy();
+        }
+        return root;
+    }
+    @Override public void execute(ExecutionRequest request) { run(request.getRootTestDescriptor(), request.getEngineExecutionListener()); }
+    void run(TestDescriptor of, EngineExecutionListener tell) {
+        tell.executionStarted(of);
+        if (of.getUniqueId().toString().endsWith(\":keeps]\")) KEPT.add(new int[100]);
+        for (TestDescriptor each : of.getChildren()) run(each, tell);
+        tell.executionFinished(of, TestExecutionResult.successful());
+    }
+}";
+
+#[test]
+fn tests_in_groups_and_scenarios_that_a_suite_selects_are_repeated_by_their_names() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let suite = "import org.junit.platform.suite.api.*;
+        @Suite @IncludeEngines(\"tree\") @SelectPackages(\"com.example\") class FeaturesTest {}";
+    let tiles = "class Tiles { static class Group {} }";
+    let sources = [("TreeEngine", TREE_ENGINE), ("FeaturesTest", suite), ("Tiles", tiles)];
+    let project = junit::project("names-tree", &jdk, &sources);
+    project
+        .write("classes/META-INF/services/org.junit.platform.engine.TestEngine", "com.example.TreeEngine\n");
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    for (id, verdict) in [
+        ("com.example.Tiles$Group.keeps", Verdict::Fail),
+        ("com.example.Tiles$Group.drops", Verdict::Pass),
+        ("com.example.FeaturesTest.tiles/keeps", Verdict::Fail),
+        ("com.example.FeaturesTest.tiles/drops", Verdict::Pass),
+    ] {
+        assert_eq!(run.test(id).verdict, verdict, "{id}: {run}");
+    }
+    assert_eq!(run.report().errors, [], "{run}");
+}
+
 /// Kotlin's names in backticks: a name in a class file is changed for one of the same length.
 #[test]
 fn classes_with_blanks_in_their_names_are_judged_and_told_by_them() {

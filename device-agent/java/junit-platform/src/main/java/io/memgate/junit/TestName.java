@@ -18,6 +18,7 @@ public final class TestName {
     public static TestName of(String uniqueId) {
         StringBuilder suite = new StringBuilder();
         StringBuilder test = new StringBuilder();
+        String selecting = "";
         // By hand: this runs several times for every test, mostly before it is compiled.
         int end = -1;
         for (int at = 0; at < uniqueId.length(); at = end + 2) {
@@ -32,7 +33,14 @@ public final class TestName {
             switch (type) {
                 case "engine":
                     break;
+                case "suite":
+                    selecting = value;
+                    break;
                 case "class":
+                    // jqwik's groups: class:com.example.ATest, class:com.example.ATest$Group
+                    suite.setLength(0);
+                    suite.append(value);
+                    break;
                 case "class-template":
                 case "runner":
                 case "spec":
@@ -60,7 +68,7 @@ public final class TestName {
             }
         }
         String name = test.toString();
-        return new TestName(suite.toString(), name.endsWith("()") ? name.substring(0, name.length() - 2) : name);
+        return new TestName(suite.length() == 0 ? selecting : suite.toString(), name.endsWith("()") ? name.substring(0, name.length() - 2) : name);
     }
 
     private static void append(StringBuilder to, String value) {
