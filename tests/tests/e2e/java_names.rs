@@ -105,6 +105,33 @@ fn tests_in_groups_and_scenarios_that_a_suite_selects_are_repeated_by_their_name
     assert_eq!(run.report().errors, [], "{run}");
 }
 
+/// JUnit filters the members of a JUnit 3 suite, and not those of a suite within it.
+#[test]
+fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let nested = "import java.util.*;\nimport junit.framework.*;
+        public class NestedTest extends TestCase {
+            static final List<int[]> KEPT = new ArrayList<>();
+            public void testKeeps() { KEPT.add(new int[100]); }
+            public void testDrops() {}
+            public static Test suite() {
+                TestSuite suite = new TestSuite(\"tiles\");
+                suite.addTestSuite(NestedTest.class);
+                return suite;
+            }
+        }";
+    let project = junit::project("names-junit3", &jdk, &[("NestedTest", nested)]);
+    let java = junit::java4(&jdk, &project.folder().join("classes"), "com.example.NestedTest");
+    let words = ["run", "--"].map(str::to_owned).into_iter().chain(java);
+    let run = project.memgate(&words.collect::<Vec<_>>());
+    run.ends_with(1);
+    let whole = run.test("com.example.NestedTest");
+    assert!(whole.is_class && whole.verdict == Verdict::Fail, "{run}");
+    for id in ["com.example.NestedTest.testKeeps", "com.example.NestedTest.testDrops"] {
+        assert_eq!(run.test(id).verdict, Verdict::Pass, "{id}: {run}");
+    }
+}
+
 /// Kotlin's names in backticks: a name in a class file is changed for one of the same length.
 #[test]
 fn classes_with_blanks_in_their_names_are_judged_and_told_by_them() {

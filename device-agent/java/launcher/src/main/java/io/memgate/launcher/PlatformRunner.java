@@ -74,8 +74,18 @@ final class PlatformRunner implements TestRunner {
             }
             tests = Collections.singletonList(test);
         }
-        requests.put(selection, tests.isEmpty() ? null : request(tests, known));
+        LauncherDiscoveryRequest request = tests.isEmpty() ? null : request(tests, known);
+        if (!selection.test.isEmpty() && runsMore(selection, launcher.discover(request))) {
+            return false;
+        }
+        requests.put(selection, request);
         return true;
+    }
+
+    /** A JUnit 3 suite that holds another one, or wraps it, runs all of it, whichever test of it is wanted. */
+    private static boolean runsMore(Selection wanted, TestPlan plan) {
+        return descendants(plan).stream()
+                .anyMatch(test -> test.isTest() && !TestName.of(test.getUniqueId()).test.equals(wanted.test));
     }
 
     @Override
@@ -191,7 +201,10 @@ final class PlatformRunner implements TestRunner {
     /** All that is known of a class before it runs. */
     private List<TestIdentifier> discovered(String suite) {
         DiscoverySelector whole = DiscoverySelectors.selectClass(suite);
-        TestPlan plan = launcher.discover(request(Collections.singletonList(whole), Collections.emptyList()));
+        return descendants(launcher.discover(request(Collections.singletonList(whole), Collections.emptyList())));
+    }
+
+    private static List<TestIdentifier> descendants(TestPlan plan) {
         List<TestIdentifier> all = new ArrayList<>();
         for (TestIdentifier root : plan.getRoots()) {
             all.addAll(plan.getDescendants(root));
