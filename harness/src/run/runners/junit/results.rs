@@ -196,6 +196,15 @@ impl Module {
         }
     }
 
+    /// Surefire reports tests that are no methods, as ArchUnit's rules in fields, by the simple name of their class: is
+    /// this one of a class of which as many tests were seen as are reported by both names?
+    fn stands_for_a_class_of(&self, simple: &str, seen: &BTreeMap<&str, u64>) -> bool {
+        let reported = |class: &str| self.classes.get(class).map_or(0, |(_, all)| *all);
+        let is_it = |class: &str| class.rsplit_once('.').is_some_and(|(_, end)| end == simple);
+        seen.iter()
+            .any(|(class, tests)| is_it(class) && *tests >= reported(class).saturating_add(reported(simple)))
+    }
+
     /// Is its class file where Maven or Gradle puts it?
     fn has_class(&self, class: &str) -> bool {
         let file = format!("{}.class", class.replace('.', "/"));
@@ -211,9 +220,9 @@ impl Module {
 
 /// Tests that the build ran and nobody measured, module by module.
 ///
-/// A class counts as measured where a test of it was seen. Runners that name their tests in a way
-/// of their own report other classes than the agent saw: as many tests as were seen and not
-/// reported may be theirs.
+/// A class counts as measured where a test of it was seen, or of the class that its simple name stands for. Runners
+/// that name their tests in a way of their own report other classes than the agent saw: as many tests as were seen and
+/// not reported may be theirs.
 pub(super) fn unmeasured<'a>(
     root: &Path,
     modules: &[Module],
@@ -232,10 +241,13 @@ pub(super) fn unmeasured<'a>(
             .zip(its)
             .flat_map(|(at, process)| tests(process).map(move |(class, test)| (at, class, test)))
             .collect();
-        let classes: BTreeSet<&str> = seen.iter().map(|(_, class, _)| *class).collect();
+        let mut classes: BTreeMap<&str, u64> = BTreeMap::new();
+        seen.iter().for_each(|(_, class, _)| *classes.entry(class).or_default() += 1);
         let reported = |class: &str| modules.iter().any(|module| module.classes.contains_key(class));
         let unexplained = seen.iter().filter(|(_, class, _)| !reported(class)).count() as u64;
-        let missing = module.classes.iter().filter(|(class, _)| !classes.contains(class.as_str()));
+        let is_seen =
+            |class: &str| classes.contains_key(class) || module.stands_for_a_class_of(class, &classes);
+        let missing = module.classes.iter().filter(|(class, _)| !is_seen(class));
         let missing: Vec<(&str, (u64, u64))> =
             missing.map(|(class, tests)| (class.as_str(), *tests)).collect();
         let nothing = missing.len() == module.classes.len();
@@ -345,6 +357,17 @@ mod tests {
         let places: Vec<&str> = problems.iter().map(|problem| problem.r#where.as_str()).collect();
         assert_eq!(places, ["core", "x/app", "y"]);
         assert!(problems[0].what.contains("1 test that no measured"), "{}", problems[0].what);
+    }
+
+    #[test]
+    fn a_simple_name_stands_for_a_class_of_which_enough_tests_were_seen() {
+        let reported = [("ArchTest", (1, 1)), ("com.example.ArchTest", (2, 2)), ("OtherTest", (1, 1))];
+        let classes = reported.map(|(class, tests)| (class.to_owned(), tests)).into();
+        let module = Module { folder: PathBuf::new(), classes };
+        let seen = |tests| BTreeMap::from([("com.example.ArchTest", tests), ("com.example.AnotherTest", 9)]);
+        assert!(module.stands_for_a_class_of("ArchTest", &seen(3)));
+        assert!(!module.stands_for_a_class_of("ArchTest", &seen(2)), "one of these ran elsewhere");
+        assert!(!module.stands_for_a_class_of("OtherTest", &seen(3)));
     }
 
     #[test]
