@@ -497,11 +497,18 @@ impl RoundsWatch {
         if compared.rounds == 0 {
             return Vec::new();
         }
-        let mut why = objects(&compared.ranked(), &self.suite, class, &self.policy);
-        let counters = compared.least.iter().filter_map(|(&metric, &least)| {
+        // In a class that grew by more than is allowed each test that grew at all is confirmed: it is judged by a limit
+        // of its own, and what it leaves is none of the class's.
+        let limit = |metric| {
             let limit = smallest_limit(&self.policy, &self.suite, class, metric, Per::Iteration)?;
-            (least > limit).then(|| format_amount(metric, least))
-        });
+            Some(if self.unit == Unit::Test { 0.0 } else { limit })
+        };
+        let mut why = objects(&compared.ranked(), limit);
+        let over = compared
+            .least
+            .iter()
+            .filter(|(metric, least)| limit(**metric).is_some_and(|limit| **least > limit));
+        let counters = over.map(|(metric, least)| format_amount(*metric, *least));
         why.extend(counters);
         why
     }
@@ -683,15 +690,13 @@ fn class_failed(window: &Window) -> bool {
 }
 
 /// The classes in words, where all together are more than is allowed in each round.
-fn objects(grown: &[(&Arc<str>, &Grown)], suite: &str, window: &str, policy: &GatePolicy) -> Vec<String> {
+fn objects(grown: &[(&Arc<str>, &Grown)], limit: impl Fn(Metric) -> Option<f64>) -> Vec<String> {
     let rounds = grown.first().map_or(0, |(_, grown)| grown.deltas.len());
     let all = |of: fn(&Delta) -> f64| {
         let sum = |round: usize| grown.iter().map(|(_, g)| of(&g.added(round))).sum::<f64>();
         (0..rounds).map(sum).fold(f64::INFINITY, f64::min)
     };
-    let over = |metric, value: f64| {
-        smallest_limit(policy, suite, window, metric, Per::Iteration).is_some_and(|limit| value > limit)
-    };
+    let over = |metric, value: f64| limit(metric).is_some_and(|limit| value > limit);
     if rounds == 0
         || !over(Metric::JavaLiveObjects, all(|d| d.instances))
             && !over(Metric::JavaLiveBytes, all(|d| d.bytes))
@@ -742,8 +747,12 @@ mod tests {
         let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders", Unit::Test);
         watch.observe(&record);
         assert!(watch.is_over() && !watch.is_done("PageTest", "opens"));
-        let found = growing_tests(&record, "loaders", &GatePolicy::default());
-        assert_eq!(found, Ok(vec!["PageTest.keeps".to_owned()]));
+        let limit = |metric| crate::policy::Limit::fail(metric, 1e6, "memgate.yaml:7");
+        let defaults = [Metric::JavaLiveObjects, Metric::JavaLiveBytes].map(limit).into();
+        for policy in [GatePolicy::default(), GatePolicy { defaults, ..GatePolicy::default() }] {
+            let found = growing_tests(&record, "loaders", &policy);
+            assert_eq!(found, Ok(vec!["PageTest.keeps".to_owned()]), "whatever it is allowed");
+        }
     }
 
     #[test]
