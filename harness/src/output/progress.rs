@@ -21,6 +21,8 @@ pub struct Progress<'a> {
     console: &'a Console,
     title: String,
     total: Option<u64>,
+    /// Can the time that is left be told?
+    estimates: bool,
     done: u64,
     shown: Shown,
     started: Instant,
@@ -36,26 +38,33 @@ impl<'a> Progress<'a> {
     /// Of a pass whose tests write to our own terminal, or may do so.
     #[must_use]
     pub fn beside_tests(console: &'a Console, title: &str, total: Option<u64>) -> Self {
-        Self::new(console, title, total, console.is_live_beside_tests())
+        Self::new(console, title, (total, true), console.is_live_beside_tests())
     }
 
     /// Of a pass whose tests are silent.
     #[must_use]
     pub fn of_silent_tests(console: &'a Console, title: &str, total: u64) -> Self {
-        Self::new(console, title, Some(total), console.is_live())
+        Self::new(console, title, (Some(total), true), console.is_live())
     }
 
-    fn new(console: &'a Console, title: &str, total: Option<u64>, live: bool) -> Self {
+    /// Of silent tests that run several times over: later rounds are of fewer tests, and take another time for each of
+    /// them, so that nobody knows what is left.
+    #[must_use]
+    pub fn of_rounds(console: &'a Console, title: &str, most: u64) -> Self {
+        Self::new(console, title, (Some(most), false), console.is_live())
+    }
+
+    fn new(console: &'a Console, title: &str, (total, estimates): (Option<u64>, bool), live: bool) -> Self {
         let started = Instant::now();
         let shown = if live {
-            let bar = bar(title, total);
+            let bar = bar(title, (total, estimates));
             console.set_bar(Some(bar.clone()));
             Shown::Bar(bar)
         } else {
             Shown::Lines { next: started + QUIET }
         };
         console.step(Step { phase: title, done: 0, of: total, now: "" });
-        Self { console, title: title.to_owned(), total, done: 0, shown, started }
+        Self { console, title: title.to_owned(), total, estimates, done: 0, shown, started }
     }
 
     /// `done` tests are over; `status` says what runs now and the verdict so far.
@@ -73,7 +82,7 @@ impl<'a> Progress<'a> {
                 self.console.line(&plain_line(
                     &self.title,
                     done,
-                    self.total,
+                    (self.total, self.estimates),
                     &one_line(status),
                     self.started.elapsed(),
                 ));
@@ -92,10 +101,11 @@ impl Drop for Progress<'_> {
     }
 }
 
-fn bar(title: &str, total: Option<u64>) -> ProgressBar {
-    let template = match total {
-        Some(_) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left",
-        None => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
+fn bar(title: &str, (total, estimates): (Option<u64>, bool)) -> ProgressBar {
+    let template = match (total, estimates) {
+        (Some(_), true) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left",
+        (Some(_), false) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {elapsed}",
+        (None, _) => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
     };
     // The template is ours: a mistake in it shows in the tests below, and costs a user only the
     // colours.
@@ -106,9 +116,16 @@ fn bar(title: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
-fn plain_line(title: &str, done: u64, total: Option<u64>, status: &str, elapsed: Duration) -> String {
-    let of = total.map_or_else(String::new, |total| format!(" of {total}"));
-    let left = time_left(done, total, elapsed)
+fn plain_line(
+    title: &str,
+    done: u64,
+    (total, estimates): (Option<u64>, bool),
+    status: &str,
+    elapsed: Duration,
+) -> String {
+    let most = if estimates { "" } else { "at most " };
+    let of = total.map_or_else(String::new, |total| format!(" of {most}{total}"));
+    let left = time_left(done, total.filter(|_| estimates), elapsed)
         .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
     // Before the first test there is nothing to name.
     let status = if status.is_empty() { String::new() } else { format!(", {status}") };
@@ -132,11 +149,13 @@ mod tests {
 
     #[test]
     fn a_plain_line_tells_how_far_it_is_and_what_is_left() {
-        let line = plain_line("confirming", 3, Some(9), "MapCache.scroll", Duration::from_secs(6));
+        let line = plain_line("confirming", 3, (Some(9), true), "MapCache.scroll", Duration::from_secs(6));
         assert_eq!(line, "confirming: 3 of 9, MapCache.scroll, 6 s, about 12 s left");
-        let line = plain_line("screening", 0, None, "A.b", Duration::from_secs(2));
+        let line = plain_line("rounds", 3, (Some(9), false), "MapTest", Duration::from_secs(6));
+        assert_eq!(line, "rounds: 3 of at most 9, MapTest, 6 s", "later rounds are of fewer tests");
+        let line = plain_line("screening", 0, (None, true), "A.b", Duration::from_secs(2));
         assert_eq!(line, "screening: 0, A.b, 2 s");
-        assert_eq!(plain_line("screening", 0, None, "", Duration::from_secs(2)), "screening: 0, 2 s");
+        assert_eq!(plain_line("screening", 0, (None, true), "", Duration::from_secs(2)), "screening: 0, 2 s");
     }
 
     #[test]
@@ -145,16 +164,15 @@ mod tests {
     }
 
     #[test]
-    fn both_templates_are_well_formed() {
+    fn all_templates_are_well_formed() {
         for total in [Some(3), None] {
-            assert_eq!(bar("x", total).length(), total);
+            assert_eq!(bar("x", (total, true)).length(), total);
         }
-        assert!(
-            ProgressStyle::with_template(
-                "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left"
-            )
-            .is_ok()
-        );
+        for last in ["{eta} left", "{elapsed}"] {
+            let template =
+                format!("{{prefix}} {{wide_bar:.cyan/dim}} {{pos}}/{{len}}  {{msg:.bold}}  {last}");
+            assert!(ProgressStyle::with_template(&template).is_ok());
+        }
     }
 
     #[test]

@@ -131,7 +131,7 @@ async fn until_whole(
         classes_text(classes.len())
     ));
     let total = classes.len() as u64 * u64::from(ROUNDS);
-    let mut progress = Progress::of_silent_tests(context.console, &format!("rounds of {name}"), total);
+    let mut progress = Progress::of_rounds(context.console, &format!("rounds of {name}"), total);
     let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
     let label = Label::Rounds { suite: name.clone() };
     let mut breaking = BTreeMap::new();
