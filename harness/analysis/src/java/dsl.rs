@@ -110,6 +110,19 @@ impl Jvm {
         self.measured_end(class, method, iteration);
     }
 
+    /// The same without a measured end.
+    pub(crate) fn unmeasured(
+        &mut self,
+        class: &str,
+        method: &str,
+        iteration: u32,
+        body: impl FnOnce(&mut Self),
+    ) {
+        self.boundary(BoundaryKind::TestStart, class, method, iteration);
+        body(self);
+        self.boundary(BoundaryKind::TestEnd, class, method, iteration);
+    }
+
     /// One execution in the build's own run: nothing is collected.
     pub(crate) fn test(&mut self, class: &str, method: &str) {
         self.boundary(BoundaryKind::TestStart, class, method, 0);

@@ -35,7 +35,7 @@ use crate::stats::float;
 const WARM_UP: u32 = 2;
 /// Rounds of a suspect.
 const ROUNDS_OF_SUSPECTS: u32 = 8;
-/// Rounds over the tests of one class. Each runs in all of them: a test may need the one before it.
+/// Rounds over the tests of one class. Each runs in all of them, measured or not: a test may need the one before it.
 const ROUNDS_OF_TESTS: u32 = 6;
 /// Rounds of a suspect that may have left but literals, and the time after which it had enough of
 /// them.
@@ -98,6 +98,12 @@ impl JavaSuspect {
     pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
         let project = project_of(&self.suite);
         self.classes.iter().map(String::as_str).filter(move |class| is_of_project(class, &project))
+    }
+
+    /// Did classes of the project grow in each of the last rounds?
+    #[must_use]
+    pub fn keeps_classes_of_project(&self) -> bool {
+        self.classes_of_project().next().is_some()
     }
 
     pub(crate) fn told_nothing(&self) -> bool {
@@ -214,6 +220,8 @@ pub struct RoundsWatch {
     windows: BTreeMap<String, Compared>,
     /// Test classes in the order they ran.
     order: Vec<String>,
+    /// All that ran so far, measured or not.
+    known: BTreeSet<String>,
     failing: BTreeSet<String>,
     /// Memory ran out first in the window of this test class; in which round, and with what the
     /// heap was full.
@@ -233,6 +241,8 @@ struct Compared {
     before: String,
     /// The first round after the warm-up changed nothing.
     still: bool,
+    /// The last one changed nothing.
+    rests: bool,
     /// Rounds that were compared with the one before.
     rounds: usize,
     /// Classes that grew in each of these.
@@ -288,6 +298,7 @@ impl RoundsWatch {
             counters: Counters::new(),
             windows: BTreeMap::new(),
             order: Vec::new(),
+            known: BTreeSet::new(),
             failing: BTreeSet::new(),
             ran_out: None,
         }
@@ -307,6 +318,7 @@ impl RoundsWatch {
             }
             self.window(record, window);
             let unit = self.unit.of(window);
+            self.known.insert(unit.clone());
             // One that changes nothing may be left out.
             if !self.windows.get(&unit).is_some_and(|compared| compared.still) {
                 self.last = unit;
@@ -335,27 +347,29 @@ impl RoundsWatch {
         self.ran_out.is_some()
     }
 
-    /// Did this test class run often enough to tell whether it is a suspect, or that it cannot be
-    /// judged?
+    /// Was this test class measured often enough to tell whether it is a suspect, or that it cannot be
+    /// judged? A test, which goes on running beside others that grow, has to change nothing: what it
+    /// changes unmeasured would count to the next one.
     #[must_use]
     pub fn is_done(&self, suite: &str, test: &str) -> bool {
-        if self.unit == Unit::Test {
-            return false;
-        }
         let id = self.unit.id(suite, test);
         let compared = self.windows.get(&id).filter(|compared| compared.is_told());
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
         let quiet = |c: &Compared| !c.may_hide && self.why(&id, c).is_empty();
-        self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || quiet(c))
+        match self.unit {
+            Unit::Class => self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || quiet(c)),
+            Unit::Test => compared.is_some_and(|c| c.rests && quiet(c)),
+        }
     }
 
-    /// Did all tests of the class run often enough?
+    /// Was each test of the class measured often enough? `done`: ids of those that are measured no more.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        let ran = |(id, compared): (&String, &Compared)| {
-            self.failing.contains(id) || compared.round + 1 >= ROUNDS_OF_TESTS
+    pub fn is_over(&self, done: &BTreeSet<String>) -> bool {
+        let ran = |id: &String| {
+            let rounds = self.windows.get(id).map_or(0, |compared| compared.round + 1);
+            done.contains(id) || self.failing.contains(id) || rounds >= ROUNDS_OF_TESTS
         };
-        self.unit == Unit::Test && !self.windows.is_empty() && self.windows.iter().all(ran)
+        self.unit == Unit::Test && !self.windows.is_empty() && self.known.iter().all(ran)
     }
 
     /// Did it run as often as a suspect?
@@ -384,6 +398,7 @@ impl RoundsWatch {
         self.compare(window, at, deltas, &counters);
         self.windows.entry(self.unit.of(window)).and_modify(|compared| {
             compared.still = if compared.times == 1 { still } else { compared.still };
+            compared.rests = still;
         });
         self.counters = counters;
     }
@@ -733,26 +748,71 @@ mod tests {
         found.into_iter().map(|s| (s.suite, s.classes, s.why)).collect()
     }
 
+    /// Rounds over the tests of a class, with the orders of the harness: how often each of them was measured, and
+    /// which of them grow.
+    fn rounds_of_tests(
+        policy: &GatePolicy,
+        tests: &[&str],
+        body: impl Fn(&mut Jvm, &str, u32),
+    ) -> (Vec<u32>, Vec<String>) {
+        let (mut jvm, mut observer) = (Jvm::new(), crate::observer::Observer::new());
+        let mut watch = RoundsWatch::new(policy, "loaders", Unit::Test);
+        let (mut done, mut measured) = (BTreeSet::new(), vec![0; tests.len()]);
+        'rounds: for round in 0..ROUNDS_OF_LITERALS {
+            for (at, test) in tests.iter().enumerate() {
+                let id = format!("PageTest.{test}");
+                if round < WARM_UP || done.contains(&id) {
+                    jvm.unmeasured("PageTest", test, round, |jvm| body(jvm, test, round));
+                } else {
+                    jvm.window("PageTest", test, round, |jvm| body(jvm, test, round));
+                    measured[at] += 1;
+                }
+                jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                watch.observe(observer.record());
+                if watch.is_done("PageTest", test) {
+                    done.insert(id);
+                }
+                if watch.is_over(&done) {
+                    break 'rounds;
+                }
+            }
+        }
+        (measured, growing_tests(&observer.into_record(), "loaders", policy).expect("enough rounds"))
+    }
+
     #[test]
     fn rounds_over_tests_tell_which_of_them_grow() {
-        let mut jvm = Jvm::new();
-        for round in 0..6 {
-            jvm.window("PageTest", "opens", round, |_| ());
-            jvm.window("PageTest", "keeps", round, |jvm| jvm.add("com.example.Tile", 2, 24));
-            jvm.window("PageTest", "warms", round, |jvm| {
-                jvm.add("com.example.Tile", u64::from(round < 3), 24)
-            });
-        }
-        let record = jvm.end();
-        let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders", Unit::Test);
-        watch.observe(&record);
-        assert!(watch.is_over() && !watch.is_done("PageTest", "opens"));
+        let body = |jvm: &mut Jvm, test: &str, round: u32| match test {
+            "keeps" => jvm.add("com.example.Tile", 2, 24),
+            "warms" => jvm.add("com.example.Tile", u64::from(round < 3), 24),
+            "toggles" => jvm.set("byte[]", 100, 9000 + 10 * u64::from(round % 2)),
+            _ => {}
+        };
+        let tests = ["first", "opens", "keeps", "warms", "toggles"];
+        let (measured, growing) = rounds_of_tests(&GatePolicy::default(), &tests, body);
+        assert_eq!(growing, ["PageTest.keeps"]);
+        assert_eq!(measured, [2, 1, 4, 2, 4], "before the first nothing was counted");
         let limit = |metric| crate::policy::Limit::fail(metric, 1e6, "memgate.yaml:7");
         let defaults = [Metric::JavaLiveObjects, Metric::JavaLiveBytes].map(limit).into();
-        for policy in [GatePolicy::default(), GatePolicy { defaults, ..GatePolicy::default() }] {
-            let found = growing_tests(&record, "loaders", &policy);
-            assert_eq!(found, Ok(vec!["PageTest.keeps".to_owned()]), "whatever it is allowed");
-        }
+        let generous = GatePolicy { defaults, ..GatePolicy::default() };
+        assert_eq!(rounds_of_tests(&generous, &tests, body).1, ["PageTest.keeps"], "whatever it is allowed");
+    }
+
+    /// All of them rest at once; what one does that is measured no more makes no other one suspect that rests.
+    #[test]
+    fn rounds_over_tests_of_which_none_grows_are_over_soon() {
+        let policy = GatePolicy::default();
+        assert_eq!(rounds_of_tests(&policy, &["first", "opens"], |_, _, _| ()), (vec![3, 1], Vec::new()));
+        let late = |jvm: &mut Jvm, test: &str, round: u32| {
+            if test == "opens" && round >= 3 {
+                jvm.add("com.example.Tile", 2, 24);
+            }
+            if test == "keeps" {
+                jvm.add("com.example.Page", 2, 24);
+            }
+        };
+        let (_, growing) = rounds_of_tests(&policy, &["first", "opens", "closes", "keeps"], late);
+        assert_eq!(growing, ["PageTest.keeps"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
 //! tell which of them grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use memgate_analysis::{GatePolicy, ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
@@ -20,7 +20,7 @@ use crate::hotspot::agentless::{Agentless, AgentlessError};
 use crate::output::{Console, Progress};
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, forget,
-    keep_output, supervise,
+    keep_output, supervise, test_id,
 };
 use crate::run::runners::framework::Suite;
 use crate::run::runners::java::classes_text;
@@ -229,15 +229,17 @@ pub(super) async fn over(
     let limit = Limit::Ends(limit(most_tests));
     let orders: MakeOrders = Box::new(move |_| {
         let watch = RoundsWatch::new(&policy, &name, unit);
-        Box::new(Suspects { watch, settle: Settle::new(true), until })
+        Box::new(Suspects { watch, done: BTreeSet::new(), settle: Settle::new(true), until })
     });
     let job = Job::new(ours.launch, options, Clocked::Alone, limit).with_limits(limits).loaded().with(orders);
     Ok((supervise(context, job, show).await?, ours.speaker))
 }
 
-/// Ends the rounds of a unit of which enough was seen.
+/// Ends the rounds of a unit of which enough was seen. A test runs on, and is measured no more.
 struct Suspects {
     watch: RoundsWatch,
+    /// Ids of units of which enough was seen.
+    done: BTreeSet<String>,
     /// Waits for native memory, if it is tracked: finalizers and cleaners may be about to free it.
     settle: Settle,
     until: Option<Instant>,
@@ -245,7 +247,7 @@ struct Suspects {
 
 impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
-        let Self { watch, settle, until } = self;
+        let Self { watch, done, settle, until } = self;
         watch.observe(record);
         let Boundary { suite, test, .. } = boundary;
         let leaves = watch.is_warm() && leaves_native(record);
@@ -253,10 +255,13 @@ impl Orders for Suspects {
             return Reply::of(order::SETTLE);
         }
         let warm = if watch.is_warm() { order::COMPILED } else { 0 };
-        let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
-        let done = if done { order::DONE } else { 0 };
+        let is_done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
+        if is_done {
+            done.insert(test_id(boundary));
+        }
         let out_of_time = until.is_some_and(|until| until <= Instant::now());
-        let stop = watch.is_exhausted() || watch.is_over() || out_of_time;
+        let stop = watch.is_exhausted() || watch.is_over(done) || out_of_time;
+        let done = if is_done { order::DONE } else { 0 };
         let stop = if stop { order::STOP } else { 0 };
         Reply::of(warm | done | stop)
     }

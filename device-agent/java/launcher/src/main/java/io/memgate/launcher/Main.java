@@ -17,7 +17,8 @@ import java.util.List;
  *
  * <pre>
  * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends
- *                        behind each, and is measured from the third round on, until the harness has seen enough of it;
+ *                        behind each, and is measured from the third round on, until the harness has seen enough of it
+ *                        (a test runs on then, because the next one may need it);
  *                        of classes the tests that fail in the first two rounds are told and left out, and those that
  *                        do not run in the second one are told
  * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or
@@ -131,12 +132,21 @@ public final class Main {
                     continue;
                 }
                 selection.forget();
+                if (!selection.isMeasured) {
+                    gate.finished(selection, outcome);
+                    continue;
+                }
                 int orders = gate.window(selection, outcome);
                 if ((orders & Hooks.STOP) != 0) {
                     return true;
                 }
-                if ((orders & Hooks.DONE) != 0) {
+                if ((orders & Hooks.DONE) == 0) {
+                    continue;
+                }
+                if (selection.test.isEmpty()) {
                     each.remove();
+                } else {
+                    selection.isMeasured = false;
                 }
             }
             before += executions;

@@ -14,6 +14,8 @@ final class Selection {
     final String suite;
     /** Name of the test as its listener told it; empty: the whole class. */
     final String test;
+    /** Does a window end behind it? */
+    boolean isMeasured = true;
     /** Of a whole class, the tests that the build ran; empty: all. */
     private final Set<String> only = new HashSet<>();
     /** Tests of these that the class does not have, without their parameters: these may have other names each time. */
