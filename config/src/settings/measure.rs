@@ -50,9 +50,9 @@ table! {
         /// test fails alone.
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
-        /// Longest time for confirming the suspects of a native suite. Default: ten times the time
-        /// of the suite, at least `60s`. A test that has begun runs `warm_up` and `iterations`
-        /// times; tests that were not reached are unconfirmed.
+        /// Longest time for confirming the suspects of a native suite or of a JUnit suite. Default:
+        /// ten times the time of the suite, at least `60s`, or `5m` for JUnit. A test that has begun
+        /// runs `warm_up` and `iterations` times; tests that were not reached are unconfirmed.
         confirm_budget: At<Time>,
         /// How a JVM suite is screened. (Native suites are always screened in one pass.)
         #[schemars(extend("default" = "baseline"))]

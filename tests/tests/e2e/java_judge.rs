@@ -142,6 +142,37 @@ fn a_leak_that_fills_the_heap_is_named_with_the_error() {
     }
 }
 
+/// Two seconds are of no use to a virtual machine: none is started, and no leak passes.
+#[test]
+fn what_there_is_no_time_to_confirm_is_unconfirmed_and_never_a_pass() {
+    let Some(jdk) = first() else { return };
+    let one = class(
+        "class OneTest {
+            static final List<Object> KEPT = new ArrayList<>();
+            @Test void leaks() { KEPT.add(new OneTest()); }
+        }",
+    );
+    let two = class(
+        "class TwoTest {
+            static final List<Object> KEPT = new ArrayList<>();
+            @Test void leaks() { KEPT.add(new TwoTest()); }
+            @Test void isClean() { }
+        }",
+    );
+    let project = junit::project("judge-time", &jdk, &[("OneTest", &*one), ("TwoTest", &*two)]);
+    project.write("memgate.yaml", "version: 1\nmeasure: { confirm_budget: 2s, unconfirmed: fail }\n");
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    for id in ["com.example.OneTest.leaks", "com.example.TwoTest"] {
+        let test = run.test(id);
+        assert_eq!((test.verdict, test.leaks.len()), (Verdict::Fail, 0), "{run}");
+        let why = "the time to confirm is 2 s (measure.confirm_budget): it was over before its turn";
+        assert!(test.reason.starts_with("unconfirmed: ") && test.reason.ends_with(why), "{}", test.reason);
+    }
+    let left = "2 unconfirmed, because 2 s were not enough to repeat all suspects";
+    assert!(run.stderr.contains(left), "{run}");
+}
+
 /// A class is loaded under another name in every virtual machine, as Mockito 4 has it.
 const GENERATED: &str = "class MockTest {
     static class Stub$MockitoMock$00000000$auxiliary$11111111 { }

@@ -56,6 +56,8 @@ pub struct JavaConfirmation {
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
+    /// How long its iterations worked so far.
+    worked: Duration,
     /// How often the holders were asked for, and how many ends there are to the answer.
     explained: u32,
     ends_to_answer: u32,
@@ -75,6 +77,7 @@ impl JavaConfirmation {
             run: RepetitionLimits::of(policy),
             next_check: 0,
             cpu_before_ns: None,
+            worked: Duration::ZERO,
             explained: 0,
             ends_to_answer: 0,
             hurried: false,
@@ -93,10 +96,11 @@ impl JavaConfirmation {
         self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
         let just_explained = self.ends_to_answer == 1;
         self.ends_to_answer = self.ends_to_answer.saturating_sub(1);
+        self.worked = self.worked(record, elapsed, starved);
         let early = self.is_filling(record);
         let next = match early {
             true => Next::Explain,
-            false => self.decide(record, self.worked(record, elapsed, starved), just_explained),
+            false => self.decide(record, self.worked, just_explained),
         };
         self.hurried |= early;
         self.done = next == Next::Stop;
@@ -159,6 +163,16 @@ impl JavaConfirmation {
         let unexplained = !just_explained && self.explained < MAX_EXPLAINED;
         let may_leak = self.leaks || !findings.open.is_empty() || findings.unasked;
         if unexplained && may_leak { Next::Explain } else { Next::Stop }
+    }
+
+    /// May it end for want of time, behind `next`? It ran as often and as long as it has to at least,
+    /// and what leaks is not about to be explained.
+    #[must_use]
+    pub fn may_give_way(&self, record: &ProcessRecord, next: Next) -> bool {
+        let explains = self.ends_to_answer > 0 && (self.leaks || next != Next::Explain);
+        let ran_its_least =
+            || self.worked >= self.run.min_run && histograms(record, &self.test).len() >= self.run.fewest;
+        !explains && ran_its_least()
     }
 
     /// Did it go on growing, when it was stopped?
@@ -284,6 +298,26 @@ mod tests {
             .0,
             Next::Explain
         );
+    }
+
+    /// Where the time is over for those that wait: what has begun is not left open for a few executions more.
+    #[test]
+    fn it_gives_way_when_it_ran_its_least_and_nothing_is_about_to_be_explained() {
+        let mut jvm = Jvm::new();
+        let mut observer = Observer::new();
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        let mut said = Vec::new();
+        for i in 0..30 {
+            jvm.window("A", "a", i, |jvm| jvm.tiles(1));
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            let elapsed = Duration::from_millis(100 * u64::from(i + 1));
+            let next = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
+            said.push((next, confirmation.may_give_way(observer.record(), next)));
+        }
+        let asked = said.iter().position(|(next, _)| *next == Next::Explain).expect("it leaks");
+        assert!(said[asked..asked + 2].iter().all(|(_, may)| !may), "its holders are about to be known");
+        assert!(said[..19].iter().all(|(_, may)| !may), "less than two seconds");
+        assert!(said.iter().any(|(_, may)| *may), "{said:?}");
     }
 
     /// The virtual machine loads a class when its compiler comes to it: after 15, 26 and 34

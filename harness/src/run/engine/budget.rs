@@ -3,7 +3,7 @@
 //! Each takes what it needs, at most its share of what is left; so that what the first ones do not
 //! use is there for the others. It is spent while at least one of them runs. What it leaves open is counted, and
 //! told. A test of which later tests freed all that it left is repeated only while repeating has taken no longer than
-//! the suite, unless a time is configured.
+//! the suite, unless a time is configured. Java test classes have more of it: each needs virtual machines of its own.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,16 @@ const LEAST: Duration = Duration::from_secs(60);
 const LEAST_OF_TEST: Duration = Duration::from_secs(6);
 /// A shorter rest is of no use to a further test.
 const OF_NO_USE: Duration = Duration::from_secs(2);
+/// The same for Java test classes. A share lasts for a virtual machine that repeats the class, one that finds its
+/// tests that grow, and those that repeat them.
+const LEAST_OF_CLASSES: Duration = Duration::from_secs(300);
+const LEAST_OF_CLASS: Duration = Duration::from_secs(60);
 
 /// What is left of it.
 #[derive(Debug)]
 pub(in crate::run) struct Budget {
     whole: Duration,
+    least_share: Duration,
     /// Until this much is spent, tests of which nothing is left are repeated too.
     of_freed: Duration,
     /// Spent by tests that are over.
@@ -32,11 +37,24 @@ pub(in crate::run) struct Budget {
 impl Budget {
     /// For a suite that took so many seconds.
     pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
+        Self::with(configured, screened_s, (LEAST, LEAST_OF_TEST))
+    }
+
+    /// For the test classes of a JVM suite.
+    pub(in crate::run) fn of_classes(configured: Option<Duration>, screened_s: f64) -> Self {
+        Self::with(configured, screened_s, (LEAST_OF_CLASSES, LEAST_OF_CLASS))
+    }
+
+    fn with(
+        configured: Option<Duration>,
+        screened_s: f64,
+        (least, least_share): (Duration, Duration),
+    ) -> Self {
         let own = Duration::try_from_secs_f64(screened_s).unwrap_or_default();
-        let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(LEAST));
-        let of_freed = configured.unwrap_or(own.max(LEAST));
+        let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(least));
+        let of_freed = configured.unwrap_or(own.max(least));
         let (spent, since) = (Duration::ZERO, Instant::now());
-        Self { whole, of_freed, spent, running: 0, since, left_open: 0 }
+        Self { whole, least_share, of_freed, spent, running: 0, since, left_open: 0 }
     }
 
     /// A test runs from now on.
@@ -58,13 +76,14 @@ impl Budget {
         self.spent + if self.running > 0 { self.since.elapsed() } else { Duration::ZERO }
     }
 
-    fn left(&self) -> Duration {
+    /// What is left of it.
+    pub(in crate::run) fn left(&self) -> Duration {
         self.whole.saturating_sub(self.spent())
     }
 
     /// What one of so many tests may take; `None`: too little is left.
     pub(in crate::run) fn share(&self, tests: usize) -> Option<Duration> {
-        share(self.left(), tests)
+        share(self.left(), tests, self.least_share)
     }
 
     /// Is there no time to repeat a test of which nothing is left?
@@ -74,7 +93,17 @@ impl Budget {
 
     /// One more is left open; `how`, for the reader.
     pub(in crate::run) fn leaves_open(&mut self, how: &str) -> String {
+        self.counts_as_open();
+        self.why(how)
+    }
+
+    /// One more is left open.
+    pub(in crate::run) fn counts_as_open(&mut self) {
         self.left_open += 1;
+    }
+
+    /// The same, of what may not come to it.
+    pub(in crate::run) fn why(&self, how: &str) -> String {
         format!("the time to confirm is {} s (measure.confirm_budget): {how}", self.seconds())
     }
 
@@ -95,9 +124,9 @@ impl Budget {
     }
 }
 
-fn share(left: Duration, tests: usize) -> Option<Duration> {
+fn share(left: Duration, tests: usize, least: Duration) -> Option<Duration> {
     let share = left / u32::try_from(tests.max(1)).unwrap_or(u32::MAX);
-    (left >= OF_NO_USE).then(|| share.max(LEAST_OF_TEST).min(left))
+    (left >= OF_NO_USE).then(|| share.max(least).min(left))
 }
 
 #[cfg(test)]
@@ -129,9 +158,20 @@ mod tests {
     }
 
     #[test]
+    fn java_test_classes_have_time_for_virtual_machines_and_no_more_than_is_configured() {
+        for (configured, screened_s, whole, share) in
+            [(None, 2.0, 300, 60), (None, 100.0, 1000, 100), (Some(seconds(20)), 100.0, 20, 20)]
+        {
+            let budget = Budget::of_classes(configured, screened_s);
+            assert_eq!((budget.whole, budget.share(10)), (seconds(whole), Some(seconds(share))));
+        }
+    }
+
+    #[test]
     fn what_is_left_is_shared_by_the_tests_that_are_open() {
         for (left, tests, want) in [(60, 2, Some(30)), (60, 500, Some(6)), (3, 2, Some(3)), (1, 1, None)] {
-            assert_eq!(share(seconds(left), tests), want.map(seconds), "{left} s for {tests}");
+            let share = share(seconds(left), tests, LEAST_OF_TEST);
+            assert_eq!(share, want.map(seconds), "{left} s for {tests}");
         }
     }
 

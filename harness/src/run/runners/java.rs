@@ -68,6 +68,8 @@ pub(super) struct Repeating {
     starved_before: Option<Duration>,
     /// The end of the time there is for it.
     pub(super) until: Option<Instant>,
+    /// The end of its share of the time that all have: it ends then, if it ran as often as it has to at least.
+    pub(super) share: Option<Instant>,
     /// How long it took so far.
     took: fn(&ProcessRecord) -> Duration,
     last: Arc<Last>,
@@ -89,6 +91,7 @@ impl Repeating {
             pid: None,
             starved_before: None,
             until: None,
+            share: None,
             took,
             last: Arc::clone(last),
         }
@@ -112,7 +115,9 @@ impl Orders for Repeating {
         let enough = self.native.is_enough(took);
         let next = self.confirmation.observe(record, took, starved);
         let open = next != Next::Stop || !enough;
-        let over = open && self.until.is_some_and(|until| until <= Instant::now());
+        let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= Instant::now());
+        let gives_way = || is_past(self.share) && self.confirmation.may_give_way(record, next);
+        let over = open && (is_past(self.until) || gives_way());
         self.last.out_of_time.store(over, Ordering::Release);
         match next {
             Next::Explain if !over => Reply::explain(classes_to_explain(record, &boundary.suite)),

@@ -85,7 +85,8 @@ pub(super) async fn of_class(
             suite.facts.confirmations.insert(name.to_owned(), ConfirmationFacts::Impossible(why));
         }
         Some(executions) => {
-            let how = How { batch: Batch::Of(executions), until: Some(now + left) };
+            let over = "the time of the hunt was over before it could be confirmed".to_owned();
+            let how = How { batch: Batch::Of(executions), until: Some(now + left), share: None, over };
             Repeater { context, suite, junit, how, finished }.class(name, &mut |_| ()).await?;
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual
 //! machine ([`over`]) → those that grow, each repeated alone, as the class was. What grows in no
-//! test alone, or not in each execution, is the class's.
+//! test alone, or not in each execution, is the class's. All of that has a time ([`Budget`]): classes that it leaves
+//! open are unconfirmed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use crate::exit::chain;
 use crate::hotspot::agentless::Agentless;
 use crate::output::Progress;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
+    Budget, Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
     outcome, supervise,
 };
 use crate::run::runners::framework::Suite;
@@ -23,7 +24,7 @@ use crate::run::runners::java::{Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
-use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, growing_tests, ran_out_of_memory};
 use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
@@ -31,6 +32,8 @@ use memgate_wire::options::Detail;
 const SHOWN: usize = 5;
 /// The status with which our launcher ends where it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
+/// Why nothing is repeated.
+const NOT_CONFIRMED: &str = "--no-confirm was given";
 /// So few tests are all confirmed, if the rounds over them told nothing.
 const FEW: usize = 8;
 
@@ -42,11 +45,14 @@ pub(super) async fn confirm(
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
     let total = junit.suspects.len();
+    // If the time is short, it is there for what is a leak most likely.
+    let mut suspects: Vec<&JavaSuspect> = junit.suspects.iter().collect();
+    suspects.sort_by_key(|suspect| !suspect.keeps_classes_of_project());
     if total > 0 && context.plan.confirm {
         let what =
             if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
         context.console.line(&format!("{}: confirming {what}", suite.facts.name));
-        for suspect in junit.suspects.iter().take(SHOWN) {
+        for suspect in suspects.iter().take(SHOWN) {
             context.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
         }
         if total > SHOWN {
@@ -55,21 +61,66 @@ pub(super) async fn confirm(
     }
     let console = context.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
-    let how = How { batch: Batch::Of(1), until: None };
-    for (done, suspect) in (0..).zip(&junit.suspects) {
-        let mut show = |id: &str| progress.update(done, id);
-        Repeater { context, suite, junit, how, finished }.class(&suspect.suite, &mut show).await?;
+    let mut budget = Budget::of_classes(context.plan.confirm_budget, suite.facts.screened_s);
+    budget.begin();
+    for (done, suspect) in suspects.into_iter().enumerate() {
+        let class = &suspect.suite;
+        let Some(share) = budget.share(total - done).filter(|_| context.plan.confirm) else {
+            let why = match context.plan.confirm {
+                true => budget.leaves_open("it was over before its turn"),
+                false => NOT_CONFIRMED.to_owned(),
+            };
+            let id = whole(tests_of(&junit.classes, class), class).id();
+            suite.facts.confirmations.insert(id, ConfirmationFacts::Impossible(why));
+            continue;
+        };
+        let now = Instant::now();
+        let how = How {
+            batch: Batch::Of(1),
+            // What is known to leak is worth more time than what waits, but not all of it.
+            until: now.checked_add(share.max(budget.left() / 2)),
+            share: now.checked_add(share),
+            over: budget.why("it was over before this was known"),
+        };
+        let mut show = |id: &str| progress.update(done as u64, id);
+        let repeater = Repeater { context, suite, junit, how, finished };
+        if repeater.class(class, &mut show).await? == Told::Open {
+            budget.counts_as_open();
+        }
+    }
+    if let Some(left_open) = budget.left_open() {
+        console.warning(&format!("{}: {left_open}", suite.facts.name));
     }
     Ok(())
 }
 
+/// What repeating told of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Enough,
+    /// There was no time for more.
+    Open,
+}
+
+/// A class. One test is the class, told more exactly.
+fn whole(tests: &[String], class: &str) -> Selection {
+    match tests {
+        [test] => Selection::one(class, test),
+        tests => Selection::class(class, tests),
+    }
+}
+
 /// How a selection is repeated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct How {
     /// Executions in a window.
     pub(super) batch: Batch,
-    /// The end of the time there is for it.
+    /// The end of the time there is for it, and for its tests.
     pub(super) until: Option<Instant>,
+    /// The end of its share: what is still open then, though it ran as long as others have to, gives way.
+    pub(super) share: Option<Instant>,
+    /// For the reader, where that was not enough.
+    pub(super) over: String,
 }
 
 impl How {
@@ -89,13 +140,9 @@ pub(super) struct Repeater<'r, 'c> {
 
 impl Repeater<'_, '_> {
     /// Confirms a class, and where it grows its tests, until the time is over.
-    pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
+    pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
-        let mut whole = match tests {
-            // One test is the class, told more exactly.
-            [test] => Selection::one(class, test),
-            tests => Selection::class(class, tests),
-        };
+        let mut whole = whole(tests, class);
         let mut confirmed = self.one(&whole, &mut |_| show(&whole.id())).await?;
         if confirmed.is_none() && !whole.test.is_empty() {
             whole = Selection::class(class, tests);
@@ -103,31 +150,44 @@ impl Repeater<'_, '_> {
         }
         let no_class = || (ConfirmationFacts::Broken("its class is not found".to_owned()), false);
         let (outcome, leaks) = confirmed.unwrap_or_else(no_class);
+        let is_open = matches!(&outcome, ConfirmationFacts::Impossible(why) if *why == self.how.over);
         self.suite.facts.confirmations.insert(whole.id(), outcome);
+        if is_open {
+            return Ok(Told::Open);
+        }
         if !leaks || tests.len() < 2 || self.how.is_over() {
-            return Ok(());
+            return Ok(Told::Enough);
         }
         let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
         let mut of_all = |_: &_| show(&format!("the tests of {class}"));
         let growing = self.growing(&units, &mut of_all).await?;
-        for test in units
-            .iter()
-            .filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
-        {
+        let is_asked =
+            |unit: &&Selection| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()));
+        let mut told = Told::Enough;
+        let mut none_is_known = true;
+        for test in units.iter().filter(is_asked) {
             if self.how.is_over() {
-                break;
+                // The class fails for all of them. Beside one that fails, the others would pass.
+                if none_is_known {
+                    break;
+                }
+                let open = ConfirmationFacts::Impossible(self.how.over.clone());
+                self.suite.facts.confirmations.insert(test.id(), open);
+                told = Told::Open;
+                continue;
             }
             let mut of_test = |_: &_| show(&test.id());
             let confirmed = self.one(test, &mut of_test).await?;
             // It is judged with its class.
             let Some((outcome, leaks)) = confirmed else { continue };
             // What the class does is known; nothing more became known of this test.
-            if self.how.is_over() && !leaks {
+            if none_is_known && self.how.is_over() && !leaks {
                 break;
             }
+            none_is_known &= !leaks;
             self.suite.facts.confirmations.insert(test.id(), outcome);
         }
-        Ok(())
+        Ok(told)
     }
 
     /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
@@ -145,8 +205,8 @@ impl Repeater<'_, '_> {
         };
         let name = &self.suite.facts.name;
         let label = Label::Narrow { suite: name.clone(), class: class.clone() };
-        let How { batch, until } = self.how;
-        let units = Rounds { units: &plain, unit: Unit::Test, executions: executions(batch), until };
+        let (executions, until) = (executions(self.how.batch), self.how.until);
+        let units = Rounds { units: &plain, unit: Unit::Test, executions, until };
         let (mut done, speaker) =
             over(self.context, (self.suite, worker, self.junit.native), units, &label, show).await?;
         keep_output(self.context, &format!("tests-of-{class}"), &done)?;
@@ -165,7 +225,7 @@ impl Repeater<'_, '_> {
     ) -> Result<Option<(ConfirmationFacts, bool)>, Stopped> {
         let impossible = |why: &str| Ok(Some((ConfirmationFacts::Impossible(why.to_owned()), false)));
         if !self.context.plan.confirm {
-            return impossible("--no-confirm was given");
+            return impossible(NOT_CONFIRMED);
         }
         if !selection.is_plain() {
             return impossible("its name holds a line break, which a plan cannot");
@@ -175,13 +235,14 @@ impl Repeater<'_, '_> {
         let last = Arc::new(Last::default());
         let policy = self.context.plan.policy.clone();
         let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&self.context.kept));
-        let How { batch, until } = self.how;
+        let How { batch, until, share, .. } = self.how;
         let orders: MakeOrders = Box::new(move |process| {
             let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
             repeating.settle = Settle::new(true);
             repeating.kept = Some(Arc::clone(&kept));
             repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
             repeating.until = until;
+            repeating.share = share;
             Box::new(repeating)
         });
         let (done, speaker) =
@@ -212,7 +273,7 @@ impl Repeater<'_, '_> {
             && self.finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
         let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
         if last.out_of_time.load(Ordering::Acquire) && !leaks {
-            return impossible("the time of the hunt was over before it could be confirmed");
+            return impossible(&self.how.over);
         }
         Ok(Some((outcome, leaks)))
     }
