@@ -27,8 +27,10 @@ use crate::suite::junit::{self, Selection, Worker};
 
 /// Folder of plans and options in the session.
 const FOLDER: &str = "java";
-/// Times that the whole build took which a window of ours may take.
+/// Times that the whole build took which a window of ours may always take, and which it may take at most where that is
+/// longer than one test may take.
 const BUILDS: u32 = 4;
+const MOST_BUILDS: u32 = 20;
 /// How long a virtual machine of our own waits for us at a boundary: what it is told decides the
 /// verdict, however busy the machine is. As long as the agent waits at most.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
@@ -94,11 +96,16 @@ pub(super) fn with_agent(
 
 /// How long so many tests of a suite may take in a virtual machine of ours, its start included: as
 /// long as each may by itself, and on a machine that is busy no less than the whole build took,
-/// several times over.
+/// several times over. A class of hundreds of tests that hangs does not hang for hours.
 pub(super) fn patience(suite: &Suite, tests: usize) -> Duration {
-    let each = suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
-    let build = Duration::try_from_secs_f64(suite.facts.screened_s.ceil()).unwrap_or_default();
-    each.max(build.saturating_mul(BUILDS))
+    patience_of(suite.timeout, suite.facts.screened_s, tests)
+}
+
+fn patience_of(timeout: Duration, screened_s: f64, tests: usize) -> Duration {
+    let each = timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
+    let build = Duration::try_from_secs_f64(screened_s.ceil()).unwrap_or_default();
+    let most = timeout.max(build.saturating_mul(MOST_BUILDS));
+    each.min(most).max(build.saturating_mul(BUILDS))
 }
 
 pub(super) fn jvm(process: &Finished) -> Option<&JvmInfo> {
@@ -261,4 +268,24 @@ impl Drop for Temporary {
 /// A test class, with those of its tests that the build ran.
 pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
     Selection::class(class, tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_may_take_as_long_as_its_tests_and_no_longer_than_the_build_many_times_over() {
+        for (timeout_s, screened_s, tests, want) in [
+            (60, 1.0, 1, 60),
+            (60, 20.0, 1, 80),
+            (60, 20.0, 3, 180),
+            (60, 20.0, 500, 400),
+            (60, 1.5, 500, 60),
+            (2, 0.2, 2, 4),
+        ] {
+            let patience = patience_of(Duration::from_secs(timeout_s), screened_s, tests);
+            assert_eq!(patience.as_secs(), want, "{timeout_s} s, {screened_s} s, {tests} tests");
+        }
+    }
 }
