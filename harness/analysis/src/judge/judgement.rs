@@ -97,7 +97,10 @@ impl Judgement {
     /// Something is left, and nobody can say whether it grows.
     pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
-        self.raise(policy.unconfirmed.verdict(), reason);
+        // Memory and descriptors may be unconfirmed for the same reason.
+        if self.reasons.iter().all(|known| known.text != reason) {
+            self.raise(policy.unconfirmed.verdict(), reason);
+        }
     }
 
     /// The same for what the rounds of a JVM suite saw.
@@ -193,4 +196,18 @@ impl Judgement {
 pub(super) fn applied(limits: &[Threshold], value: f64) -> Option<Threshold> {
     let exceeded = limits.iter().filter(|t| value > t.limit).max_by_key(|t| t.level == Level::Fail);
     exceeded.or_else(|| limits.iter().min_by(|a, b| a.limit.total_cmp(&b.limit))).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_holds_for_memory_and_descriptors_is_told_once() {
+        let mut judgement = Judgement { left: "8 B".to_owned(), ..Judgement::default() };
+        let policy = GatePolicy::default();
+        (0..2).for_each(|_| judgement.unconfirmed(&policy, "alone nothing of it"));
+        let told = judgement.report("t".to_owned(), Outcome::Passed, 0.0);
+        assert_eq!(told.reason, "unconfirmed: left 8 B in one execution; alone nothing of it");
+    }
 }
