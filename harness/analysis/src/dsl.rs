@@ -189,7 +189,7 @@ impl Process {
         }
     }
 
-    fn boundary(
+    pub(crate) fn boundary(
         &mut self,
         kind: BoundaryKind,
         test: &str,

@@ -340,7 +340,8 @@ impl Observer {
                 self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
                 self.record.in_iteration = true;
             }
-            BoundaryKind::ProcessStart | BoundaryKind::Mark => {}
+            BoundaryKind::ProcessStart => self.record.start = Some(boundary.counters),
+            BoundaryKind::Mark => {}
         }
     }
 

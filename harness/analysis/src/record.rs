@@ -30,6 +30,8 @@ pub struct ProcessRecord {
     pub iterations: u32,
     /// The last of them has begun, and not all of its tests have run.
     pub in_iteration: bool,
+    /// What it had as it began: a forked child has what is its parent's.
+    pub start: Option<Counters>,
     /// Where `main` returned or the program called `exit`, before static destructors, with
     /// everything that was alive then.
     pub main_end: Option<ProcessEnd>,

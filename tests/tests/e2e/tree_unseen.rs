@@ -154,6 +154,27 @@ fn tests_that_begin_in_a_forked_child_are_an_error() {
     assert!(run.problems().contains(told), "{}", run.problems());
 }
 
+/// Check runs each test in a child. Once, such a program passed without a word. What a child has of its parent is not its
+/// own, nor is the C library's buffer.
+#[test]
+fn what_forked_children_of_a_plain_program_end_with_is_told() {
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                void* volatile kept;\n\
+                static void leaks(void) { kept = malloc(4321); }\nstatic void clean(void) { free(malloc(9)); }\n\
+                static void run(void (*test)(void)) { if (fork() == 0) { test(); puts(\"ok\"); exit(0); } \
+                wait(0); }\n\
+                int main(void) { void* volatile suite = malloc(5000); puts(\"begin\"); fflush(stdout); run(leaks); run(clean); free(suite); return 0; }\n";
+    let program = compile("forks_tests", "cc", &["forks.c", "-O0", "-g"], &[("forks.c", text)]);
+    let project = Project::new("forked-tests");
+    let run = project.memgate(&["run", "--", &program.display().to_string()]);
+    run.ends_with(0);
+    let suite = run.suite();
+    assert_eq!(suite.verdict, Verdict::Warn, "{}", suite.reason);
+    let told = "not judged: a child that it forked ended with 4.2 KiB in 1 allocation of its own alive;";
+    assert!(suite.reason.starts_with(told), "{}", suite.reason);
+    run.says("a child that it forked");
+}
+
 #[test]
 fn a_target_by_its_glob_that_is_not_measured_is_told() {
     let plain = "int main(void) { return 0; }\n";

@@ -6,6 +6,7 @@
 //! (`java`).
 
 mod against_base;
+mod children;
 mod company;
 mod context;
 mod curve;

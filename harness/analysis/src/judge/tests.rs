@@ -9,7 +9,8 @@ use memgate_model::{
     WaiverState,
 };
 use memgate_wire::{
-    ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome, ProcessRole,
+    BoundaryKind, ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome,
+    ProcessRole, SnapshotScope,
 };
 
 use super::judge;
@@ -1067,6 +1068,44 @@ fn children_that_a_test_forked_are_no_tests() {
     let child = ProcessInput { record: child.cut(), ending: Ending::Signalled(6) };
     let report = report(&run_of(suite(vec![p.end().into(), child])), &GatePolicy::default());
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
+}
+
+/// Check runs each test in a child: its program has nothing alive at its end, and once that passed without a word.
+#[test]
+fn what_children_of_a_plain_program_end_with_is_told() {
+    let child = |reason, (size, live)| {
+        let mut child = Process::screen();
+        child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
+        child.alloc(5, 5000, 1);
+        child.boundary(BoundaryKind::ProcessStart, "", 0, Vec::new(), 0, SnapshotScope::Survivors);
+        child.alloc(3, size, live);
+        ProcessInput::from(child.end_with(reason, Some(0)))
+    };
+    let program = |children: Vec<ProcessInput>| {
+        let mut run = process_suite(Process::screen().end(), &[]);
+        run.suites[0].screen.extend(children);
+        run
+    };
+    let told = |run: &RunInput, policy: &GatePolicy| {
+        let report = report(run, policy);
+        assert_eq!((report.suites[0].tests[0].verdict, report.exit_code), (Verdict::Pass, 0));
+        (report.verdict, report.suites[0].reason.clone())
+    };
+    let default = GatePolicy::default();
+    let two = || vec![child(GoodbyeReason::Exit, (8, 10)), child(GoodbyeReason::QuickExit, (8, 2))];
+    let (verdict, reason) = told(&program(two()), &default);
+    assert_eq!(verdict, Verdict::Warn);
+    let begin =
+        "not judged: 2 children that it forked ended with 96 B in 12 allocations of their own alive; ";
+    assert!(reason.starts_with(begin), "{reason}");
+    let nothing = (Verdict::Pass, String::new());
+    let passes = |child, why: &str| assert_eq!(told(&program(vec![child]), &default), nothing, "{why}");
+    passes(child(GoodbyeReason::Exit, (8, 0)), "what it has is its parent's");
+    passes(child(GoodbyeReason::Exit, (4096, 1)), "the C library's buffer of a stream");
+    passes(child(GoodbyeReason::Exec, (8, 10)), "another program");
+    let mut gtest = suite(vec![Process::screen().end().into()]);
+    gtest.screen.extend(two());
+    assert!(!report(&run_of(gtest), &default).suites[0].reason.contains("children"), "death tests");
 }
 
 pub(super) fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> RunInput {

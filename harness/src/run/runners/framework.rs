@@ -30,6 +30,12 @@ impl Suite {
         Self { facts, processes, timeout }
     }
 
+    /// Adds what its processes forked.
+    pub(super) fn add_children(&mut self, children: Vec<Finished>) {
+        self.facts.screen.extend(children.iter().map(Finished::facts));
+        self.processes.extend(children);
+    }
+
     /// What its processes wrote.
     pub(super) fn records(&self) -> Vec<&ProcessRecord> {
         self.processes.iter().map(|process| &process.record).collect()

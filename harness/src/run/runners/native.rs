@@ -349,8 +349,11 @@ fn suites(
         .filter(|process| process.record.began_tests_in_a_child())
         .map(|process| SuiteId::of(process.hello()))
         .collect();
-    let of_suites = finished.into_iter().filter(is_suite);
-    let groups = naming::grouped(of_suites.map(|process| (SuiteId::of(process.hello()), process)));
+    let (of_suites, others): (Vec<_>, Vec<_>) = finished.into_iter().partition(is_suite);
+    let with_id = |process: Finished| (SuiteId::of(process.hello()), process);
+    let groups = naming::grouped(of_suites.into_iter().map(with_id));
+    let forked = others.into_iter().filter(|process| !process.is_main());
+    let mut forked = naming::grouped(forked.map(with_id));
     // With an argument of its own, so that it has a name of its own where the executable was
     // measured, too.
     let not_measured = |unseen: &Unseen| SuiteId {
@@ -372,6 +375,12 @@ fn suites(
             if with_children.contains(&id) {
                 let suite = &mut screened.suite.facts;
                 suite.problems.insert(0, problem(&suite.name, TESTS_IN_A_CHILD.to_owned(), ""));
+            }
+            // What a test of GoogleTest forks (a death test) is nobody's concern.
+            let forked =
+                forked.iter_mut().filter(|(known, _)| *known == id).map(|(_, all)| std::mem::take(all));
+            if matches!(screened.runner, Runner::Process(_)) {
+                forked.for_each(|children| screened.suite.add_children(children));
             }
             screened
         })
