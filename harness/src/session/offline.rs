@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
+use memgate_model::BoundaryQuality;
 use memgate_wire::Hello;
 
 use super::Session;
@@ -53,6 +54,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
     let mut stacks: Vec<(String, ProcessFacts)> = Vec::new();
     let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
+    let mut forked: Vec<(GroupId, ProcessFacts)> = Vec::new();
     for file in files {
         let record = reading::read_record(&file, names);
         let stream = file.to_string_lossy().into_owned();
@@ -77,10 +79,13 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
                 Label::Company { suite } => companies.push((suite, process)),
                 Label::Screen { suite } => screens.push(((suite, GroupId::of(&record, &hello)), process)),
             }
+        } else if matches!(Label::from_text(&hello.label), Label::Screen { .. }) {
+            forked.push((GroupId::of(&record, &hello), process));
         }
         records.insert(stream, record);
     }
     facts.suites = screened(grouped(screens), records);
+    add_forked(&mut facts.suites, forked, records);
     stacks.sort_by_key(|(_, process)| records.get(&process.stream).map(|record| record.first_ns));
     for (suite, process) in stacks {
         let known = facts.suites.iter_mut().find(|known| known.name == suite);
@@ -97,6 +102,21 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
         add_company(&mut facts.suites, &suite, &process, records);
     }
     facts
+}
+
+/// Children of plain programs belong to these.
+fn add_forked(suites: &mut [SuiteFacts], forked: Vec<(GroupId, ProcessFacts)>, records: &Records) {
+    let group = |process: &ProcessFacts| {
+        let record = records.get(&process.stream)?;
+        Some(GroupId::of(record, record.hello.as_ref()?))
+    };
+    let programs = suites.iter_mut().filter(|suite| suite.boundary == BoundaryQuality::Process);
+    let mut programs: Vec<_> = programs.map(|suite| (suite.screen.first().and_then(group), suite)).collect();
+    for (id, child) in forked {
+        if let Some((_, suite)) = programs.iter_mut().find(|(known, _)| known.as_ref() == Some(&id)) {
+            suite.screen.push(child);
+        }
+    }
 }
 
 /// A run of several tests together belongs to each of its tests that ran alone too.
