@@ -3,6 +3,7 @@
 
 pub mod malloc_debug;
 pub(crate) mod packed;
+mod source;
 pub mod stream;
 
 use std::collections::BTreeMap;

@@ -12,8 +12,6 @@ use memgate_wire::spool::{CONTROL_BYTES, Extent, state};
 use zstd::stream::read::Decoder;
 use zstd::stream::write::Encoder;
 
-use super::stream::read_up_to;
-
 /// What packed files begin with.
 const MAGIC: [u8; 4] = zstd::zstd_safe::MAGICNUMBER.to_le_bytes();
 
@@ -44,15 +42,14 @@ pub(super) struct Packed {
 impl Packed {
     /// `None`: the file is not packed.
     pub(super) fn open(file: &File) -> io::Result<Option<Self>> {
-        let mut head = [0; HEAD_BYTES];
-        let got = read_up_to(file, &mut head, 0)?;
+        let head = head_of(file, HEAD_BYTES)?;
         if !head.starts_with(&MAGIC) {
             return Ok(None);
         }
-        let size = zstd::zstd_safe::get_frame_content_size(head.get(..got).unwrap_or_default());
+        let size = zstd::zstd_safe::get_frame_content_size(&head);
         let bytes =
             size.ok().flatten().ok_or_else(|| invalid("its head does not tell how long the stream is"))?;
-        let mut rest = Decoder::new(FromStart { file: file.try_clone()?, at: 0 })?;
+        let mut rest = Decoder::new(FromStart::of(file)?)?;
         rest.window_log_max(LONGEST_WINDOW)?;
         let mut page = Vec::new();
         rest.by_ref().take(bytes.min(CONTROL_BYTES as u64)).read_to_end(&mut page)?;
@@ -87,6 +84,12 @@ struct FromStart {
     at: u64,
 }
 
+impl FromStart {
+    fn of(file: &File) -> io::Result<Self> {
+        Ok(Self { file: file.try_clone()?, at: 0 })
+    }
+}
+
 impl Read for FromStart {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.file.read_at(buffer, self.at)?;
@@ -95,15 +98,21 @@ impl Read for FromStart {
     }
 }
 
+/// The first bytes of a file, as many as it has.
+fn head_of(file: &File, most: usize) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    FromStart::of(file)?.take(most as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Bytes of a stream that can be packed; `None`: somebody may still write it, it is empty, or it is packed.
 pub(crate) fn packable(file: &File) -> io::Result<Option<u64>> {
-    let mut page = [0; CONTROL_BYTES];
-    let got = read_up_to(file, &mut page, 0)?;
-    let extent = Extent::of(page.get(..got).unwrap_or_default());
+    let page = head_of(file, CONTROL_BYTES)?;
+    let extent = Extent::of(&page);
     // A process that lives on writes to this very file. A killed one looks like it.
     let is_over = extent.end.is_none() || extent.state == state::CLOSED;
     let length = file.metadata()?.len();
@@ -116,7 +125,7 @@ pub(crate) fn pack(stream: &File, bytes: u64, to: &mut File) -> io::Result<()> {
     let mut packed = Encoder::new(to, if bytes < LARGE { LEVEL } else { LEVEL_OF_LARGE })?;
     packed.set_pledged_src_size(Some(bytes))?;
     packed.include_contentsize(true)?;
-    io::copy(&mut FromStart { file: stream.try_clone()?, at: 0 }.take(bytes), &mut packed)?;
+    io::copy(&mut FromStart::of(stream)?.take(bytes), &mut packed)?;
     packed.finish().map(drop)
 }
 

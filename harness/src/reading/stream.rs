@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use memgate_wire::spool::{self, Extent};
 use memgate_wire::{DecodeError, Decoded, ErrorCode, ErrorFrame, Frame, HEADER_BYTES, MAX_BODY_BYTES};
 
-use super::packed::Packed;
+use super::source::Source;
 use crate::exit::chain;
 
 /// The longest frame there can be.
@@ -23,9 +23,6 @@ const FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
 
 /// Bytes asked of the file at once.
 const READ_BYTES: usize = 256 << 10;
-
-/// Reads of a control page that may disagree before the last one is believed.
-const AGREEMENT_ATTEMPTS: usize = 16;
 
 /// What the name of a file with the harness's own samples ends in: `NAME.os.mgf` belongs to
 /// `NAME.mgf`.
@@ -46,35 +43,6 @@ pub struct Reader {
     used: usize,
     frames: u64,
     unknown_frames: u64,
-}
-
-/// Where the bytes of a stream come from.
-enum Source {
-    File(File),
-    Packed(Packed),
-}
-
-impl Source {
-    fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        match self {
-            Self::File(file) => file.read_at(buffer, offset),
-            Self::Packed(packed) => packed.read_at(buffer, offset),
-        }
-    }
-
-    fn extent(&self) -> io::Result<Extent> {
-        match self {
-            Self::File(file) => extent_of(file),
-            Self::Packed(packed) => Ok(Extent::of(&packed.page)),
-        }
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        match self {
-            Self::File(file) => file.metadata().map(|about| about.len()),
-            Self::Packed(packed) => Ok(packed.bytes),
-        }
-    }
 }
 
 /// What was read, once everything was.
@@ -171,13 +139,9 @@ impl Reader {
     /// As [`Reader::open`].
     pub fn new(file: File, path: &Path) -> Result<Self, StreamError> {
         let extent = Extent { start: 0, end: None, state: 0, pid: 0 };
-        let packed = Packed::open(&file).map_err(|source| StreamError::Read {
-            path: path.into(),
-            offset: 0,
-            source,
-        })?;
+        let read = |source| StreamError::Read { path: path.into(), offset: 0, source };
         let mut reader = Self {
-            source: packed.map_or(Source::File(file), Source::Packed),
+            source: Source::new(file).map_err(read)?,
             path: path.into(),
             extent,
             limit: 0,
@@ -409,34 +373,6 @@ fn next_sample(samples: &mut Option<Reader>, cut: &mut Option<String>) -> Option
             }
         }
     }
-}
-
-/// A guest may store `committed` while it is copied: two reads in a row must agree.
-fn extent_of(file: &File) -> io::Result<Extent> {
-    let mut before = None;
-    for _ in 0..AGREEMENT_ATTEMPTS {
-        let mut page = [0_u8; spool::CONTROL_BYTES];
-        let got = read_up_to(file, &mut page, 0)?;
-        let extent = Extent::of(page.get(..got).unwrap_or_default());
-        if extent.end.is_none() || before.replace(extent) == Some(extent) {
-            return Ok(extent);
-        }
-    }
-    before.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Fills `buffer` from `offset` on, up to the end of the file.
-pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut got = 0;
-    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + got as u64) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
 }
 
 #[cfg(test)]
