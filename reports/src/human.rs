@@ -432,6 +432,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_of_which_nothing_is_known_is_not_cut_off() {
+        let mut report = sample::leak();
+        for leak in
+            report.suites.iter_mut().flat_map(|suite| &mut suite.tests).flat_map(|test| &mut test.leaks)
+        {
+            (leak.frames, leak.truncated) = (Vec::new(), true);
+        }
+        let text = human(&report, &options());
+        assert!(text.contains("its stack is not known") && !text.contains("cut off"), "{text}");
+    }
+
+    #[test]
     fn nothing_measured_is_not_a_clean_run() {
         insta::assert_snapshot!(human(&sample::nothing(), &options()));
     }

@@ -123,7 +123,9 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
         lines.splice(hidden, [more]);
     }
     if leak.truncated {
-        lines.push(style.paint.faint("… cut off: not unwound to its root"));
+        let is_known = !leak.frames.is_empty();
+        let what = if is_known { "… cut off: not unwound to its root" } else { "its stack is not known" };
+        lines.push(style.paint.faint(what));
     }
 
     let mut text = String::new();
