@@ -129,8 +129,12 @@ impl Reader {
     /// # Errors
     /// The file cannot be read, or its control page is impossible.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
-        let file = File::open(path).map_err(|source| StreamError::Open { path: path.into(), source })?;
-        Self::new(file, path)
+        // A pipe would be waited for.
+        let regular = std::fs::metadata(path).and_then(|file| match file.is_file() {
+            true => File::open(path),
+            false => Err(io::Error::other("it is no regular file")),
+        });
+        Self::new(regular.map_err(|source| StreamError::Open { path: path.into(), source })?, path)
     }
 
     /// Reads `file`; `path` is only told in errors.

@@ -237,7 +237,12 @@ impl Session {
     /// The file cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
         let path = self.folder.join(name);
-        fs::read(&path).map_err(at("read", &path))
+        // A pipe may never end, and a device has no end.
+        let regular = fs::metadata(&path).and_then(|file| match file.is_file() {
+            true => fs::read(&path),
+            false => Err(io::Error::other("it is no regular file")),
+        });
+        regular.map_err(at("read", &path))
     }
 
     fn become_latest(&self, root: &Path) -> Result<(), StoreError> {
@@ -366,6 +371,21 @@ mod tests {
         };
         assert!(source.to_string().contains("no text in UTF-8: rename the folder"), "{source}");
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn what_never_ends_is_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let session = Session::create(root.path(), &info()).unwrap();
+        let pipe = session.folder().join("report.json");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", session.folder().join("facts.json")).unwrap();
+        for name in ["report.json", "facts.json"] {
+            let StoreError::Path { source, .. } = session.read(name).unwrap_err() else {
+                panic!("it is no path")
+            };
+            assert_eq!(source.to_string(), "it is no regular file");
+        }
     }
 
     #[test]
