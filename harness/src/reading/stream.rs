@@ -9,7 +9,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use memgate_wire::spool::{self, Extent};
@@ -382,6 +381,7 @@ fn next_sample(samples: &mut Option<Reader>, cut: &mut Option<String>) -> Option
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     use memgate_wire::spool::offset;
     use memgate_wire::{Log, LogLevel, encode};
