@@ -154,8 +154,8 @@ fn tests_that_begin_in_a_forked_child_are_an_error() {
     assert!(run.problems().contains(told), "{}", run.problems());
 }
 
-/// Check runs each test in a child. Once, such a program passed without a word. What a child has of its parent is not its
-/// own, nor is the C library's buffer.
+/// Check runs each test in a child. Once, such a program passed without a word. What a child has of its parent is not
+/// its own, nor is the C library's buffer.
 #[test]
 fn what_forked_children_of_a_plain_program_end_with_is_told() {
     let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
