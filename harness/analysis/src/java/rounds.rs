@@ -10,7 +10,8 @@
 //! twice. In the many rounds of what may be literals the virtual machine gives back some of its own, once: a
 //! class of which there is less then is still suspect. A window that is not suspect need not run again
 //! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left behind goes
-//! within this one: where another window came before than in the last round, the two ends are not compared.
+//! within this one: where another window came before than in the last round, the two ends are not compared. Where
+//! less of it goes than the window before added, the rest may be of either: both are suspect.
 //!
 //! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
 //! far is suspect, with the class in whose window it ran out and those that could not be compared:
@@ -66,6 +67,8 @@ pub struct JavaSuspect {
     /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before
     /// that could be told.
     pub why: String,
+    /// Those of `classes` that the test class before it may have left instead.
+    pub may_be_of_before: BTreeSet<String>,
     /// Classes and counters of which the rounds added something in all, though not each of them.
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
@@ -95,10 +98,11 @@ impl JavaSuspect {
         self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
     }
 
-    /// Classes of the project among those that grew in each of the last rounds.
+    /// Classes of the project among those that grew in each of the last rounds, and in no other test class.
     pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
         let project = project_of(&self.suite);
-        self.classes.iter().map(String::as_str).filter(move |class| is_of_project(class, &project))
+        let own = self.classes.iter().filter(|class| !self.may_be_of_before.contains(*class));
+        own.map(String::as_str).filter(move |class| is_of_project(class, &project))
     }
 
     /// Did classes of the project grow in each of the last rounds?
@@ -216,8 +220,9 @@ pub struct RoundsWatch {
     /// Ends with a histogram, and the counters at the last of them.
     ends: usize,
     counters: Counters,
-    /// The test class that ended last, of those that change something.
+    /// The test class that ended last, of those that change something, and what the last window added.
     last: String,
+    added_last: BTreeMap<Arc<str>, Delta>,
     windows: BTreeMap<String, Compared>,
     /// Test classes in the order they ran.
     order: Vec<String>,
@@ -269,6 +274,8 @@ struct Grown {
     how: How,
     /// In one round, after those of a suspect, there was less of it.
     fell: bool,
+    /// The window before may have left it.
+    may_be_of_before: bool,
 }
 
 /// Which figures rose each time. Each counts by itself: some strings and arrays come and go while a large
@@ -298,6 +305,7 @@ impl RoundsWatch {
             history: HashMap::new(),
             ends: 0,
             last: String::new(),
+            added_last: BTreeMap::new(),
             counters: Counters::new(),
             windows: BTreeMap::new(),
             order: Vec::new(),
@@ -391,6 +399,7 @@ impl RoundsWatch {
     fn window(&mut self, record: &ProcessRecord, window: &Window) {
         let at = self.ends;
         let Some(deltas) = self.heap_of(record, window) else { return };
+        let before = std::mem::replace(&mut self.added_last, deltas.clone());
         if window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
         }
@@ -398,7 +407,11 @@ impl RoundsWatch {
         let counters: Counters = counters().filter_map(read).collect();
         let still = window.outcome == Some(Outcome::Passed)
             && self.is_still(&self.unit.of(window), &deltas, &counters);
-        self.compare(window, at, deltas, &counters);
+        let of_both = deltas
+            .iter()
+            .filter_map(|(class, delta)| Some((Arc::clone(class), delta.less_gone(*before.get(class)?)?)))
+            .collect();
+        self.compare(window, at, (deltas, of_both), &counters);
         self.windows.entry(self.unit.of(window)).and_modify(|compared| {
             compared.still = if compared.times == 1 { still } else { compared.still };
             compared.rests = still;
@@ -449,13 +462,21 @@ impl RoundsWatch {
         Some(deltas)
     }
 
-    fn compare(&mut self, window: &Window, at: usize, deltas: BTreeMap<Arc<str>, Delta>, now: &Counters) {
+    /// `of_both`: where less went in the window than the one before had added, what both left.
+    fn compare(
+        &mut self,
+        window: &Window,
+        at: usize,
+        (mut deltas, of_both): (BTreeMap<Arc<str>, Delta>, BTreeMap<Arc<str>, Delta>),
+        now: &Counters,
+    ) {
         let (history, before) = (&self.history, &self.counters);
         let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
             self.order.push(self.unit.of(window));
             Compared::default()
         });
         if compared.times > 0 && compared.before == self.last {
+            deltas.extend(of_both.iter().map(|(class, delta)| (Arc::clone(class), *delta)));
             let height = |class: &Arc<str>, end| height(history.get(class).map_or(&[], Vec::as_slice), end);
             for (class, delta) in &deltas {
                 let added = compared.added.entry(Arc::clone(class)).or_default();
@@ -473,7 +494,8 @@ impl RoundsWatch {
                 let (grown, given_back): (Vec<_>, Vec<_>) = grew
                     .map(|(class, delta)| {
                         let how = how(&class, delta);
-                        (class, Grown { deltas: vec![delta], how, fell: false })
+                        let may_be_of_before = of_both.contains_key(&class);
+                        (class, Grown { deltas: vec![delta], how, fell: false, may_be_of_before })
                     })
                     .partition(|(_, grown)| grown.how.is_any());
                 compared.grown = grown.into_iter().collect();
@@ -620,12 +642,15 @@ fn added(before: &Counters, now: &Counters, metric: Metric) -> Option<f64> {
 }
 
 fn suspect(class: &str, compared: &Compared, why: &[String], ran_out: Option<String>) -> JavaSuspect {
-    let classes = compared.ranked().iter().map(|(name, _)| name.to_string()).collect();
+    let ranked = compared.ranked();
+    let classes = ranked.iter().map(|(name, _)| name.to_string()).collect();
+    let of_before = ranked.iter().filter(|(_, grown)| grown.may_be_of_before);
+    let may_be_of_before = of_before.map(|(name, _)| name.to_string()).collect();
     let more = |(_, added): &(&Arc<str>, &Delta)| added.instances > 0.0 || added.bytes > 0.0;
     let added = compared.added.iter().filter(more).map(|(name, _)| name.to_string()).collect();
     let counters = compared.added_to_counters.iter().filter(|(_, added)| **added > 0.0);
     let added = (added, counters.map(|(metric, _)| *metric).collect());
-    JavaSuspect { suite: class.to_owned(), classes, why: why.join(", "), added, ran_out }
+    JavaSuspect { suite: class.to_owned(), classes, may_be_of_before, why: why.join(", "), added, ran_out }
 }
 
 impl Compared {
@@ -708,6 +733,16 @@ impl Delta {
 
     fn falls(self) -> bool {
         self.instances < 0.0 || self.bytes < 0.0
+    }
+
+    /// What it and the window before added together, where it gave back less than that one had added.
+    fn less_gone(self, before: Self) -> Option<Self> {
+        let of_both = |now: f64, before: f64| if now < 0.0 { (now + before).max(now) } else { now };
+        let both = Self {
+            instances: of_both(self.instances, before.instances),
+            bytes: of_both(self.bytes, before.bytes),
+        };
+        (self.falls() && both.in_window().is_any()).then_some(both)
     }
 
     /// What the window added, whatever the rest of the round did.
@@ -1070,6 +1105,41 @@ mod tests {
             assert_eq!(found(&[20, 28], test), Ok(0), "what comes and goes is no leak");
             assert_eq!(found(&[5], test), Ok(0), "nor what goes before it is known for one");
         }
+    }
+
+    /// Objects with finalizers go within the next window: 98 less there, of which two stayed.
+    #[test]
+    fn a_leak_in_whose_window_something_of_the_one_before_goes_is_suspect() {
+        let suspects = |leaks: [u64; 2]| {
+            let mut jvm = Jvm::new();
+            for round in 0..ROUNDS_OF_SUSPECTS {
+                jvm.window("com.example.FinalizedTest", "", round, |jvm| {
+                    jvm.add("com.example.Tile", 100 + leaks[0], 24)
+                });
+                jvm.window("com.example.TilesTest", "", round, |jvm| {
+                    jvm.add("com.example.Tile", leaks[1], 24);
+                    jvm.remove("com.example.Tile", 100, 24);
+                });
+                jvm.window("com.example.OtherTest", "", round, |jvm| jvm.add("com.example.Tile", 1, 24));
+                jvm.window("com.example.LastTest", "", round, |jvm| jvm.remove("com.example.Tile", 1, 24));
+            }
+            let suspects = screen_rounds(&jvm.end(), "loaders", &GatePolicy::default()).unwrap();
+            let told = |s: JavaSuspect| (s.suite.clone(), s.why.clone(), s.keeps_classes_of_project());
+            suspects.into_iter().map(told).collect::<Vec<_>>()
+        };
+        let suspect = |suite: &str, count: u32, own: bool| {
+            (suite.to_owned(), format!("{count} × com.example.Tile"), own)
+        };
+        let behind = suspect("com.example.OtherTest", 1, true);
+        assert_eq!(suspects([0, 0]), []);
+        let first = suspect("com.example.FinalizedTest", 100, true);
+        assert_eq!(suspects([0, 2]), [first, suspect("com.example.TilesTest", 2, false), behind.clone()]);
+        let first = suspect("com.example.FinalizedTest", 102, true);
+        assert_eq!(
+            suspects([2, 0]),
+            [first, suspect("com.example.TilesTest", 2, false), behind],
+            "or it was of the first"
+        );
     }
 
     #[test]
