@@ -5,10 +5,12 @@
 //! always grows. What was confirmed as a whole test class, and cannot be told from its tests, is an
 //! entry of its own, named by the class.
 
+mod whole_class;
+
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    Area, Kind, Leak, Metric, MetricValue, Outcome, Per, TestReport, ThresholdSource, Verdict, format_amount,
+    Area, Kind, Leak, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_amount,
     format_bytes, format_count, format_counted,
 };
 
@@ -77,7 +79,7 @@ pub(super) fn tests(
     }
     let classes: BTreeSet<&str> = runs.iter().filter_map(|(_, runs)| class_of(runs)).collect();
     for class in classes {
-        if let Some(entry) = whole_class(context, suite, class, &screened, runs, &mut reports) {
+        if let Some(entry) = whole_class::entry(context, suite, class, &screened, runs, &mut reports) {
             reports.push(entry);
         }
     }
@@ -244,69 +246,6 @@ fn window_of<'a>(runs: &Executions<'a>) -> Option<&'a Window> {
 
 fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
     window_of(runs).map(|window| window.suite.as_str())
-}
-
-/// A test class as an entry of its own: one that leaks though none of its tests does alone, or that
-/// nobody confirmed.
-fn whole_class(
-    context: &mut JudgeContext<'_>,
-    suite: &SuiteInput,
-    class: &str,
-    screened: &Screened<'_>,
-    runs: &[(String, Executions<'_>)],
-    reports: &mut [TestReport],
-) -> Option<TestReport> {
-    let members: Vec<usize> =
-        (0..runs.len()).filter(|i| class_of(&runs[*i].1) == Some(class) && passed(&runs[*i].1)).collect();
-    if members.is_empty() {
-        return None;
-    }
-    let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
-    let told =
-        members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
-    let mut j = Judgement::default();
-    match suite.confirmations.get(class).filter(|_| !told) {
-        Some(confirmation) => {
-            let mut test = TestJudge::enter(context, &suite.name, class);
-            test.confirmed(suite, confirmation, screened.suspect(Some(class)));
-            j = test.j;
-            if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
-                members.iter().for_each(|i| reports[*i].confirmed = true);
-                return None;
-            }
-            let confirmed = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
-            if is_left_by_its_tests(&j, &confirmed.map(|i| &reports[*i]).collect::<Vec<_>>()) {
-                return None;
-            }
-        }
-        None if alone || told => return None,
-        None => {
-            if let Some(suspect) = screened.suspect(Some(class)) {
-                j.left = suspect.seen();
-                j.unconfirmed_in_rounds(context.policy, "it was not run alone");
-            } else if screened.failing.contains(class) {
-                j.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
-            } else {
-                return None;
-            }
-        }
-    }
-    j.against_base(context.policy, &suite.name, class);
-    let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
-    Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
-}
-
-/// Do its tests leave alone all of what a class leaves beyond its limits? Then each of them is judged by limits of its
-/// own.
-fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
-    let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|limit| value.value > limit.limit);
-    let mut over = class.metrics.iter().filter(|(_, value)| over(value)).peekable();
-    let by_tests = |metric: &Metric, per: Per| -> f64 {
-        let figures = tests.iter().filter_map(|test| test.metrics.get(metric));
-        figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()
-    };
-    over.peek().is_some()
-        && over.all(|(metric, value)| value.low.is_finite() && value.low <= by_tests(metric, value.per))
 }
 
 impl TestJudge<'_, '_> {
