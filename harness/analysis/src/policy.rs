@@ -381,6 +381,9 @@ impl TextPattern {
     }
 }
 
+/// A test alone and in its class may leave so much more or less.
+const AS_MUCH: f64 = 1.05;
+
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]
 pub(crate) struct Waivers<'a> {
@@ -388,16 +391,31 @@ pub(crate) struct Waivers<'a> {
     used: Vec<u32>,
     /// Suite and test that are judged now.
     test: (String, String),
+    /// Of a class as a whole: what waivers accept of its tests.
+    of_its_tests: Vec<Leak>,
 }
 
 impl<'a> Waivers<'a> {
     pub(crate) fn new(policy: &'a GatePolicy) -> Self {
-        Self { policy, used: vec![0; policy.waivers.len()], test: (String::new(), String::new()) }
+        let used = vec![0; policy.waivers.len()];
+        Self { policy, used, test: (String::new(), String::new()), of_its_tests: Vec::new() }
     }
 
     /// What is asked for from now on leaks in this test.
     pub(crate) fn enter(&mut self, suite: &str, test: &str) {
         self.test = (suite.to_owned(), test.to_owned());
+        self.of_its_tests.clear();
+    }
+
+    /// The same in a class as a whole, whose tests left these leaks alone.
+    pub(crate) fn enter_class<'t>(
+        &mut self,
+        suite: &str,
+        class: &str,
+        leaks: impl IntoIterator<Item = &'t Leak>,
+    ) {
+        self.enter(suite, class);
+        self.of_its_tests.extend(leaks.into_iter().filter(|leak| leak.waiver.is_some()).cloned());
     }
 
     /// The id of a leak of this test. Of one without a stack nobody knows where it comes from: a waiver of it is no
@@ -417,7 +435,7 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Class(_) => false,
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.is_match(&step.owner)),
         };
-        self.first(hit)
+        self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
     }
 
     /// The same for a leak of Java objects.
@@ -436,7 +454,17 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| holds(step, pattern)),
         };
-        self.first(hit)
+        self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
+    }
+
+    /// Of a class: why its tests may leave as much of this leak.
+    fn accepted_of_its_tests(&self, leak: &Leak) -> Option<String> {
+        let same = || self.of_its_tests.iter().filter(|known| known.id == leak.id);
+        let count: f64 = same().map(|known| known.count_per_iteration).sum();
+        let bytes: f64 = same().map(|known| known.bytes_per_iteration).sum();
+        let is_all =
+            leak.count_per_iteration <= count * AS_MUCH && leak.bytes_per_iteration <= bytes * AS_MUCH;
+        same().next().filter(|_| is_all)?.waiver.clone()
     }
 
     fn first(&mut self, hit: impl Fn(&Waiver) -> bool) -> Option<String> {

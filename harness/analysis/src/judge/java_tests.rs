@@ -11,7 +11,7 @@ use super::tests::figures_are_told_from_words;
 use crate::dsl::ByNumber;
 use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
 use crate::java::dsl::Jvm;
-use crate::policy::{GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch};
+use crate::policy::{GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern, Waiver, WaiverMatch};
 use crate::record::ProcessRecord;
 
 pub(super) const CLASS: &str = "com.example.TileCacheTest";
@@ -432,6 +432,78 @@ fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
     };
     assert_eq!(of_class(12), (0, 0));
     assert_eq!(of_class(13), (1, 1), "none of its tests leaves the thirteenth");
+}
+
+/// The class repeated as a whole, and its test alone.
+fn class_and_test(class: impl Fn(&mut Jvm) + Copy, test: impl Fn(&mut Jvm) + Copy) -> RunInput {
+    let explain = |jvm: &mut Jvm| {
+        jvm.tiles_held("cache", 12);
+        jvm.held("com.example.Marker", &[(1, &["static com.example.Marks.last -> com.example.Marker"])]);
+    };
+    let mut whole = Jvm::new();
+    (0..ITERATIONS).for_each(|i| whole.window(CLASS, "", i, |jvm| class(jvm)));
+    explain(&mut whole);
+    whole.explained(CLASS, "", ITERATIONS - 1);
+    let whole = ConfirmationInput::Repeated(Box::new(whole.end().into()));
+    let test = alone(|jvm, _| test(jvm), explain);
+    let confirmations = BTreeMap::from([(CLASS.to_owned(), whole), (TEST.to_owned(), test)]);
+    suite(vec![rounds(move |jvm, _| class(jvm))], confirmations)
+}
+
+#[test]
+fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
+    let policy = |bytes, objects| {
+        let bytes = Limit::fail(Metric::JavaLiveBytes, bytes, "memgate.yaml:7");
+        let objects = Limit::fail(Metric::JavaLiveObjects, objects, "memgate.yaml:8");
+        GatePolicy { defaults: vec![bytes, objects], ..GatePolicy::default() }
+    };
+    let marked = class_and_test(
+        |jvm| {
+            jvm.tiles(12);
+            jvm.add("com.example.Marker", 1, 40);
+        },
+        |jvm| jvm.tiles(12),
+    );
+    let entry = |report: &RunReport| report.suites[0].tests.iter().find(|test| test.is_class).cloned();
+    let of_marks = report(&marked, &GatePolicy::default());
+    assert_eq!(evicts(&of_marks).verdict, Verdict::Fail);
+    let class = entry(&of_marks).expect("the marker is told");
+    let why = "40 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0); \
+               none of its tests leaves this alone";
+    assert_eq!((class.verdict, class.reason.as_str()), (Verdict::Fail, why));
+    let titles = |test: &TestReport| test.leaks.iter().map(|leak| leak.title.clone()).collect::<Vec<_>>();
+    assert_eq!(titles(&class), ["1 × com.example.Marker"]);
+    assert_eq!(
+        (class.metrics[&Metric::JavaLiveBytes].value, class.leaks[0].bytes_per_iteration),
+        (40.0, 40.0)
+    );
+
+    let more = report(&class_and_test(|jvm| jvm.tiles(13), |jvm| jvm.tiles(12)), &GatePolicy::default());
+    assert_eq!(titles(&entry(&more).expect("the thirteenth is told")), ["1 × com.example.Tile"]);
+
+    assert_eq!(entry(&report(&marked, &policy(64.0, 2.0))), None, "within the limits of the class");
+    let same = class_and_test(|jvm| jvm.tiles(12), |jvm| jvm.tiles(12));
+    assert_eq!(entry(&report(&same, &GatePolicy::default())), None, "its test says it all");
+}
+
+/// The waiver is no waiver of its class.
+#[test]
+fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
+    let waiver = Waiver {
+        matches: WaiverMatch::Class(TextPattern::new("com.example.Tile", |class| {
+            class == "com.example.Tile"
+        })),
+        test: Some(TestPattern::new(TEST, |_, test| test == TEST)),
+        reason: "known".to_owned(),
+        owner: None,
+        until: None,
+    };
+    let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+    for (tiles, verdict) in [(12, Verdict::Pass), (24, Verdict::Fail)] {
+        let report = report(&class_and_test(|jvm| jvm.tiles(tiles), |jvm| jvm.tiles(12)), &policy);
+        assert_eq!(evicts(&report).verdict, Verdict::Pass);
+        assert_eq!(report.suites[0].verdict, verdict, "{:#?}", report.suites[0].tests.last());
+    }
 }
 
 #[test]

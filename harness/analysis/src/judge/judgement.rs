@@ -78,6 +78,13 @@ impl Judgement {
         )
     }
 
+    /// Nothing is said any more of what was measured: takes its leaks and figures.
+    pub(super) fn begin_again(&mut self) -> (Vec<Leak>, BTreeMap<Metric, MetricValue>) {
+        self.reasons.clear();
+        self.growth.clear();
+        (std::mem::take(&mut self.leaks), std::mem::take(&mut self.metrics))
+    }
+
     /// A reason for a verdict this bad.
     pub(super) fn raise(&mut self, verdict: Verdict, text: String) {
         self.reasons.push(Reason { verdict, beside_figures: text.clone(), text });

@@ -221,21 +221,24 @@ fn more_ranges(window: &Window, kind: &str, stack: u32) -> f64 {
 
 pub(super) fn shown(leak: &JavaLeak) -> Leak {
     let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
-    let title = if *count > 0.0 {
-        format!("{} × {class}", format_count(*count))
-    } else {
-        format!("growing {class}")
-    };
     Leak {
         id: id.clone(),
         kind: LeakKind::Java,
-        title,
+        title: of_objects(class, *count),
         bytes_per_iteration: *bytes,
         count_per_iteration: *count,
         class: Some(class.clone()),
         frames: frames.clone(),
         holder: holder.clone(),
         ..Leak::default()
+    }
+}
+
+/// `12 × com.example.Tile`.
+pub(super) fn of_objects(class: &str, count: f64) -> String {
+    match count > 0.0 {
+        true => format!("{} × {class}", format_count(count)),
+        false => format!("growing {class}"),
     }
 }
 

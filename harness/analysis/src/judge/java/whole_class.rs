@@ -1,12 +1,18 @@
 //! A test class as an entry of its own: what it leaves, and none of its tests does alone.
 
-use memgate_model::{Metric, MetricValue, Outcome, Per, TestReport, Verdict};
+use memgate_model::{Leak, LeakKind, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict};
 
 use super::{Screened, class_of, passed};
 use crate::input::SuiteInput;
 use crate::judge::context::JudgeContext;
-use crate::judge::judgement::{Executions, Judgement};
+use crate::judge::judgement::{Executions, Judgement, applied};
+use crate::judge::leaks;
 use crate::judge::one_test::TestJudge;
+use crate::policy::thresholds;
+use crate::screen::too_much;
+
+/// A smaller share of a leak is none: alone and in its class a test may differ that much.
+const LEFT_SHARE: f64 = 0.05;
 
 /// The entry of a class: one that leaks though none of its tests does alone, or that
 /// nobody confirmed.
@@ -27,18 +33,25 @@ pub(super) fn entry(
     let told =
         members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
     let mut j = Judgement::default();
-    match suite.confirmations.get(class).filter(|_| !told) {
+    match suite.confirmations.get(class) {
         Some(confirmation) => {
-            let mut test = TestJudge::enter(context, &suite.name, class);
+            let repeated = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
+            let repeated: Vec<&TestReport> = repeated.map(|i| &reports[*i]).collect();
+            let leaks = repeated.iter().flat_map(|test| &test.leaks);
+            context.waivers.enter_class(&suite.name, class, leaks);
+            let mut test = TestJudge { context, suite: &suite.name, id: class, j: Judgement::default() };
             test.confirmed(suite, confirmation, screened.suspect(Some(class)));
-            j = test.j;
-            if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
-                members.iter().for_each(|i| reports[*i].confirmed = true);
-                return None;
-            }
-            let confirmed = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
-            if is_left_by_its_tests(&j, &confirmed.map(|i| &reports[*i]).collect::<Vec<_>>()) {
-                return None;
+            if told {
+                j = test.beside_its_tests(&repeated)?;
+            } else {
+                j = test.j;
+                if is_left_by_its_tests(&j, &repeated) {
+                    return None;
+                }
+                if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
+                    members.iter().for_each(|i| reports[*i].confirmed = true);
+                    return None;
+                }
             }
         }
         None if alone || told => return None,
@@ -63,10 +76,90 @@ pub(super) fn entry(
 fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
     let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|limit| value.value > limit.limit);
     let mut over = class.metrics.iter().filter(|(_, value)| over(value)).peekable();
-    let by_tests = |metric: &Metric, per: Per| -> f64 {
-        let figures = tests.iter().filter_map(|test| test.metrics.get(metric));
-        figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()
-    };
     over.peek().is_some()
-        && over.all(|(metric, value)| value.low.is_finite() && value.low <= by_tests(metric, value.per))
+        && over
+            .all(|(metric, value)| value.low.is_finite() && value.low <= left_by(tests, *metric, value.per))
+}
+
+impl TestJudge<'_, '_> {
+    /// Beside tests of it that fail: what the class leaves, and none of them alone.
+    fn beside_its_tests(self, tests: &[&TestReport]) -> Option<Judgement> {
+        // What nobody had the time to look at is told by these tests.
+        if !tests.iter().all(|test| test.confirmed) {
+            return None;
+        }
+        let mut rest = self.j;
+        let (leaks, metrics) = rest.begin_again();
+        rest.leaks = leaks_beside(leaks, tests);
+        let keeps_objects =
+            rest.leaks.iter().any(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none());
+        for (metric, mut of_class) in metrics {
+            let by_tests = left_by(tests, metric, of_class.per);
+            of_class.value -= by_tests;
+            of_class.low -= by_tests;
+            of_class.high -= by_tests;
+            let limits = thresholds(self.context.policy, self.suite, self.id, metric, of_class.per);
+            let is_object = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].contains(&metric);
+            let over: Vec<&Threshold> = limits.iter().filter(|limit| of_class.low > limit.limit).collect();
+            if over.is_empty() || is_object && !keeps_objects {
+                continue;
+            }
+            for limit in over {
+                let figure = too_much(metric, of_class.value, "per iteration", limit.limit);
+                rest.raise_figure(limit.level.verdict(), figure, String::new());
+            }
+            of_class.threshold = applied(&limits, of_class.low);
+            rest.metrics.insert(metric, of_class);
+        }
+        if rest.metrics.is_empty() {
+            return None;
+        }
+        // In a class an array may seem to belong to another leak than in the test that leaves it.
+        if let Some(most) = rest.metrics.get(&Metric::JavaLiveBytes).map(|bytes| bytes.value) {
+            let bytes = rest.leaks.iter_mut().map(|leak| &mut leak.bytes_per_iteration);
+            bytes.for_each(|bytes| *bytes = bytes.min(most));
+        }
+        rest.remark("none of its tests leaves this alone".to_owned());
+        Some(rest)
+    }
+}
+
+/// What tests leave alone, in all.
+fn left_by(tests: &[&TestReport], metric: Metric, per: Per) -> f64 {
+    let figures = tests.iter().filter_map(|test| test.metrics.get(&metric));
+    figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()
+}
+
+/// Leaks of a class without what its tests leave of them: of the same id first, else of the same Java class, for a test
+/// alone may hold it in another way.
+fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
+    let mut told: Vec<Leak> = tests.iter().flat_map(|test| test.leaks.iter().cloned()).collect();
+    let mut rest: Vec<(Leak, Leak)> = leaks.into_iter().map(|leak| (leak.clone(), leak)).collect();
+    let take = |from: &mut f64, of: &mut f64| {
+        let taken = of.min(*from);
+        *from -= taken;
+        *of -= taken;
+    };
+    let is_same: [fn(&Leak, &Leak) -> bool; 2] =
+        [|a, b| a.id == b.id, |a, b| a.class.is_some() && a.class == b.class];
+    for is_same in is_same {
+        for (of_class, leak) in &mut rest {
+            for known in told.iter_mut().filter(|known| is_same(known, of_class)) {
+                take(&mut leak.bytes_per_iteration, &mut known.bytes_per_iteration);
+                take(&mut leak.count_per_iteration, &mut known.count_per_iteration);
+            }
+        }
+    }
+    let is_left = |of: f64, left: f64| left > LEFT_SHARE * of;
+    rest.retain(|(of_class, leak)| {
+        is_left(of_class.bytes_per_iteration, leak.bytes_per_iteration)
+            || is_left(of_class.count_per_iteration, leak.count_per_iteration)
+    });
+    let title = |(of_class, leak): (Leak, Leak)| match &leak.class {
+        Some(class) if leak.count_per_iteration < of_class.count_per_iteration => {
+            Leak { title: leaks::of_objects(class, leak.count_per_iteration), ..leak }
+        }
+        _ => leak,
+    };
+    rest.into_iter().map(title).collect()
 }
