@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use memgate_model::{Metric, MetricValue, Outcome, Per, RunReport, Verdict};
+use memgate_model::{
+    Area, Kind, Metric, MetricValue, Outcome, Per, RunReport, Runner, SuiteReport, TestReport, Verdict,
+};
 use serde::{Deserialize, Serialize};
 
 mod windows;
@@ -170,6 +172,28 @@ impl Baseline {
         self.suites.entry(suite.to_owned()).or_default().windows = accepted.collect();
     }
 
+    /// Tests of JVM suites have a figure only where something grew. One that passed without it left nothing, which is a
+    /// figure where a threshold is relative to it (`is_asked`: suite, test, metric).
+    pub fn accept_nothing(&mut self, report: &RunReport, is_asked: impl Fn(&str, &str, Metric) -> bool) {
+        let judged = |suite: &&SuiteReport| suite.runner == Runner::Junit && suite.verdict != Verdict::Error;
+        for suite in report.suites.iter().filter(judged) {
+            let of_class = |class: &TestReport, id: &str| {
+                class.is_class && id.strip_prefix(&class.id).is_some_and(|rest| rest.starts_with('.'))
+            };
+            let told = |id: &str| suite.tests.iter().any(|entry| of_class(entry, id));
+            let passed =
+                |test: &&TestReport| !test.is_class && test.verdict == Verdict::Pass && !told(&test.id);
+            let Some(accepted) = self.suites.get_mut(&suite.name) else { continue };
+            for test in suite.tests.iter().filter(passed) {
+                let Some(figures) = accepted.tests.get_mut(&test.id) else { continue };
+                let kept = Metric::of(Area::Java, &[Kind::Live, Kind::Held]).chain([Metric::OsFds]);
+                for metric in kept.filter(|metric| is_asked(&suite.name, &test.id, *metric)) {
+                    figures.entry(metric).or_insert(Figure { value: 0.0, per: Per::Iteration });
+                }
+            }
+        }
+    }
+
     /// The accepted figure of a test, if it was measured per the same.
     #[must_use]
     pub fn test_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Option<f64> {
@@ -221,6 +245,39 @@ mod tests {
                 "reason": "", "metrics": { "os.rss": metric(4096.0, "suite") }, "tests": tests }],
             "waivers": [], "errors": []
         }))
+    }
+
+    /// Before, such a test had no figure, and a leak of it was a warning for ever.
+    #[test]
+    fn a_java_test_that_left_nothing_is_accepted_with_nothing_where_a_threshold_is_relative() {
+        let bytes = Metric::JavaLiveBytes;
+        let accepted = |runner: Runner, verdict: Verdict, of_class: Option<Verdict>| {
+            let mut report = run(&[("a.TileTest.scroll", "pass", 0.0), ("a.TileTest", "pass", 0.0)]);
+            report.suites[0].runner = runner;
+            let tests = &mut report.suites[0].tests;
+            tests[0].metrics.clear();
+            tests[0].verdict = verdict;
+            tests[1].is_class = true;
+            tests[1].verdict = of_class.unwrap_or(Verdict::Pass);
+            tests.truncate(if of_class.is_some() { 2 } else { 1 });
+            let mut baseline = Baseline::default();
+            baseline.accept(&report, false);
+            baseline.accept_nothing(&report, |suite, test, metric| {
+                (suite, test, metric) == ("engine", "a.TileTest.scroll", bytes)
+            });
+            let figure = |metric| baseline.test_figure("engine", "a.TileTest.scroll", metric, Per::Iteration);
+            assert_eq!(figure(Metric::JavaThreads), None, "nobody asks for it");
+            figure(bytes)
+        };
+        assert_eq!(accepted(Runner::Junit, Verdict::Pass, None), Some(0.0));
+        assert_eq!(accepted(Runner::Junit, Verdict::Warn, None), None, "unconfirmed");
+        assert_eq!(accepted(Runner::Junit, Verdict::NotJudged, None), None);
+        assert_eq!(
+            accepted(Runner::Junit, Verdict::Pass, Some(Verdict::Warn)),
+            None,
+            "its class left something"
+        );
+        assert_eq!(accepted(Runner::Gtest, Verdict::Pass, None), None, "a screen gives figures of all tests");
     }
 
     #[test]

@@ -24,10 +24,12 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     if report.suites.is_empty() {
         return Err(ExpectedError::session(file, "it has no suites: there is nothing to accept", ""));
     }
+    let policy = plan::policy(&settings, false, settings::world()?.today);
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
     let partial = is_partial(&file)?;
     let accepted = baseline.accept(&report, partial);
+    baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
     for (suite, windows) in windows(&file)? {
         baseline.accept_windows(&report, &suite, windows, partial);
     }
