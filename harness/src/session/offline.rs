@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
 use memgate_model::BoundaryQuality;
-use memgate_wire::Hello;
+use memgate_wire::{GoodbyeReason, Hello};
 
 use super::Session;
 use super::facts::{
@@ -94,7 +94,13 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     for (suite, process) in rounds {
         add_rounds(&mut facts.suites, &suite, process);
     }
-    for (suite, test, n, process) in repeated {
+    let is_unknown = |process: &ProcessFacts| records.get(&process.stream).is_some_and(ran_no_test);
+    let (unknown, repeated): (Vec<_>, Vec<_>) =
+        repeated.into_iter().partition(|(.., process)| is_unknown(process));
+    for (suite, test, n, process) in repeated.into_iter().chain(unknown) {
+        if is_unknown(&process) && is_judged_with_its_class(&facts.suites, &suite, &test) {
+            continue;
+        }
         let kind = kind_of(std::slice::from_ref(&process), records);
         add_repeated(&mut facts.suites, suite, test, (n, kind), process);
     }
@@ -209,6 +215,20 @@ fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) 
     if let Some(java) = known.map(|known| known.java.get_or_insert_with(JavaFacts::default)) {
         java.rounds.push(process);
     }
+}
+
+/// Did our launcher end without a test? It does not find some (JUnit 3's, Kotest's): these are judged with their class.
+fn ran_no_test(record: &ProcessRecord) -> bool {
+    let is_over = record.goodbye.as_ref().is_some_and(|goodbye| goodbye.reason == GoodbyeReason::Exit);
+    record.java.is_some() && is_over && record.windows.is_empty() && record.open.is_empty()
+}
+
+fn is_judged_with_its_class(suites: &[SuiteFacts], suite: &str, test: &str) -> bool {
+    let of_suite = suites.iter().filter(|known| known.name == suite);
+    of_suite.flat_map(|known| &known.confirmations).any(|(class, how)| {
+        let is_of = test.strip_prefix(class.as_str()).is_some_and(|rest| rest.starts_with('.'));
+        is_of && matches!(how, ConfirmationFacts::Repeated(_))
+    })
 }
 
 /// A confirming run finds its suite. Where the screen was not copied along, one of native tests

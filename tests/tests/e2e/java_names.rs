@@ -127,8 +127,15 @@ fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
     run.ends_with(1);
     let whole = run.test("com.example.NestedTest");
     assert!(whole.is_class && whole.verdict == Verdict::Fail, "{run}");
+    // Streams do not say that JUnit would not run these alone.
+    let streams = project.streams();
+    let words = ["gate", "--format", "json"].map(str::to_owned).into_iter();
+    let words = words.chain(streams.iter().map(|stream| stream.to_string_lossy().into_owned()));
+    let gate = project.memgate(&words.collect::<Vec<_>>());
+    gate.ends_with(1);
     for id in ["com.example.NestedTest.testKeeps", "com.example.NestedTest.testDrops"] {
         assert_eq!(run.test(id).verdict, Verdict::Pass, "{id}: {run}");
+        assert_eq!(gate.test(id).verdict, Verdict::Pass, "{id}: {gate}");
     }
 }
 
