@@ -63,6 +63,14 @@ pub fn java(jdk: &Jdk, options: &[&str], classes: &Path) -> Vec<String> {
     words
 }
 
+/// The same with JUnit 4 beside it: Vintage runs its tests.
+#[must_use]
+pub fn java_vintage(jdk: &Jdk, classes: &Path) -> Vec<String> {
+    let mut words = java(jdk, &[], classes);
+    words[2] = format!("{}:{JUNIT4}", words[2]);
+    words
+}
+
 /// `java` with JUnit 4's own runner and one class of the folder `classes`.
 #[must_use]
 pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {

@@ -105,6 +105,26 @@ fn tests_in_groups_and_scenarios_that_a_suite_selects_are_repeated_by_their_name
     assert_eq!(run.report().errors, [], "{run}");
 }
 
+#[test]
+fn tests_of_enclosed_classes_have_short_names_in_vintage_too() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let tiles = "import org.junit.*;\nimport org.junit.runner.RunWith;
+        @RunWith(org.junit.experimental.runners.Enclosed.class)
+        public class TilesTest {
+            static final java.util.List<int[]> KEPT = new java.util.ArrayList<>();
+            public static class Open {
+                @Test public void keeps() { KEPT.add(new int[100]); }
+                @Test public void drops() {}
+            }
+        }";
+    let project = junit::project("names-enclosed", &jdk, &[("TilesTest", tiles)]);
+    let java = junit::java_vintage(&jdk, &project.folder().join("classes"));
+    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    run.ends_with(1);
+    assert_eq!(run.test("com.example.TilesTest.Open/keeps").verdict, Verdict::Fail, "{run}");
+    assert_eq!(run.test("com.example.TilesTest.Open/drops").verdict, Verdict::Pass, "{run}");
+}
+
 /// JUnit filters the members of a JUnit 3 suite, and not those of a suite within it.
 #[test]
 fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {

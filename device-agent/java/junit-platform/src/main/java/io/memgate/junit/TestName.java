@@ -19,6 +19,7 @@ public final class TestName {
         StringBuilder suite = new StringBuilder();
         StringBuilder test = new StringBuilder();
         String selecting = "";
+        String before = "";
         // By hand: this runs several times for every test, mostly before it is compiled.
         int end = -1;
         for (int at = 0; at < uniqueId.length(); at = end + 2) {
@@ -59,9 +60,8 @@ public final class TestName {
                     test.append('[').append(value.replace("#", "")).append(']');
                     break;
                 case "test":
-                    // Vintage: test:method(com.example.ATest)
-                    String of = "(" + suite + ")";
-                    append(test, value.endsWith(of) ? value.substring(0, value.length() - of.length()) : value);
+                    append(test, ofVintage(value, suite.toString(), before));
+                    before = value;
                     break;
                 default:
                     append(test, value);
@@ -69,6 +69,19 @@ public final class TestName {
         }
         String name = test.toString();
         return new TestName(suite.length() == 0 ? selecting : suite.toString(), name.endsWith("()") ? name.substring(0, name.length() - 2) : name);
+    }
+
+    /**
+     * Vintage says the class of a method: {@code test:method(com.example.ATest)}, or below {@code Enclosed}
+     * {@code test:com.example.ATest$Inner} and {@code test:method(com.example.ATest$Inner)}.
+     */
+    private static String ofVintage(String value, String suite, String before) {
+        for (String of : new String[] {"(" + suite + ")", "(" + before + ")"}) {
+            if (value.endsWith(of)) {
+                return value.substring(0, value.length() - of.length());
+            }
+        }
+        return !suite.isEmpty() && value.startsWith(suite + "$") ? value.substring(suite.length() + 1) : value;
     }
 
     private static void append(StringBuilder to, String value) {
