@@ -45,6 +45,25 @@ impl RawLock {
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Waits until nobody holds it, but no longer than `limit`, and does not take it. May return earlier.
+    #[cfg(not(loom))]
+    pub fn await_release(&self, limit: core::time::Duration) {
+        let awaited = self.0.compare_exchange(1, 2, Ordering::Acquire, Ordering::Acquire);
+        if awaited != Err(0) {
+            futex_wait(&self.0, 2, Some(limit));
+        }
+    }
+
+    /// Does somebody wait for it?
+    pub fn is_awaited(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 2
+    }
+
+    /// Does somebody hold it?
+    pub fn is_held(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
     /// Gives it back.
     pub fn release(&self) {
         if self.0.swap(0, Ordering::Release) == 2 {

@@ -9,7 +9,10 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(target_os = "android"))]
+use core::time::Duration;
 
+use memgate_ffi::lock::RawLock;
 use memgate_ffi::process;
 use memgate_tracker::capture::Registers;
 use memgate_tracker::sys::{Errno, noted_thread_id, thread_pointer};
@@ -40,7 +43,8 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// What a new thread is to run, and where it was started.
 pub struct Start {
-    taken: AtomicU32,
+    /// Held from the call until both are done with this place.
+    taken: RawLock,
     /// How many of two are done with this place: the new thread, and the thread that started it.
     passed: AtomicU32,
     /// See [`state`].
@@ -61,7 +65,7 @@ static STARTS: [Start; MOST_STARTS] = [const { Start::new() }; MOST_STARTS];
 impl Start {
     const fn new() -> Self {
         Self {
-            taken: AtomicU32::new(0),
+            taken: RawLock::new(),
             passed: AtomicU32::new(0),
             state: AtomicU32::new(0),
             thread: AtomicUsize::new(0),
@@ -116,7 +120,7 @@ impl Start {
     fn give_back(&self) {
         // A search for holders of the block must not find this place.
         self.kept.0.store(0, Ordering::Relaxed);
-        self.taken.store(0, Ordering::Release);
+        self.taken.release();
     }
 }
 
@@ -133,6 +137,12 @@ mod state {
 
     pub(super) const fn of(word: u32) -> u32 {
         word & ALL
+    }
+
+    /// Which thread of this place it is.
+    #[cfg(not(target_os = "android"))]
+    pub(super) const fn turn(word: u32) -> u32 {
+        word & !ALL
     }
 
     /// The word of the next thread in this place.
@@ -209,9 +219,7 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
         return None;
     }
     ASKED.fetch_add(1, Ordering::Relaxed);
-    let take =
-        |start: &&Start| start.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-    let start = STARTS.iter().find(take)?;
+    let start = STARTS.iter().find(|start| start.taken.try_acquire())?;
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
     let state = if thread.is_detached { state::GIVEN_UP } else { state::JOINABLE };
     start.passed.store(0, Ordering::Relaxed);
@@ -246,8 +254,7 @@ pub fn given_up(thread: usize, kept: Option<Kept>) {
 fn gives_up(thread: usize) -> Option<(usize, u32)> {
     STARTS.iter().enumerate().find_map(|(at, start)| {
         let seen = start.state.load(Ordering::Acquire);
-        let is_it =
-            start.thread.load(Ordering::Acquire) == thread && start.taken.load(Ordering::Acquire) != 0;
+        let is_it = start.thread.load(Ordering::Acquire) == thread && start.taken.is_held();
         (is_it && start.becomes(seen, state::GIVEN_UP)).then_some((at, seen))
     })
 }
@@ -424,6 +431,22 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     routine
 }
 
+/// Waits, no longer than `limit`, until each thread that was asked for has begun: what the C library keeps for it is
+/// noted only then, and belongs to the test that asked. Threads that are asked for meanwhile are not waited for.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn wait_until_begun(limit: Duration) {
+    let since = process::monotonic_ns();
+    for start in &STARTS {
+        let turn = || state::turn(start.state.load(Ordering::Acquire));
+        let first = turn();
+        while start.taken.is_held() && turn() == first {
+            let spent = Duration::from_nanos(process::monotonic_ns().saturating_sub(since));
+            let Some(rest) = limit.checked_sub(spent).filter(|rest| !rest.is_zero()) else { return };
+            start.taken.await_release(rest);
+        }
+    }
+}
+
 /// How many threads were asked for: more begin, or have begun, than [`ReportedHandles`] knows of.
 pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
@@ -506,6 +529,33 @@ mod tests {
     }
 
     #[test]
+    fn a_boundary_waits_for_threads_that_have_not_begun_and_for_no_later_ones() {
+        const LONG: Duration = Duration::from_hours(1);
+        let has_begun = AtomicBool::new(false);
+        let start = STARTS.iter().find(|start| start.taken.try_acquire()).unwrap();
+        wait_until_begun(Duration::ZERO);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                wait_until_begun(LONG);
+                has_begun.load(Ordering::Acquire)
+            });
+            while !start.taken.is_awaited() {
+                std::thread::yield_now();
+            }
+            has_begun.store(true, Ordering::Release);
+            // The next thread may have this place before anybody sees it free.
+            let word = start.state.load(Ordering::Relaxed);
+            start.state.store(state::after(word, state::JOINABLE), Ordering::Release);
+            start.taken.release();
+            while !start.taken.try_acquire() {
+                std::thread::yield_now();
+            }
+            assert!(waiting.join().unwrap());
+        });
+        start.give_back();
+    }
+
+    #[test]
     fn what_is_kept_of_a_thread_is_noted_again_only_if_nobody_joined_it() {
         const THREAD: usize = 4711;
         let layout = StackLayout { main_thread: 0, main_top: 0, thread_bytes: 8 << 20 };
@@ -538,7 +588,7 @@ mod tests {
         let before = alive();
         assert_eq!((tries(false, begins), alive()), ((true, Some(304)), before), "it is counted once");
         // It is not noted yet: that follows when its place is given back.
-        let start = STARTS.iter().find(|start| start.taken.swap(1, Ordering::Relaxed) == 0).unwrap();
+        let start = STARTS.iter().find(|start| start.taken.try_acquire()).unwrap();
         start.thread.store(THREAD, Ordering::Relaxed);
         start.kept.0.store(kept.address, Ordering::Relaxed);
         start.kept.1.store(kept.bytes, Ordering::Relaxed);

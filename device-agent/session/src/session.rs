@@ -9,6 +9,8 @@ mod fork;
 mod waiting;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(target_os = "android"))]
+use core::time::Duration;
 
 use memgate_ffi::calm::CancelHeld;
 use memgate_ffi::lock::Lock;
@@ -28,9 +30,15 @@ use self::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use self::waiting::is_repeating;
 use self::waiting::{Waiting, is_abandoned, wait_until_quiet};
 use crate::carrier::{Carrier, Meeting};
+#[cfg(not(target_os = "android"))]
+use crate::handles;
 use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
 use crate::stream::{Bypassing, Known, Offers, Session};
+
+/// A boundary waits no longer for threads that were asked for and have not begun.
+#[cfg(not(target_os = "android"))]
+const LONGEST_START: Duration = Duration::from_millis(200);
 
 pub(crate) static SESSION: Lock<Option<Session>> = Lock::new(None);
 /// Set in the process whose stream this is: a child that was forked past our handlers has nothing
@@ -454,6 +462,10 @@ pub fn log(level: LogLevel, text: &str) {
 /// Writes the frames of a boundary, waits for the harness, does what it says.
 fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let (mut settled, mut copied) = (false, false);
+    #[cfg(not(target_os = "android"))]
+    if matches!(kind, BoundaryKind::TestEnd | BoundaryKind::Mark) {
+        handles::wait_until_begun(LONGEST_START);
+    }
     loop {
         let waiting = {
             let mut guard = SESSION.lock();

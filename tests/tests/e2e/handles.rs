@@ -466,3 +466,29 @@ fn more_descriptors_than_can_be_listed_are_not_measured() {
     run.ends_with(0);
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }
+
+/// Once, such a thread began after the end of its test, and what is kept of it counted for nobody: the test passed.
+#[test]
+fn a_thread_that_begins_late_and_that_nobody_joins_is_a_leak_of_the_test_that_started_it() {
+    let suite = samples::own_suite(
+        "late_threads",
+        "#include <gtest/gtest.h>\n#include <pthread.h>\n#include <sched.h>\n#include <thread>\n\
+         static void *ends(void *) { return nullptr; }\n\
+         // On one processor the thread begins when its starter waits.\n\
+         static void stay_here() { cpu_set_t here; CPU_ZERO(&here); CPU_SET(sched_getcpu(), &here);\n\
+             sched_setaffinity(0, sizeof here, &here); }\n\
+         TEST(Threads, Joined) { stay_here(); std::thread([] {}).join(); }\n\
+         TEST(Threads, JoinedByNobody) { stay_here(); pthread_t t; pthread_create(&t, nullptr, ends, nullptr); }\n\
+         TEST(Threads, NotStarted) {}\n",
+    );
+    let run = Project::new("late-threads").run(&suite);
+    run.ends_with(1);
+    let verdict = |test: &str| run.test(test).verdict;
+    assert_eq!(
+        ["Threads.Joined", "Threads.JoinedByNobody", "Threads.NotStarted"].map(verdict),
+        [Verdict::Pass, Verdict::Fail, Verdict::Pass],
+        "{run}"
+    );
+    let leaks = run.test("Threads.JoinedByNobody").leaks;
+    assert!(functions(&leaks[0]).iter().any(|f| f.contains("JoinedByNobody")), "{leaks:#?}");
+}
