@@ -149,7 +149,8 @@ fn configuration(console: &Console) -> Finding {
                 finding("configuration", state, format!("{}, {suites}", file.display()))
             }
             None => {
-                finding("configuration", State::Good, "none: the defaults hold (`memgate init` writes one)")
+                let state = settings::not_read(&settings).map_or(State::Good, State::Weak);
+                finding("configuration", state, "none: the defaults hold (`memgate init` writes one)")
             }
         },
         Err(why) => finding("configuration", State::Bad(why.hint().unwrap_or_default()), why.to_string()),

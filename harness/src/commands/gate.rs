@@ -27,8 +27,8 @@ use crate::symbol_files::SymbolFiles;
 
 pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
-    if let Some(warning) = plan::missing_baseline(&settings) {
-        console.warning(&warning);
+    for warning in settings::not_read(&settings).iter().chain(&plan::missing_baseline(&settings)) {
+        console.warning(warning);
     }
     let world = settings::world()?;
     let mut policy = plan::policy(&settings, request.ignore_test_failures, world.today);

@@ -20,6 +20,9 @@ use crate::run::{self, Judged};
 
 pub(super) fn run(request: &RunArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
+    if let Some(warning) = settings::not_read(&settings) {
+        console.warning(&warning);
+    }
     with_settings(&settings, request, console)
 }
 

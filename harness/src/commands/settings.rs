@@ -2,8 +2,8 @@
 //! place that hands the environment to the configuration.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,10 @@ use crate::plan::{Settings, World, narrows};
 const DEFAULT_FILE: &str = "memgate.yaml";
 /// What it is not called, though many files are.
 const OTHER_FILE: &str = "memgate.yml";
+/// Nobody writes a longer one. (A device has no end.)
+const LONGEST_YAML: u64 = 16 << 20;
+/// A test has some hundred bytes in it.
+const LONGEST_BASELINE: u64 = 256 << 20;
 /// What holds where there is none.
 pub(super) const EMPTY: &str = "version: 1\n";
 
@@ -78,7 +82,7 @@ pub(super) fn path(named: Option<&Path>) -> &Path {
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
     let path = path(named);
     // One that is named may be a pipe: `--config <(envsubst < memgate.yaml)`.
-    let found = if named.is_some() { read_any(path) } else { read(path) };
+    let found = if named.is_some() { read_any(path, LONGEST_YAML) } else { read(path) };
     match found {
         Ok(None) if named.is_some() => {
             Err(ExpectedError::usage(format!("cannot read {}: no such file", path.display()), ""))
@@ -91,18 +95,41 @@ fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Expect
     }
 }
 
+/// The memgate.yaml of a folder above, in the same repository, where this folder has none.
+pub(super) fn not_read(settings: &Settings) -> Option<String> {
+    if settings.file.is_some() {
+        return None;
+    }
+    let (here, project) = (std::env::current_dir().ok()?, origin::project_root()?);
+    let above = above(&here, &project)?.display().to_string();
+    Some(format!("{above} is not read: run memgate in its folder, or name it by --config"))
+}
+
+fn above(here: &Path, project: &Path) -> Option<PathBuf> {
+    let folders = here.ancestors().skip(1).take_while(|folder| folder.starts_with(project));
+    folders.map(|folder| folder.join(DEFAULT_FILE)).find(|file| file.is_file())
+}
+
 /// The text of a file; `None`: there is no such file.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
+    read_file(path, LONGEST_YAML)
+}
+
+fn read_file(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> {
     if fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
         // Perhaps nobody ever writes to it.
         return Err(ExpectedError::file("read", path)(io::Error::other("it is a pipe, not a file")));
     }
-    read_any(path)
+    read_any(path, longest)
 }
 
-fn read_any(path: &Path) -> Result<Option<String>, ExpectedError> {
-    let bytes = match fs::read(path) {
+fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> {
+    let bytes = match bytes(path, longest) {
         Ok(bytes) => bytes,
+        Err(why) if why.kind() == ErrorKind::NotFound && path.is_symlink() => {
+            // Whoever made the link wants the file to be read: the defaults are not what they asked for.
+            return Err(ExpectedError::file("read", path)(io::Error::other("its link leads nowhere")));
+        }
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(ExpectedError::file("read", path)(why)),
     };
@@ -115,6 +142,16 @@ fn read_any(path: &Path) -> Result<Option<String>, ExpectedError> {
         return Err(ExpectedError::session(path, why, "resolve it, then run memgate again"));
     }
     Ok(Some(text))
+}
+
+fn bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)? as u64;
+    if read > longest {
+        let most = memgate_config::format_size(longest);
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most}")));
+    }
+    Ok(bytes)
 }
 
 /// What is no text is reported with its line and column.
@@ -143,25 +180,21 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Name and text; a file that is nowhere named may be missing.
+/// Name and text. One that was never written is no mistake, even where its name is configured.
 fn waivers(root: &Path, file: &FileRef) -> Result<Option<(String, String)>, ExpectedError> {
-    Ok(optional(root, file)?.map(|text| (root.join(&file.path).display().to_string(), text)))
+    let path = root.join(&file.path);
+    Ok(read(&path)?.map(|text| (path.display().to_string(), text)))
 }
 
+/// One that was never written is no mistake either.
 fn baseline(root: &Path, file: &FileRef) -> Result<Option<Baseline>, ExpectedError> {
-    let Some(text) = optional(root, file)? else { return Ok(None) };
     let path = root.join(&file.path);
+    let Some(text) = read_file(&path, LONGEST_BASELINE)? else { return Ok(None) };
     Baseline::from_json(&text).map(Some).map_err(|why| {
         let why = why.to_string();
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         ExpectedError::Session { path, why: why.to_owned(), hint: hint.to_owned() }
     })
-}
-
-/// A baseline or waivers file that was never written is no mistake, even where its name is
-/// configured.
-fn optional(root: &Path, file: &FileRef) -> Result<Option<String>, ExpectedError> {
-    read(&root.join(&file.path))
 }
 
 #[cfg(test)]
@@ -240,6 +273,40 @@ mod tests {
         let console = Console::new(ColorChoice::Never);
         let error = load(Some(&folder.path().join("memgate.yaml")), &console).unwrap_err().to_string();
         assert!(error.ends_with("memgate-waivers.yaml: it is a pipe, not a file"), "{error}");
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_an_error_and_not_the_defaults() {
+        for name in ["memgate.yaml", "memgate-waivers.yaml", "memgate-baseline.json"] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("memgate.yaml"), "version: 1").unwrap();
+            let path = folder.path().join(name);
+            drop(fs::remove_file(&path));
+            std::os::unix::fs::symlink("gone", &path).unwrap();
+            let console = Console::new(ColorChoice::Never);
+            let error = load(Some(&folder.path().join("memgate.yaml")), &console).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("{name}: its link leads nowhere")), "{error}");
+            assert!(read(&path).is_err(), "{name}, where nobody names it");
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read_to_its_end() {
+        let error =
+            load(Some(Path::new("/dev/zero")), &Console::new(ColorChoice::Never)).unwrap_err().to_string();
+        assert!(error.ends_with("/dev/zero: it is longer than 16.0 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_configuration_above_is_told_of_as_far_as_the_project_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (project, here) = (folder.path().join("tiles"), folder.path().join("tiles/build/debug"));
+        fs::create_dir_all(&here).unwrap();
+        fs::write(folder.path().join("memgate.yaml"), "").unwrap();
+        assert_eq!(above(&here, &project), None, "another project's");
+        fs::write(project.join("memgate.yaml"), "").unwrap();
+        assert_eq!(above(&here, &project), Some(project.join("memgate.yaml")));
+        assert_eq!(above(&project, &project), None);
     }
 
     #[test]
