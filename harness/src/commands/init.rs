@@ -8,7 +8,7 @@ use super::settings;
 use crate::cli::InitArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
-use crate::session::write_atomically;
+use crate::session::write_where_it_leads;
 
 const FILE: &str = "memgate.yaml";
 
@@ -47,13 +47,14 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
 
 fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let path = folder.join(FILE);
-    if path.exists() && !force {
+    // A link that leads nowhere is somebody's, too.
+    if (path.exists() || path.is_symlink()) && !force {
         return Err(ExpectedError::usage(format!("{FILE} exists already"), "overwrite it with --force"));
     }
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let text = init_template(kind, &Facts { project, suites: suites(kind, folder) });
-    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
+    write_where_it_leads(&path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     Ok(kind)
 }
 
@@ -115,5 +116,17 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join(FILE)).unwrap(), "mine");
         write(folder.path(), true).unwrap();
         assert_ne!(std::fs::read_to_string(folder.path().join(FILE)).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, target) = (folder.path().join(FILE), folder.path().join("shared.yaml"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(write(folder.path(), false).unwrap_err().hint().unwrap().contains("--force"));
+        std::fs::write(&target, "theirs").unwrap();
+        write(folder.path(), true).unwrap();
+        assert!(link.is_symlink());
+        assert_ne!(std::fs::read_to_string(&target).unwrap(), "theirs");
     }
 }
