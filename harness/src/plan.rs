@@ -413,6 +413,9 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     })
 }
 
+/// So many entries that hold for no test are told one by one.
+const UNMATCHED_TOLD: usize = 10;
+
 /// Entries of `thresholds.tests` that hold for no test of a run that saw all there are. Of a run that saw errors nobody
 /// knows which tests it lacks.
 pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> {
@@ -426,15 +429,26 @@ pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> 
         entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
     };
     let entries = settings.config.thresholds.overrides().iter();
-    let unmatched = entries.filter(|entry| !tests().any(|(suite, test)| is_for(entry, suite, test)));
-    let told = unmatched.map(|entry| {
+    let unmatched: Vec<&Override> =
+        entries.filter(|entry| !tests().any(|(suite, test)| is_for(entry, suite, test))).collect();
+    let told = unmatched.iter().take(UNMATCHED_TOLD).map(|entry| {
         format!(
             "{}: the limits for `{}` hold for no test: nothing has this name, correct or remove them",
             entry.place,
             entry.tests.text()
         )
     });
-    told.collect()
+    let others =
+        unmatched.iter().skip(UNMATCHED_TOLD).map(|entry| entry.place.to_string()).collect::<Vec<_>>();
+    let others = match others.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one}: the limits of one more entry hold for no test either")),
+        [first, .., last] => Some(format!(
+            "{first} to {last}: the limits of {} more entries hold for no test either",
+            others.len()
+        )),
+    };
+    told.chain(others).collect()
 }
 
 /// The reports that are asked for, with complete paths.
@@ -674,6 +688,15 @@ reports:
         let said = "the limits for `Noisy.*` hold for no test: nothing has this name, correct or remove them";
         assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
         assert!(unmatched(&settings(YAML), &report("error")).is_empty(), "a test may be missing");
+        let many: String =
+            (0..4_000).map(|n| format!("    - {{ match: \"Gone{n}.*\", os.fds: 1 }}\n")).collect();
+        let many = settings(&format!("version: 1\nthresholds:\n  tests:\n{many}"));
+        let told = unmatched(&many, &report("pass"));
+        assert_eq!(told.len(), 11);
+        assert_eq!(
+            told[10],
+            "memgate.yaml:14 to memgate.yaml:4003: the limits of 3990 more entries hold for no test either"
+        );
     }
 
     #[test]
