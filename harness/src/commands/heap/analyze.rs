@@ -11,7 +11,7 @@ use memgate_hprof::{Analysis, Heap, Question, Texts, Thread};
 
 use super::page::{self, Page};
 use super::read::{bad, read_original, read_rules};
-use super::show::{self, Shown, Tree};
+use super::show::{self, Shown, Tree, number};
 use super::watch::Watch;
 use super::{Answer, baseline, dominators, known, target};
 use crate::exit::{self, ExpectedError};
@@ -71,10 +71,8 @@ impl Analyze<'_> {
                 code = if all { exit::PASS } else { exit::NOT_MEASURED };
             }
         }
-        if code == exit::NOT_MEASURED && analysis.not_looked_at > 0 {
-            console.warning(
-                "leaks of libraries alone were found, and there are too many objects to look at them all",
-            );
+        if let (exit::NOT_MEASURED, Some(warning)) = (code, unseen(analysis)) {
+            console.warning(&warning);
         }
         code
     }
@@ -116,6 +114,17 @@ fn seen_besides(heap: &Heap, told: Progress<'_>) -> Result<(Vec<Thread>, Texts),
     Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
 }
 
+/// What may hide behind the leaks that were looked at.
+fn unseen(analysis: &Analysis) -> Option<String> {
+    let found = if analysis.leaks.is_empty() { "of libraries" } else { "in the baseline" };
+    let more = number(analysis.not_looked_at);
+    (analysis.not_looked_at > 0).then(|| {
+        format!(
+            "the leaks that were looked at are {found}, and {more} more leaking objects were not looked at"
+        )
+    })
+}
+
 /// Unchecked objects, and rules that can never match, may hide a leak.
 fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
     match analysis.leaks.is_empty() {
@@ -141,8 +150,10 @@ mod tests {
         let heap = Heap::read(DumpFile::of_bytes(&empty[..]).unwrap(), &rules, &quiet).unwrap();
         let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
         assert_eq!(code(&analysis, false), exit::PASS);
-        analysis.not_looked_at = 1;
+        assert_eq!(unseen(&analysis), None);
+        analysis.not_looked_at = 1_200;
         assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
+        assert!(unseen(&analysis).unwrap().contains("are of libraries, and 1,200 more"));
         (analysis.not_looked_at, analysis.mistakes) = (0, vec!["the rule".to_owned()]);
         assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
     }
