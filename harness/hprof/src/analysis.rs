@@ -18,11 +18,12 @@ use crate::follow::{Collections, Follow, Via};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
+use crate::looked::MOST_PATHS;
 use crate::mistakes::mistakes;
 use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
-use crate::search::{Cut, Found, MOST_PATHS, Others, Path, Searched, Step, search, ways};
+use crate::search::{Cut, Found, Others, Path, Searched, Step, search, ways};
 use crate::text::{printable, shortened, simple_name};
 
 /// No more paths are looked at when they are so long together.
@@ -350,7 +351,7 @@ impl<'a> Work<'a> {
             unreachable: gone,
             attributed_bytes: searched.attributed.0,
             attributed_objects: searched.attributed.1,
-            not_looked_at: (found.len() - looked_at) as u64 + more,
+            not_looked_at: instances(found) - looked_at + more,
             mistakes: mistakes(dump, graph, self.rules),
         })
     }
@@ -477,6 +478,11 @@ fn cut(steps: &[Step]) -> [&[Step]; 2] {
     [&steps[..LONGEST_PATH / 2], &steps[steps.len() - LONGEST_PATH / 2..]]
 }
 
+/// How many objects these are, with those beside them.
+fn instances(found: &[Found]) -> u64 {
+    found.iter().map(|found| 1 + found.beside.instances).sum()
+}
+
 /// From objects to texts.
 struct Teller<'a> {
     work: &'a Work<'a>,
@@ -491,8 +497,8 @@ impl Teller<'_> {
         Rc::clone(seen.entry(object).or_insert_with(|| Rc::new(self.work.inspector.look(object))))
     }
 
-    /// One leak per path, `grouped`: per fingerprint; and how many paths there was room for.
-    fn leaks(&self, found: &[Found], paths: &[Path], grouped: bool) -> (Vec<Leak>, usize) {
+    /// One leak per path, `grouped`: per fingerprint; and of how many objects there was room for the paths.
+    fn leaks(&self, found: &[Found], paths: &[Path], grouped: bool) -> (Vec<Leak>, u64) {
         let mut leaks: Vec<Leak> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         let (mut room, mut looked_at) = (MOST_TEXT, 0);
@@ -501,7 +507,7 @@ impl Teller<'_> {
             match places.get(&leak.fingerprint).filter(|_| grouped) {
                 Some(place) => {
                     let group = &mut leaks[*place];
-                    group.instances += 1;
+                    group.instances += leak.instances;
                     group.attributed = group.attributed.saturating_add(leak.attributed);
                     group.objects += leak.objects;
                 }
@@ -511,7 +517,7 @@ impl Teller<'_> {
                     leaks.push(leak);
                 }
             }
-            looked_at += 1;
+            looked_at += 1 + found.beside.instances;
             if room == 0 {
                 break;
             }
@@ -572,9 +578,9 @@ impl Teller<'_> {
             fingerprint,
             library,
             library_name,
-            instances: 1,
-            attributed: found.bytes,
-            objects: found.objects,
+            instances: 1 + found.beside.instances,
+            attributed: found.bytes.saturating_add(found.beside.bytes),
+            objects: found.objects + found.beside.objects,
             retained: None,
             path: nodes,
             root: root_name(path.root),

@@ -18,6 +18,7 @@ mod index;
 mod keep;
 mod leakcanary;
 mod ledger;
+mod looked;
 mod mistakes;
 mod objects;
 pub mod read;

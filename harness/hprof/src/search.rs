@@ -13,6 +13,7 @@ use crate::follow::{Follow, Held, Via, is_wrapper};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
+use crate::looked::Looked;
 use crate::read::Progress;
 use crate::rules::{Device, Pattern, Rules};
 
@@ -40,7 +41,7 @@ impl Bits {
     }
 
     #[inline]
-    fn clear(&mut self, object: u32) {
+    pub(crate) fn clear(&mut self, object: u32) {
         self.0[index(object >> 6)] &= !(1_u64 << (object & 63));
     }
 
@@ -60,6 +61,16 @@ pub(crate) struct Found {
     pub(crate) also_retains: Others,
     /// Others with a path of their own that reach it.
     pub(crate) retained_by: Others,
+    /// Others beside it in the same collection, which nobody looked at; their bytes, and objects.
+    pub(crate) beside: Beside,
+}
+
+/// Objects that are counted alone, and what only such objects hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) instances: u64,
+    pub(crate) bytes: u64,
+    pub(crate) objects: u64,
 }
 
 /// The first of some objects, and how many more there are.
@@ -80,9 +91,9 @@ impl Others {
 }
 
 pub(crate) struct Searched {
-    /// The first [`MOST_PATHS`] objects that were found.
+    /// Those of the objects that were met whose paths are looked at.
     pub(crate) found: Vec<Found>,
-    /// How many more were found.
+    /// How many more were met, and stand beside none of these.
     pub(crate) more: u64,
     /// Bytes and objects that go with all of them.
     pub(crate) attributed: (u64, u64),
@@ -400,18 +411,14 @@ pub(crate) fn search(
             roots.insert(begin.object, (begin.tag, begin.library));
         }
     }
-    let (mut found, mut rest, mut done) = (Vec::new(), Vec::new(), 0_u64);
+    let (mut leaking, mut done) = (Vec::new(), 0_u64);
     while let Some(object) = queues.take() {
         done += 1;
         if done.is_multiple_of(1 << 18) {
             progress("paths", done, Some(objects as u64));
         }
         if asked.has(object) {
-            if found.len() < MOST_PATHS {
-                found.push(Found { object, ..Found::default() });
-            } else {
-                rest.push(object);
-            }
+            leaking.push(object);
             continue;
         }
         follow.each(object, |held| {
@@ -427,11 +434,19 @@ pub(crate) fn search(
     }
     let Queues { mut seen, parents, .. } = queues;
     let met = seen.count();
-    let attributed = attribute(follow, &asked, &mut seen, native, (&mut found, &rest));
+    // A root may have a parent as well: the root counts.
+    let holder = |object: u32| {
+        Some(parents[index(object)]).filter(|holder| *holder != NONE && !roots.contains_key(&object))
+    };
+    let mut looked = Looked::at(follow, &leaking, holder);
+    let mut found = std::mem::take(&mut looked.found);
+    let beside = |object: u32| looked.first_beside(object, holder(object));
+    let attributed = attribute(follow, &asked, &mut seen, native, (&leaking, &mut found), beside);
+    let more = looked.more;
     let mut unreachable: Vec<u32> = wanted.iter().copied().filter(|object| !seen.has(*object)).collect();
     unreachable.sort_unstable();
     unreachable.dedup();
-    Searched { found, more: rest.len() as u64, attributed, unreachable, parents, roots, met }
+    Searched { found, more, attributed, unreachable, parents, roots, met }
 }
 
 /// The second search. Gives bytes and objects of all leaks.
@@ -440,7 +455,8 @@ fn attribute(
     asked: &Bits,
     seen: &mut Bits,
     native: &HashMap<u32, u64>,
-    (found, rest): (&mut [Found], &[u32]),
+    (leaking, found): (&[u32], &mut [Found]),
+    beside: impl Fn(u32) -> Option<usize>,
 ) -> (u64, u64) {
     let sizes =
         if follow.opened { Sizes::of_each(follow.dump) } else { Sizes::new(follow.dump, follow.graph) };
@@ -449,9 +465,7 @@ fn attribute(
     let place: HashMap<u32, usize> = found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
     let mut queue = VecDeque::new();
     let mut all = (0_u64, 0);
-    for at in 0..found.len() + rest.len() {
-        // Of those after the first ones nothing is told.
-        let leak = found.get(at).map_or_else(|| rest[at - found.len()], |found| found.object);
+    for leak in leaking.iter().copied() {
         let mut told = Found { object: leak, bytes: bytes(leak), objects: 1, ..Found::default() };
         queue.push_back(leak);
         let mut met: Vec<usize> = Vec::new();
@@ -482,15 +496,18 @@ fn attribute(
             found[other].retained_by.push(leak);
         }
         all = (all.0.saturating_add(told.bytes), all.1 + told.objects);
-        if let Some(found) = found.get_mut(at) {
+        if let Some(at) = place.get(&leak) {
+            let found = &mut found[*at];
             (found.bytes, found.objects, found.also_retains) = (told.bytes, told.objects, told.also_retains);
+        } else if let Some(at) = beside(leak) {
+            let beside = &mut found[at].beside;
+            beside.instances += 1;
+            beside.bytes = beside.bytes.saturating_add(told.bytes);
+            beside.objects += told.objects;
         }
     }
     all
 }
-
-/// Paths are looked at for so many objects; the others are counted.
-pub(crate) const MOST_PATHS: usize = 2000;
 
 /// More are not told of one object.
 pub(crate) const MOST_LABELS: usize = 64;

@@ -1,0 +1,107 @@
+//! Which of very many leaking objects are looked at, each by itself.
+//!
+//! Data flow: leaking objects in the order in which a search met them → all of them, or where there are too many the
+//! first of each crowd → the others of a crowd are counted with the first. A crowd stands side by side in one
+//! collection: all its paths are the same but for the element, and so is their fingerprint. Without this, the crowd of
+//! one leak would hide all other leaks.
+
+use std::collections::HashMap;
+
+use crate::follow::{Follow, Held, Via};
+use crate::search::{Bits, Found};
+
+/// Paths are looked at for so many objects.
+pub(crate) const MOST_PATHS: usize = 2000;
+
+/// So many of a crowd are looked at where there are more than [`MOST_PATHS`] in all.
+const MOST_OF_A_CROWD: u32 = 64;
+
+/// What is looked at of the objects that a search met.
+pub(crate) struct Looked {
+    pub(crate) found: Vec<Found>,
+    /// How many more there are, and stand beside none of these.
+    pub(crate) more: u64,
+    /// Those that stand in a crowd.
+    crowded: Bits,
+    /// Crowds by who holds them.
+    crowds: HashMap<u32, Crowd>,
+}
+
+#[derive(Default)]
+struct Crowd {
+    looked_at: u32,
+    /// Place of the first in `found`.
+    first: Option<usize>,
+}
+
+impl Looked {
+    /// `holder` of an object, which is on the path to it; none of what a root holds.
+    pub(crate) fn at(follow: &Follow<'_>, leaking: &[u32], holder: impl Fn(u32) -> Option<u32>) -> Self {
+        let mut looked = Self { found: Vec::new(), more: 0, crowded: Bits::new(0), crowds: HashMap::new() };
+        if leaking.len() > MOST_PATHS {
+            looked.find_crowds(follow, leaking, &holder);
+        }
+        for object in leaking {
+            looked.look_at(*object, holder(*object));
+        }
+        looked
+    }
+
+    fn find_crowds(&mut self, follow: &Follow<'_>, leaking: &[u32], holder: &impl Fn(u32) -> Option<u32>) {
+        let mut wanted = Bits::new(follow.graph.len());
+        for object in leaking {
+            wanted.set(*object);
+        }
+        let mut holders: Vec<u32> = leaking.iter().filter_map(|object| holder(*object)).collect();
+        holders.sort_unstable();
+        let crowds = holders.chunk_by(|a, b| a == b).filter(|held| held.len() > MOST_OF_A_CROWD as usize);
+        self.crowded = Bits::new(follow.graph.len());
+        for crowd in crowds {
+            let by = crowd[0];
+            self.crowds.insert(by, Crowd::default());
+            follow.each(by, |held| {
+                // Of several references the first one is told, so `wanted` is asked once.
+                if wanted.has(held.object) && holder(held.object) == Some(by) && held.via != Via::Inner {
+                    wanted.clear(held.object);
+                    if is_element(&held) {
+                        self.crowded.set(held.object);
+                    }
+                }
+            });
+        }
+    }
+
+    fn look_at(&mut self, object: u32, holder: Option<u32>) {
+        let place = self.found.len();
+        let has_room = place < MOST_PATHS;
+        match self.crowd(object, holder).and_then(|by| self.crowds.get_mut(&by)) {
+            Some(crowd) if has_room && crowd.looked_at < MOST_OF_A_CROWD => {
+                crowd.looked_at += 1;
+                crowd.first.get_or_insert(place);
+            }
+            // It is counted with the first.
+            Some(Crowd { first: Some(_), .. }) => return,
+            None if has_room => {}
+            _ => {
+                self.more += 1;
+                return;
+            }
+        }
+        self.found.push(Found { object, ..Found::default() });
+    }
+
+    fn crowd(&self, object: u32, holder: Option<u32>) -> Option<u32> {
+        holder.filter(|_| !self.crowds.is_empty() && self.crowded.has(object))
+    }
+
+    /// The place in `found` of the first in the crowd of an object.
+    pub(crate) fn first_beside(&self, object: u32, holder: Option<u32>) -> Option<usize> {
+        self.crowds.get(&self.crowd(object, holder)?)?.first
+    }
+}
+
+/// Is it told alike, whichever element it is?
+const fn is_element(held: &Held) -> bool {
+    held.library.is_none()
+        && matches!(held.via, Via::Element | Via::ElementOf(_) | Via::Item(_) | Via::Key | Via::Value(_))
+}
