@@ -5,9 +5,11 @@ def call(String command = '') {
     // Quoted: the shell of this step neither splits nor expands it.
     def quoted = "'" + command.trim().replace("'", "'\\''") + "'"
     try {
-        // A single command runs directly: memgate sees whether it is Maven, say. Several lines or commands, pipes and
-        // redirections run in a shell.
+        // A kept workspace has the reports of an earlier run. A single command runs directly: memgate sees whether it
+        // is Maven, say. Several lines or commands, pipes and redirections run in a shell.
         sh "COMMAND=${quoted}" + '''
+            rm -rf memgate-reports
+            [ ! -L .memgate/latest ] || rm .memgate/latest
             COMMAND=$(printf '%s\\n' "$COMMAND" | sed -e :a -e '/\\\\$/N; s/\\\\\\n/ /; ta')
             case $COMMAND in
               *[[:cntrl:]"&|;<>"]*) set -- sh -ec "$COMMAND" ;;

@@ -87,6 +87,26 @@ fn a_single_command_is_started_as_it_is_and_several_are_started_by_a_shell() {
     }
 }
 
+/// A run that ends before it has a session (a mistake in memgate.yaml) was published with the figures of the last one.
+#[test]
+fn reports_of_an_earlier_run_are_not_published() {
+    for recipe in recipes() {
+        let project = Project::new("ci-recipes-kept");
+        let failing = project.write("bin/memgate", "#!/bin/sh\nexit 2\n");
+        fs::set_permissions(failing, fs::Permissions::from_mode(0o755)).unwrap();
+        let earlier = project.write(".memgate/20261121-100000-000/report.json", "{}");
+        let latest = project.folder().join(".memgate/latest");
+        drop(fs::remove_file(&latest));
+        std::os::unix::fs::symlink("20261121-100000-000", &latest).unwrap();
+        let published = project.write("memgate-reports/junit.xml", "<testsuites/>");
+        let bin = project.folder().join("bin").display().to_string();
+        let status = recipe.with("./tests", &project, &bin).status().unwrap();
+        assert_eq!(status.code(), Some(2));
+        assert!(!published.exists() && !latest.is_symlink(), "{:?}", recipe.shell);
+        assert!(earlier.exists(), "the history of the workspace");
+    }
+}
+
 #[test]
 fn every_line_of_a_command_is_measured() {
     let clean = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
