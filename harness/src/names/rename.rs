@@ -15,6 +15,8 @@ use crate::session::label::Label;
 
 /// Methods that are remembered; a record holds no more either.
 const MAX_METHODS: usize = 1_000_000;
+/// Outlines of outlines of outlines: in a damaged stream a caller may be its own.
+const MOST_NESTED: usize = 16;
 /// A method that was never told.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -27,6 +29,8 @@ pub struct Renamer {
     source: Option<Source>,
     /// Methods as the stream tells them.
     methods: HashMap<u32, JavaMethod>,
+    /// Nodes as the stream tells them, of frames that call what was moved out of their method.
+    calls: HashMap<u32, JavaStackNode>,
     /// Numbers of the methods that were made of them.
     numbers: HashMap<(String, String, String), u32>,
     /// The next number of a node for a call that was inlined: the agent counts from the other end.
@@ -64,6 +68,7 @@ impl Renamer {
             stream,
             source: None,
             methods: HashMap::new(),
+            calls: HashMap::new(),
             numbers: HashMap::new(),
             next_node: u32::MAX,
             complaint: None,
@@ -110,12 +115,19 @@ impl Renamer {
             }
         }
         for node in told.nodes {
-            let Some(method) = self.methods.get(&node.method) else {
+            let place = self.place(&node);
+            let calls_outline =
+                place.is_some_and(|(class, method, line)| mapping.calls_outline(class, method, line));
+            if calls_outline && self.calls.len() < MAX_METHODS {
+                self.calls.insert(node.id, node);
+            }
+            let stands_for = self.outlined(mapping, node);
+            let Some(method) = self.methods.get(&stands_for.method) else {
                 stacks.nodes.push(JavaStackNode { method: UNKNOWN, ..node });
                 continue;
             };
-            let calls = originals(mapping, method, node.line);
-            let mut parent = node.parent;
+            let calls = originals(mapping, method, stands_for.line);
+            let mut parent = stands_for.parent;
             // Callers come before what they call; the innermost call keeps the number that others
             // know.
             for (inside, call) in (0..calls.len()).rev().zip(calls.into_iter().rev()) {
@@ -127,6 +139,32 @@ impl Renamer {
             }
         }
         stacks
+    }
+
+    /// The frame at whose line the code of an outline was written; another frame is itself.
+    fn outlined(&self, mapping: &Mapping<'_>, node: JavaStackNode) -> JavaStackNode {
+        let (mut stands_for, mut frame) = (node, node);
+        for _ in 0..MOST_NESTED {
+            let place = self.place(&frame);
+            let is_outline =
+                place.is_some_and(|(class, method, line)| mapping.is_outline(class, method, line));
+            let caller = is_outline.then(|| self.calls.get(&frame.parent)).flatten();
+            let Some((caller, (class, method, line))) =
+                caller.and_then(|caller| Some((caller, self.place(caller)?)))
+            else {
+                break;
+            };
+            let inside = known(stands_for.line);
+            let Some(line) = mapping.line_of_outline(class, method, line, inside) else { break };
+            (frame, stands_for) = (*caller, JavaStackNode { line, ..*caller });
+        }
+        stands_for
+    }
+
+    /// Class, method and line.
+    fn place(&self, node: &JavaStackNode) -> Option<(&str, &str, Option<u32>)> {
+        let JavaMethod { class, name, .. } = self.methods.get(&node.method)?;
+        Some((class, name, known(node.line)))
     }
 
     fn new_node(&mut self) -> u32 {
@@ -238,10 +276,15 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
     }
 }
 
+/// A line, where there is one.
+fn known(line: u32) -> Option<u32> {
+    (line != 0).then_some(line)
+}
+
 /// The calls that a frame stands for, innermost first; at least one.
 pub(super) fn originals(mapping: &Mapping<'_>, method: &JavaMethod, line: u32) -> Vec<Original> {
     let JavaMethod { class, name, file, .. } = method;
-    let known_line = (line != 0).then_some(line);
+    let known_line = known(line);
     let shown = (!file.is_empty()).then_some(file.as_str());
     let mut ways = mapping.frames(class, name, shown, known_line);
     if ways.len() > 1 {
@@ -368,6 +411,47 @@ com.example.Loader -> a.c:
         let Frame::JavaStacks(more) = renamer.frame(Frame::JavaStacks(more)) else { panic!() };
         assert!(more.methods.is_empty(), "{more:?}");
         assert_eq!((more.nodes.len(), more.nodes[0].parent, more.nodes[1].id), (2, 1, 5));
+    }
+
+    #[test]
+    fn an_allocation_that_was_moved_out_of_its_method_is_at_its_line_there() {
+        let text = "\
+a.Outline0 -> x:
+    1:2:a.Tile m():0:1 -> m
+    # {\"id\":\"com.android.tools.r8.synthesized\"}
+    # {\"id\":\"com.android.tools.r8.outline\"}
+a.Cache -> y:
+    1:6:void fill():21:26 -> f
+    7:7:void fill():0:0 -> f
+    # {\"id\":\"com.android.tools.r8.outlineCallsite\",\"positions\":{\"1\":10,\"2\":11},\"outline\":\"Lx;m()La/Tile;\"}
+    10:10:void a.Pool.take():1337:1337 -> f
+    10:10:void fill():42 -> f
+    11:11:void fill():44:44 -> f
+";
+        let mapping = Box::leak(Box::new(Mapping::read(text).unwrap()));
+        let source = Source { path: "mapping.txt".into(), mapping };
+        let mut renamer = Renamer { source: Some(source), ..Renamer::new(Arc::default(), None) };
+        let node = |id, parent, method, line| JavaStackNode { id, parent, method, line };
+        let methods =
+            vec![method(1, "z", "main", "Main.java"), method(2, "y", "f", ""), method(3, "x", "m", "")];
+        let nodes = vec![
+            node(1, 0, 1, 5),
+            node(2, 1, 2, 7),
+            node(3, 2, 3, 1),
+            node(4, 2, 3, 2),
+            node(5, 3, 1, 9),
+            node(6, 6, 3, 1),
+        ];
+        let Frame::JavaStacks(renamed) = renamer.frame(Frame::JavaStacks(JavaStacks { methods, nodes }))
+        else {
+            panic!()
+        };
+        let at = ["a.Pool.take(Pool.java:1337)", "a.Cache.fill(Cache.java:42)", "z.main(Main.java:5)"];
+        assert_eq!(stack(&renamed, 3), at);
+        assert_eq!(stack(&renamed, 4), ["a.Cache.fill(Cache.java:44)", "z.main(Main.java:5)"]);
+        assert_eq!(stack(&renamed, 5), [&["z.main(Main.java:9)"], &at[..]].concat(), "called by it");
+        let alone = renamed.nodes.iter().find(|node| node.id == 6).unwrap();
+        assert_eq!(alone.parent, 6, "a damaged stream");
     }
 
     #[test]

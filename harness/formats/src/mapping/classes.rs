@@ -47,6 +47,10 @@ pub(super) struct Method<'a> {
     pub(super) signature: &'a str,
     /// Written by the compiler: no part of anybody's source.
     pub(super) synthesized: bool,
+    /// Code that stood in several methods, and was moved out of them.
+    pub(super) outline: bool,
+    /// Calls such code: the line of the outline, and its own line that this stands for.
+    pub(super) calls_outline: BTreeMap<u32, u32>,
 }
 
 impl<'a> Mapping<'a> {

@@ -16,12 +16,13 @@
 //! [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
 //! Where several originals fit, all are given: overloads that got one name, a frame without a line.
-//! Left out: outlined code (`com.android.tools.r8.outline`) and rewritten frames, whose frames come
-//! out as R8 made them; residual signatures.
+//! Code that R8 moved out of methods is told at the line of its caller ([`Mapping::is_outline`]).
+//! Left out: rewritten frames, which come out as R8 made them; residual signatures.
 
 mod classes;
 mod frames;
 mod marker;
+mod outlines;
 mod read;
 mod trace;
 

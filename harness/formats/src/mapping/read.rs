@@ -1,7 +1,7 @@
 //! Text → classes with their members.
 
-use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::classes::{Class, Field, Mapping, Method};
 use crate::lines::excerpt;
@@ -62,10 +62,13 @@ fn close<'a>(open: Option<(&'a str, Class<'a>)>, mapping: &mut Mapping<'a>) {
         && let Entry::Vacant(place) = mapping.classes.entry(renamed)
     {
         // R8 says it of the first range of a method, for all of them.
-        let made = class.methods.iter().filter(|method| method.synthesized).map(|method| method.signature);
-        let made: BTreeSet<&str> = made.collect();
+        let of = |is: fn(&Method<'_>) -> bool| -> BTreeSet<&str> {
+            class.methods.iter().filter(|method| is(method)).map(|method| method.signature).collect()
+        };
+        let (made, outlines) = (of(|method| method.synthesized), of(|method| method.outline));
         for method in &mut class.methods {
             method.synthesized = made.contains(method.signature);
+            method.outline = outlines.contains(method.signature);
         }
         place.insert(class);
     }
@@ -91,13 +94,26 @@ fn note<'a>(comment: &'a str, class: Option<&mut Class<'a>>, mapping: &mut Mappi
             let file = json.get("fileName").and_then(|name| name.as_str());
             mapping.source_files.extend(file.map(|file| (class.original, file.to_owned())));
         }
-        Some("com.android.tools.r8.synthesized") => {
-            if let Some(method) = class.methods.last_mut() {
-                method.synthesized = true;
+        Some(id) => {
+            let Some(method) = class.methods.last_mut() else { return };
+            match id {
+                "com.android.tools.r8.synthesized" => method.synthesized = true,
+                "com.android.tools.r8.outline" => method.outline = true,
+                "com.android.tools.r8.outlineCallsite" => method.calls_outline = positions(&json),
+                _ => {}
             }
         }
-        _ => {}
+        None => {}
     }
+}
+
+/// `"positions":{"1":10,"2":11}`: line of the outline, line of its caller.
+fn positions(json: &serde_json::Value) -> BTreeMap<u32, u32> {
+    let pair = |(outline, caller): (&String, &serde_json::Value)| {
+        Some((outline.parse().ok()?, u32::try_from(caller.as_u64()?).ok()?))
+    };
+    let positions = json.get("positions").and_then(|positions| positions.as_object());
+    positions.into_iter().flatten().filter_map(pair).collect()
 }
 
 /// `[from:to:]type [class.]name[(arguments)[:from[:to]]] -> renamed`
@@ -128,6 +144,8 @@ fn member<'a>(line: &'a str, class: &mut Class<'a>) -> Option<()> {
         original,
         signature,
         synthesized: false,
+        outline: false,
+        calls_outline: BTreeMap::new(),
     });
     (!name.is_empty()).then_some(())
 }

@@ -24,11 +24,23 @@ impl Mapping<'_> {
     #[must_use]
     pub fn trace(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
+        // Line of the outline that the next frame calls.
+        let mut inside = None;
         for line in text.split_inclusive('\n') {
             let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
             match frame(line) {
-                Some(frame) => self.frame(&frame, line, end, &mut out),
+                Some(mut frame) => {
+                    let at = self.line_of_outline(frame.class, frame.method, frame.line, inside.take());
+                    let is_outline = self.is_outline(frame.class, frame.method, frame.line);
+                    frame.line = at.or(frame.line);
+                    if is_outline {
+                        inside = frame.line;
+                        continue;
+                    }
+                    self.frame(&frame, line, end, &mut out);
+                }
                 None => {
+                    inside = None;
                     out.push_str(&self.heading(line));
                     out.push_str(end);
                 }
@@ -180,5 +192,46 @@ Caused by: com.example.LoadException
 \tSuppressed: com.example.LoadException: x
 no a.a here";
         assert_eq!(Mapping::read(MAPPING).unwrap().trace(trace), want);
+    }
+
+    const OUTLINES: &str = r#"
+com.example.Outline0 -> a:
+    4:4:int outline():0:0 -> a
+    # {"id":"com.android.tools.r8.outline"}
+com.example.Outline1 -> b:
+    6:6:int outline():0:0 -> a
+    # {"id":"com.android.tools.r8.outlineCallsite","positions":{"4":43},"outline":"La;a()I"}
+    42:43:int outline():0:0 -> a
+    # {"id":"com.android.tools.r8.outline"}
+com.example.Tile -> c:
+    1:1:void com.example.Pool.take():42:42 -> s
+    10:10:void com.example.Pool.take():77:77 -> s
+    10:10:int load(int):98 -> s
+    11:11:int load(int):99:99 -> s
+    27:27:int load(int):0:0 -> s
+    # {"id":"com.android.tools.r8.outlineCallsite","positions":{"4":10},"outline":"La;a()I"}
+    28:28:int load(int):0:0 -> s
+    # {"id":"com.android.tools.r8.outlineCallsite","positions":{"42":10,"43":11},"outline":"Lb;a()I"}
+"#;
+
+    #[test]
+    fn code_that_was_moved_out_of_a_method_is_told_at_its_line_there() {
+        let mapping = Mapping::read(OUTLINES).unwrap();
+        for (trace, want) in [
+            (
+                "x: y\n\tat a.a(:4)\n\tat c.s(SourceFile:27)\n\tat c.s(SourceFile:1)\n",
+                "x: y\n\tat com.example.Pool.take(Pool.java:77)\n\tat com.example.Tile.load(Tile.java:98)\n\tat com.example.Pool.take(Pool.java:42)\n",
+            ),
+            // An outline of outlines.
+            ("\tat a.a(:4)\n\tat b.a(:6)\n\tat c.s(:28)", "\tat com.example.Tile.load(Tile.java:99)"),
+            // Other lines than those that the mapping knows.
+            ("\tat a.a(:4)\n\tat c.s(:28)", "\tat com.example.Tile.load(Tile.java)"),
+            (
+                "\tat a.a(:4)\nCaused by: x\n\tat c.s(:27)",
+                "Caused by: x\n\tat com.example.Tile.load(Tile.java)",
+            ),
+        ] {
+            assert_eq!(mapping.trace(trace), want, "{trace}");
+        }
     }
 }
