@@ -500,7 +500,7 @@ impl<'a> Waivers<'a> {
         Some(FixedWaiver { by: by.clone(), level: *level })
     }
 
-    /// The state of every waiver. In a partial run one that matched nothing may still be needed.
+    /// The state of every waiver. In a run that did not see all there is one that matched nothing may still be needed.
     pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
         let state = |waiver: &Waiver, used: u32| {
             if waiver.expired(&self.policy.today) {

@@ -307,6 +307,13 @@ impl SuiteReport {
     pub fn own_verdict(&self) -> Verdict {
         self.own_verdict.unwrap_or(self.verdict)
     }
+
+    /// Was all of it measured, and did no test of it fail? What failed may have ended before it leaked.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let ended = |test: &TestReport| matches!(test.outcome, Outcome::Passed | Outcome::Skipped);
+        self.verdict != Verdict::Error && self.tests.iter().all(ended)
+    }
 }
 
 /// One shard of a run: what ran of it on one machine.

@@ -56,7 +56,8 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
     let nothing_ran = input.suites.is_empty() && input.errors.is_empty() && !input.may_be_empty;
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
-    let waivers = context.waivers.report(input.partial);
+    let is_whole = broken != Verdict::Error && !users_failed && suites.iter().all(SuiteReport::is_whole);
+    let waivers = context.waivers.report(input.partial || !is_whole);
     // Where only part of the tests ran, another part may have the leak.
     let of_waivers = waivers
         .iter()

@@ -878,6 +878,20 @@ fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
 }
 
 #[test]
+fn a_waiver_may_be_needed_by_what_failed_or_was_not_measured() {
+    let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
+    let policy = GatePolicy { waivers: vec![unused], ..GatePolicy::default() };
+    let state = |input: &RunInput| report(input, &policy).waivers[0].state;
+    let mut failed = screened_and_repeated(8, |_, _| ());
+    failed.command_status = Some(1);
+    assert_eq!(state(&failed), WaiverState::InForce);
+    let mut broken = screened_and_repeated(8, |_, _| ());
+    broken.errors.push(super::suite::problem("engine_tests", "not measured", ""));
+    assert_eq!(state(&broken), WaiverState::InForce);
+    assert_eq!(state(&RunInput::default()), WaiverState::InForce, "nothing ran");
+}
+
+#[test]
 fn the_users_own_failures_are_not_judged_and_never_hidden() {
     let leaking = |outcome| {
         let mut screen = Process::screen().outcome(outcome);

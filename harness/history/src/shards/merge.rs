@@ -66,7 +66,11 @@ pub fn merge(
     let suites = suites(&reports);
     let verdict = if incomplete { Verdict::Error } else { Verdict::Pass };
     let verdict = verdict.max(Verdict::of_suites(&suites)).max(own_verdicts(&reports));
-    let waivers = waivers(&reports, narrowed || incomplete);
+    let is_whole = |report: &RunReport| {
+        report.verdict != Verdict::Error && report.suites.iter().all(SuiteReport::is_whole)
+    };
+    let all_whole = reports.iter().all(|(_, report)| is_whole(report));
+    let waivers = waivers(&reports, narrowed || incomplete || !all_whole);
     let of_waivers =
         waivers.iter().filter(|_| !narrowed && !incomplete).filter_map(|waiver| waiver.fixed.as_ref());
     let verdict = of_waivers.map(|fixed| fixed.level.verdict()).fold(verdict, Verdict::max);
@@ -342,7 +346,7 @@ fn telling<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str,
     told.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
 }
 
-/// A waiver is unused only where none of them used it, and all there is ran.
+/// A waiver is unused only where none of them used it, and all there is ran and was measured.
 fn waivers(reports: &[(&ShardReport, &RunReport)], partial: bool) -> Vec<WaiverReport> {
     let mut waivers = Vec::<WaiverReport>::new();
     for waiver in reports.iter().flat_map(|(_, report)| &report.waivers) {
