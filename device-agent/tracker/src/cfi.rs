@@ -1,6 +1,10 @@
 //! Unwind rules from `.eh_frame`, for one address at a time: DWARF 5 §6.4 and the LSB's
 //! `.eh_frame_hdr`, for the machines of [`crate::arch`].
 //!
+//! The C library names the object of an address, its `.eh_frame_hdr` the description (FDE) of the
+//! function. `instructions` runs the description and its CIE up to the address, and `row` turns the
+//! result into a [`Rule`].
+//!
 //! Nothing here trusts its input: every read is bounded by the record or module it belongs to,
 //! every loop by the bytes it consumes. What is not understood is [`Rule::Unknown`], and the stack
 //! is cut there.
@@ -13,11 +17,17 @@
 )]
 
 use core::ffi::c_void;
-use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr;
 
+mod instructions;
+mod reader;
+mod row;
+
+use self::instructions::{Machine, NESTED};
+use self::reader::Reader;
+use self::row::{CfaState, FpState, RaState, Row};
 use crate::arch::{Arch, Native};
 pub use crate::rule::{Cfa, Return, Rule, SavedFp};
 
@@ -53,7 +63,7 @@ pub type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 pub struct Room {
     found: MaybeUninit<DlFindObject>,
     cie: MaybeUninit<Cie>,
-    rows: [MaybeUninit<State>; 3 + NESTED],
+    rows: [MaybeUninit<Row>; 3 + NESTED],
 }
 
 impl Room {
@@ -97,96 +107,6 @@ pub fn find_object(find: FindObject, pc: usize, room: &mut Room) -> Option<Objec
     })
 }
 
-/// Reads inside mapped memory of one object.
-#[derive(Clone, Copy)]
-struct Reader {
-    at: usize,
-    end: usize,
-}
-
-impl Reader {
-    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let next = self.at.checked_add(N).filter(|&n| n <= self.end)?;
-        // SAFETY: [at, next) lies in the mapped object the reader was made for.
-        let value = unsafe { (self.at as *const [u8; N]).read_unaligned() };
-        self.at = next;
-        Some(value)
-    }
-    fn u8(&mut self) -> Option<u8> {
-        self.bytes::<1>().map(|[b]| b)
-    }
-    fn u16(&mut self) -> Option<u16> {
-        self.bytes().map(u16::from_le_bytes)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
-    fn uleb(&mut self) -> Option<u64> {
-        let (mut value, mut shift) = (0_u64, 0_u32);
-        loop {
-            let byte = self.u8()?;
-            if shift < 64 {
-                value |= u64::from(byte & 0x7f) << shift;
-            }
-            shift += 7;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-    }
-    #[expect(clippy::cast_possible_wrap, reason = "two's complement is what LEB128 encodes")]
-    fn sleb(&mut self) -> Option<i64> {
-        let (mut value, mut shift) = (0_u64, 0_u32);
-        loop {
-            let byte = self.u8()?;
-            if shift < 64 {
-                value |= u64::from(byte & 0x7f) << shift;
-            }
-            shift += 7;
-            if byte & 0x80 == 0 {
-                if shift < 64 && byte & 0x40 != 0 {
-                    value |= u64::MAX << shift;
-                }
-                return Some(value as i64);
-            }
-        }
-    }
-    /// A DW_EH_PE-encoded pointer; indirect ones are not followed (only personality routines use
-    /// them).
-    #[expect(clippy::cast_sign_loss, reason = "signed offsets are added modulo 2^64")]
-    fn pointer(&mut self, encoding: u8, data_base: usize) -> Option<u64> {
-        if encoding == 0xff {
-            return Some(0);
-        }
-        let here = self.at as u64;
-        let value = match encoding & 0x0f {
-            0x00 | 0x04 | 0x0c => self.u64()?,
-            0x01 => self.uleb()?,
-            0x09 => self.sleb()? as u64,
-            0x02 => u64::from(self.u16()?),
-            0x0a => self.u16()?.cast_signed() as i64 as u64,
-            0x03 => u64::from(self.u32()?),
-            0x0b => self.u32()?.cast_signed() as i64 as u64,
-            _ => return None,
-        };
-        Some(match encoding & 0x70 {
-            0x00 => value,
-            0x10 => value.wrapping_add(here),
-            0x30 => value.wrapping_add(data_base as u64),
-            _ => return None,
-        })
-    }
-    fn skip(&mut self, bytes: u64) -> Option<Self> {
-        let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&n| n <= self.end)?;
-        let skipped = Self { at: self.at, end };
-        self.at = end;
-        Some(skipped)
-    }
-}
-
 /// The rule at `pc` (an address inside the instruction, that is: return address - 1).
 #[must_use]
 pub fn rule(object: &Object, pc: usize, room: &mut Room) -> Rule {
@@ -212,15 +132,14 @@ fn lookup<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> 
         let n = fde.uleb()?;
         fde.skip(n)?;
     }
-    let [initial, state, after_cie, saved @ ..] = rows;
-    let initial = initial.write(State { cfa: CfaState::None, fp: FpState::Same, ra: RaState::At(M::CALLED) });
-    let state = state.write(*initial);
-    let mut machine = Machine::<M> { cie, location: start, pc: pc as u64, kind: PhantomData };
-    machine.run(cie.instructions, state, initial, saved, true)?;
-    let after_cie = after_cie.write(*state);
-    machine.location = start;
-    machine.run(fde, state, after_cie, saved, false)?;
-    Some(state.rule::<M>(cie.signal))
+    let [called, row, initial, saved @ ..] = rows;
+    let called = called.write(Row { cfa: CfaState::None, fp: FpState::Same, ra: RaState::At(M::CALLED) });
+    let row = row.write(*called);
+    Machine { cie, location: start, wanted: u64::MAX, row, initial: called, saved }
+        .run::<M>(cie.instructions)?;
+    let initial = initial.write(*row);
+    Machine { cie, location: start, wanted: pc as u64, row, initial, saved }.run::<M>(fde)?;
+    Some(row.rule::<M>(cie.signal))
 }
 
 /// The last FDE that begins at `pc` or before (what stands after its range), its CIE, and the
@@ -335,292 +254,6 @@ fn parse_cie(mut r: Reader, into: &mut MaybeUninit<Cie>) -> Option<&Cie> {
         cie.instructions = r;
     }
     Some(cie)
-}
-
-#[derive(Clone, Copy)]
-enum CfaState {
-    None,
-    Register(u64, i64),
-    Expression(Reader),
-}
-
-#[derive(Clone, Copy)]
-enum FpState {
-    Same,
-    AtCfa(i64),
-    Expression(Reader),
-    Lost,
-}
-
-#[derive(Clone, Copy)]
-enum RaState {
-    At(Return),
-    Expression(Reader),
-    Undefined,
-    Lost,
-}
-
-#[derive(Clone, Copy)]
-struct State {
-    cfa: CfaState,
-    fp: FpState,
-    ra: RaState,
-}
-
-impl State {
-    fn rule<M: Arch>(&self, signal: bool) -> Rule {
-        let ra = match self.ra {
-            RaState::Undefined => return Rule::End,
-            RaState::Expression(ra) => return self.signal_rule::<M>(signal, ra).unwrap_or(Rule::Unknown),
-            RaState::At(ra) if !signal && (M::RA_ANYWHERE || ra == M::CALLED) => ra,
-            _ => return Rule::Unknown,
-        };
-        let cfa = match self.cfa {
-            CfaState::Register(register, offset) if register == M::SP => Cfa::Sp(offset),
-            CfaState::Register(register, offset) if register == M::FP => Cfa::Fp(offset),
-            CfaState::Expression(e) => match (deref_of(e, M::FP), plt::<M>(e)) {
-                (Some(offset), _) => Cfa::AtFp(offset),
-                (_, Some(from)) => return Rule::Plt { from },
-                _ => return Rule::Unknown,
-            },
-            _ => return Rule::Unknown,
-        };
-        let fp = match self.fp {
-            FpState::Same => SavedFp::Same,
-            FpState::AtCfa(offset) => SavedFp::AtCfa(offset),
-            FpState::Expression(e) => match offset_from(e, M::FP) {
-                Some(offset) => SavedFp::AtFp(offset),
-                None => return Rule::Unknown,
-            },
-            FpState::Lost => return Rule::Unknown,
-        };
-        Rule::Frame { cfa, fp, ra }
-    }
-
-    /// glibc's `__restore_rt`: every register lies at a fixed offset from sp, in the kernel's
-    /// `sigcontext`.
-    fn signal_rule<M: Arch>(&self, signal: bool, ra: Reader) -> Option<Rule> {
-        let (CfaState::Expression(cfa), FpState::Expression(fp)) = (self.cfa, self.fp) else {
-            return None;
-        };
-        if !signal {
-            return None;
-        }
-        Some(Rule::Signal {
-            sp: deref_of(cfa, M::SP)?,
-            fp: offset_from(fp, M::SP)?,
-            ra: offset_from(ra, M::SP)?,
-        })
-    }
-}
-
-/// `DW_OP_bregN offset` alone.
-fn offset_from(mut e: Reader, register: u64) -> Option<i64> {
-    let offset = breg(&mut e, register)?;
-    (e.at == e.end).then_some(offset)
-}
-
-/// `DW_OP_bregN offset; DW_OP_deref`.
-fn deref_of(mut e: Reader, register: u64) -> Option<i64> {
-    let offset = breg(&mut e, register)?;
-    (e.u8()? == 0x06 && e.at == e.end).then_some(offset)
-}
-
-fn breg(e: &mut Reader, register: u64) -> Option<i64> {
-    (u64::from(e.u8()?) == 0x70 + register).then_some(())?;
-    e.sleb()
-}
-
-/// The linker's rule for PLT entries: sp+8 + ((ra & 15) >= n) * 8.
-fn plt<M: Arch>(mut e: Reader) -> Option<u8> {
-    if breg(&mut e, M::SP)? != 8 || breg(&mut e, M::RA)? != 0 {
-        return None;
-    }
-    // lit15 and litN ge lit3 shl plus
-    let [mask, and, lit, rest @ ..] = e.bytes::<7>()?;
-    ([mask, and] == [0x3f, 0x1a] && rest == [0x2a, 0x33, 0x24, 0x22] && (0x30..=0x3f).contains(&lit))
-        .then(|| lit - 0x30)
-}
-
-/// Rows that call frame instructions may have put aside at a time.
-const NESTED: usize = 3;
-
-struct Machine<'a, M> {
-    cie: &'a Cie,
-    location: u64,
-    pc: u64,
-    kind: PhantomData<M>,
-}
-
-impl<M: Arch> Machine<'_, M> {
-    /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all
-    /// rows.
-    fn run(
-        &mut self,
-        mut r: Reader,
-        s: &mut State,
-        initial: &State,
-        saved: &mut [MaybeUninit<State>; NESTED],
-        whole: bool,
-    ) -> Option<()> {
-        let mut depth = 0_usize;
-        while r.at < r.end {
-            let op = r.u8()?;
-            let low = u64::from(op & 0x3f);
-            match op >> 6 {
-                1 => {
-                    if self.advance(low) && !whole {
-                        return Some(());
-                    }
-                    continue;
-                }
-                2 => {
-                    let offset = self.scaled(r.uleb()?)?;
-                    Self::save(s, low, offset);
-                    continue;
-                }
-                3 => {
-                    Self::restore(s, initial, low);
-                    continue;
-                }
-                _ => {}
-            }
-            match op {
-                0x00 => {}
-                0x01 => {
-                    self.location = r.pointer(self.cie.encoding, 0)?;
-                    if self.location > self.pc && !whole {
-                        return Some(());
-                    }
-                }
-                0x02..=0x04 => {
-                    let delta = match op {
-                        0x02 => u64::from(r.u8()?),
-                        0x03 => u64::from(r.u16()?),
-                        _ => u64::from(r.u32()?),
-                    };
-                    if self.advance(delta) && !whole {
-                        return Some(());
-                    }
-                }
-                0x05 => {
-                    let register = r.uleb()?;
-                    let offset = self.scaled(r.uleb()?)?;
-                    Self::save(s, register, offset);
-                }
-                0x06 => Self::restore(s, initial, r.uleb()?),
-                0x07 => match r.uleb()? {
-                    n if n == M::RA => s.ra = RaState::Undefined,
-                    n if n == M::FP => s.fp = FpState::Same,
-                    _ => {}
-                },
-                0x08 => match r.uleb()? {
-                    n if n == M::RA && M::RA_ANYWHERE => s.ra = RaState::At(Return::InLink),
-                    n if n == M::FP => s.fp = FpState::Same,
-                    _ => {}
-                },
-                0x09 => {
-                    let (register, _) = (r.uleb()?, r.uleb()?);
-                    Self::lose(s, register);
-                }
-                0x0a => {
-                    saved.get_mut(depth)?.write(*s);
-                    depth += 1;
-                }
-                0x0b => {
-                    depth = depth.checked_sub(1)?;
-                    // SAFETY: those below `depth` were written in this run.
-                    *s = unsafe { saved.get(depth)?.assume_init() };
-                }
-                0x0c => s.cfa = CfaState::Register(r.uleb()?, i64::try_from(r.uleb()?).ok()?),
-                0x0d => {
-                    let CfaState::Register(_, offset) = s.cfa else { return None };
-                    s.cfa = CfaState::Register(r.uleb()?, offset);
-                }
-                0x0e => {
-                    let CfaState::Register(register, _) = s.cfa else { return None };
-                    s.cfa = CfaState::Register(register, i64::try_from(r.uleb()?).ok()?);
-                }
-                0x0f => {
-                    let n = r.uleb()?;
-                    s.cfa = CfaState::Expression(r.skip(n)?);
-                }
-                0x10 => {
-                    let register = r.uleb()?;
-                    let n = r.uleb()?;
-                    let e = r.skip(n)?;
-                    match register {
-                        n if n == M::FP => s.fp = FpState::Expression(e),
-                        n if n == M::RA => s.ra = RaState::Expression(e),
-                        _ => {}
-                    }
-                }
-                0x11 => {
-                    let register = r.uleb()?;
-                    let offset = r.sleb()?.checked_mul(self.cie.data_align)?;
-                    Self::save(s, register, offset);
-                }
-                0x12 => s.cfa = CfaState::Register(r.uleb()?, r.sleb()?.checked_mul(self.cie.data_align)?),
-                0x13 => {
-                    let CfaState::Register(register, _) = s.cfa else { return None };
-                    s.cfa = CfaState::Register(register, r.sleb()?.checked_mul(self.cie.data_align)?);
-                }
-                0x14 | 0x15 => {
-                    let register = r.uleb()?;
-                    if op == 0x14 {
-                        r.uleb().map(drop)?
-                    } else {
-                        r.sleb().map(drop)?
-                    }
-                    Self::lose(s, register);
-                }
-                0x16 => {
-                    let register = r.uleb()?;
-                    let n = r.uleb()?;
-                    r.skip(n)?;
-                    Self::lose(s, register);
-                }
-                0x2e => drop(r.uleb()?),
-                _ if M::IGNORED.contains(&op) => {}
-                _ => return None,
-            }
-        }
-        Some(())
-    }
-
-    /// Moves to the next row; true: it begins after the wanted address.
-    fn advance(&mut self, delta: u64) -> bool {
-        self.location = self.location.saturating_add(delta.saturating_mul(self.cie.code_align));
-        self.location > self.pc
-    }
-
-    fn scaled(&self, factored: u64) -> Option<i64> {
-        i64::try_from(factored).ok()?.checked_mul(self.cie.data_align)
-    }
-
-    fn save(s: &mut State, register: u64, offset: i64) {
-        match register {
-            n if n == M::FP => s.fp = FpState::AtCfa(offset),
-            n if n == M::RA => s.ra = RaState::At(Return::AtCfa(offset)),
-            _ => {}
-        }
-    }
-
-    fn restore(s: &mut State, initial: &State, register: u64) {
-        match register {
-            n if n == M::FP => s.fp = initial.fp,
-            n if n == M::RA => s.ra = initial.ra,
-            _ => {}
-        }
-    }
-
-    fn lose(s: &mut State, register: u64) {
-        match register {
-            n if n == M::FP => s.fp = FpState::Lost,
-            n if n == M::RA => s.ra = RaState::Lost,
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]
