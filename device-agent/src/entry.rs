@@ -71,12 +71,12 @@ fn is_seen(allocate: usize, free: usize) -> bool {
 /// Why this process's allocations do not come through here, if they do not. Recording must be on:
 /// this allocates.
 pub(crate) fn blind() -> Option<String> {
-    let first = process::symbol(c"malloc", false);
+    let first = process::symbol(c"malloc");
     // Not compared with our own `malloc` by name: that name means the first one here, too.
     let is_ours = process::object_of(first) == process::object_of(blind as fn() -> Option<String> as usize);
     // A program that is linked to a fixed address has stubs of its own, which come first and lead
     // here.
-    if !is_ours && !is_seen(first, process::symbol(c"free", false)) {
+    if !is_ours && !is_seen(first, process::symbol(c"free")) {
         return Some(format!(
             "the malloc of {} comes before the agent's; build or run it without that allocator for the gate",
             process::path_of(first)

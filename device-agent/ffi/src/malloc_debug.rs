@@ -54,13 +54,13 @@ impl Source {
     /// What this process's libc has. `None`: neither.
     #[must_use]
     pub fn find() -> Option<Self> {
-        let mallopt = process::symbol(c"android_mallopt", false);
+        let mallopt = process::symbol(c"android_mallopt");
         if mallopt != 0 {
             // SAFETY: a function of that name has this type.
             return Some(Self::Mallopt(unsafe { core::mem::transmute::<usize, Mallopt>(mallopt) }));
         }
-        let get = process::symbol(c"get_malloc_leak_info", false);
-        let free = process::symbol(c"free_malloc_leak_info", false);
+        let get = process::symbol(c"get_malloc_leak_info");
+        let free = process::symbol(c"free_malloc_leak_info");
         if get == 0 || free == 0 {
             return None;
         }

@@ -110,7 +110,7 @@ pub fn thread_id_by_futex() -> Option<u32> {
 #[must_use]
 #[cfg(target_arch = "x86_64")]
 pub fn thread_id_place() -> Option<usize> {
-    Some(if symbol(c"gnu_get_libc_version", false) != 0 { 0x2d0 } else { 0x30 })
+    Some(if symbol(c"gnu_get_libc_version") != 0 { 0x2d0 } else { 0x30 })
 }
 
 /// Where a thread's control block may hold its id, seen from the thread pointer: on arm64 it lies before
@@ -118,7 +118,7 @@ pub fn thread_id_place() -> Option<usize> {
 #[must_use]
 #[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 pub fn thread_id_place() -> Option<usize> {
-    if symbol(c"gnu_get_libc_version", false) == 0 {
+    if symbol(c"gnu_get_libc_version") == 0 {
         return None;
     }
     Some(told(c"_thread_db_pthread_tid", 2)?.wrapping_sub(told(c"_thread_db_sizeof_pthread", 0)?))
@@ -128,7 +128,7 @@ pub fn thread_id_place() -> Option<usize> {
 #[must_use]
 #[cfg(not(target_os = "android"))]
 pub fn thread_table_place() -> Option<usize> {
-    if symbol(c"gnu_get_libc_version", false) == 0 {
+    if symbol(c"gnu_get_libc_version") == 0 {
         return None;
     }
     told(c"_thread_db_pthread_dtvp", 2)
@@ -137,7 +137,7 @@ pub fn thread_table_place() -> Option<usize> {
 /// What glibc tells debuggers of its control blocks: bits, number and offset of a member; or a size alone.
 #[cfg(not(target_os = "android"))]
 fn told(name: &CStr, index: usize) -> Option<usize> {
-    let at = symbol(name, false) as *const u32;
+    let at = symbol(name) as *const u32;
     // SAFETY: constants of the C library, `index` words and more.
     (!at.is_null()).then(|| unsafe { at.wrapping_add(index).read() } as usize)
 }
@@ -227,11 +227,19 @@ pub fn pause(time: Duration) {
     unsafe { libc::nanosleep(&raw const t, ptr::null_mut()) };
 }
 
-/// Address of a symbol in the global scope, in search order; 0: none. `next`: search after the
-/// agent itself.
+/// Address of the first symbol of this name in the global scope; 0: none.
 #[must_use]
-pub fn symbol(name: &CStr, next: bool) -> usize {
-    let scope = if next { libc::RTLD_NEXT } else { libc::RTLD_DEFAULT };
+pub fn symbol(name: &CStr) -> usize {
+    symbol_in(libc::RTLD_DEFAULT, name)
+}
+
+/// Address of the first symbol of this name behind the agent itself; 0: none.
+#[must_use]
+pub fn next_symbol(name: &CStr) -> usize {
+    symbol_in(libc::RTLD_NEXT, name)
+}
+
+fn symbol_in(scope: *mut c_void, name: &CStr) -> usize {
     // SAFETY: a terminated name.
     let at = unsafe { libc::dlsym(scope, name.as_ptr()) };
     if at.is_null() {
@@ -333,10 +341,7 @@ pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern 
     type Register =
         unsafe extern "C" fn(extern "C" fn(), extern "C" fn(), extern "C" fn(), *mut c_void) -> c_int;
     // musl's function takes three arguments and ignores the fourth register.
-    let at = [c"__register_atfork", c"pthread_atfork"]
-        .into_iter()
-        .map(|name| symbol(name, false))
-        .find(|&at| at != 0);
+    let at = [c"__register_atfork", c"pthread_atfork"].into_iter().map(symbol).find(|&at| at != 0);
     let Some(at) = at else { return false };
     // SAFETY: a function of either name takes these arguments.
     let register = unsafe { core::mem::transmute::<usize, Register>(at) };

@@ -124,7 +124,7 @@ impl Sites {
         let _as_it_is = jvmti.set_sampling_interval(interval);
         if at_once {
             // Without it nothing is sampled: the report has no allocation sites.
-            let _no_sites = jvmti.enable(event, true);
+            let _no_sites = jvmti.enable(event);
         }
         Self {
             at_once,
@@ -207,7 +207,7 @@ impl Sites {
         self.set(if self.at_once { interval.min(before) } else { interval });
         self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
-            let _no_sites = self.jvmti.enable(self.event, true);
+            let _no_sites = self.jvmti.enable(self.event);
             // A thread notices with its next piece of heap to allocate from, which a collection
             // makes it ask for.
             let _later = self.jvmti.collect();
@@ -236,7 +236,7 @@ impl Sites {
         self.set(if self.at_once { self.usual } else { 0 });
         if !self.at_once {
             // As before: nothing is sampled.
-            let _costs_more = self.jvmti.enable(self.event, false);
+            let _costs_more = self.jvmti.disable(self.event);
         }
     }
 

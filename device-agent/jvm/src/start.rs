@@ -93,7 +93,7 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
     agent.begin(env);
     session::event("attached", "");
     // Not before the stream is open: tests that wait for the agent go on as soon as its natives are bound.
-    let _told_by_missing_tests = jvmti.enable(agent.class_event(), true);
+    let _told_by_missing_tests = jvmti.enable(agent.class_event());
     agent.look_at_loaded(env);
 }
 
@@ -137,7 +137,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
 impl Agent {
     fn listen(&'static self, events: &[Event]) -> Result<(), memgate_jvmti::Error> {
         self.jvmti.listen(self)?;
-        events.iter().try_for_each(|event| self.jvmti.enable(*event, true))
+        events.iter().try_for_each(|event| self.jvmti.enable(*event))
     }
 
     /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives
@@ -282,7 +282,7 @@ impl Agent {
             self.follow.get_or_init(|| Follow::new(follow.clone()));
             // Without it everything seems to live to the end, and the harness is told that nothing
             // ended.
-            let _no_ends = self.jvmti.enable(Event::ObjectFree, true);
+            let _no_ends = self.jvmti.enable(Event::ObjectFree);
         }
     }
 
@@ -292,7 +292,7 @@ impl Agent {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];
         if self.jvmti.add_capabilities(&wanted).is_ok_and(|refused| refused.is_empty()) {
             // Without it such an error is not told.
-            let _untold = self.jvmti.enable(Event::ResourceExhausted, true);
+            let _untold = self.jvmti.enable(Event::ResourceExhausted);
         }
         let dump = if self.options.heap_dump.is_empty() { String::new() } else { self.heap_dump() };
         if let Err(why) = vm.watch_memory(env, &dump) {

@@ -46,8 +46,8 @@ impl Function {
 /// The C library's function of this name; null: there is none. Since 1.2.4 musl tells `dlsym` none of the names with a
 /// 64: they mean the same functions.
 fn find(name: &CStr) -> Pointer {
-    let found = process::symbol(name, true);
-    let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, |name| process::symbol(name, true));
+    let found = process::next_symbol(name);
+    let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, |name| process::next_symbol(name));
     (if found == 0 { instead() } else { found }) as Pointer
 }
 

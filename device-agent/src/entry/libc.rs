@@ -47,7 +47,7 @@ pub(crate) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
     if !known.is_null() {
         return known;
     }
-    let found = process::symbol(name, true) as Pointer;
+    let found = process::next_symbol(name) as Pointer;
     slot.store(found, Ordering::Relaxed);
     found
 }
@@ -164,14 +164,14 @@ pub extern "C" fn quick_exit(status: c_int) -> ! {
 
 /// glibc's lock-free lookup of unwind tables, where the C library has it (2.35 and later).
 pub(crate) fn find_object() -> Option<FindObject> {
-    let at = process::symbol(c"_dl_find_object", false);
+    let at = process::symbol(c"_dl_find_object");
     // SAFETY: a function of that name has this signature.
     (at != 0).then(|| unsafe { core::mem::transmute::<usize, FindObject>(at) })
 }
 
 /// Top of the main thread's stack, as glibc's loader noted it; 0: unknown.
 pub(crate) fn stack_end() -> usize {
-    let at = process::symbol(c"__libc_stack_end", false) as *const usize;
+    let at = process::symbol(c"__libc_stack_end") as *const usize;
     // SAFETY: a word of the loader, written before the first constructor.
     if at.is_null() { 0 } else { unsafe { at.read() } }
 }

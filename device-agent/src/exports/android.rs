@@ -16,9 +16,9 @@ type OnAttach = unsafe extern "system" fn(*mut JavaVM, *const c_char, Pointer) -
 /// # Safety
 /// `Agent_OnAttach` of this copy, and its arguments.
 pub(super) unsafe fn handed_over(own: OnAttach, vm: *mut JavaVM, options: *const c_char) -> Option<jint> {
-    let first = process::symbol(c"Agent_OnAttach", false);
+    let first = process::symbol(c"Agent_OnAttach");
     // A name that any agent has: ours also exports this.
-    let mark = process::symbol(c"memgate_has_gtest_listener", false);
+    let mark = process::symbol(c"memgate_has_gtest_listener");
     let own = process::object_of(own as usize);
     let object = process::object_of(first);
     if first == 0 || object == own || process::object_of(mark) != object {

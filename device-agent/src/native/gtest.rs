@@ -89,7 +89,7 @@ pub(crate) fn is_present(executable: &str, is_shared: bool) -> bool {
 
 fn find(executable: &str, is_shared: bool) -> Found {
     let mut found = Found { address: [0; NAMES.len()], bytes: [0; NAMES.len()] };
-    let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
+    let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n));
     if is_shared {
         for (address, name) in found.address.iter_mut().zip(NAMES) {
             *address = shared(name);
@@ -207,7 +207,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     if hits < 3 {
         return Err("GoogleTest's stock listener looks different from every known version");
     }
-    let new = process::symbol(c"_Znwm", false);
+    let new = process::symbol(c"_Znwm");
     listener.new = (new, new.saturating_add(NEW_BYTES));
     let places = found.address.iter().zip(found.bytes).skip(OWN.start);
     for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {

@@ -80,7 +80,7 @@ static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
 /// Does the next `malloc` belong to glibc itself, whose smallest block takes 32 bytes?
 pub(crate) fn is_glibc() -> bool {
-    let glibc = process::symbol(c"gnu_get_libc_version", false);
+    let glibc = process::symbol(c"gnu_get_libc_version");
     glibc != 0 && process::object_of(glibc) == OBJECT.load(Ordering::Relaxed)
 }
 
@@ -93,8 +93,8 @@ pub(crate) fn allocator() -> usize {
 /// The next definition. Behind a library that was not preloaded but loaded later there is none:
 /// then it is the first one.
 fn following(name: &CStr) -> usize {
-    match process::symbol(name, true) {
-        0 if cfg!(target_os = "android") => process::symbol(name, false),
+    match process::next_symbol(name) {
+        0 if cfg!(target_os = "android") => process::symbol(name),
         at => at,
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn bind() {
     REALLOC.store(direct(&REAL_REALLOC, looking_realloc as Pointer), Ordering::Relaxed);
     FREE.store(direct(&REAL_FREE, looking_free as Pointer), Ordering::Relaxed);
     USABLE_SIZE.store(direct(&REAL_USABLE_SIZE, looking_usable_size as Pointer), Ordering::Relaxed);
-    let first = process::symbol(c"realloc", false);
+    let first = process::symbol(c"realloc");
     let ours = process::object_of(first) == process::object_of(bind as fn() as usize);
     let outer = if ours || first == 0 { REALLOC.load(Ordering::Relaxed) } else { first as Pointer };
     OUTER_REALLOC.store(outer, Ordering::Relaxed);

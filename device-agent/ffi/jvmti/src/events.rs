@@ -63,6 +63,10 @@ pub enum Event {
     SampledObjectAlloc = 86,
 }
 
+/// `jvmtiEventMode`.
+const JVMTI_ENABLE: jint = 1;
+const JVMTI_DISABLE: jint = 0;
+
 static LISTENER: OnceLock<&'static dyn Events> = OnceLock::new();
 
 impl Jvmti<'_> {
@@ -88,12 +92,21 @@ impl Jvmti<'_> {
         check(unsafe { set(self.env, &raw const callbacks, bytes) })
     }
 
-    /// Switches an event on or off, for all threads.
-    pub fn enable(self, event: Event, on: bool) -> Result<(), Error> {
+    /// Switches an event on, for all threads.
+    pub fn enable(self, event: Event) -> Result<(), Error> {
+        self.notify(event, JVMTI_ENABLE)
+    }
+
+    /// Switches an event off, for all threads.
+    pub fn disable(self, event: Event) -> Result<(), Error> {
+        self.notify(event, JVMTI_DISABLE)
+    }
+
+    fn notify(self, event: Event, mode: jint) -> Result<(), Error> {
         // SAFETY: the type of this place.
         let set = unsafe { self.function::<f::SetEventNotificationMode>(raw::SET_EVENT_NOTIFICATION_MODE) }?;
         // SAFETY: null means all threads.
-        check(unsafe { set(self.env, jint::from(on), event as jint, ptr::null_mut()) })
+        check(unsafe { set(self.env, mode, event as jint, ptr::null_mut()) })
     }
 }
 

@@ -116,6 +116,6 @@ pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
 
 /// Was the library preloaded, so that allocations come through it?
 fn is_preloaded() -> bool {
-    let first = process::symbol(c"malloc", false);
+    let first = process::symbol(c"malloc");
     process::object_of(first) == process::object_of(package as fn() -> String as usize)
 }
