@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use memgate_ffi::modules;
 use memgate_tracker::capture::Registers;
-use memgate_tracker::mappings::{Mappings as Table, Owner, Span};
+use memgate_tracker::mappings::{Mappings as Table, Owner, Placed, Span};
 use memgate_tracker::sys::{Errno, pause};
 use memgate_tracker::thread::Inside;
 use memgate_wire::{Mapped, MappedKind};
@@ -103,8 +103,8 @@ pub struct Mapping {
     pub kind: MappedKind,
     /// Nothing can be stored there yet (`PROT_NONE`).
     pub is_reserved: bool,
-    /// The caller chose the place.
-    pub is_fixed: bool,
+    /// Who chose the place.
+    pub placed: Placed,
 }
 
 /// Something was mapped by the caller whose registers these are.
@@ -113,7 +113,7 @@ pub fn maps(new: Mapping, at: Registers) {
     if is_the_programs(at.pc) {
         let errno = Errno::save();
         let owner = Owner::new(TRACKER.stack_of(at), new.kind.number(), new.is_reserved);
-        TABLE.insert(span, owner, new.is_fixed);
+        TABLE.insert(span, owner, new.placed);
         errno.restore();
     }
 }
@@ -142,7 +142,7 @@ pub fn takes(address: usize, bytes: usize) -> Option<Owner> {
 /// A range that [`takes`] took has not moved, or is still there.
 pub fn stays_where_it_was(address: usize, bytes: usize, owner: Owner) {
     if let Some(span) = Span::of(address, bytes) {
-        TABLE.insert(span, owner, true);
+        TABLE.insert(span, owner, Placed::ByCaller);
     }
 }
 
@@ -151,7 +151,7 @@ pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registe
     let Some(span) = Span::of(address, bytes) else { return };
     let errno = Errno::save();
     let grew = grew && is_the_programs(at.pc);
-    TABLE.insert(span, if grew { owner.with_stack(TRACKER.stack_of(at)) } else { owner }, true);
+    TABLE.insert(span, if grew { owner.with_stack(TRACKER.stack_of(at)) } else { owner }, Placed::ByCaller);
     errno.restore();
 }
 
@@ -161,7 +161,7 @@ pub fn duplicated(old: usize, address: usize, bytes: usize, at: Registers) {
     if is_the_programs(at.pc) {
         let errno = Errno::save();
         let owner = TABLE.owner_of(page).unwrap_or(Owner::new(0, MappedKind::Shared.number(), false));
-        TABLE.insert(span, owner.with_stack(TRACKER.stack_of(at)), true);
+        TABLE.insert(span, owner.with_stack(TRACKER.stack_of(at)), Placed::ByCaller);
         errno.restore();
     }
 }
@@ -182,7 +182,11 @@ pub fn breaks(before: usize, after: usize, at: Registers) {
         let Some(span) = Span::of(before, added) else { return };
         if is_the_programs(at.pc) {
             let errno = Errno::save();
-            TABLE.insert(span, Owner::new(TRACKER.stack_of(at), MappedKind::Break.number(), false), true);
+            TABLE.insert(
+                span,
+                Owner::new(TRACKER.stack_of(at), MappedKind::Break.number(), false),
+                Placed::ByCaller,
+            );
             errno.restore();
         }
     } else if before > after {

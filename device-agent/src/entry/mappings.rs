@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use memgate_session::mappings::{self, Mapping};
 use memgate_tracker::capture::Registers;
-use memgate_tracker::mappings::Owner;
+use memgate_tracker::mappings::{Owner, Placed};
 use memgate_tracker::sys::Errno;
 use memgate_wire::MappedKind;
 
@@ -152,7 +152,8 @@ extern "C" fn maps(address: usize, call: &Maps, pc: usize, sp: usize, fp: usize)
     };
     let is_reserved = !is_accessible(call.protection);
     let is_fixed = has(call.flags, libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
-    let new = Mapping { address, bytes: call.bytes, kind, is_reserved, is_fixed };
+    let placed = if is_fixed { Placed::ByCaller } else { Placed::ByKernel };
+    let new = Mapping { address, bytes: call.bytes, kind, is_reserved, placed };
     mappings::maps(new, Registers { pc, sp, fp });
 }
 

@@ -11,7 +11,7 @@
 //! exactly one span (a part is unmapped, or several mappings at once) all slots in use are looked
 //! at, by a bitmap. Tables of growing size are mapped when the one before is full.
 
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Zeroed, get_or_map, pause, sized};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Use, Zeroed, get_or_map, pause, sized};
 
 /// Pages of 4 KiB.
 const PAGE_BITS: u32 = 12;
@@ -183,21 +183,32 @@ unsafe impl Zeroed for Mappings {
     }
 }
 
+/// Who chose the place of a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// The kernel: a place where nothing was.
+    ByKernel,
+    /// The caller: the mapping replaces whatever was there.
+    ByCaller,
+}
+
 impl Mappings {
     crate::sync::zero_constructor! {
         /// No mappings.
     }
 
     /// Notes a mapping. What was noted at the same place before is gone: all of it where the caller
-    /// chose the place (`fixed`), else what began there.
-    pub fn insert(&self, span: Span, owner: Owner, fixed: bool) {
-        if fixed {
+    /// chose the place, else what began there.
+    pub fn insert(&self, span: Span, owner: Owner, placed: Placed) {
+        if placed == Placed::ByCaller {
             self.remove(span);
         }
         let mut rest = Some(span);
         while let Some(span) = rest {
             let (part, after) = span.split();
-            if !fixed && let Some((_, _, old)) = self.exactly(part.first) {
+            if placed == Placed::ByKernel
+                && let Some((_, _, old)) = self.exactly(part.first)
+            {
                 self.remove(old);
             }
             self.put(part, owner);
@@ -392,7 +403,7 @@ impl Mappings {
     fn put(&self, span: Span, owner: Owner) {
         for (number, cell) in self.tables.iter().enumerate() {
             let Some(slots) = SLOTS.get(number).copied() else { break };
-            let table = get_or_map(cell, words(slots), false).and_then(|at| table(at, slots));
+            let table = get_or_map(cell, words(slots), Use::Sparse).and_then(|at| table(at, slots));
             let Some(table) = table else { break };
             if window(span.first, slots).any(|at| table.fill(at, span, owner)) {
                 self.reserved.fetch_add(u64::from(owner.is_reserved()), Ordering::Relaxed);
@@ -562,6 +573,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
+    use super::Placed::{ByCaller, ByKernel};
     use super::*;
 
     fn mappings() -> &'static Mappings {
@@ -587,13 +599,13 @@ mod tests {
     #[test]
     fn a_part_that_is_unmapped_leaves_the_rest() {
         let m = mappings();
-        m.insert(pages(100, 10), by(7), false);
+        m.insert(pages(100, 10), by(7), ByKernel);
         assert_eq!(m.remove(pages(104, 2)), Some(by(7)));
         assert_eq!(held(m), [(100, 4, 7), (106, 4, 7)]);
         m.remove(pages(100, 1));
         m.remove(pages(109, 1));
         assert_eq!(held(m), [(101, 3, 7), (106, 3, 7)]);
-        m.insert(pages(200, 1), by(8), false);
+        m.insert(pages(200, 1), by(8), ByKernel);
         // Over holes, and beyond.
         assert!(m.remove(pages(90, 1000)).is_some());
         assert_eq!((held(m), m.remove(pages(90, 1000))), (Vec::new(), None));
@@ -602,19 +614,19 @@ mod tests {
     #[test]
     fn what_is_mapped_over_another_mapping_takes_its_place() {
         let m = mappings();
-        m.insert(pages(100, 10), by(1), false);
-        m.insert(pages(102, 3), by(2), true);
+        m.insert(pages(100, 10), by(1), ByKernel);
+        m.insert(pages(102, 3), by(2), ByCaller);
         assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 5, 1)]);
         // Unmapped past us, and mapped again.
-        m.insert(pages(105, 2), by(3), false);
+        m.insert(pages(105, 2), by(3), ByKernel);
         assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 2, 3)]);
     }
 
     #[test]
     fn a_reservation_counts_from_when_it_can_be_used() {
         let m = mappings();
-        m.insert(pages(100, 100), Owner::new(1, 0, true), false);
-        m.insert(pages(300, 5), by(2), false);
+        m.insert(pages(100, 100), Owner::new(1, 0, true), ByKernel);
+        m.insert(pages(300, 5), by(2), ByKernel);
         assert_eq!(held(m), [(300, 5, 2)]);
         m.becomes_accessible(pages(110, 4));
         m.becomes_accessible(pages(112, 4));
@@ -628,7 +640,7 @@ mod tests {
     fn a_mapping_of_terabytes_is_several_slots() {
         let m = mappings();
         let all = pages(1 << 20, 5 << COUNT_BITS >> 1);
-        m.insert(all, by(1), false);
+        m.insert(all, by(1), ByKernel);
         let sum = |m: &Mappings| held(m).iter().map(|(_, count, _)| count).sum::<u64>();
         assert_eq!((held(m).len(), sum(m)), (3, 5 << COUNT_BITS >> 1));
         m.remove(all);
@@ -640,7 +652,7 @@ mod tests {
         let m = mappings();
         let mut noted = 0;
         while !m.is_lost() {
-            m.insert(pages(1000 + noted * 2, 1), by(1), false);
+            m.insert(pages(1000 + noted * 2, 1), by(1), ByKernel);
             noted += 1;
         }
         assert!(noted > 65_530, "{noted}: fewer than there can be mappings");
@@ -660,7 +672,7 @@ mod tests {
             }),
         ] {
             let m = mappings();
-            m.insert(pages(1000, 2 * PARTS), Owner::new(7, 0, is_reserved), false);
+            m.insert(pages(1000, 2 * PARTS), Owner::new(7, 0, is_reserved), ByKernel);
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
                     scope.spawn(move || {
@@ -684,7 +696,7 @@ mod tests {
     fn what_nobody_goes_on_to_change_is_lost_and_waited_for_no_more() {
         for ends in [|m: &Mappings| _ = m.remove(pages(104, 2)), Mappings::after_fork] {
             let m = mappings();
-            m.insert(pages(100, 10), by(1), false);
+            m.insert(pages(100, 10), by(1), ByKernel);
             let (table, at, span) = m.exactly(100).expect("a slot");
             m.begun.fetch_add(1, Ordering::Relaxed);
             assert!(table.replace(at, span.packed(), span.packed() | CHANGING));
@@ -703,10 +715,10 @@ mod tests {
                     let own = u64::from(thread) << 20;
                     for round in 0..300 {
                         for i in 0..20 {
-                            m.insert(pages(own + 1000 + i * 10, 10), by(thread), false);
+                            m.insert(pages(own + 1000 + i * 10, 10), by(thread), ByKernel);
                         }
                         m.remove(pages(own + 1005, 100));
-                        m.insert(pages(own + 1000, 8), by(thread), true);
+                        m.insert(pages(own + 1000, 8), by(thread), ByCaller);
                         if round < 299 {
                             m.remove(pages(own + 1000, 200));
                         }
@@ -740,7 +752,7 @@ mod tests {
                 let (span, all) = (pages(first, count), first..first + count);
                 match call {
                     0 | 1 => {
-                        m.insert(span, Owner::new(stack, 0, call == 1), true);
+                        m.insert(span, Owner::new(stack, 0, call == 1), ByCaller);
                         ledger.0.extend(all.map(|page| (page, (stack, call == 1))));
                     }
                     2 => {

@@ -11,7 +11,7 @@ use core::ptr;
 
 use crate::cost::ticks;
 use crate::entry::Full;
-use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, Zeroed, sized};
+use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, Use, Zeroed, sized};
 
 /// Bits of a granule's number that choose the word in a leaf, …
 pub(crate) const SLOT_BITS: u32 = sized(16, 2);
@@ -220,15 +220,15 @@ impl<S: Slot> Radix<S> {
     #[inline(never)]
     fn make_leaf(&self, granule: usize) -> Result<&Leaf<S>, Full> {
         let (top, mid) = (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS);
-        let lower = self.top.get_or_map(top, false).ok_or(Full)?;
-        // A heap that has filled the two leaves below grows on into this one: all pages at once are
-        // cheaper than a page fault for each. After one leaf that is not known yet: the small heaps
-        // of many threads would each pay for half a leaf they never use.
+        let lower = self.top.get_or_map(top, Use::Sparse).ok_or(Full)?;
+        // A heap that has filled the two leaves below grows on into this one. After one leaf that is
+        // not known yet: the small heaps of many threads would each pay for half a leaf they never
+        // use.
         let is_used = |distance| lower.below(mid, distance).is_some_and(Leaf::is_used_to_its_end);
-        let soon = is_used(1) && is_used(2);
+        let is_whole = is_used(1) && is_used(2);
         let began = ticks();
-        let leaf = lower.get_or_map(mid, soon).ok_or(Full)?;
-        if soon {
+        let leaf = lower.get_or_map(mid, if is_whole { Use::Whole } else { Use::Sparse }).ok_or(Full)?;
+        if is_whole {
             self.leaf_ticks.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
         }
         Ok(leaf)
@@ -261,11 +261,11 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         self.get((index & (N - 1)).checked_sub(distance)?)
     }
 
-    /// The entry at `index`, there or new; `soon`: all of it is used soon.
-    fn get_or_map(&self, index: usize, soon: bool) -> Option<&T> {
+    /// The entry at `index`, there or new.
+    fn get_or_map(&self, index: usize, used: Use) -> Option<&T> {
         let index = index & (N - 1);
         self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
-        let at = sync::get_or_map(self.entries.get(index)?, 1, soon)?;
+        let at = sync::get_or_map(self.entries.get(index)?, 1, used)?;
         // SAFETY: what is published stays mapped.
         unsafe { at.as_ref() }
     }

@@ -11,7 +11,7 @@
 )]
 
 use crate::entry::{ANCIENT, Entry, Full};
-use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, fence, sized};
+use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Use, Zeroed, fence, sized};
 
 const SEGMENTS: usize = sized(12, 2);
 const FIRST_CELLS: usize = sized(1 << 8, 2);
@@ -47,7 +47,7 @@ impl Spill {
     pub(crate) fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
         let before = self.remove(address);
         for (i, segment) in self.segments.iter().enumerate() {
-            sync::get_or_map(segment, cells(i), false).ok_or(Full)?;
+            sync::get_or_map(segment, cells(i), Use::Sparse).ok_or(Full)?;
             if probe(segment, i, address).any(|cell| cell.fill(address, entry)) {
                 return Ok(before);
             }

@@ -13,7 +13,7 @@ use core::ptr;
 
 use crate::entry::MAX_STACK;
 use crate::sync::{
-    self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor,
+    self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Use, Zeroed, sized, zero_constructor,
 };
 
 /// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
@@ -93,7 +93,7 @@ impl StackStore {
             return None;
         }
         let id = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
-        let cell = self.node_cell(id, true)?;
+        let cell = self.make_node_cell(id)?;
         cell.pc.store(
             (node.pc & ((1 << PC_BITS) - 1)) | (u64::from(node.generation) << PC_BITS),
             Ordering::Relaxed,
@@ -122,7 +122,7 @@ impl StackStore {
         if id == 0 || id > self.nodes.load(Ordering::Acquire) {
             return None;
         }
-        let cell = self.node_cell(id, false)?;
+        let cell = self.node_cell(id)?;
         let parent = (cell.parent.load(Ordering::Acquire) >> 32) as u32;
         let pc = cell.pc.load(Ordering::Relaxed);
         Some(Node { parent, generation: (pc >> PC_BITS) as u32, pc: pc & ((1 << PC_BITS) - 1) })
@@ -145,15 +145,17 @@ impl StackStore {
         self.growing.store(false, Ordering::Relaxed);
     }
 
-    fn node_cell(&self, id: u32, make: bool) -> Option<&NodeCell> {
-        let chunk = self.chunks.get(id as usize / CHUNK_NODES)?;
-        let at =
-            if make { sync::get_or_map(chunk, CHUNK_NODES, false)? } else { chunk.load(Ordering::Acquire) };
-        if at.is_null() {
-            return None;
-        }
+    /// The cell of a node that is stored already.
+    fn node_cell(&self, id: u32) -> Option<&NodeCell> {
+        let chunk = self.chunks.get(id as usize / CHUNK_NODES)?.load(Ordering::Acquire);
         // SAFETY: a published chunk has CHUNK_NODES cells and is never unmapped.
-        Some(unsafe { &*at.wrapping_add(id as usize % CHUNK_NODES) })
+        (!chunk.is_null()).then(|| unsafe { &*chunk.wrapping_add(id as usize % CHUNK_NODES) })
+    }
+
+    /// The cell for a node that is about to be stored. `None`: no memory.
+    fn make_node_cell(&self, id: u32) -> Option<&NodeCell> {
+        sync::get_or_map(self.chunks.get(id as usize / CHUNK_NODES)?, CHUNK_NODES, Use::Sparse)?;
+        self.node_cell(id)
     }
 
     /// Makes a node findable. While another thread makes the first map, or the map is full because
@@ -189,7 +191,7 @@ impl StackStore {
                     for i in 0..=old.mask {
                         let bits = old.cell(i).load(Ordering::Acquire);
                         let id = (bits & ID_MASK) as u32;
-                        if let Some(node) = self.node_cell(id, false).filter(|_| bits != 0) {
+                        if let Some(node) = self.node_cell(id).filter(|_| bits != 0) {
                             new.put((bits & !ID_MASK) | (node.parent.load(Ordering::Acquire) & ID_MASK), id);
                         }
                     }
@@ -224,7 +226,7 @@ pub const fn extend_hash(hash: u64, pc: u64) -> u64 {
 
 impl Map {
     fn with_cells(cells: usize) -> Option<&'static Self> {
-        let at = sync::map::<Self, AtomicU64>(cells, true)?;
+        let at = sync::map::<Self, AtomicU64>(cells, Use::Whole)?;
         // SAFETY: fresh zeroed memory of this thread alone.
         unsafe { (*at.as_ptr()).mask = cells as u64 - 1 };
         // SAFETY: never unmapped.

@@ -40,6 +40,15 @@ pub(crate) fn pause(long: bool) {
     }
 }
 
+/// How much of a mapping is used soon.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Use {
+    /// Some of it: a page is there once it is touched.
+    Sparse,
+    /// All of it: all pages at once are cheaper than a page fault for each.
+    Whole,
+}
+
 /// A type whose all-zero bytes are a valid value: its empty one.
 ///
 /// # Safety
@@ -75,18 +84,17 @@ macro_rules! zero_constructor {
 }
 pub(crate) use zero_constructor;
 
-/// Loads the pointer, or maps `count` zeroed values and publishes them; `soon`: all of them are
-/// used soon. `None`: no memory.
+/// Loads the pointer, or maps `count` zeroed values and publishes them. `None`: no memory.
 ///
 /// Two threads may both map: one mapping is published, the other one was never seen by anybody and
 /// is given back.
 #[inline(always)]
-pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, soon: bool) -> Option<*mut T> {
+pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, used: Use) -> Option<*mut T> {
     let at = cell.load(Ordering::Acquire);
     if !at.is_null() {
         return Some(at);
     }
-    let new = map::<(), T>(count, soon)?;
+    let new = map::<(), T>(count, used)?;
     match cell.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new.as_ptr().cast()),
         Err(other) => {
@@ -106,11 +114,14 @@ const fn bytes<H, T>(count: usize) -> Option<usize> {
     }
 }
 
-/// Maps a zeroed `H` with `count` zeroed values of `T` after it; `soon`: all of it is used soon.
+/// Maps a zeroed `H` with `count` zeroed values of `T` after it.
 #[cfg(not(loom))]
-pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, soon: bool) -> Option<NonNull<H>> {
+pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, used: Use) -> Option<NonNull<H>> {
     let bytes = bytes::<H, T>(count)?;
-    let at = if soon { crate::sys::map_populated(bytes) } else { crate::sys::map(bytes) };
+    let at = match used {
+        Use::Sparse => crate::sys::map(bytes),
+        Use::Whole => crate::sys::map_populated(bytes),
+    };
     at.map(NonNull::cast)
 }
 

@@ -12,7 +12,7 @@
 pub use crate::entry::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, MAX_STACK};
 use crate::radix::{MID_BITS, Radix, SLOT_BITS, TOP_BITS};
 use crate::spill::Spill;
-use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, zero_constructor};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Use, Zeroed, zero_constructor};
 
 const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
@@ -94,7 +94,7 @@ impl Table {
     /// # Errors
     /// [`Full`] when there is no memory for such words: nothing changes.
     pub fn set_no_stack(&self, stack: u32) -> Result<(), Full> {
-        sync::get_or_map(&self.narrow, 1, false).ok_or(Full)?;
+        sync::get_or_map(&self.narrow, 1, Use::Sparse).ok_or(Full)?;
         self.no_stack.store(stack, Ordering::Relaxed);
         Ok(())
     }

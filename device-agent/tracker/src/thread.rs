@@ -18,7 +18,7 @@ use crate::cost::ticks;
 pub use crate::counters::{RECENT_EPOCHS, RecentCounts, bump};
 pub use crate::state::ThreadState;
 use crate::state::{BUSY, FREE, TIMED};
-use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Use, Zeroed, sized, zero_constructor};
 pub use crate::thread_counters::ThreadCounters;
 use crate::words;
 
@@ -191,7 +191,7 @@ impl ThreadStates {
                 Err(now) => head = now,
             }
         }
-        let new = sync::map::<ThreadState, ()>(0, false)?.as_ptr();
+        let new = sync::map::<ThreadState, ()>(0, Use::Sparse)?.as_ptr();
         // In a model no event is timed: nothing there depends on it.
         let mark = sized(TIMED, FREE);
         // SAFETY: fresh memory.

@@ -16,7 +16,7 @@ use std::vec::Vec;
 use loom::sync::atomic::AtomicU64 as Value;
 pub use loom::sync::atomic::{Ordering, fence};
 
-use super::{Zeroed, bytes};
+use super::{Use, Zeroed, bytes};
 
 /// What fits into an atomic.
 pub trait Word: Copy + Eq {
@@ -179,7 +179,7 @@ pub fn new_execution() {
     }
 }
 
-pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _soon: bool) -> Option<NonNull<H>> {
+pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _used: Use) -> Option<NonNull<H>> {
     let layout = Layout::from_size_align(bytes::<H, T>(count)?, 64).ok()?;
     // SAFETY: no type that is mapped is empty.
     let Some(at) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use memgate_tracker::mappings::{Mappings, Owner, Span};
+use memgate_tracker::mappings::{Mappings, Owner, Placed, Span};
 
 use crate::check;
 
@@ -18,7 +18,7 @@ fn span((first, end): Pages) -> Span {
 
 fn mapped(is_reserved: bool) -> Arc<Mappings> {
     let mappings = Mappings::new();
-    mappings.insert(span(WHOLE), Owner::new(7, 0, is_reserved), false);
+    mappings.insert(span(WHOLE), Owner::new(7, 0, is_reserved), Placed::ByKernel);
     Arc::new(mappings)
 }
 
