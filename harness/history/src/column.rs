@@ -63,11 +63,28 @@ pub const fn is_rounded(metric: Metric) -> bool {
     matches!(metric, Metric::OsRss | Metric::OsPss | Metric::JavaAllocatedBytes | Metric::JavaMetaspace)
 }
 
-/// The column of `figures`, one per test; `rounded`: in steps of 2 %.
+/// How exactly a column keeps its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// As they are.
+    Exact,
+    /// In steps of 2 %.
+    Rounded,
+}
+
+impl Precision {
+    /// That of the values of a metric.
+    #[must_use]
+    pub const fn of(metric: Metric) -> Self {
+        if is_rounded(metric) { Self::Rounded } else { Self::Exact }
+    }
+}
+
+/// The column of `figures`, one per test.
 #[must_use]
-pub fn encode(figures: &[Option<Figure>], rounded: bool) -> Vec<u8> {
+pub fn encode(figures: &[Option<Figure>], precision: Precision) -> Vec<u8> {
     let values: Vec<f64> = figures.iter().flatten().map(|figure| figure.value).collect();
-    let encoding = if rounded {
+    let encoding = if precision == Precision::Rounded {
         STEPS
     } else if values.iter().all(|value| value.fract() == 0.0 && value.abs() < LARGEST_WHOLE) {
         WHOLE
@@ -95,7 +112,7 @@ pub fn encode(figures: &[Option<Figure>], rounded: bool) -> Vec<u8> {
         }
         put(&mut plain, distance);
         for bound in [low, high] {
-            if rounded {
+            if encoding == STEPS {
                 put(&mut plain, zigzag(steps_of_bound(bound)));
             } else {
                 plain.extend(bound.to_le_bytes());
@@ -308,6 +325,7 @@ fn from_steps(steps: i64) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
+    use super::Precision::{Exact, Rounded};
     use super::*;
 
     fn figures() -> impl Strategy<Value = Vec<Option<Figure>>> {
@@ -337,7 +355,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_exact_column_comes_back(figures in figures()) {
-            let back = decode(&encode(&figures, false), figures.len()).unwrap();
+            let back = decode(&encode(&figures, Exact), figures.len()).unwrap();
             // -0 becomes 0.
             let plain = |figures: &[Option<Figure>]| bits(&figures.iter().map(|figure| figure.map(|f| Figure { value: f.value + 0.0, interval: f.interval.map(|(low, high)| (low + 0.0, high + 0.0)) })).collect::<Vec<_>>());
             prop_assert_eq!(plain(&back), plain(&figures));
@@ -345,7 +363,7 @@ mod tests {
 
         #[test]
         fn one_figure_is_what_it_is_among_all(figures in figures(), rounded: bool) {
-            let column = encode(&figures, rounded);
+            let column = encode(&figures, if rounded { Rounded } else { Exact });
             let all = decode(&column, figures.len()).unwrap();
             for slot in 0..figures.len() {
                 let one = one(&column, figures.len(), slot).unwrap();
@@ -359,7 +377,7 @@ mod tests {
 
         #[test]
         fn rounded_values_are_within_one_percent(value in 1.0..1e12_f64) {
-            let back = decode(&encode(&[Some(Figure { value, interval: None })], true), 1).unwrap();
+            let back = decode(&encode(&[Some(Figure { value, interval: None })], Rounded), 1).unwrap();
             let near = back[0].unwrap().value;
             prop_assert!((near / value - 1.0).abs() < 0.0101, "{value} {near}");
         }
@@ -373,7 +391,7 @@ mod tests {
 
         #[test]
         fn a_cut_or_changed_column_does_no_harm(figures in figures(), at: usize, bit in 0..8) {
-            let mut bytes = encode(&figures, false);
+            let mut bytes = encode(&figures, Exact);
             let at = at % bytes.len();
             bytes[at] ^= 1_u8 << bit;
             drop(decode(&bytes, figures.len()));
@@ -386,7 +404,7 @@ mod tests {
         let figure = |value, interval| Some(Figure { value, interval });
         let figures =
             [figure(1e6, Some((0.9e6, 1.1e6))), figure(5.0, Some((f64::NEG_INFINITY, f64::INFINITY)))];
-        let back = decode(&encode(&figures, true), 2).unwrap();
+        let back = decode(&encode(&figures, Rounded), 2).unwrap();
         let (low, high) = back[0].unwrap().interval.unwrap();
         assert!((low / 0.9e6 - 1.0).abs() < 0.0101 && (high / 1.1e6 - 1.0).abs() < 0.0101, "{low} {high}");
         assert_eq!(back[1].unwrap().interval, Some((f64::NEG_INFINITY, f64::INFINITY)));
@@ -408,7 +426,7 @@ mod tests {
     #[test]
     fn a_test_that_was_not_judged_is_not_zero() {
         let figures = [Some(Figure { value: 0.0, interval: None }), None];
-        assert_eq!(decode(&encode(&figures, false), 2).unwrap(), figures);
+        assert_eq!(decode(&encode(&figures, Exact), 2).unwrap(), figures);
     }
 
     #[test]
@@ -422,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_length_that_no_run_has_is_refused() {
-        let column = encode(&[], false);
+        let column = encode(&[], Exact);
         for tests in [MOST_TESTS + 1, usize::MAX] {
             assert_eq!(decode(&column, tests).unwrap_err().why, "no run has so many");
         }
@@ -431,7 +449,7 @@ mod tests {
     #[test]
     fn a_rounded_value_beyond_all_measure_stays_the_largest() {
         let back = |value| {
-            decode(&encode(&[Some(Figure { value, interval: None })], true), 1).unwrap()[0].unwrap().value
+            decode(&encode(&[Some(Figure { value, interval: None })], Rounded), 1).unwrap()[0].unwrap().value
         };
         assert!(back(f64::INFINITY) > 1e307 && back(f64::NEG_INFINITY) < -1e307);
         assert_eq!((back(0.3), back(0.0)), (1.0, 0.0));
@@ -440,6 +458,6 @@ mod tests {
     #[test]
     fn five_thousand_zeros_are_a_few_bytes() {
         let zeros = vec![Some(Figure { value: 0.0, interval: None }); 5000];
-        assert!(encode(&zeros, false).len() < 60, "{}", encode(&zeros, false).len());
+        assert!(encode(&zeros, Exact).len() < 60, "{}", encode(&zeros, Exact).len());
     }
 }

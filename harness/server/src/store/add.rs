@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 
+use memgate_history::column::{self, Precision};
 use memgate_history::place::{self, PlacedBy};
 use memgate_history::record::{TestRecord, lean};
 use memgate_history::roster::{self, hex};
-use memgate_history::{Figure, Manifest, RunRecord, column, identity};
+use memgate_history::{Figure, Manifest, RunRecord, identity};
 use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -308,7 +309,7 @@ impl Adding<'_> {
         let measured: BTreeSet<Metric> = tests.iter().flat_map(|test| test.figures.keys()).copied().collect();
         for metric in measured {
             let figures: Vec<_> = tests.iter().map(|test| test.figures.get(&metric).copied()).collect();
-            let packed = column::encode(&figures, column::is_rounded(metric));
+            let packed = column::encode(&figures, Precision::of(metric));
             columns.push((metric.name().to_owned(), packed));
         }
         let limited: BTreeSet<Metric> = tests.iter().flat_map(|test| test.limits.keys()).copied().collect();
@@ -317,11 +318,11 @@ impl Adding<'_> {
                 test.limits.get(&metric).map(|limit| Figure { value: *limit, interval: None })
             };
             let limits: Vec<_> = tests.iter().map(limit).collect();
-            columns.push((limits_of(metric), column::encode(&limits, false)));
+            columns.push((limits_of(metric), column::encode(&limits, Precision::Exact)));
         }
         let durations: Vec<_> =
             tests.iter().map(|test| Some(Figure { value: test.duration_s * 1e3, interval: None })).collect();
-        columns.push((DURATION.to_owned(), column::encode(&durations, true)));
+        columns.push((DURATION.to_owned(), column::encode(&durations, Precision::Rounded)));
         let project = self.project;
         let rows = columns
             .into_iter()
