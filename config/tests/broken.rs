@@ -155,9 +155,9 @@ fn colour_is_by_choice() {
     assert!(error.render(true).contains('\u{1b}'));
 }
 
-/// Each case would take for ever or all memory without a bound.
+/// Each case would take for ever or all memory without a bound, so this test would not end.
 #[test]
-fn hostile_documents_end_quickly() {
+fn hostile_documents_are_refused_by_a_bound() {
     let laughs = |levels: usize| {
         let mut text = "version: 1\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..levels {
@@ -188,11 +188,9 @@ fn hostile_documents_end_quickly() {
         ),
     ];
     for (label, source, expected) in cases {
-        let began = std::time::Instant::now();
         let text = errors(&source);
         assert!(text.contains(expected), "{label}: {}", &text[..text.len().min(2_000)]);
         assert!(text.len() < 100_000, "{label}: {} bytes of text", text.len());
-        assert!(began.elapsed().as_secs() < 20, "{label}: {:?}", began.elapsed());
     }
 }
 
