@@ -179,12 +179,6 @@ impl Natives for Agent {
         if !self.measures_each_window() {
             return self.class_ended(env, vm, suite);
         }
-        if self.options.detail == Detail::Survivors && vm.collects_once() {
-            // Rounds: softly held values of this window (what reflection caches, say) go with a
-            // second collection only, and would seem to grow wherever a class has more of them than
-            // the one before. A repeated test has the same in each iteration.
-            let _counted_anyway = self.jvmti.collect();
-        }
         let mut reply = self.measure(env, vm, (suite, test), outcome);
         if reply.has(order::SETTLE) {
             self.settle(env, vm);
@@ -354,7 +348,9 @@ impl Agent {
 
     fn look(&self, env: &mut Env<'_>, vm: &dyn Machine) -> Result<Measured, Failure> {
         let started = process::monotonic_ns();
-        let live = vm.histogram(env)?;
+        // A repeated test has the same of what goes by itself in each iteration.
+        let is_round = self.options.detail == Detail::Survivors && self.measures_each_window();
+        let live = if is_round { vm.settled_histogram(env)? } else { vm.histogram(env)? };
         if self.measures_each_window() {
             vm.wait_for_references(env);
         }

@@ -106,10 +106,6 @@ impl Machine for Art {
         // references too.
     }
 
-    fn collects_once(&self) -> bool {
-        false
-    }
-
     fn collector(&self) -> &str {
         ""
     }

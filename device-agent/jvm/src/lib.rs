@@ -39,6 +39,7 @@ mod pace;
 mod reference_paths;
 mod ring;
 mod sites;
+mod soft;
 mod stacks;
 mod start;
 mod survivor_search;

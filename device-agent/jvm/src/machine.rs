@@ -45,6 +45,12 @@ pub(crate) trait Machine: Send + Sync {
     /// Collects what is garbage, and counts what is alive.
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure>;
 
+    /// The same in rounds, without what goes by itself: what is held softly, and what finalizers and cleaners are about
+    /// to let go. It would seem to grow here, and to hide growth in the next window.
+    fn settled_histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        self.histogram(env)
+    }
+
     /// What it says of itself now. What it does not answer stays open.
     fn state(&self, env: &mut Env<'_>) -> JavaState;
 
@@ -52,9 +58,6 @@ pub(crate) trait Machine: Send + Sync {
     /// the runtime takes them there, as soon as it gets a processor: a cache that looks into its
     /// queue in the next iteration would be emptied sooner or later.
     fn wait_for_references(&self, env: &mut Env<'_>);
-
-    /// Does [`Self::histogram`] collect once? Then what was held softly is still there.
-    fn collects_once(&self) -> bool;
 
     /// Name of the collector, empty where it is not told.
     fn collector(&self) -> &str;

@@ -5,6 +5,8 @@
 //! One diagnostic command collects and counts in one safepoint: nothing that is made in between can
 //! pass for a survivor.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use jni::errors::Error;
 use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
 use jni::strings::JNIStr;
@@ -14,12 +16,23 @@ use memgate_wire::hotspot::{class_histogram, number_behind};
 use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Live, Machine};
+use super::soft::SoftReferences;
 
 /// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
 /// the application's hooks, files that are deleted.
 const LAST_HOOK: i32 = 9;
 /// Steps of the machine's reference handler that are waited for at a boundary.
 const MOST_STEPS: u32 = 10_000;
+
+/// Classes of the JDK, each object of which lets others go in a thread of its own when a collection has found
+/// that they are not used.
+const CLEANERS: [&str; 5] = [
+    "java.lang.ref.Finalizer",
+    "jdk.internal.ref.Cleaner",
+    "jdk.internal.ref.CleanerImpl$PhantomCleanableRef",
+    "java.io.FileCleanable",
+    "java.nio.BufferCleaner$PhantomCleaner",
+];
 
 /// The virtual machine, as far as it answers.
 pub(crate) struct Vm {
@@ -29,6 +42,9 @@ pub(crate) struct Vm {
     /// runtime image.
     management: Option<Global<JObject<'static>>>,
     threads: Option<Global<JClass<'static>>>,
+    soft: SoftReferences,
+    /// Objects in the last [`Machine::settled_histogram`] that let others go when a collection has found them.
+    cleaners: AtomicU64,
     /// The histogram command alone does not collect here.
     collect_first: bool,
     collector: &'static str,
@@ -51,8 +67,17 @@ impl Vm {
         let threads = optional(env, threads);
         let arguments =
             management.as_ref().and_then(|management| arguments(env, management)).unwrap_or_default();
-        let mut vm =
-            Self { jvmti, diagnostics, management, threads, collect_first: false, collector: "", arguments };
+        let mut vm = Self {
+            jvmti,
+            diagnostics,
+            management,
+            threads,
+            soft: SoftReferences::default(),
+            cleaners: AtomicU64::new(0),
+            collect_first: false,
+            collector: "",
+            arguments,
+        };
         vm.collector = collector(&vm.command(env, "VM.flags")?);
         vm.collect_first = version < 25 && matches!(vm.collector, "Z" | "Shenandoah");
         Ok(vm)
@@ -103,6 +128,22 @@ impl Machine for Vm {
         class_histogram(&self.command(env, "GC.class_histogram")?).ok_or(Failure::Cut)
     }
 
+    fn settled_histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        let all_soft_go = self.soft.set_right(env);
+        if !all_soft_go {
+            let _counted_anyway = self.jvmti.collect();
+            wait_for_references(env);
+        }
+        let mut live = self.histogram(env)?;
+        if all_soft_go && self.cleaners.load(Ordering::Relaxed) < cleaners(&live) {
+            wait_for_references(env);
+            live = self.histogram(env)?;
+        }
+        self.cleaners.store(cleaners(&live), Ordering::Relaxed);
+        self.soft.set_back(env);
+        Ok(live)
+    }
+
     fn state(&self, env: &mut Env<'_>) -> JavaState {
         let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
         let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
@@ -126,10 +167,6 @@ impl Machine for Vm {
 
     fn wait_for_references(&self, env: &mut Env<'_>) {
         wait_for_references(env);
-    }
-
-    fn collects_once(&self) -> bool {
-        true
     }
 
     fn collector(&self) -> &str {
@@ -276,6 +313,10 @@ pub(super) fn clearing<T>(
         env.exception_clear();
     }
     Ok(result?)
+}
+
+fn cleaners(live: &[Live]) -> u64 {
+    live.iter().filter(|live| CLEANERS.contains(&live.class.as_str())).map(|live| live.instances).sum()
 }
 
 /// A counter of `java.nio.Bits`, which keeps the books of direct buffers.

@@ -1,0 +1,56 @@
+//! Soft references, made to go with one collection.
+//!
+//! HotSpot marks a soft reference with the time of the last collection when it is made or used. With
+//! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears those that were marked before the last one, so what a test
+//! used needs two. A clock that is set back by a millisecond right behind a collection lets one suffice: what is used
+//! is marked as older, and set right again before the next, the clock shows that it is.
+
+use core::sync::atomic::{AtomicI64, Ordering};
+
+use jni::objects::JValue;
+use jni::{Env, jni_sig, jni_str};
+
+use super::vm::clearing;
+
+/// No time of [`SoftReferences::before`].
+const NOT_SET_BACK: i64 = 0;
+
+/// The clock of `java.lang.ref.SoftReference`.
+#[derive(Debug, Default)]
+pub(super) struct SoftReferences {
+    /// What it showed before it was set back.
+    before: AtomicI64,
+}
+
+impl SoftReferences {
+    /// Sets the clock back, behind a collection.
+    pub(super) fn set_back(&self, env: &mut Env<'_>) {
+        let Some(now) = clock(env).filter(|now| *now > NOT_SET_BACK) else { return };
+        if set_clock(env, now.saturating_sub(1)) {
+            self.before.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets it right. Does the next collection clear all that were used since [`Self::set_back`]? Not where another
+    /// collection came in between: that has set the clock itself.
+    pub(super) fn set_right(&self, env: &mut Env<'_>) -> bool {
+        let before = self.before.swap(NOT_SET_BACK, Ordering::Relaxed);
+        before != NOT_SET_BACK && clock(env) == Some(before.saturating_sub(1)) && set_clock(env, before)
+    }
+}
+
+fn clock(env: &mut Env<'_>) -> Option<i64> {
+    clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/lang/ref/SoftReference"))?;
+        env.get_static_field(class, jni_str!("clock"), jni_sig!("J"))?.j()
+    })
+    .ok()
+}
+
+fn set_clock(env: &mut Env<'_>, time: i64) -> bool {
+    clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/lang/ref/SoftReference"))?;
+        env.set_static_field(class, jni_str!("clock"), jni_sig!("J"), JValue::Long(time))
+    })
+    .is_ok()
+}
