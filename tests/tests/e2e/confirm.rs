@@ -240,6 +240,38 @@ fn a_program_that_has_no_test_to_repeat_ends_at_once_and_says_so() {
     assert!(!run.stderr.contains("nothing was recorded for 60 s"), "{run}");
 }
 
+/// Overrides the test that is asked for, whatever that is, and runs both suites by itself.
+const OWN_CHOICE: &str = "\
+#include <gtest/gtest.h>
+char* volatile lost;
+TEST(First, Clean) {}
+TEST(Second, Leaks) { lost = new char[157]; }
+int main(int count, char** arguments) {
+  testing::InitGoogleTest(&count, arguments);
+  int failed = 0;
+  for (char const* suite : {\"First.*\", \"Second.*\"}) {
+    GTEST_FLAG_SET(filter, suite);
+    failed |= RUN_ALL_TESTS();
+  }
+  return failed;
+}
+";
+
+/// Once, its first tests were repeated until they had taken a minute.
+#[test]
+fn a_program_that_repeats_other_tests_than_it_was_asked_for_ends_at_once_and_says_so() {
+    let project = Project::new("own-choice");
+    let run = project.run(&samples::own_suite("own_choice", OWN_CHOICE));
+    run.ends_with(2);
+    let test = run.test("Second.Leaks");
+    assert_eq!(test.verdict, Verdict::Error, "{run}");
+    let why = "alone, the test did not run, though its program did: it chooses its tests itself";
+    assert!(test.reason.contains(why), "{}", test.reason);
+    let log = project.session().join("confirm");
+    let log = std::fs::read_dir(log).unwrap().next().unwrap().unwrap().path();
+    assert!(std::fs::read_to_string(log).unwrap().matches("Repeating all tests").count() <= 3, "{run}");
+}
+
 /// Its library asks a daemon that ended with the first run.
 #[test]
 fn tests_below_fakeroot_are_confirmed_below_a_new_one() {

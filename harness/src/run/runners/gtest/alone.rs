@@ -125,13 +125,15 @@ fn job(
             Lasts::Hunt(time) => confirmation.hunting(time),
             Lasts::NoLonger(_) => confirmation,
         };
-        Confirming { confirmation, lasts, began, settle: Settle::new(settles), last: Last::new(holders) }
+        let (test, settle, last) = (test.clone(), Settle::new(settles), Last::new(holders));
+        Confirming { test, confirmation, lasts, began, settle, last }
     });
     Job::new(launch, options, Clocked::Alone, Limit::Ends(longest)).with(orders)
 }
 
 /// Goes on until enough is known.
 struct Confirming {
+    test: String,
     confirmation: Confirmation,
     lasts: Lasts,
     /// When its process was started.
@@ -144,6 +146,9 @@ impl Orders for Confirming {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         if self.last.is_over() {
             return self.last.reply(record);
+        }
+        if runs_without(&self.test, boundary, record) {
+            return Reply::of(order::STOP);
         }
         if self.settle.again(boundary, record) {
             return Reply::of(order::SETTLE);
@@ -163,8 +168,16 @@ impl Orders for Confirming {
     }
 }
 
+/// Have all tests that the program runs been repeated, without this one? A `main` that chooses tests itself overrides
+/// what was asked for, and would go on forever. (Of a set-up it is not known when it is told.)
+fn runs_without(test: &str, boundary: &Boundary, record: &ProcessRecord) -> bool {
+    boundary.iteration > 0 && setup::suite_of(test).is_none() && record.windows_of(test).next().is_none()
+}
+
 #[cfg(test)]
 mod tests {
+    use memgate_wire::{AgentCost, BoundaryKind, Counters};
+
     use super::*;
 
     #[test]
@@ -184,6 +197,34 @@ mod tests {
         record.windows[0].start_ns = 5_000_000_000;
         let prepared = longest(Duration::from_secs(1), &record, "A.fast").as_secs();
         assert_eq!(prepared, 20, "four times what came before the first test");
+    }
+
+    #[test]
+    fn a_program_that_repeats_others_than_the_test_is_known_by_its_second_iteration() {
+        let mut record = ProcessRecord::default();
+        record.windows = vec![Window { suite: "A".to_owned(), test: "ran".to_owned(), ..Window::default() }];
+        for (test, iteration, ends) in [
+            ("A.ran", 1, false),
+            ("B.asked", 0, false),
+            ("B.asked", 1, true),
+            ("B.SetUpTestSuite()", 1, false),
+        ] {
+            let boundary = Boundary {
+                sequence: 4,
+                kind: BoundaryKind::TestEnd,
+                suite: "A".to_owned(),
+                test: "ran".to_owned(),
+                iteration,
+                outcome: None,
+                thread_id: 1,
+                open_tests: 1,
+                counters: Counters::default(),
+                survivors: 0,
+                snapshot_parts: 0,
+                cost: AgentCost::default(),
+            };
+            assert_eq!(runs_without(test, &boundary, &record), ends, "{test} in {iteration}");
+        }
     }
 
     #[test]
