@@ -135,7 +135,7 @@ impl Dump<'_> {
         let length = self.file.metadata().map_err(|why| why.to_string())?.len();
         console.line(&format!("uploading {} ({})", self.name, format_bytes(length as f64)));
         let sha256 = self.digest().map_err(|why| why.to_string())?;
-        let title = format!("MiB of {}", self.name);
+        let title = format!("uploading {}, MiB", self.name);
         let mut progress = Progress::of_silent_tests(console, &title, length >> 20);
         // A server that has the file already answers without reading a body. So it is first asked with an empty piece.
         let (mut at, mut asks, mut reached, mut returns) = (0, true, 0, 0);
