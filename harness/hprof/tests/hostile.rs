@@ -332,6 +332,15 @@ fn paths_are_shown_as_far_as_there_is_room() {
 }
 
 #[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let pipe = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pipe.hprof");
+    drop(std::fs::remove_file(&pipe));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let why = DumpFile::open(&pipe).err().map(|why| why.to_string());
+    assert_eq!(why.as_deref(), Some("it is no regular file"));
+}
+
+#[test]
 fn another_file_is_no_heap_dump() {
     for other in
         [&b""[..], b"PK\x03\x04", b"JAVA PROFILE 1.0.2", b"JAVA PROFILE 1.0.2\0\0\0\0\x05\0\0\0\0\0\0\0\0"]

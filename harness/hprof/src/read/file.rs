@@ -1,7 +1,7 @@
 //! A dump as it lies on the disk, packed or not. Every pass opens it again.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,12 +57,12 @@ impl DumpFile {
     /// # Errors
     /// It cannot be read, or is certainly no heap dump.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let file = File::open(path)?;
-        let about = file.metadata()?;
+        // Whoever opens a pipe waits for its writer.
+        let about = fs::metadata(path)?;
         if !about.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file").into());
         }
-        Self::sniff(Origin::Path(path.to_owned()), about.len(), file)
+        Self::sniff(Origin::Path(path.to_owned()), about.len(), File::open(path)?)
     }
 
     /// A dump in memory.
