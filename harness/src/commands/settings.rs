@@ -18,7 +18,7 @@ use crate::plan::{Settings, World, narrows};
 const DEFAULT_FILE: &str = "memgate.yaml";
 /// What it is not called, though many files are.
 const OTHER_FILE: &str = "memgate.yml";
-/// Nobody writes a longer one. (A device has no end.)
+/// A device has no end. (What is longer than 1 MiB is refused with its place, once it has been read.)
 const LONGEST_YAML: u64 = 16 << 20;
 /// A test has some hundred bytes in it.
 const LONGEST_BASELINE: u64 = 256 << 20;
