@@ -11,8 +11,9 @@ use memgate_wire::setup::ENVIRONMENT;
 use super::company::{Missing, Together};
 use super::context::JudgeContext;
 use super::judgement::{Executions, Judgement, applied};
-use super::leaks::os_left;
+use super::leaks::{OsGroup, os_left};
 use super::one_test::TestJudge;
+use super::repeated::Kept;
 use super::{curve, leaks, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
@@ -21,7 +22,7 @@ use crate::looks;
 use crate::measured::{self, When, unusable};
 use crate::policy::smallest_limit;
 use crate::rare;
-use crate::record::Window;
+use crate::record::{ProcessRecord, Window};
 use crate::screen::{
     ENOUGH_REPETITIONS, left, left_between, left_too_much, limited_handles, too_much, undecided, unlisted,
     unmeasured_mappings,
@@ -322,21 +323,57 @@ impl TestJudge<'_, '_> {
         let mut os_left = os_left(&screened.record, window, self.context);
         // The user's own repetitions are all there is of the test.
         if !std::ptr::eq(again, screened) {
-            let mut missing = Missing::of((screened, window), &again.record, self.id);
-            missing.knows_mappings(self, &again.record, together);
-            missing.knows_exit_lists(self);
+            let missing = self.missing((screened, window), &again.record, together);
             survivors.retain(|record| !missing.records.contains(record));
             os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
             missing.judge(self, together);
         }
         for other in others {
-            let mut missing = Missing::of(*other, &again.record, self.id);
-            missing.knows_mappings(self, &again.record, None);
-            missing.knows_exit_lists(self);
-            missing.judge(self, None);
+            self.missing(*other, &again.record, None).judge(self, None);
         }
+        let survivors = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
+        self.one_time(survivors, kept, os_left);
+    }
+
+    /// What one screened execution left and the repetitions did not.
+    fn missing<'a>(
+        &mut self,
+        screened: (&'a ProcessInput, &'a Window),
+        again: &ProcessRecord,
+        together: Together<'_>,
+    ) -> Missing<'a> {
+        let mut missing = Missing::of(screened, again, self.id);
+        missing.knows_mappings(self, again, together);
+        missing.knows_exit_lists(self);
+        missing
+    }
+
+    /// Lists what the test has kept without growing, and gives the reasons of a test that passes so.
+    fn one_time(&mut self, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
         let leaking: BTreeSet<String> = self.j.leaks.iter().map(|l| l.id.clone()).collect();
-        let mut survivors = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
+        let bytes = self.one_time_memory(survivors, kept, &leaking);
+        let mut notes = Vec::new();
+        if bytes > 0.0 {
+            notes.push(format_bytes(bytes));
+        }
+        notes.extend(self.one_time_handles(os_left, &leaking));
+        let waived = self.j.leaks.iter().filter(|l| l.waiver.is_some()).count();
+        if waived > 0 {
+            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+        }
+        if !notes.is_empty() {
+            let seen = rare::seen(self.j.quiet.unwrap_or_default());
+            self.j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
+        }
+    }
+
+    /// Lists blocks that stay and do not grow; gives their bytes.
+    fn one_time_memory(
+        &mut self,
+        mut survivors: Vec<Held>,
+        kept: Vec<Kept>,
+        leaking: &BTreeSet<String>,
+    ) -> f64 {
         let mut handed_bytes = 0.0;
         survivors.retain(|group| {
             let is_handed = self.j.handed.contains(&group.place.id);
@@ -347,17 +384,17 @@ impl TestJudge<'_, '_> {
             let bytes = format_bytes(handed_bytes);
             self.j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
         }
-        let one_time = repeated::one_time(survivors, kept, &leaking);
-        for held in &one_time {
+        for held in &repeated::one_time(survivors, kept, leaking) {
             let mut leak = leaks::in_all(held);
             leak.waiver = self.context.waivers.cover(&leak, &held.place.names);
             self.j.one_time.push(leak);
         }
-        let bytes: f64 = self.j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
+        self.j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum()
+    }
+
+    /// Lists descriptors, threads and mappings that stay and do not grow; gives their amounts.
+    fn one_time_handles(&mut self, os_left: Vec<OsGroup>, leaking: &BTreeSet<String>) -> Vec<String> {
         let mut notes = Vec::new();
-        if bytes > 0.0 {
-            notes.push(format_bytes(bytes));
-        }
         for group in os_left {
             let mut leak = group.leak();
             let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
@@ -372,14 +409,7 @@ impl TestJudge<'_, '_> {
                 self.j.one_time.push(leak);
             }
         }
-        let waived = self.j.leaks.iter().filter(|l| l.waiver.is_some()).count();
-        if waived > 0 {
-            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
-        }
-        if !notes.is_empty() {
-            let seen = rare::seen(self.j.quiet.unwrap_or_default());
-            self.j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
-        }
+        notes
     }
 
     /// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
