@@ -27,38 +27,20 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         console.warning(&warning);
     }
     let (folders, mut broken) = folders(&request.shards);
-    let (mut sessions, mut found) = (Vec::new(), Vec::new());
-    for folder in &folders {
+    let sessions = all_readable(&folders, &mut broken, |folder| {
         // They may lie where the merged session is about to be made, which clears away the oldest.
-        match Session::open(folder).map(Session::held) {
-            Ok(session) => sessions.push(session),
-            Err(why) => broken.push(unusable(folder, &ExpectedError::failed(&why))),
-        }
-    }
-    for session in &sessions {
-        match shard(session) {
-            Ok(shard) => found.push(shard),
-            Err(why) => broken.push(unusable(session.folder(), &why)),
-        }
-    }
+        let session = Session::open(folder).map(Session::held).map_err(|why| ExpectedError::failed(&why));
+        session.map_err(|why| unusable(folder, &why))
+    });
+    let mut found = all_readable(&sessions, &mut broken, |session| {
+        shard(session).map_err(|why| unusable(session.folder(), &why))
+    });
     leave_out_others(&mut found, request.expect, console);
     if found.iter().all(|found| found.shard.report.is_none()) {
-        return Err(match broken.into_iter().next() {
-            Some(Problem { r#where, what, hint }) => ExpectedError::session(r#where, what, hint),
-            None => {
-                let hint = "they ended too early: run them again";
-                ExpectedError::machinery("none of these shards has a report", hint)
-            }
-        });
+        return Err(no_report(broken));
     }
-    let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let mut info = SessionInfo::now(command, env!("CARGO_PKG_VERSION"));
-    info.project = found.first().map(|found| found.info.project.clone()).unwrap_or_default();
-    let root = std::path::absolute(&request.output.output_dir)
-        .map_err(ExpectedError::file("find", &request.output.output_dir))?;
-    let failed =
-        |why: &dyn std::error::Error| ExpectedError::machinery(format!("failed to {}", chain(why)), "");
-    let session = Session::create(&root, &info).map_err(|why| failed(&why))?;
+    let project = found.first().map(|found| found.info.project.clone()).unwrap_or_default();
+    let (session, mut info) = new_session(request, project)?;
     let narrowed = found.iter().any(|found| found.shard.partition.narrowed);
     let shards = found.iter().map(|found| found.shard.clone()).collect();
     let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
@@ -75,7 +57,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let manifest =
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
-    session.write_info(&info).map_err(|why| failed(&why))?;
+    session.write_info(&info).map_err(|why| failed_to(&why))?;
     let judged = Judged { report, command_status: None, session, partial, manifest, partition: None };
     run::tell_unmatched(&settings, &judged, console);
     let reports = plan::reports(&settings);
@@ -87,6 +69,40 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         every_report: false,
     };
     run::deliver_to(&destination, &judged, None, console)
+}
+
+/// What could be read; why the rest could not is added to `broken`.
+fn all_readable<'a, T, U>(
+    all: &'a [T],
+    broken: &mut Vec<Problem>,
+    read: impl Fn(&'a T) -> Result<U, Problem>,
+) -> Vec<U> {
+    all.iter().filter_map(|one| read(one).map_err(|why| broken.push(why)).ok()).collect()
+}
+
+/// No shard has a report: the first reason why.
+fn no_report(broken: Vec<Problem>) -> ExpectedError {
+    match broken.into_iter().next() {
+        Some(Problem { r#where, what, hint }) => ExpectedError::session(r#where, what, hint),
+        None => {
+            let hint = "they ended too early: run them again";
+            ExpectedError::machinery("none of these shards has a report", hint)
+        }
+    }
+}
+
+/// The session of the merged run.
+fn new_session(request: &MergeArgs, project: String) -> Result<(Session, SessionInfo), ExpectedError> {
+    let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let info = SessionInfo { project, ..SessionInfo::now(command, env!("CARGO_PKG_VERSION")) };
+    let root = std::path::absolute(&request.output.output_dir)
+        .map_err(ExpectedError::file("find", &request.output.output_dir))?;
+    let session = Session::create(&root, &info).map_err(|why| failed_to(&why))?;
+    Ok((session, info))
+}
+
+fn failed_to(why: &dyn std::error::Error) -> ExpectedError {
+    ExpectedError::machinery(format!("failed to {}", chain(why)), "")
 }
 
 /// A shard, and where it was found.

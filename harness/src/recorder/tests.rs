@@ -364,15 +364,22 @@ fn a_hanging_process_says_where_its_threads_stand() {
 }
 
 #[test]
-fn samples_are_taken_at_the_interval() {
+fn between_boundaries_samples_are_taken_no_more_often_than_the_interval() {
+    let interval = Duration::from_millis(5);
     let folder = tempfile::tempdir().unwrap();
-    let (recorder, seen) = record(folder.path(), Options { interval: Duration::from_millis(5), ..options() });
+    let (recorder, seen) = record(folder.path(), Options { interval, ..options() });
     let mut child = child(folder.path(), "wait");
-    let mut between = 0;
-    while between < 3 {
-        if let Seen::Frame(frame, _) = seen.recv_timeout(LONG).unwrap() {
-            between += usize::from(matches!(*frame, Frame::OsSample(s) if s.boundary == 0));
+    let mut taken = Vec::new();
+    while taken.len() < 4 {
+        if let Seen::Frame(frame, t_ns) = seen.recv_timeout(LONG).unwrap()
+            && matches!(*frame, Frame::OsSample(s) if s.boundary == 0)
+        {
+            taken.push(Duration::from_nanos(t_ns));
         }
+    }
+    // However late they are on a busy machine: the next one is due an interval after the one before.
+    for pair in taken.windows(2) {
+        assert!(pair[1] - pair[0] >= interval, "{taken:?}");
     }
     drop(child.stdin.take());
     child.wait().unwrap();
