@@ -21,6 +21,28 @@ fn first() -> Option<Jdk> {
     jvm::jdks().into_iter().next()
 }
 
+/// What the launcher itself noted of the test in the warm-up were an entry and a string, too: given back in the third
+/// round, they hid these.
+#[test]
+fn one_entry_with_a_new_key_in_each_execution_is_found() {
+    let Some(jdk) = first() else { return };
+    let kept = |class_name: &str| {
+        class(&format!(
+            "class {class_name} {{
+                static final Map<String, Object> KEPT = new HashMap<>();
+                @Test void keeps() {{ KEPT.put(\"key\" + KEPT.size(), this.getClass()); }}
+            }}"
+        ))
+    };
+    let (a, b) = (kept("FirstTest"), kept("SecondTest"));
+    let project = junit::project("judge-entry", &jdk, &[("FirstTest", &*a), ("SecondTest", &*b)]);
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    for test in ["com.example.FirstTest.keeps", "com.example.SecondTest.keeps"] {
+        assert_eq!(run.test(test).verdict, Verdict::Fail, "{test}: {run}");
+    }
+}
+
 /// Threads of the pool come and go, and with them strings and arrays: 200 KB more each time are
 /// seen all the same.
 #[test]
