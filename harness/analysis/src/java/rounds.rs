@@ -8,7 +8,9 @@
 //! what the rest of the round gives back is no growth. It may give back once what the warm-up left, and hide
 //! a leak: in the first comparison that excuses nothing, and a window that changed something is compared
 //! twice. In the many rounds of what may be literals the virtual machine gives back some of its own, once: a
-//! class of which there is less then is still suspect. A window that is not suspect need not run again
+//! class of which there is less then is still suspect. What other tests left may go late in a window, too, and hide a
+//! leak in one of the rounds: where a window gives something back, a class that does not grow may have been hidden,
+//! once; of counters any one round may hide it. A window that is not suspect need not run again
 //! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left behind goes
 //! within this one: where another window came before than in the last round, the two ends are not compared. Where
 //! less of it goes than the window before added, the rest may be of either: both are suspect.
@@ -259,11 +261,15 @@ struct Compared {
     first: Counters,
     /// The first of these is the last, and something changed in it.
     may_hide: bool,
+    /// Classes of which the window gave something back in the first of these.
+    gave_back: BTreeSet<Arc<str>>,
     /// What they added in all.
     added: BTreeMap<Arc<str>, Delta>,
     added_to_counters: Counters,
-    /// Counters at the last end, and the least that each of the rounds added to them.
+    /// Counters at the last end, what the round that added least to them added, and what each of the others did at
+    /// least: what goes late may hide a leak in one round.
     counters: Counters,
+    lowest: Counters,
     least: Counters,
 }
 
@@ -272,7 +278,7 @@ struct Compared {
 struct Grown {
     deltas: Vec<Delta>,
     how: How,
-    /// In one round, after those of a suspect, there was less of it.
+    /// In one round it did not grow, while something was given back that may have hidden it.
     fell: bool,
     /// The window before may have left it.
     may_be_of_before: bool,
@@ -365,7 +371,9 @@ impl RoundsWatch {
     pub fn is_done(&self, suite: &str, test: &str) -> bool {
         let id = self.unit.id(suite, test);
         let compared = self.windows.get(&id).filter(|compared| compared.is_told());
-        let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
+        let limit = |metric| smallest_limit(&self.policy, &self.suite, &id, metric, Per::Iteration);
+        let may_be_literals = |c: &Compared| c.may_be_literals() && c.grown_counters(limit).next().is_none();
+        let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !may_be_literals(c);
         let quiet = |c: &Compared| !c.may_hide && self.why(&id, c).is_empty();
         match self.unit {
             Unit::Class => self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || quiet(c)),
@@ -471,6 +479,8 @@ impl RoundsWatch {
         now: &Counters,
     ) {
         let (history, before) = (&self.history, &self.counters);
+        let unit = self.unit.of(window);
+        let limit = |metric| smallest_limit(&self.policy, &self.suite, &unit, metric, Per::Iteration);
         let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
             self.order.push(self.unit.of(window));
             Compared::default()
@@ -489,7 +499,14 @@ impl RoundsWatch {
                 delta.falls() || is.instances < was.instances || is.bytes < was.bytes
             };
             compared.may_hide = compared.rounds == 0 && deltas.values().any(|delta| delta.is_change());
+            let gives_back: BTreeSet<Arc<str>> = deltas
+                .iter()
+                .filter(|(_, delta)| delta.falls())
+                .map(|(class, _)| Arc::clone(class))
+                .collect();
+            let mut hidden = BTreeSet::new();
             if compared.rounds == 0 {
+                compared.gave_back = gives_back;
                 let grew = deltas.into_iter().filter(|(_, delta)| delta.in_window().is_any());
                 let (grown, given_back): (Vec<_>, Vec<_>) = grew
                     .map(|(class, delta)| {
@@ -505,15 +522,30 @@ impl RoundsWatch {
                     grown.how = grown.added_first();
                     compared.grown.insert(class, grown);
                 }
+                if compared.rounds == 1 && !compared.gave_back.is_empty() {
+                    for (class, delta) in &deltas {
+                        let how = how(class, *delta);
+                        let is_known =
+                            compared.grown.contains_key(class) || compared.gave_back.contains(class);
+                        if how.is_any() && !is_known {
+                            let deltas = vec![*delta; 2];
+                            compared.grown.insert(Arc::clone(class), Grown { deltas, how, fell: true });
+                            hidden.insert(Arc::clone(class));
+                        }
+                    }
+                }
                 let is_suspect = compared.round + 1 >= ROUNDS_OF_SUSPECTS;
-                for (class, grown) in &mut compared.grown {
+                for (class, grown) in compared.grown.iter_mut().filter(|(class, _)| !hidden.contains(*class))
+                {
                     let delta = deltas.get(class).copied().unwrap_or_default();
-                    if is_suspect && !grown.fell && fell(class, delta) {
+                    let now = how(class, delta);
+                    let is_hidden = !gives_back.is_empty() && !gives_back.contains(class) && !now.is_any();
+                    let may_hide = is_hidden || is_suspect && fell(class, delta);
+                    if may_hide && !grown.fell {
                         grown.fell = true;
                         grown.deltas.extend(grown.deltas.last().copied());
                         continue;
                     }
-                    let now = how(class, delta);
                     grown.how.instances &= now.instances;
                     grown.how.bytes &= now.bytes;
                     grown.deltas.push(delta);
@@ -523,13 +555,24 @@ impl RoundsWatch {
             for metric in counters() {
                 let added = |before| added(before, now, metric).unwrap_or(0.0);
                 let (in_window, in_round) = (added(before), added(&compared.counters));
+                let added = in_window.min(in_round);
+                let lowest = compared.lowest.entry(metric).or_insert(f64::INFINITY);
                 let least = compared.least.entry(metric).or_insert(f64::INFINITY);
                 match compared.rounds {
-                    0 => _ = compared.first.insert(metric, in_window),
-                    1 => *least = compared.first.get(&metric).copied().unwrap_or_default(),
-                    _ => {}
+                    0 => {
+                        compared.first.insert(metric, in_window);
+                        compared.may_hide |= limit(metric).is_some_and(|l| in_window > l && in_round <= l);
+                        (*lowest, *least) = (added, added);
+                    }
+                    1 => {
+                        let first = compared.first.get(&metric).copied().unwrap_or_default();
+                        (*lowest, *least) = (first.min(added), first.max(added));
+                    }
+                    _ => {
+                        *least = least.min(added.max(*lowest));
+                        *lowest = lowest.min(added);
+                    }
                 }
-                *least = least.min(in_window).min(in_round);
                 *compared.added_to_counters.entry(metric).or_default() += in_window;
             }
             compared.rounds += 1;
@@ -554,12 +597,7 @@ impl RoundsWatch {
             Some(if self.unit == Unit::Test { 0.0 } else { limit })
         };
         let mut why = objects(&compared.ranked(), limit);
-        let over = compared
-            .least
-            .iter()
-            .filter(|(metric, least)| limit(**metric).is_some_and(|limit| **least > limit));
-        let counters = over.map(|(metric, least)| format_amount(*metric, *least));
-        why.extend(counters);
+        why.extend(compared.grown_counters(limit).map(|(metric, least)| format_amount(metric, least)));
         why
     }
 
@@ -657,6 +695,12 @@ impl Compared {
     /// Can it be told whether it grows?
     fn is_told(&self) -> bool {
         self.still || self.rounds > 0
+    }
+
+    /// Counters that grew in each round by more than is allowed, but for one.
+    fn grown_counters(&self, limit: impl Fn(Metric) -> Option<f64>) -> impl Iterator<Item = (Metric, f64)> {
+        let least = self.least.iter().map(|(metric, least)| (*metric, *least));
+        least.filter(move |(metric, least)| limit(*metric).is_some_and(|limit| *least > limit))
     }
 
     /// Is it too early to tell whether more grew than literals?
@@ -1029,6 +1073,53 @@ mod tests {
         let whys: Vec<_> = found.iter().map(|s| (s.suite.as_str(), s.why.as_str())).collect();
         let why = "1 × byte[], 1 × java.lang.String, 1 × java.util.HashMap$Node, 1 Java thread";
         assert_eq!(whys, [("LeakTest", why)]);
+    }
+
+    /// Rounds of a class as long as it is not done, and what is suspected.
+    fn rounds_of(body: impl Fn(&mut Jvm, u32)) -> (u32, Option<String>) {
+        let mut jvm = Jvm::new();
+        let mut observer = crate::observer::Observer::new();
+        let mut watch = RoundsWatch::new(&GatePolicy::default(), "kit", Unit::Class);
+        jvm.add("com.example.Late", 20, 32);
+        jvm.add("com.example.Tile", 20, 24);
+        let last = (0..ROUNDS_OF_LITERALS).find(|&round| {
+            jvm.window("PoolTest", "", round, |jvm| body(jvm, round));
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            watch.observe(observer.record());
+            watch.is_done("PoolTest", "")
+        });
+        let suspects = watch.suspects(observer.record()).expect("all rounds");
+        (last.map_or(ROUNDS_OF_LITERALS, |last| last + 1), suspects.into_iter().next().map(|s| s.why))
+    }
+
+    /// An object of the same class, or a thread of an earlier test, goes late: in that round there are no more of them.
+    #[test]
+    fn what_another_test_gives_back_late_hides_no_leak() {
+        for hidden in 3..8 {
+            let objects = rounds_of(|jvm, round| match round == hidden {
+                true => jvm.remove("com.example.Late", 1, 32),
+                false => jvm.add("com.example.Tile", 1, 24),
+            });
+            assert_eq!(objects, (8, Some("1 × com.example.Tile".to_owned())), "round {hidden}");
+            if hidden == 3 {
+                continue;
+            }
+            let threads = rounds_of(|jvm, round| {
+                if round != hidden {
+                    jvm.threads.push(format!("worker-{round}"));
+                }
+            });
+            assert_eq!(
+                threads,
+                (8, Some("1 Java thread".to_owned())),
+                "round {hidden}, as soon as of objects"
+            );
+        }
+        let now_and_then = rounds_of(|jvm, round| match round % 2 {
+            0 => jvm.remove("com.example.Late", 1, 32),
+            _ => jvm.add("com.example.Tile", 1, 24),
+        });
+        assert_eq!(now_and_then, (7, None));
     }
 
     /// Rounds of a class that leaves some strings in each of them until one leaves none, and what
