@@ -109,6 +109,7 @@ fn test(number: u64) -> TestReport {
         against_base: None,
         duration_s: 0.001 * number as f64,
         confirmed: leaks,
+        only_among_others: false,
         metrics: [(metric, value)].into(),
         leaks: if leaks { vec![leak(number, step)] } else { Vec::new() },
         one_time: Vec::new(),

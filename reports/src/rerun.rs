@@ -3,7 +3,7 @@
 use memgate_model::{RunReport, Runner, SuiteReport, TestReport};
 
 /// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was no `memgate
-/// run`, or nothing smaller than the run can be named.
+/// run`, nothing smaller than the run can be named, or alone the test would show nothing.
 pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let typed = &report.origin.as_ref()?.command;
     let (program, arguments) = typed.split_first()?;
@@ -43,7 +43,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
 /// What selects a test, or the least that it runs with; `None`: all tests do.
 fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let id = test.id.as_str();
-    if test.is_heap_dump() {
+    if test.is_heap_dump() || test.only_among_others {
         return None;
     }
     match suite.runner {
@@ -131,6 +131,8 @@ mod tests {
             let test = TestReport { id: id.to_owned(), is_class, ..sample::test("") };
             let again = selected.map(|selected| format!("memgate run --filter {selected} -- ./mvnw"));
             assert_eq!(command(&report, &suite, &test), again);
+            let among_others = TestReport { only_among_others: true, ..test.clone() };
+            assert_eq!(command(&report, &suite, &among_others), None, "alone it shows nothing");
             if runner == Runner::Junit {
                 let java = RunReport { origin: typed("java"), ..report.clone() };
                 assert_eq!(command(&java, &suite, &test), None, "nobody knows how");

@@ -32,6 +32,7 @@ pub(crate) fn leak() -> RunReport {
     let leaking = TestReport {
         verdict: Verdict::Fail,
         confirmed: true,
+        only_among_others: false,
         metrics: growth(49152.0, 49152.0, 49152.0, 12.0, 35),
         leaks: vec![insert_leak("n1-5f1c09a2b47d1e03")],
         curve: vec![
@@ -256,6 +257,7 @@ pub(crate) fn test(id: &str) -> TestReport {
         against_base: None,
         duration_s: 0.0313,
         confirmed: false,
+        only_among_others: false,
         metrics: BTreeMap::new(),
         leaks: Vec::new(),
         one_time: Vec::new(),

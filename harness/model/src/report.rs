@@ -390,6 +390,9 @@ pub struct TestReport {
     pub duration_s: f64,
     /// Was it run again, alone?
     pub confirmed: bool,
+    /// Alone it left nothing of what it is judged by: that comes, if it does, with the tests around it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub only_among_others: bool,
     /// Figures with the threshold that was applied.
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,

@@ -231,6 +231,7 @@ fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestR
         against_base: None,
         duration_s: 0.0,
         confirmed: true,
+        only_among_others: false,
         metrics: BTreeMap::new(),
         leaks,
         one_time: Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, format_amount, format_bytes, format_counted};
+use memgate_model::{Metric, Verdict, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
 use super::context::allowed;
@@ -281,6 +281,7 @@ impl<'a> Missing<'a> {
         }
         if judge.j.verdict() > before {
             let alone = format_counted(float(self.alone as u64), "execution");
+            judge.j.only_among_others |= before == Verdict::Pass;
             judge.j.remark(format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
@@ -310,6 +311,7 @@ impl<'a> Missing<'a> {
         let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
         judge.j.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
         judge.j.left = left.join(" and ");
+        judge.j.only_among_others |= judge.j.verdict() == Verdict::Pass;
         let alone = format_counted(float(self.alone as u64), "execution");
         judge.j.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
     }

@@ -46,6 +46,7 @@ pub(super) struct Judgement {
     /// What one execution left: `48.0 KiB in 12 allocations`.
     pub(super) left: String,
     pub(super) confirmed: bool,
+    pub(super) only_among_others: bool,
     pub(super) metrics: BTreeMap<Metric, MetricValue>,
     pub(super) leaks: Vec<Leak>,
     pub(super) one_time: Vec<Leak>,
@@ -189,6 +190,7 @@ impl Judgement {
             against_base: self.against_base,
             duration_s,
             confirmed: self.confirmed,
+            only_among_others: self.only_among_others,
             metrics: self.metrics,
             leaks: leaks::sorted(self.leaks),
             one_time: leaks::sorted(self.one_time),

@@ -585,6 +585,7 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
         let report = report(&input(together), &GatePolicy::default());
         let test = report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap();
         assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason.as_str()));
+        assert_eq!(test.only_among_others, verdict != Verdict::Pass, "{reason}");
         assert_eq!(test.one_time.is_empty(), verdict != Verdict::Pass, "{reason}");
         assert_eq!(test.leaks.is_empty(), verdict == Verdict::Pass, "{reason}");
     }
