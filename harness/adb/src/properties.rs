@@ -6,9 +6,6 @@ use super::AdbError;
 use super::device::Device;
 use super::quote::command;
 
-/// The longest value that every Android takes.
-const LONGEST_VALUE: usize = 91;
-
 /// What a run must know of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
@@ -45,19 +42,6 @@ impl Device {
     /// The device cannot be asked.
     pub async fn properties(&self) -> Result<BTreeMap<String, String>, AdbError> {
         Ok(read(&self.shell("getprop").await?.success("getprop")?.text()))
-    }
-
-    /// Sets a property; an empty value clears it. Without root only those in `debug.`.
-    ///
-    /// # Errors
-    /// The value is too long, or the device refuses.
-    pub async fn set_property(&self, name: &str, value: &str) -> Result<(), AdbError> {
-        if value.len() > LONGEST_VALUE {
-            let start = format!("setprop {name}");
-            return Err(AdbError::Unsayable { start, why: "the value of a property has at most 91 bytes" });
-        }
-        let line = command(&["setprop", name, value]);
-        self.shell(&line).await?.success(&line).map(drop)
     }
 
     /// What a run must know of it.

@@ -264,7 +264,7 @@ fn sockets_of_apps_are_reached_without_a_forward() {
 }
 
 #[test]
-fn properties_are_read_set_and_cleared() {
+fn properties_are_read() {
     for adb in adbs() {
         let builder =
             StandIn::builder().api(30).abi("x86_64,arm64-v8a").model("Pixel 4a").property("debug.old", "a b");
@@ -276,15 +276,6 @@ fn properties_are_read_set_and_cleared() {
             assert!(facts.booted && !facts.debuggable);
             assert_eq!(device.property("debug.old").await.unwrap().as_deref(), Some("a b"));
             assert_eq!(device.property("debug.none").await.unwrap(), None);
-            device.set_property("debug.memgate.cfg", "it's $1; x").await.unwrap();
-            assert_eq!(phone.property("debug.memgate.cfg").as_deref(), Some("it's $1; x"));
-            phone.wait_until("only the property is left", |phone| {
-                phone.leftovers() == ["property debug.memgate.cfg=it's $1; x"]
-            });
-            device.set_property("debug.memgate.cfg", "").await.unwrap();
-            let error = device.set_property("ro.x", "1").await.unwrap_err();
-            assert!(error.to_string().contains("Failed to set property 'ro.x'"), "{error}");
-            assert!(device.set_property("debug.x", &"x".repeat(92)).await.is_err());
         });
         phone.assert_clean();
     }
