@@ -529,7 +529,9 @@ impl RoundsWatch {
                             compared.grown.contains_key(class) || compared.gave_back.contains(class);
                         if how.is_any() && !is_known {
                             let deltas = vec![*delta; 2];
-                            compared.grown.insert(Arc::clone(class), Grown { deltas, how, fell: true });
+                            let may_be_of_before = of_both.contains_key(class);
+                            let grown = Grown { deltas, how, fell: true, may_be_of_before };
+                            compared.grown.insert(Arc::clone(class), grown);
                             hidden.insert(Arc::clone(class));
                         }
                     }
