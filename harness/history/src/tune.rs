@@ -84,7 +84,7 @@ pub enum Proposal {
         /// The largest one.
         most: f64,
     },
-    /// Nothing: figures of a test that differ from run to run fail no test.
+    /// Nothing: figures that differ from run to run fail no test, and no suite that mostly has none.
     Noisy,
     /// No growth is allowed; an explicit threshold that allows some can go.
     Zero {
@@ -231,7 +231,11 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
     }
     let middle = median(&values);
     let margin = (MARGIN.0 * deviation(&values, middle)).max(MARGIN.1 * middle);
-    Proposal::Usual { limit: two_digits_up(middle + margin) }
+    match two_digits_up(middle + margin) {
+        // Most commits have nothing: no figure is usual.
+        0.0 => Proposal::Noisy,
+        limit => Proposal::Usual { limit },
+    }
 }
 
 /// Whole numbers of which many are alike: then the largest one says what may come.
@@ -354,6 +358,8 @@ mod tests {
         );
         assert_eq!(suite(&[1.0; 20], Metric::OsThreads), Proposal::Usual { limit: 1.0 }, "its first thread");
         assert_eq!(suite(&[4096.0; 20], Metric::OsRss), Proposal::Usual { limit: 4400.0 }, "memory, no leak");
+        let now_and_then = (0..20).map(|n| if n > 12 { f64::from(n) } else { 0.0 });
+        assert_eq!(of(&commits(now_and_then), Metric::OsRss, Per::Suite, None).proposal, Proposal::Noisy);
         let test = of(&commits(quiet), Metric::OsRss, Per::Test, None).proposal;
         assert_eq!(test, Proposal::Noisy, "it never fails a test");
     }
