@@ -43,8 +43,8 @@ const HEAP: u32 = 2;
 
 pub(crate) struct Agent {
     pub(crate) jvmti: Jvmti<'static>,
-    /// Android's runtime, not HotSpot.
-    pub(crate) is_art: bool,
+    /// The runtime is Android's. See [`Agent::is_art`].
+    pub(crate) found_art: bool,
     pub(crate) options: Options,
     pub(crate) command: String,
     pub(crate) vm: OnceLock<Box<dyn Machine>>,
@@ -295,6 +295,11 @@ impl Agent {
         session::log(LogLevel::Debug, &format!("compiler directives: {}", said.trim()));
     }
 
+    /// Android's runtime, not HotSpot. On Android there is no other, and what is for HotSpot is not in the library.
+    pub(crate) const fn is_art(&self) -> bool {
+        cfg!(target_os = "android") || self.found_art
+    }
+
     fn machine(&self) -> Option<&dyn Machine> {
         self.vm.get().map(|vm| &**vm)
     }
@@ -308,7 +313,7 @@ impl Agent {
     /// Does the harness look at the process where a single test begins and ends? In the build's own
     /// run on HotSpot nothing comes of it, and it costs more than most tests.
     fn stands_at_tests(&self) -> bool {
-        self.is_art || self.measures_each_window()
+        self.is_art() || self.measures_each_window()
     }
 
     /// A test class of the build's own run is over: its window ends here, or goes on with the next

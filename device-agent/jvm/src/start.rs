@@ -84,7 +84,7 @@ pub fn is_awake() -> bool {
 pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
     let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
-    if !agent.is_art {
+    if !agent.is_art() {
         // What is loaded already is sent through the hook again.
         let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
     }
@@ -101,7 +101,7 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
 /// are not, or somebody was faster.
 fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
     // Which virtual machine this is decides everything else.
-    let is_art = options.as_art || jvmti.is_art().ok()?;
+    let found_art = options.as_art || jvmti.is_art().ok()?;
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
     let in_place =
@@ -116,7 +116,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
     AGENT
         .set(Agent {
             jvmti,
-            is_art,
+            found_art,
             options,
             command,
             vm,
@@ -143,16 +143,16 @@ impl Agent {
     /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives
     /// are bound.
     const fn class_event(&self) -> Event {
-        if self.is_art { Event::ClassPrepare } else { Event::ClassFileLoadHook }
+        if self.is_art() { Event::ClassPrepare } else { Event::ClassFileLoadHook }
     }
 
     /// The virtual machine runs: binds the natives and opens the stream.
     pub(super) fn begin(&'static self, env: &mut Env<'_>) {
         let work = |env: &mut Env<'_>| -> Result<(), Failure> {
-            let vm = if self.is_art { self.art(env)? } else { self.hotspot(env)? };
+            let vm = if self.is_art() { self.art(env)? } else { self.hotspot(env)? };
             let vm = self.vm.get_or_init(|| vm);
             session::open_late(self.options.clone(), None);
-            if !self.is_art
+            if !self.is_art()
                 && let Err(why) = vm::run_at_end(env)
             {
                 let why = format!("nothing will be measured at the end: no shutdown hook was taken: {why}");
@@ -232,7 +232,7 @@ impl Agent {
     fn look_at_loaded(&'static self, env: &mut Env<'_>) {
         let looked = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), Failure> {
             let loaded = self.jvmti.loaded_classes(env)?;
-            if self.is_art {
+            if self.is_art() {
                 loaded.iter().for_each(|class| self.bind(env, class));
                 return Ok(());
             }
@@ -259,9 +259,9 @@ impl Agent {
         let at_once = follows || self.options.detail == Detail::Survivors;
         // Android's runtime does not sample, and an event for every allocation slows each of them:
         // only who follows pays that all the time.
-        let sampling = self.options.sampling.interval().filter(|_| !(self.is_art && at_once));
+        let sampling = self.options.sampling.interval().filter(|_| !(self.is_art() && at_once));
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
-        let (event, allocations) = if self.is_art {
+        let (event, allocations) = if self.is_art() {
             (Event::VmObjectAlloc, raw::CAN_GENERATE_VM_OBJECT_ALLOC_EVENTS)
         } else {
             (Event::SampledObjectAlloc, raw::CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS)
