@@ -13,7 +13,9 @@
 //! once; of counters any one round may hide it. A window that is not suspect need not run again
 //! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left behind goes
 //! within this one: where another window came before than in the last round, the two ends are not compared. Where
-//! less of it goes than the window before added, the rest may be of either: both are suspect.
+//! less of it goes than the window before added, the rest may be of either: both are suspect. Where as much goes as the
+//! window itself left, it seems to rest: so what runs behind a suspect runs on with it, and is confirmed if that one
+//! does not grow alone.
 //!
 //! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
 //! far is suspect, with the class in whose window it ran out and those that could not be compared:
@@ -75,6 +77,9 @@ pub struct JavaSuspect {
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
+    /// Who is suspect instead, if this one does not grow alone: what it leaves may go within the next window, and be
+    /// made up for there by a leak, in each round.
+    pub behind: Option<Box<JavaSuspect>>,
 }
 
 impl JavaSuspect {
@@ -111,6 +116,12 @@ impl JavaSuspect {
     #[must_use]
     pub fn keeps_classes_of_project(&self) -> bool {
         self.classes_of_project().next().is_some()
+    }
+
+    /// Is this the test class behind it, or a test of that one?
+    pub(crate) fn is_before(&self, id: &str) -> bool {
+        let rest = self.behind.as_ref().and_then(|behind| id.strip_prefix(behind.suite.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 
     pub(crate) fn told_nothing(&self) -> bool {
@@ -225,6 +236,8 @@ pub struct RoundsWatch {
     /// The test class that ended last, of those that change something, and what the last window added.
     last: String,
     added_last: BTreeMap<Arc<str>, Delta>,
+    /// Whatever ended last.
+    previous: String,
     windows: BTreeMap<String, Compared>,
     /// Test classes in the order they ran.
     order: Vec<String>,
@@ -245,8 +258,12 @@ struct Compared {
     round: u32,
     /// Time within it.
     spent_ns: u64,
-    /// The test class that ended before it.
+    /// The test class that ended before it, of those that change something.
     before: String,
+    /// What ended right before it in the first round after the warm-up, and whether that added more than literals in
+    /// the last one.
+    behind: String,
+    follows_growth: bool,
     /// The first round after the warm-up changed nothing.
     still: bool,
     /// The last one changed nothing.
@@ -312,6 +329,7 @@ impl RoundsWatch {
             ends: 0,
             last: String::new(),
             added_last: BTreeMap::new(),
+            previous: String::new(),
             counters: Counters::new(),
             windows: BTreeMap::new(),
             order: Vec::new(),
@@ -374,11 +392,21 @@ impl RoundsWatch {
         let limit = |metric| smallest_limit(&self.policy, &self.suite, &id, metric, Per::Iteration);
         let may_be_literals = |c: &Compared| c.may_be_literals() && c.grown_counters(limit).next().is_none();
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !may_be_literals(c);
-        let quiet = |c: &Compared| !c.may_hide && self.why(&id, c).is_empty();
+        let quiet = |c: &Compared| !c.may_hide && self.why(&id, c).is_empty() && !self.is_behind_a_suspect(c);
         match self.unit {
             Unit::Class => self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || quiet(c)),
             Unit::Test => compared.is_some_and(|c| c.rests && quiet(c)),
         }
+    }
+
+    /// May what the window before leaves hide what this one does? Whether that one grows is not known at first.
+    fn is_behind_a_suspect(&self, compared: &Compared) -> bool {
+        let before = self.windows.get(&compared.behind).filter(|_| self.unit == Unit::Class);
+        let grows = |before: &Compared| {
+            before.rounds == 0
+                || before.grows_beyond_literals() && !self.why(&compared.behind, before).is_empty()
+        };
+        compared.follows_growth && compared.round + 1 < ROUNDS_OF_SUSPECTS && before.is_some_and(grows)
     }
 
     /// Was each test of the class measured often enough? `done`: ids of those that are measured no more.
@@ -408,6 +436,7 @@ impl RoundsWatch {
         let at = self.ends;
         let Some(deltas) = self.heap_of(record, window) else { return };
         let before = std::mem::replace(&mut self.added_last, deltas.clone());
+        let previous = std::mem::replace(&mut self.previous, self.unit.of(window));
         if window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
         }
@@ -423,6 +452,11 @@ impl RoundsWatch {
         self.windows.entry(self.unit.of(window)).and_modify(|compared| {
             compared.still = if compared.times == 1 { still } else { compared.still };
             compared.rests = still;
+            if compared.times == 1 {
+                compared.behind = previous;
+            }
+            compared.follows_growth =
+                before.iter().any(|(class, delta)| delta.in_window().is_any() && !is_literal(class));
         });
         self.counters = counters;
     }
@@ -650,7 +684,25 @@ impl RoundsWatch {
                 suspects.push(suspect(class, compared, &why, None));
             }
         }
+        let known: BTreeSet<String> = suspects.iter().map(|suspect| suspect.suite.clone()).collect();
+        for suspect in &mut suspects {
+            suspect.behind = self.behind(suspect, &known).map(Box::new);
+        }
         Ok(suspects)
+    }
+
+    /// Who is suspect if this one does not grow alone.
+    fn behind(&self, suspect: &JavaSuspect, known: &BTreeSet<String>) -> Option<JavaSuspect> {
+        let mut others = self.order.iter().filter(|id| !known.contains(*id) && !self.failing.contains(*id));
+        let is_next = |id: &&String| self.windows.get(*id).is_some_and(|next| next.behind == suspect.suite);
+        let next = others.find(is_next).filter(|_| suspect.classes.iter().any(|class| !is_literal(class)))?;
+        Some(JavaSuspect {
+            suite: next.clone(),
+            may_be_of_before: suspect.classes.iter().cloned().collect(),
+            why: format!("{} here or in {}", suspect.why, suspect.suite),
+            behind: None,
+            ..suspect.clone()
+        })
     }
 
     /// Who is suspect when memory ran out in the window of `exhausted`: what grew so far, and what
@@ -690,7 +742,15 @@ fn suspect(class: &str, compared: &Compared, why: &[String], ran_out: Option<Str
     let added = compared.added.iter().filter(more).map(|(name, _)| name.to_string()).collect();
     let counters = compared.added_to_counters.iter().filter(|(_, added)| **added > 0.0);
     let added = (added, counters.map(|(metric, _)| *metric).collect());
-    JavaSuspect { suite: class.to_owned(), classes, may_be_of_before, why: why.join(", "), added, ran_out }
+    JavaSuspect {
+        suite: class.to_owned(),
+        classes,
+        may_be_of_before,
+        why: why.join(", "),
+        added,
+        ran_out,
+        behind: None,
+    }
 }
 
 impl Compared {
@@ -703,6 +763,10 @@ impl Compared {
     fn grown_counters(&self, limit: impl Fn(Metric) -> Option<f64>) -> impl Iterator<Item = (Metric, f64)> {
         let least = self.least.iter().map(|(metric, least)| (*metric, *least));
         least.filter(move |(metric, least)| limit(*metric).is_some_and(|limit| *least > limit))
+    }
+
+    fn grows_beyond_literals(&self) -> bool {
+        self.grown.keys().any(|class| !is_literal(class))
     }
 
     /// Is it too early to tell whether more grew than literals?
@@ -1030,7 +1094,7 @@ mod tests {
                 !watch.is_done(class, "")
             });
         }
-        assert_eq!(ran, [5, 5, 5, 4, 4, 1, 1, 1]);
+        assert_eq!(ran, [5, 5, 5, 5, 5, 2, 2, 2], "the last two: the suspect, and what runs behind it");
         let found = watch.suspects(observer.record()).expect("eight rounds");
         assert_eq!(found.len(), 1);
         assert!(found[0].why.contains("3 × com.example.Tile"), "{}", found[0].why);
@@ -1233,6 +1297,50 @@ mod tests {
             [first, suspect("com.example.TilesTest", 2, false), behind],
             "or it was of the first"
         );
+    }
+
+    /// One object of a test goes within the next one, which keeps another: each round adds nothing there.
+    #[test]
+    fn what_runs_behind_a_suspect_is_suspect_if_that_one_does_not_grow_alone() {
+        let mut jvm = Jvm::new();
+        let mut observer = crate::observer::Observer::new();
+        let mut watch = RoundsWatch::new(&GatePolicy::default(), "kit", Unit::Class);
+        let mut done = BTreeMap::<&str, u32>::new();
+        for round in 0..ROUNDS_OF_SUSPECTS {
+            for class in ["com.example.PassesTest", "com.example.KeepsTest", "com.example.OtherTest"] {
+                if done.contains_key(class) {
+                    continue;
+                }
+                jvm.window(class, "", round, |jvm| {
+                    if class == "com.example.PassesTest" {
+                        jvm.add("com.example.Tile", 1, 24);
+                    }
+                });
+                jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                watch.observe(observer.record());
+                if watch.is_done(class, "") {
+                    done.insert(class, round + 1);
+                }
+            }
+        }
+        assert_eq!(
+            done,
+            BTreeMap::from([
+                ("com.example.PassesTest", ROUNDS_OF_SUSPECTS),
+                ("com.example.KeepsTest", ROUNDS_OF_SUSPECTS),
+                ("com.example.OtherTest", WARM_UP + 1),
+            ])
+        );
+        let suspects = watch.suspects(observer.record()).expect("all rounds");
+        let [suspect] = suspects.as_slice() else { panic!("{suspects:#?}") };
+        assert_eq!(suspect.suite, "com.example.PassesTest");
+        let behind = suspect.behind.as_deref().expect("a class behind");
+        assert_eq!(behind.suite, "com.example.KeepsTest");
+        assert_eq!(
+            behind.seen(),
+            "1 × com.example.Tile here or in com.example.PassesTest in each of the last rounds"
+        );
+        assert!(!behind.keeps_classes_of_project() && suspect.is_before("com.example.KeepsTest.keeps"));
     }
 
     #[test]

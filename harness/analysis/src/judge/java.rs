@@ -133,7 +133,8 @@ struct Screened<'a> {
 impl Screened<'_> {
     fn suspect(&self, class: Option<&str>) -> Option<&JavaSuspect> {
         let class = class?;
-        self.suspects.iter().find(|suspect| suspect.suite == class)
+        let behind = self.suspects.iter().filter_map(|suspect| suspect.behind.as_deref());
+        self.suspects.iter().chain(behind).find(|suspect| suspect.suite == class)
     }
 
     /// Was this test left out of the rounds, because it failed there?
@@ -336,7 +337,7 @@ impl TestJudge<'_, '_> {
         // Its tests run alone where the class as a whole has shown what grows.
         let stands_for = |class: &str| class == self.id || !suite.confirmations.contains_key(class);
         if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
-            self.never_grew(record, suspect, windows.len());
+            self.never_grew(suite, record, suspect, windows.len());
         }
         self.noise_notes(&findings);
         self.closing_notes(&findings, windows.len());
@@ -373,9 +374,20 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// The rounds suspect a class of the project's that did not grow here.
-    fn never_grew(&mut self, record: &ProcessRecord, suspect: &JavaSuspect, executions: usize) {
-        let grew = java::grown(record, self.id, 1);
+    /// The rounds suspect a class of the project's that did not grow here, nor in the test class behind.
+    fn never_grew(
+        &mut self,
+        suite: &SuiteInput,
+        record: &ProcessRecord,
+        suspect: &JavaSuspect,
+        executions: usize,
+    ) {
+        let mut grew = java::grown(record, self.id, 1);
+        for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| suspect.is_before(id)) {
+            if let ConfirmationInput::Repeated(behind) = confirmation {
+                grew.extend(java::grown(&behind.record, id, 1));
+            }
+        }
         let grew = |class: &str| grew.iter().any(|series| series.class == class);
         let is_clean = self.j.verdict() == Verdict::Pass && self.j.leaks.is_empty();
         if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {

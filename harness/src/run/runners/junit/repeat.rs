@@ -3,9 +3,11 @@
 //!
 //! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual
 //! machine ([`over`]) → those that grow, each repeated alone, as the class was. What grows in no
-//! test alone, or not in each execution, is the class's. All of that has a time ([`Budget`]): classes that it leaves
+//! test alone, or not in each execution, is the class's. Where a class does not grow, the one behind it may be the one
+//! that does ([`JavaSuspect::behind`]). All of that has a time ([`Budget`]): classes that it leaves
 //! open are unconfirmed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -44,10 +46,10 @@ pub(super) async fn confirm(
     junit: &Junit,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    let total = junit.suspects.len();
+    let mut total = junit.suspects.len();
     // If the time is short, it is there for what is a leak most likely.
-    let mut suspects: Vec<&JavaSuspect> = junit.suspects.iter().collect();
-    suspects.sort_by_key(|suspect| !suspect.keeps_classes_of_project());
+    let mut suspects: VecDeque<&JavaSuspect> = junit.suspects.iter().collect();
+    suspects.make_contiguous().sort_by_key(|suspect| !suspect.keeps_classes_of_project());
     if total > 0 && context.plan.confirm {
         let what =
             if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
@@ -63,7 +65,8 @@ pub(super) async fn confirm(
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
     let mut budget = Budget::of_classes(context.plan.confirm_budget, suite.facts.screened_s);
     budget.begin();
-    for (done, suspect) in suspects.into_iter().enumerate() {
+    let mut done = 0;
+    while let Some(suspect) = suspects.pop_front() {
         let class = &suspect.suite;
         let Some(share) = budget.share(total - done).filter(|_| context.plan.confirm) else {
             let why = match context.plan.confirm {
@@ -72,6 +75,7 @@ pub(super) async fn confirm(
             };
             let id = whole(tests_of(&junit.classes, class), class).id();
             suite.facts.confirmations.insert(id, ConfirmationFacts::Impossible(why));
+            done += 1;
             continue;
         };
         let now = Instant::now();
@@ -84,9 +88,13 @@ pub(super) async fn confirm(
         };
         let mut show = |id: &str| progress.update(done as u64, id);
         let repeater = Repeater { context, suite, junit, how, finished };
-        if repeater.class(class, &mut show).await? == Told::Open {
-            budget.counts_as_open();
+        match repeater.class(class, &mut show).await? {
+            Told::Open => budget.counts_as_open(),
+            Told::Clean => suspects.extend(suspect.behind.as_deref()),
+            Told::Leaks => {}
         }
+        done += 1;
+        total = done + suspects.len();
     }
     if let Some(left_open) = budget.left_open() {
         console.warning(&format!("{}: {left_open}", suite.facts.name));
@@ -97,7 +105,8 @@ pub(super) async fn confirm(
 /// What repeating told of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    Enough,
+    Leaks,
+    Clean,
     /// There was no time for more.
     Open,
 }
@@ -155,15 +164,18 @@ impl Repeater<'_, '_> {
         if is_open {
             return Ok(Told::Open);
         }
-        if !leaks || tests.len() < 2 || self.how.is_over() {
-            return Ok(Told::Enough);
+        if !leaks {
+            return Ok(Told::Clean);
+        }
+        if tests.len() < 2 || self.how.is_over() {
+            return Ok(Told::Leaks);
         }
         let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
         let mut of_all = |_: &_| show(&format!("the tests of {class}"));
         let growing = self.growing(&units, &mut of_all).await?;
         let is_asked =
             |unit: &&Selection| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()));
-        let mut told = Told::Enough;
+        let mut told = Told::Leaks;
         let mut none_is_known = true;
         for test in units.iter().filter(is_asked) {
             if self.how.is_over() {
