@@ -11,7 +11,8 @@ impl Mapping<'_> {
         self.classes.get(class).is_some_and(|class| at(class, method, line).any(|method| method.outline))
     }
 
-    /// The line of this frame, as it ran, that stands for line `inside` of the outline that it calls. `None`: it calls none.
+    /// The line of this frame, as it ran, that stands for line `inside` of the outline that it calls. `None`: it calls
+    /// none.
     #[must_use]
     pub fn line_of_outline(
         &self,
