@@ -700,6 +700,8 @@ impl RoundsWatch {
             suite: next.clone(),
             may_be_of_before: suspect.classes.iter().cloned().collect(),
             why: format!("{} here or in {}", suspect.why, suspect.suite),
+            // Nothing else grew in its window.
+            added: (suspect.classes.clone(), Vec::new()),
             behind: None,
             ..suspect.clone()
         })
@@ -1340,6 +1342,7 @@ mod tests {
             behind.seen(),
             "1 × com.example.Tile here or in com.example.PassesTest in each of the last rounds"
         );
+        assert_eq!(behind.added, (vec!["com.example.Tile".to_owned()], Vec::new()));
         assert!(!behind.keeps_classes_of_project() && suspect.is_before("com.example.KeepsTest.keeps"));
     }
 
