@@ -68,7 +68,7 @@ pub(super) fn tests(
     for (id, runs) in runs {
         let mut test = TestJudge::enter(context, &suite.name, id);
         match suite.confirmations.get(id).filter(|_| passed(runs)) {
-            Some(confirmation) => test.confirmed(suite, confirmation, screened.suspect(class_of(runs))),
+            Some(confirmation) => test.confirmed(suite, confirmation, screened.repeated_for(class_of(runs))),
             None => {
                 if let Some(why) = screened.not_judged(java, runs) {
                     test.j.raise(Verdict::NotJudged, why);
@@ -100,7 +100,7 @@ fn without_their_run(
     let mut reports = Vec::new();
     for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| !ran.contains(id.as_str())) {
         let mut test = TestJudge::enter(context, &suite.name, id);
-        test.confirmed(suite, confirmation, screened.suspect(Some(id)));
+        test.confirmed(suite, confirmation, screened.repeated_for(Some(id)));
         let mut j = test.j;
         j.against_base(context.policy, &suite.name, id);
         reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
@@ -133,8 +133,13 @@ struct Screened<'a> {
 impl Screened<'_> {
     fn suspect(&self, class: Option<&str>) -> Option<&JavaSuspect> {
         let class = class?;
-        let behind = self.suspects.iter().filter_map(|suspect| suspect.behind.as_deref());
-        self.suspects.iter().chain(behind).find(|suspect| suspect.suite == class)
+        self.suspects.iter().find(|suspect| suspect.suite == class)
+    }
+
+    /// Why a class was repeated: it is suspect, or the one before it did not grow alone.
+    fn repeated_for(&self, class: Option<&str>) -> Option<&JavaSuspect> {
+        let behind = || self.suspects.iter().filter_map(|suspect| suspect.behind.as_deref());
+        self.suspect(class).or_else(|| behind().find(|suspect| Some(suspect.suite.as_str()) == class))
     }
 
     /// Was this test left out of the rounds, because it failed there?

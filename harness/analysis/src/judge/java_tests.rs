@@ -408,6 +408,28 @@ fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     assert_eq!(evicts(&report).verdict, Verdict::Pass);
 }
 
+/// It is suspect only where the one before does not grow alone, and then it is repeated.
+#[test]
+fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
+    let mut jvm = Jvm::new();
+    for round in 0..8 {
+        jvm.window("com.example.BeforeTest", "", round, |jvm| jvm.tiles(12));
+        jvm.window(CLASS, "", round, |_| ());
+    }
+    let rounds = jvm.end();
+    let told = |confirmations| {
+        let report = report(&suite(vec![rounds.clone()], confirmations), &GatePolicy::default());
+        let of_class = report.suites[0].tests.iter().find(|test| test.id == CLASS);
+        (of_class.map(|test| test.verdict), evicts(&report).verdict)
+    };
+    assert_eq!(told(BTreeMap::new()), (None, Verdict::Pass));
+    let mut again = Jvm::new();
+    (0..ITERATIONS).for_each(|i| again.window(CLASS, "", i, |jvm| jvm.tiles(12)));
+    let again = ConfirmationInput::Repeated(Box::new(again.end().into()));
+    let leaks = BTreeMap::from([(CLASS.to_owned(), again)]);
+    assert_eq!(told(leaks).0, Some(Verdict::Fail));
+}
+
 /// What a test is allowed by a limit of its own is in the growth of its class, which has none.
 #[test]
 fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {

@@ -40,7 +40,7 @@ pub(super) fn entry(
             let leaks = repeated.iter().flat_map(|test| &test.leaks);
             context.waivers.enter_class(&suite.name, class, leaks);
             let mut test = TestJudge { context, suite: &suite.name, id: class, j: Judgement::default() };
-            test.confirmed(suite, confirmation, screened.suspect(Some(class)));
+            test.confirmed(suite, confirmation, screened.repeated_for(Some(class)));
             if told {
                 j = test.beside_its_tests(&repeated)?;
             } else {
