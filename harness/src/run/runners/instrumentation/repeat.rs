@@ -1,11 +1,13 @@
 //! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and
-//! where it grows each of its tests.
+//! where it grows each of its tests. Where it does not grow, the class behind it may be the one that does
+//! ([`JavaSuspect::behind`]).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{JavaSuspect, ProcessRecord};
 use memgate_wire::options::Detail;
 
 use super::dump::Dump;
@@ -41,7 +43,10 @@ pub(super) async fn confirm(
     let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
     // A device that is gone is not asked again.
     let mut gone: Option<String> = None;
-    for (done, suspect) in (0..).zip(suspects) {
+    let mut waiting: VecDeque<&JavaSuspect> = suspects.iter().collect();
+    let mut done = 0;
+    while let Some(suspect) = waiting.pop_front() {
+        let mut leaks = false;
         let tests = tests_of(seen, &suspect.suite);
         let class = Selection { class: suspect.suite.clone(), test: None };
         let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
@@ -73,11 +78,16 @@ pub(super) async fn confirm(
                 }
             };
             gone = gone.or(outcome.gone);
+            leaks |= outcome.leaks;
             measured.facts.confirmations.insert(id, outcome.facts);
             if outcome.leaks && selection == class && plain {
                 next.extend(tests.iter().rev().map(single));
             }
         }
+        if !leaks && gone.is_none() && context.plan.confirm {
+            waiting.extend(suspect.behind.as_deref());
+        }
+        done += 1;
     }
     Ok(())
 }
