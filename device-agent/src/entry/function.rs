@@ -47,7 +47,7 @@ impl Function {
 /// 64: they mean the same functions.
 fn find(name: &CStr) -> Pointer {
     let found = process::next_symbol(name);
-    let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, |name| process::next_symbol(name));
+    let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, process::next_symbol);
     (if found == 0 { instead() } else { found }) as Pointer
 }
 
