@@ -12,9 +12,9 @@ use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::{ArtHeap, ClassTotal, Jvmti};
 use memgate_wire::java::JavaState;
 
-use super::machine::{Failure, Live, Machine};
+use super::machine::{Failure, Live, Machine, clearing};
 use super::names::class_of;
-use super::vm::{clearing, heap_max, heap_used, run_finalizers, thread_names};
+use super::vm::{heap_max, heap_used, run_finalizers, thread_names};
 
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;

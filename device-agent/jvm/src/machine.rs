@@ -75,3 +75,15 @@ pub(crate) trait Machine: Send + Sync {
     /// Writes a dump of what is alive to this place; returns what it says to that.
     fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure>;
 }
+
+/// Runs `work` in a local frame; no exception is left behind for the guest.
+pub(super) fn clearing<T>(
+    env: &mut Env<'_>,
+    work: impl FnOnce(&mut Env<'_>) -> Result<T, jni::errors::Error>,
+) -> Result<T, Failure> {
+    let result = env.with_local_frame(16, work);
+    if result.is_err() {
+        env.exception_clear();
+    }
+    Ok(result?)
+}

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicI64, Ordering};
 use jni::objects::JValue;
 use jni::{Env, jni_sig, jni_str};
 
-use super::vm::clearing;
+use super::machine::clearing;
 
 /// No time of [`SoftReferences::before`].
 const NOT_SET_BACK: i64 = 0;

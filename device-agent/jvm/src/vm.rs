@@ -15,7 +15,7 @@ use memgate_jvmti::Jvmti;
 use memgate_wire::hotspot::{class_histogram, number_behind};
 use memgate_wire::java::JavaState;
 
-use super::machine::{Failure, Live, Machine};
+use super::machine::{Failure, Live, Machine, clearing};
 use super::soft::SoftReferences;
 
 /// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
@@ -301,18 +301,6 @@ fn optional<T, E>(env: &mut Env<'_>, result: Result<T, E>) -> Option<T> {
         env.exception_clear();
     }
     result.ok()
-}
-
-/// Runs `work` in a local frame; no exception is left behind for the guest.
-pub(super) fn clearing<T>(
-    env: &mut Env<'_>,
-    work: impl FnOnce(&mut Env<'_>) -> Result<T, jni::errors::Error>,
-) -> Result<T, Failure> {
-    let result = env.with_local_frame(16, work);
-    if result.is_err() {
-        env.exception_clear();
-    }
-    Ok(result?)
 }
 
 fn cleaners(live: &[Live]) -> u64 {

@@ -18,12 +18,12 @@ use crate::follow::{Collections, Follow, Via};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
-use crate::looked::MOST_PATHS;
+use crate::looked::{Found, MOST_PATHS, Others};
 use crate::mistakes::mistakes;
 use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
-use crate::search::{Cut, Found, Others, Path, Searched, Step, search, ways};
+use crate::search::{Cut, Path, Searched, Step, search, ways};
 use crate::text::{printable, shortened, simple_name};
 
 /// No more paths are looked at when they are so long together.

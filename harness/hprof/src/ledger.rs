@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{Heap, Work, root_name};
+use crate::bits::Bits;
 use crate::follow::{Collections, Via};
 use crate::graph::Kind;
 use crate::ids::{NONE, index, number};
 use crate::read::{Progress, ReadError};
 use crate::rules::Rules;
-use crate::search::{Bits, Sizes, begin};
+use crate::search::{Sizes, begin};
 use crate::text::printable;
 
 /// The form of a ledger.

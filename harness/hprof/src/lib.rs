@@ -8,6 +8,7 @@
 
 mod analysis;
 mod bitmaps;
+mod bits;
 mod contents;
 mod dominators;
 mod follow;

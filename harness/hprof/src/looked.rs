@@ -7,14 +7,57 @@
 
 use std::collections::HashMap;
 
+use crate::bits::Bits;
 use crate::follow::{Follow, Held, Via};
-use crate::search::{Bits, Found};
 
 /// Paths are looked at for so many objects.
 pub(crate) const MOST_PATHS: usize = 2000;
 
+/// More are not told of one object.
+pub(crate) const MOST_LABELS: usize = 64;
+
 /// So many of a crowd are looked at where there are more than [`MOST_PATHS`] in all.
 const MOST_OF_A_CROWD: u32 = 64;
+
+/// An object that was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) object: u32,
+    /// Bytes of all that only such objects hold, and this one reaches first; and how many.
+    pub(crate) bytes: u64,
+    pub(crate) objects: u64,
+    /// Others that were asked for, held by this one alone.
+    pub(crate) also_retains: Others,
+    /// Others with a path of their own that reach it.
+    pub(crate) retained_by: Others,
+    /// Others beside it in the same collection, which nobody looked at; their bytes, and objects.
+    pub(crate) beside: Beside,
+}
+
+/// Objects that are counted alone, and what only such objects hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) instances: u64,
+    pub(crate) bytes: u64,
+    pub(crate) objects: u64,
+}
+
+/// The first of some objects, and how many more there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Others {
+    pub(crate) first: Vec<u32>,
+    pub(crate) more: u64,
+}
+
+impl Others {
+    pub(crate) fn push(&mut self, object: u32) {
+        if self.first.len() < MOST_LABELS {
+            self.first.push(object);
+        } else {
+            self.more += 1;
+        }
+    }
+}
 
 /// What is looked at of the objects that a search met.
 pub(crate) struct Looked {

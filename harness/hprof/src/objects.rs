@@ -9,8 +9,8 @@ use crate::contents::{Contents, Wanted};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
+use crate::looked::MOST_LABELS;
 use crate::rules::{Check, ObjectRule, Rules, Test, Value};
-use crate::search::MOST_LABELS;
 use crate::text::{shortened, simple_name};
 
 /// What LeakCanary's references to watched objects are called; the second one until 2018.

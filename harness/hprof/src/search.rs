@@ -9,86 +9,14 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use crate::bits::Bits;
 use crate::follow::{Follow, Held, Via, is_wrapper};
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
-use crate::looked::Looked;
+use crate::looked::{Found, Looked, MOST_LABELS};
 use crate::read::Progress;
 use crate::rules::{Device, Pattern, Rules};
-
-/// One bit for each object.
-#[derive(Debug, Clone)]
-pub(crate) struct Bits(Vec<u64>);
-
-impl Bits {
-    pub(crate) fn new(objects: usize) -> Self {
-        Self(vec![0; objects / 64 + 1])
-    }
-
-    #[inline]
-    pub(crate) fn has(&self, object: u32) -> bool {
-        self.0[index(object >> 6)] >> (object & 63) & 1 == 1
-    }
-
-    /// Gives whether it was not set.
-    #[inline]
-    pub(crate) fn set(&mut self, object: u32) -> bool {
-        let (word, bit) = (&mut self.0[index(object >> 6)], 1_u64 << (object & 63));
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
-    }
-
-    #[inline]
-    pub(crate) fn clear(&mut self, object: u32) {
-        self.0[index(object >> 6)] &= !(1_u64 << (object & 63));
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
-    }
-}
-
-/// An object that was asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) object: u32,
-    /// Bytes of all that only such objects hold, and this one reaches first; and how many.
-    pub(crate) bytes: u64,
-    pub(crate) objects: u64,
-    /// Others that were asked for, held by this one alone.
-    pub(crate) also_retains: Others,
-    /// Others with a path of their own that reach it.
-    pub(crate) retained_by: Others,
-    /// Others beside it in the same collection, which nobody looked at; their bytes, and objects.
-    pub(crate) beside: Beside,
-}
-
-/// Objects that are counted alone, and what only such objects hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Beside {
-    pub(crate) instances: u64,
-    pub(crate) bytes: u64,
-    pub(crate) objects: u64,
-}
-
-/// The first of some objects, and how many more there are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Others {
-    pub(crate) first: Vec<u32>,
-    pub(crate) more: u64,
-}
-
-impl Others {
-    fn push(&mut self, object: u32) {
-        if self.first.len() < MOST_LABELS {
-            self.first.push(object);
-        } else {
-            self.more += 1;
-        }
-    }
-}
 
 pub(crate) struct Searched {
     /// Those of the objects that were met whose paths are looked at.
@@ -508,9 +436,6 @@ fn attribute(
     }
     all
 }
-
-/// More are not told of one object.
-pub(crate) const MOST_LABELS: usize = 64;
 
 /// Bytes as LeakCanary counts them.
 pub(crate) struct Sizes {

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::Heap;
+use crate::bits::Bits;
 use crate::contents::{Contents, Wanted};
 use crate::ids::NONE;
 use crate::read::{Progress, ReadError, Told, Visit, value_bytes};
-use crate::search::Bits;
 use crate::text::printable;
 
 /// Characters that are shown.
