@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use memgate_config::{Baseline, WindowBaseline};
+use memgate_model::{RunReport, Verdict};
 
 use super::{report, settings};
 use crate::cli::{AcceptArgs, FetchArgs};
@@ -19,7 +20,7 @@ use crate::session::{Session, WINDOWS_FILE, this_machine, write_where_it_leads};
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
-    let (report, file) = report::read(&request.session)?;
+    let (mut report, file) = report::read(&request.session)?;
     super::merge::refuse_a_shard(&report, &file)?;
     if report.suites.is_empty() {
         return Err(ExpectedError::session(file, "it has no suites: there is nothing to accept", ""));
@@ -27,9 +28,14 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let policy = plan::policy(&settings, false, settings::world()?.today);
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
-    let partial = is_partial(&file)?;
+    let facts = facts(&file)?;
+    let partial = is_partial(&file, facts.as_ref())?;
+    facts.iter().for_each(|facts| without_figures_of_unchanged(&mut report, facts));
     let accepted = baseline.accept(&report, partial);
-    baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
+    // Without its facts nobody knows which classes were measured.
+    if facts.is_some() {
+        baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
+    }
     for (suite, windows) in windows(&file)? {
         baseline.accept_windows(&report, &suite, windows, partial);
     }
@@ -43,7 +49,9 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     ));
     if accepted < tests {
         let others = tests.saturating_sub(accepted);
-        console.line(&format!("not judged: {others}; what was accepted of them before stays"));
+        console.line(&format!(
+            "not judged, or not measured again: {others}; what was accepted of them before stays"
+        ));
     }
     if partial {
         console.line(
@@ -53,12 +61,36 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     Ok(exit::PASS)
 }
 
+fn session_of(report: &Path) -> Option<Session> {
+    Session::open(report.parent().unwrap_or(Path::new(""))).ok()
+}
+
+/// What the session of a report recorded; `None`: it is not there, or was merged of shards.
+fn facts(report: &Path) -> Result<Option<Facts>, ExpectedError> {
+    session_of(report).map_or(Ok(None), |session| Facts::load(&session))
+}
+
+/// Test classes that left no more than the baseline says (`screen: baseline`) were not measured again: what was
+/// accepted of their tests stays.
+fn without_figures_of_unchanged(report: &mut RunReport, facts: &Facts) {
+    for suite in &mut report.suites {
+        let of_suite = facts.suites.iter().filter(|facts| facts.name == suite.name);
+        let unchanged: Vec<&String> =
+            of_suite.filter_map(|facts| facts.java.as_ref()).flat_map(|java| &java.unchanged).collect();
+        let is_of = |id: &str, class: &str| id.strip_prefix(class).is_some_and(|rest| rest.starts_with('.'));
+        for test in suite.tests.iter_mut().filter(|test| unchanged.iter().any(|class| is_of(&test.id, class)))
+        {
+            test.verdict = Verdict::NotJudged;
+        }
+    }
+}
+
 /// Did only a part of the tests run? A report without its session does not tell: then it may be.
-fn is_partial(report: &Path) -> Result<bool, ExpectedError> {
-    let Ok(session) = Session::open(report.parent().unwrap_or(Path::new(""))) else { return Ok(true) };
-    if let Some(facts) = Facts::load(&session)? {
+fn is_partial(report: &Path, facts: Option<&Facts>) -> Result<bool, ExpectedError> {
+    if let Some(facts) = facts {
         return Ok(facts.partial);
     }
+    let Some(session) = session_of(report) else { return Ok(true) };
     // One that was merged of shards has no facts of its own.
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     Ok(info.history.is_none_or(|manifest| manifest.partial))
