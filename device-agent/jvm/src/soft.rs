@@ -1,9 +1,11 @@
 //! Soft references, made to go with one collection.
 //!
-//! HotSpot marks a soft reference with the time of the last collection when it is made or used. With
-//! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears those that were marked before the last one, so what a test
-//! used needs two. A clock that is set back by a millisecond right behind a collection lets one suffice: what is used
-//! is marked as older, and set right again before the next, the clock shows that it is.
+//! HotSpot marks a soft reference with the time of the last collection, whenever it is made or used. With
+//! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears the references whose mark is older than the last collection. So
+//! it takes two collections to clear what a test used.
+//!
+//! Here the clock is set back by a millisecond behind each collection: what a test uses then gets an older mark.
+//! Before the next collection the clock is set right again, and that one clears all of it.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 

@@ -7,15 +7,19 @@
 //! in every round, by more than is allowed, and there is more of it at this window's end than a round before:
 //! what the rest of the round gives back is no growth. It may give back once what the warm-up left, and hide
 //! a leak: in the first comparison that excuses nothing, and a window that changed something is compared
-//! twice. In the many rounds of what may be literals the virtual machine gives back some of its own, once: a
-//! class of which there is less then is still suspect. What other tests left may go late in a window, too, and hide a
-//! leak in one of the rounds: where a window gives something back, a class that does not grow may have been hidden,
-//! once; of counters any one round may hide it. A window that is not suspect need not run again
-//! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left behind goes
-//! within this one: where another window came before than in the last round, the two ends are not compared. Where
-//! less of it goes than the window before added, the rest may be of either: both are suspect. Where as much goes as the
-//! window itself left, it seems to rest: so what runs behind a suspect runs on with it, and is confirmed if that one
-//! does not grow alone.
+//! twice. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of
+//! suspects alone.
+//!
+//! What others leave may be freed within a window, and hide its growth:
+//! - What the window before left is freed here. Where another window ran before than in the last round, the two
+//!   ends are not compared.
+//! - If less is freed than the window before added, the rest may be of either: both are suspect.
+//! - If exactly as much is freed as this window leaks, nothing seems to grow. So the window behind a suspect runs
+//!   as often as the suspect, and is confirmed if the suspect does not grow alone ([`JavaSuspect::behind`]).
+//! - Another test may free something late: one round without growth is excused if the window freed objects of
+//!   another class. For counters one round is always excused.
+//! - The virtual machine frees some of its own arrays and strings, now and then: after the rounds of a suspect, one
+//!   round with less of them is excused.
 //!
 //! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
 //! far is suspect, with the class in whose window it ran out and those that could not be compared:
@@ -77,8 +81,8 @@ pub struct JavaSuspect {
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
-    /// Who is suspect instead, if this one does not grow alone: what it leaves may go within the next window, and be
-    /// made up for there by a leak, in each round.
+    /// Who is suspect instead, if this one does not grow alone: in each round the next window may free what this one
+    /// left, and leak as much.
     pub behind: Option<Box<JavaSuspect>>,
 }
 
@@ -105,7 +109,8 @@ impl JavaSuspect {
         self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
     }
 
-    /// Classes of the project among those that grew in each of the last rounds, and in no other test class.
+    /// Classes of the project among those that grew in each of the last rounds, and that the test class before did
+    /// not leave.
     pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
         let project = project_of(&self.suite);
         let own = self.classes.iter().filter(|class| !self.may_be_of_before.contains(*class));
@@ -283,9 +288,9 @@ struct Compared {
     /// What they added in all.
     added: BTreeMap<Arc<str>, Delta>,
     added_to_counters: Counters,
-    /// Counters at the last end, what the round that added least to them added, and what each of the others did at
-    /// least: what goes late may hide a leak in one round.
+    /// Counters at the last end.
     counters: Counters,
+    /// The least that a round added to them, and the least but for that one round: it may have hidden a leak.
     lowest: Counters,
     least: Counters,
 }
