@@ -520,8 +520,8 @@ impl RoundsWatch {
         let (history, before) = (&self.history, &self.counters);
         let unit = self.unit.of(window);
         let limit = |metric| smallest_limit(&self.policy, &self.suite, &unit, metric, Per::Iteration);
-        let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
-            self.order.push(self.unit.of(window));
+        let compared = self.windows.entry(unit.clone()).or_insert_with(|| {
+            self.order.push(unit.clone());
             Compared::default()
         });
         if compared.times > 0 && compared.before == self.last {
@@ -543,7 +543,6 @@ impl RoundsWatch {
                 .filter(|(_, delta)| delta.falls())
                 .map(|(class, _)| Arc::clone(class))
                 .collect();
-            let mut hidden = BTreeSet::new();
             if compared.rounds == 0 {
                 compared.gave_back = gives_back;
                 let grew = deltas.into_iter().filter(|(_, delta)| delta.in_window().is_any());
@@ -561,23 +560,21 @@ impl RoundsWatch {
                     grown.how = grown.added_first();
                     compared.grown.insert(class, grown);
                 }
+                // What the first comparison may have hidden.
+                let mut late = BTreeMap::new();
                 if compared.rounds == 1 && !compared.gave_back.is_empty() {
-                    for (class, delta) in &deltas {
+                    let is_known = |class: &Arc<str>| {
+                        compared.grown.contains_key(class) || compared.gave_back.contains(class)
+                    };
+                    for (class, delta) in deltas.iter().filter(|(class, _)| !is_known(class)) {
                         let how = how(class, *delta);
-                        let is_known =
-                            compared.grown.contains_key(class) || compared.gave_back.contains(class);
-                        if how.is_any() && !is_known {
-                            let deltas = vec![*delta; 2];
-                            let may_be_of_before = of_both.contains_key(class);
-                            let grown = Grown { deltas, how, fell: true, may_be_of_before };
-                            compared.grown.insert(Arc::clone(class), grown);
-                            hidden.insert(Arc::clone(class));
-                        }
+                        let may_be_of_before = of_both.contains_key(class);
+                        let grown = Grown { deltas: vec![*delta; 2], how, fell: true, may_be_of_before };
+                        late.insert(Arc::clone(class), grown);
                     }
                 }
                 let is_suspect = compared.round + 1 >= ROUNDS_OF_SUSPECTS;
-                for (class, grown) in compared.grown.iter_mut().filter(|(class, _)| !hidden.contains(*class))
-                {
+                for (class, grown) in &mut compared.grown {
                     let delta = deltas.get(class).copied().unwrap_or_default();
                     let now = how(class, delta);
                     let is_hidden = !gives_back.is_empty() && !gives_back.contains(class) && !now.is_any();
@@ -591,31 +588,10 @@ impl RoundsWatch {
                     grown.how.bytes &= now.bytes;
                     grown.deltas.push(delta);
                 }
+                compared.grown.append(&mut late);
             }
             compared.grown.retain(|_, grown| grown.how.is_any());
-            for metric in counters() {
-                let added = |before| added(before, now, metric).unwrap_or(0.0);
-                let (in_window, in_round) = (added(before), added(&compared.counters));
-                let added = in_window.min(in_round);
-                let lowest = compared.lowest.entry(metric).or_insert(f64::INFINITY);
-                let least = compared.least.entry(metric).or_insert(f64::INFINITY);
-                match compared.rounds {
-                    0 => {
-                        compared.first.insert(metric, in_window);
-                        compared.may_hide |= limit(metric).is_some_and(|l| in_window > l && in_round <= l);
-                        (*lowest, *least) = (added, added);
-                    }
-                    1 => {
-                        let first = compared.first.get(&metric).copied().unwrap_or_default();
-                        (*lowest, *least) = (first.min(added), first.max(added));
-                    }
-                    _ => {
-                        *least = least.min(added.max(*lowest));
-                        *lowest = lowest.min(added);
-                    }
-                }
-                *compared.added_to_counters.entry(metric).or_default() += in_window;
-            }
+            compared.compare_counters(before, now, limit);
             compared.rounds += 1;
         }
         compared.times += 1;
@@ -770,6 +746,33 @@ impl Compared {
     fn grown_counters(&self, limit: impl Fn(Metric) -> Option<f64>) -> impl Iterator<Item = (Metric, f64)> {
         let least = self.least.iter().map(|(metric, least)| (*metric, *least));
         least.filter(move |(metric, least)| limit(*metric).is_some_and(|limit| *least > limit))
+    }
+
+    /// What the window added to the counters since `before`, and the round since its end.
+    fn compare_counters(&mut self, before: &Counters, now: &Counters, limit: impl Fn(Metric) -> Option<f64>) {
+        for metric in counters() {
+            let added = |before| added(before, now, metric).unwrap_or(0.0);
+            let (in_window, in_round) = (added(before), added(&self.counters));
+            let added = in_window.min(in_round);
+            let lowest = self.lowest.entry(metric).or_insert(f64::INFINITY);
+            let least = self.least.entry(metric).or_insert(f64::INFINITY);
+            match self.rounds {
+                0 => {
+                    self.first.insert(metric, in_window);
+                    self.may_hide |= limit(metric).is_some_and(|l| in_window > l && in_round <= l);
+                    (*lowest, *least) = (added, added);
+                }
+                1 => {
+                    let first = self.first.get(&metric).copied().unwrap_or_default();
+                    (*lowest, *least) = (first.min(added), first.max(added));
+                }
+                _ => {
+                    *least = least.min(added.max(*lowest));
+                    *lowest = lowest.min(added);
+                }
+            }
+            *self.added_to_counters.entry(metric).or_default() += in_window;
+        }
     }
 
     fn grows_beyond_literals(&self) -> bool {
