@@ -30,7 +30,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let mut baseline = baseline.unwrap_or_default();
     let facts = facts(&file)?;
     let partial = is_partial(&file, facts.as_ref())?;
-    facts.iter().for_each(|facts| without_figures_of_unchanged(&mut report, facts));
+    let unchanged: usize = facts.iter().map(|facts| without_figures_of_unchanged(&mut report, facts)).sum();
     let accepted = baseline.accept(&report, partial);
     // Without its facts nobody knows which classes were measured.
     if facts.is_some() {
@@ -47,11 +47,11 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         report.session,
         path.display()
     ));
-    if accepted < tests {
-        let others = tests.saturating_sub(accepted);
-        console.line(&format!(
-            "not judged, or not measured again: {others}; what was accepted of them before stays"
-        ));
+    let not_judged = tests.saturating_sub(accepted).saturating_sub(unchanged);
+    for (what, count) in [("not judged", not_judged), ("not measured again", unchanged)] {
+        if count > 0 {
+            console.line(&format!("{what}: {count}; what was accepted of them before stays"));
+        }
     }
     if partial {
         console.line(
@@ -71,18 +71,24 @@ fn facts(report: &Path) -> Result<Option<Facts>, ExpectedError> {
 }
 
 /// Test classes that left no more than the baseline says (`screen: baseline`) were not measured again: what was
-/// accepted of their tests stays.
-fn without_figures_of_unchanged(report: &mut RunReport, facts: &Facts) {
+/// accepted of their tests stays. Returns how many tests these are.
+fn without_figures_of_unchanged(report: &mut RunReport, facts: &Facts) -> usize {
+    let mut count = 0;
     for suite in &mut report.suites {
         let of_suite = facts.suites.iter().filter(|facts| facts.name == suite.name);
         let unchanged: Vec<&String> =
             of_suite.filter_map(|facts| facts.java.as_ref()).flat_map(|java| &java.unchanged).collect();
         let is_of = |id: &str, class: &str| id.strip_prefix(class).is_some_and(|rest| rest.starts_with('.'));
-        for test in suite.tests.iter_mut().filter(|test| unchanged.iter().any(|class| is_of(&test.id, class)))
-        {
+        let judged = suite
+            .tests
+            .iter_mut()
+            .filter(|test| !matches!(test.verdict, Verdict::Error | Verdict::NotJudged));
+        for test in judged.filter(|test| unchanged.iter().any(|class| is_of(&test.id, class))) {
             test.verdict = Verdict::NotJudged;
+            count += 1;
         }
     }
+    count
 }
 
 /// Did only a part of the tests run? A report without its session does not tell: then it may be.
