@@ -82,6 +82,22 @@ struct Found {
     bytes: [usize; NAMES.len()],
 }
 
+impl Found {
+    /// From where to where the places are that are GoogleTest's own.
+    fn own_places(&self) -> [(usize, usize); OWN.end - OWN.start] {
+        let mut places = [(0, 0); OWN.end - OWN.start];
+        let found = self.address.iter().zip(self.bytes).skip(OWN.start);
+        for (place, (&at, bytes)) in places.iter_mut().zip(found).filter(|(_, (at, _))| **at != 0) {
+            *place = if bytes > 0 {
+                (at, at.saturating_add(bytes))
+            } else {
+                (at.saturating_sub(NEAR), at.saturating_add(NEAR))
+            };
+        }
+        places
+    }
+}
+
 /// Is GoogleTest in this process? `is_shared`: as a library.
 pub(crate) fn is_present(executable: &str, is_shared: bool) -> bool {
     find(executable, is_shared).address.iter().take(3).all(|&a| a != 0)
@@ -159,8 +175,35 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
         0 => HEAD_SLOTS + 16,
         n => n.min(MOST_SLOTS),
     };
+    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
+    // these.
+    let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     // SAFETY: see `Slot`; this runs once, before `main`.
     let listener = unsafe { &mut *LISTENER.0.get() };
+    fill(&mut listener.table, theirs, &found)?;
+    let new = process::symbol(c"_Znwm");
+    listener.new = (new, new.saturating_add(NEW_BYTES));
+    listener.own = found.own_places();
+    listener.result = result_functions(&found.address);
+    listener.old_strings = found.address.get(OLD_STRINGS).is_some_and(|&at| at != 0);
+    listener.vtable = listener.table.as_ptr().wrapping_add(2);
+    let object = LISTENER.0.get().cast::<c_void>();
+    // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
+    let unit = unsafe { core::mem::transmute::<usize, extern "C" fn() -> Pointer>(instance) }();
+    // SAFETY: `TestEventListeners& UnitTest::listeners()`.
+    let list = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer) -> Pointer>(listeners) }(unit);
+    // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as
+    // the process.
+    let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
+    append(list, object);
+    Ok(())
+}
+
+/// Copies the vtable `theirs`: the callbacks wanted lead here, all others do nothing.
+///
+/// # Errors
+/// Too few of those that are about tests are in it.
+fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> Result<(), &'static str> {
     let ours: [Pointer; CALLBACKS.end - CALLBACKS.start] = [
         on_test_start as Pointer,
         on_test_end as Pointer,
@@ -177,11 +220,8 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
         on_suite_end as Pointer,
         on_suite_end as Pointer,
     ];
-    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
-    // these.
-    let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     let mut hits = 0_usize;
-    for (i, (slot, &original)) in listener.table.iter_mut().zip(theirs).enumerate() {
+    for (i, (slot, &original)) in table.iter_mut().zip(theirs).enumerate() {
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
         let is_it = |theirs: &usize| *theirs == original && original != 0;
         let known = found.address.get(CALLBACKS).and_then(|theirs| theirs.iter().position(is_it));
@@ -193,42 +233,20 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
             hits = hits.saturating_add(usize::from(i < TESTS));
         }
     }
-    for slot in listener.table.iter_mut().skip(slots) {
+    for slot in table.iter_mut().skip(theirs.len()) {
         *slot = nothing as Pointer;
     }
     // The end of the tear-down stands between its start and the iteration's end in every version. It has no symbol that
     // is its own: it does nothing, and a linker may fold it.
     let neighbours = (on_environments_tear_down as Pointer, on_iteration_end as Pointer);
     let is_it = |slots: &[Pointer]| matches!(slots, [before, _, after] if (*before, *after) == neighbours);
-    let before = listener.table.windows(3).position(is_it);
-    if let Some(slot) = before.and_then(|at| listener.table.get_mut(at.saturating_add(1))) {
+    let before = table.windows(3).position(is_it);
+    if let Some(slot) = before.and_then(|at| table.get_mut(at.saturating_add(1))) {
         *slot = on_environments_are_torn_down as Pointer;
     }
     if hits < 3 {
         return Err("GoogleTest's stock listener looks different from every known version");
     }
-    let new = process::symbol(c"_Znwm");
-    listener.new = (new, new.saturating_add(NEW_BYTES));
-    let places = found.address.iter().zip(found.bytes).skip(OWN.start);
-    for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {
-        *own = if bytes > 0 {
-            (at, at.saturating_add(bytes))
-        } else {
-            (at.saturating_sub(NEAR), at.saturating_add(NEAR))
-        };
-    }
-    listener.result = result_functions(&found.address);
-    listener.old_strings = found.address.get(OLD_STRINGS).is_some_and(|&at| at != 0);
-    listener.vtable = listener.table.as_ptr().wrapping_add(2);
-    let object = LISTENER.0.get().cast::<c_void>();
-    // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
-    let unit = unsafe { core::mem::transmute::<usize, extern "C" fn() -> Pointer>(instance) }();
-    // SAFETY: `TestEventListeners& UnitTest::listeners()`.
-    let list = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer) -> Pointer>(listeners) }(unit);
-    // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as
-    // the process.
-    let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
-    append(list, object);
     Ok(())
 }
 
