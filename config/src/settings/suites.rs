@@ -183,10 +183,7 @@ impl Suite {
         let heap = check_heap(heap, runner.as_ref(), reader);
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
             if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
-                reader
-                    .error(&name.span, format!("the suite `{}` runs on a device", name.value))
-                    .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
-                    .hint(Some("build the APKs before, and name them in `apks`"));
+                refuse_program(name, reader);
             }
             let files = (mapping, symbols);
             instrumented.extend(Instrumented::check(name, on_device, (timeout, heap), files, reader));
@@ -196,13 +193,8 @@ impl Suite {
         let env = check_env(env.unwrap_or_default(), reader);
         let run = check_run(name, &span, run, reader)?;
         let runner = check_runner(runner, &run, reader);
-        if let Some(span) = &mapping_span
-            && matches!(runner, Runner::Gtest | Runner::Command)
-        {
-            reader
-                .error(span, "`mapping` is for suites of Java")
-                .label("has no meaning here")
-                .hint(Some("remove it, or use the runner `junit` or `instrumentation`"));
+        if let Some(span) = mapping_span.filter(|_| matches!(runner, Runner::Gtest | Runner::Command)) {
+            refuse_mapping(&span, reader);
         }
         Some(Self {
             name: name.value.clone(),
@@ -218,6 +210,20 @@ impl Suite {
             place: reader.place(&name.span),
         })
     }
+}
+
+fn refuse_program(name: &At<String>, reader: &mut Reader<'_>) {
+    reader
+        .error(&name.span, format!("the suite `{}` runs on a device", name.value))
+        .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
+        .hint(Some("build the APKs before, and name them in `apks`"));
+}
+
+fn refuse_mapping(span: &Span, reader: &mut Reader<'_>) {
+    reader
+        .error(span, "`mapping` is for suites of Java")
+        .label("has no meaning here")
+        .hint(Some("remove it, or use the runner `junit` or `instrumentation`"));
 }
 
 fn paths(given: Vec<At<Words>>) -> Vec<PathBuf> {

@@ -1,9 +1,11 @@
 //! Draws a plot on any of plotters' backends.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Once;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
@@ -32,6 +34,8 @@ const VALUE: RGBColor = RGBColor(0x09, 0x69, 0xda);
 const FAINT: RGBColor = RGBColor(0x8c, 0x95, 0x9f);
 const SLOPE: RGBColor = RGBColor(0xcf, 0x22, 0x2e);
 const ALLOWED: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
+
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Plotters looks fonts up by name, in a table of the process.
 pub(super) fn with_font() -> Result<(), RenderError> {
@@ -72,7 +76,6 @@ where
     DB::ErrorType: Debug + Send + Sync + 'static,
 {
     let (scale, _) = plot.unit();
-    let in_unit = |(x, y): (f64, f64)| (x, y / scale);
     let ((x0, x1), (y0, y1)) = (plot.x, (plot.y.0 / scale, plot.y.1 / scale));
     let mut chart = ChartBuilder::on(root)
         .margin(14)
@@ -99,13 +102,24 @@ where
         .x_label_formatter(&x_tick)
         .y_label_formatter(&|y| plot.y_tick(*y))
         .draw()?;
+    draw_curve(&mut chart, plot, (scale, y0..y1))?;
+    draw_lines(&mut chart, plot, scale, threshold)?;
+    root.present()
+}
+
+/// Marks on the time axis, and the values: those that do not count, and the others.
+fn draw_curve<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    plot: &Plot,
+    (scale, y): (f64, Range<f64>),
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     // One line that goes up and down: of an element each, there would be hundreds.
-    let height = (y1 - y0) * MARK;
-    let comb: Vec<_> = plot.marks.iter().flat_map(|&x| [(x, y0), (x, y0 + height), (x, y0)]).collect();
+    let (foot, top) = (y.start, y.start + (y.end - y.start) * MARK);
+    let comb: Vec<_> = plot.marks.iter().flat_map(|&x| [(x, foot), (x, top), (x, foot)]).collect();
     if !comb.is_empty() {
         chart.draw_series(LineSeries::new(comb, FAINT.stroke_width(2)))?;
     }
-    let points: Vec<_> = plot.points.iter().copied().map(in_unit).collect();
+    let points: Vec<_> = plot.points.iter().map(|&(x, y)| (x, y / scale)).collect();
     let (warm_up, counted) = points.split_at(plot.not_counted);
     chart.draw_series(LineSeries::new(
         warm_up.iter().chain(counted.first()).copied(),
@@ -118,8 +132,18 @@ where
             chart.draw_series(dots)?;
         }
     }
+    Ok(())
+}
+
+/// Slopes, their bounds, and what is allowed.
+fn draw_lines<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    plot: &Plot,
+    scale: f64,
+    threshold: Threshold,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     for line in &plot.lines {
-        let ends = [line.from, line.to].map(in_unit);
+        let ends = [line.from, line.to].map(|(x, y)| (x, y / scale));
         let (colour, width) = match line.role {
             Role::Slope => (SLOPE, 4),
             Role::Bound => (SLOPE, 2),
@@ -132,7 +156,7 @@ where
         };
         chart.draw_series(LineSeries::new(ends, colour.stroke_width(width)))?;
     }
-    root.present()
+    Ok(())
 }
 
 /// Dots on a line of many points would only make it thicker.

@@ -13,7 +13,7 @@ use super::repeated::{Measured, OsLeak};
 use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
-use crate::growth::{Finding, judge_exact};
+use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::measured::unusable;
 use crate::native_holders::Holding;
@@ -227,7 +227,39 @@ impl<'a> Missing<'a> {
     /// By the record of a run in which the tests around it were repeated too.
     fn among(self, judge: &mut TestJudge<'_, '_>, together: &ProcessRecord, groups: Vec<Held>) {
         let windows = together.windows_of(judge.id).count();
+        let allowed = allowed(judge.context.policy, windows, 0.0);
         let before = judge.j.verdict();
+        let unseen = self.blocks_among(judge, together, allowed, groups);
+        let (closed, opened): (Vec<_>, Vec<_>) = self.os.iter().copied().partition(|(kind, _)| {
+            let (_, opened) = os_values(together, judge.id, *kind, None);
+            !opened.windows(2).any(|pair| pair[1] > pair[0])
+        });
+        for (kind, _) in opened {
+            self.handles_among(judge, together, allowed, kind);
+        }
+        if judge.j.verdict() > before {
+            let alone = format_counted(float(self.alone as u64), "execution");
+            judge.j.only_among_others |= before == Verdict::Pass;
+            judge.j.remark(format!("only after the tests before it: alone nothing of this in {alone}"));
+        }
+        if !unseen.is_empty() || !closed.is_empty() {
+            let why = format!(
+                ", nor in {} after the tests before it",
+                format_counted(float(windows as u64), "execution")
+            );
+            Self { os: closed, ..self }.unconfirmed(judge, &unseen, &why);
+        }
+    }
+
+    /// Judges these blocks by what it left among the others. Returns those of which it left less there.
+    fn blocks_among(
+        &self,
+        judge: &mut TestJudge<'_, '_>,
+        together: &ProcessRecord,
+        allowed: Allowed,
+        groups: Vec<Held>,
+    ) -> Vec<Held> {
+        let windows = together.windows_of(judge.id).count();
         let (mut total, mut counts) = (vec![0.0; windows], vec![0.0; windows]);
         let (mut block, mut unseen) = (f64::INFINITY, Vec::new());
         for group in groups {
@@ -246,7 +278,6 @@ impl<'a> Missing<'a> {
             add(&mut counts, &seen.counts);
             block = block.min(seen.block);
         }
-        let allowed = allowed(judge.context.policy, windows, 0.0);
         if block.is_finite() {
             for (metric, values, block) in
                 [(Metric::NativeLiveBytes, total, block), (Metric::NativeLiveAllocations, counts, 1.0)]
@@ -254,42 +285,34 @@ impl<'a> Missing<'a> {
                 judge.hold(&Measured::exactly(metric, values, block), allowed);
             }
         }
-        let mut closed = Vec::new();
-        for (kind, count) in &self.os {
-            let (mut total, opened) = os_values(together, judge.id, *kind, None);
-            if !opened.windows(2).any(|pair| pair[1] > pair[0]) {
-                closed.push((*kind, *count));
-                continue;
-            }
-            let windows: Vec<&Window> = together.windows_of(judge.id).collect();
-            let own: BTreeSet<String> = self.os_groups.iter().map(OsGroup::id).collect();
-            let (verdict, mut listed) = (judge.j.verdict(), false);
-            for OsLeak { counts, leak, .. } in judge.os_leaks(together, &windows, *kind, allowed) {
-                if leak.waiver.is_some() {
-                    total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
-                } else if own.contains(&leak.id) {
-                    judge.j.leaks.push(leak);
-                    listed = true;
-                }
-            }
-            let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
-            judge.hold(&measured, allowed);
-            if judge.j.verdict() > verdict && !listed {
-                let of_kind = self.os_groups.iter().filter(|group| group.kind == *kind);
-                judge.j.leaks.extend(of_kind.map(OsGroup::leak));
+        unseen
+    }
+
+    /// Judges descriptors, threads or mapped memory by what there was at its ends among the others.
+    fn handles_among(
+        &self,
+        judge: &mut TestJudge<'_, '_>,
+        together: &ProcessRecord,
+        allowed: Allowed,
+        kind: OsKind,
+    ) {
+        let (mut total, opened) = os_values(together, judge.id, kind, None);
+        let windows: Vec<&Window> = together.windows_of(judge.id).collect();
+        let own: BTreeSet<String> = self.os_groups.iter().map(OsGroup::id).collect();
+        let (verdict, mut listed) = (judge.j.verdict(), false);
+        for OsLeak { counts, leak, .. } in judge.os_leaks(together, &windows, kind, allowed) {
+            if leak.waiver.is_some() {
+                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+            } else if own.contains(&leak.id) {
+                judge.j.leaks.push(leak);
+                listed = true;
             }
         }
-        if judge.j.verdict() > before {
-            let alone = format_counted(float(self.alone as u64), "execution");
-            judge.j.only_among_others |= before == Verdict::Pass;
-            judge.j.remark(format!("only after the tests before it: alone nothing of this in {alone}"));
-        }
-        if !unseen.is_empty() || !closed.is_empty() {
-            let why = format!(
-                ", nor in {} after the tests before it",
-                format_counted(float(windows as u64), "execution")
-            );
-            Self { os: closed, ..self }.unconfirmed(judge, &unseen, &why);
+        let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
+        judge.hold(&measured, allowed);
+        if judge.j.verdict() > verdict && !listed {
+            let of_kind = self.os_groups.iter().filter(|group| group.kind == kind);
+            judge.j.leaks.extend(of_kind.map(OsGroup::leak));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::exit::chain;
 use crate::output::Progress;
 use crate::run::engine::{Context, Finished, Stopped, silent};
 use crate::run::runners::framework::{Framework, Suite, Unit};
-use crate::run::runners::process::{Work, lengths};
+use crate::run::runners::process::{Runs, Work, lengths};
 use crate::session::facts::{ProcessFacts, problem};
 use crate::suite::gtest::{self, Repeat};
 
@@ -62,46 +62,56 @@ async fn each(
         tests.len()
     ));
     let mut progress = Progress::of_silent_tests(context.console, &name, tests.len() as u64);
-    let (mut screened, mut confirmations) = (Vec::new(), BTreeMap::new());
-    for (done, test) in tests.iter().enumerate() {
-        let filter = match gtest::filter_for(test, &all) {
-            Ok(filter) => filter,
+    let (mut screened, mut confirmations, mut problems) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for (done, test) in tests.into_iter().enumerate() {
+        let mut show = |_| progress.update(done as u64, test);
+        let runs = match one(context, suite, process, (test, &all), &mut show).await? {
+            Ok(runs) => runs,
             Err(why) => {
-                suite.facts.problems.push(problem(
-                    &name,
-                    format!("{test} is not measured: failed to {why}"),
-                    "",
-                ));
+                problems.push(problem(&name, format!("{test} is not measured: {why}"), ""));
                 continue;
             }
         };
-        let environment = process.environment().map(Vec::as_slice);
-        let work = Work {
-            suite: &name,
-            test,
-            executable: &process.hello().executable,
-            end_of_main: false,
-            timeout: suite.timeout,
-            launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
-        };
-        let runs = lengths(context, &work, &mut |_| progress.update(done as u64, test)).await?;
-        if let Some(why) = runs.nothing() {
-            suite.facts.problems.push(problem(&name, format!("{test} is not measured: {why}"), ""));
-            continue;
-        }
         screened.extend(
-            runs.runs
-                .first()
-                .map(|(_, first)| ProcessFacts { as_test: Some((*test).clone()), ..first.facts() }),
+            runs.runs.first().map(|(_, first)| ProcessFacts { as_test: Some(test.clone()), ..first.facts() }),
         );
         let (outcome, processes) = runs.into_facts();
-        confirmations.insert((*test).clone(), outcome);
+        confirmations.insert(test.clone(), outcome);
         finished.extend(processes);
     }
     drop(progress);
     suite.facts.boundary = BoundaryQuality::Observed;
+    suite.facts.problems.extend(problems);
     suite.facts.screen = screened;
     suite.facts.confirmations = confirmations;
     suite.processes.clear();
     Ok(())
+}
+
+/// Runs one test in processes of its own. Or why nothing of it is known.
+async fn one(
+    context: &mut Context<'_>,
+    suite: &Suite,
+    process: &Finished,
+    (test, all): (&str, &[String]),
+    show: &mut dyn FnMut(u64),
+) -> Result<Result<Runs, String>, Stopped> {
+    let filter = match gtest::filter_for(test, all) {
+        Ok(filter) => filter,
+        Err(why) => return Ok(Err(format!("failed to {why}"))),
+    };
+    let environment = process.environment().map(Vec::as_slice);
+    let work = Work {
+        suite: &suite.facts.name,
+        test,
+        executable: &process.hello().executable,
+        end_of_main: false,
+        timeout: suite.timeout,
+        launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
+    };
+    let runs = lengths(context, &work, show).await?;
+    Ok(match runs.nothing() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(runs),
+    })
 }
