@@ -238,9 +238,11 @@ pub struct RoundsWatch {
     /// Ends with a histogram, and the counters at the last of them.
     ends: usize,
     counters: Counters,
-    /// The test class that ended last, of those that change something, and what the last window added.
+    /// The test class that ended last, of those that change something, what the last window added, and whether that
+    /// was more than is allowed.
     last: String,
     added_last: BTreeMap<Arc<str>, Delta>,
+    grew_last: bool,
     /// Whatever ended last.
     previous: String,
     windows: BTreeMap<String, Compared>,
@@ -265,8 +267,8 @@ struct Compared {
     spent_ns: u64,
     /// The test class that ended before it, of those that change something.
     before: String,
-    /// What ended right before it in the first round after the warm-up, and whether that added more than literals in
-    /// the last one.
+    /// What ended right before it in the first round after the warm-up, and whether that added anything in the last
+    /// one.
     behind: String,
     follows_growth: bool,
     /// The first round after the warm-up changed nothing.
@@ -334,6 +336,7 @@ impl RoundsWatch {
             ends: 0,
             last: String::new(),
             added_last: BTreeMap::new(),
+            grew_last: false,
             previous: String::new(),
             counters: Counters::new(),
             windows: BTreeMap::new(),
@@ -407,10 +410,7 @@ impl RoundsWatch {
     /// May what the window before leaves hide what this one does? Whether that one grows is not known at first.
     fn is_behind_a_suspect(&self, compared: &Compared) -> bool {
         let before = self.windows.get(&compared.behind).filter(|_| self.unit == Unit::Class);
-        let grows = |before: &Compared| {
-            before.rounds == 0
-                || before.grows_beyond_literals() && !self.why(&compared.behind, before).is_empty()
-        };
+        let grows = |before: &Compared| before.rounds == 0 || !self.why(&compared.behind, before).is_empty();
         compared.follows_growth && compared.round + 1 < ROUNDS_OF_SUSPECTS && before.is_some_and(grows)
     }
 
@@ -440,13 +440,15 @@ impl RoundsWatch {
     fn window(&mut self, record: &ProcessRecord, window: &Window) {
         let at = self.ends;
         let Some(deltas) = self.heap_of(record, window) else { return };
+        let read = |metric| Some((metric, values(&[window], metric).first().copied()?));
+        let counters: Counters = counters().filter_map(read).collect();
+        let grows = self.grows(&self.unit.of(window), &deltas, &counters);
         let before = std::mem::replace(&mut self.added_last, deltas.clone());
+        let follows_growth = std::mem::replace(&mut self.grew_last, grows);
         let previous = std::mem::replace(&mut self.previous, self.unit.of(window));
         if window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
         }
-        let read = |metric| Some((metric, values(&[window], metric).first().copied()?));
-        let counters: Counters = counters().filter_map(read).collect();
         let still = window.outcome == Some(Outcome::Passed)
             && self.is_still(&self.unit.of(window), &deltas, &counters);
         let of_both = deltas
@@ -460,14 +462,22 @@ impl RoundsWatch {
             if compared.times == 1 {
                 compared.behind = previous;
             }
-            compared.follows_growth =
-                before.iter().any(|(class, delta)| delta.in_window().is_any() && !is_literal(class));
+            compared.follows_growth = follows_growth;
         });
         self.counters = counters;
     }
 
-    /// Did a window change nothing, or counters by no more than is allowed? What it gives back may
-    /// be what another needs it for.
+    /// Did a window add an object, or more to a counter than is allowed?
+    fn grows(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
+        let over = |metric| {
+            let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
+            limit.zip(added(&self.counters, counters, metric)).is_some_and(|(limit, added)| added > limit)
+        };
+        deltas.values().any(|delta| delta.in_window().is_any()) || self::counters().any(over)
+    }
+
+    /// Did a window change nothing, or add to counters no more than is allowed? What it gives back may be what another
+    /// needs it for, or hide what it leaves.
     fn is_still(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let within = |metric| {
             // Who looks at a process may not see its descriptors, at no time.
@@ -476,7 +486,7 @@ impl RoundsWatch {
             }
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
             let added = added(&self.counters, counters, metric);
-            limit.is_none_or(|limit| added.is_some_and(|added| added <= limit))
+            limit.is_none_or(|limit| added.is_some_and(|added| (0.0..=limit).contains(&added)))
         };
         !deltas.values().any(|delta| delta.is_change()) && self::counters().all(within)
     }
@@ -676,13 +686,17 @@ impl RoundsWatch {
     fn behind(&self, suspect: &JavaSuspect, known: &BTreeSet<String>) -> Option<JavaSuspect> {
         let mut others = self.order.iter().filter(|id| !known.contains(*id) && !self.failing.contains(*id));
         let is_next = |id: &&String| self.windows.get(*id).is_some_and(|next| next.behind == suspect.suite);
-        let next = others.find(is_next).filter(|_| suspect.classes.iter().any(|class| !is_literal(class)))?;
+        let next = others.find(is_next)?;
+        let grown = self.windows.get(&suspect.suite)?;
+        let limit =
+            |metric| smallest_limit(&self.policy, &self.suite, &suspect.suite, metric, Per::Iteration);
+        let counters = grown.grown_counters(limit).map(|(metric, _)| metric).collect();
         Some(JavaSuspect {
             suite: next.clone(),
             may_be_of_before: suspect.classes.iter().cloned().collect(),
             why: format!("{} here or in {}", suspect.why, suspect.suite),
             // Nothing else grew in its window.
-            added: (suspect.classes.clone(), Vec::new()),
+            added: (suspect.classes.clone(), counters),
             behind: None,
             ..suspect.clone()
         })
@@ -759,7 +773,8 @@ impl Compared {
             match self.rounds {
                 0 => {
                     self.first.insert(metric, in_window);
-                    self.may_hide |= limit(metric).is_some_and(|l| in_window > l && in_round <= l);
+                    let may_hide = |limit| in_window > limit && in_round <= limit || in_window < 0.0;
+                    self.may_hide |= limit(metric).is_some_and(may_hide);
                     (*lowest, *least) = (added, added);
                 }
                 1 => {
@@ -773,10 +788,6 @@ impl Compared {
             }
             *self.added_to_counters.entry(metric).or_default() += in_window;
         }
-    }
-
-    fn grows_beyond_literals(&self) -> bool {
-        self.grown.keys().any(|class| !is_literal(class))
     }
 
     /// Is it too early to tell whether more grew than literals?
@@ -1352,6 +1363,70 @@ mod tests {
         );
         assert_eq!(behind.added, (vec!["com.example.Tile".to_owned()], Vec::new()));
         assert!(!behind.keeps_classes_of_project() && suspect.is_before("com.example.KeepsTest.keeps"));
+    }
+
+    /// A test class hands one on, of which objects tell nothing, and the next one keeps as much as it closes.
+    #[test]
+    fn what_runs_behind_a_suspect_is_suspect_for_counters_and_strings_too() {
+        type Change = fn(&mut Jvm);
+        let of_jni: (Change, Change) = (|jvm| jvm.jni_globals += 1, |jvm| jvm.jni_globals -= 1);
+        let of_strings: (Change, Change) =
+            (|jvm| jvm.add("java.lang.String", 1, 24), |jvm| jvm.remove("java.lang.String", 1, 24));
+        let limits = vec![
+            crate::policy::Limit::fail(Metric::JavaJniGlobals, 0.0, "x"),
+            crate::policy::Limit::fail(Metric::JavaLiveBytes, 0.0, "x"),
+        ];
+        let policy = GatePolicy { defaults: limits, ..GatePolicy::default() };
+        for ((take, give), classes, counters) in [
+            (of_jni, vec![], vec![Metric::JavaJniGlobals]),
+            (of_strings, vec!["java.lang.String".to_owned()], vec![]),
+        ] {
+            let mut jvm = Jvm::new();
+            let mut observer = crate::observer::Observer::new();
+            let mut watch = RoundsWatch::new(&policy, "kit", Unit::Class);
+            let mut left = vec!["com.example.PassesTest", "com.example.KeepsTest", "com.example.OtherTest"];
+            for round in 0..ROUNDS_OF_LITERALS {
+                left.retain(|class| {
+                    jvm.window(class, "", round, |jvm| match *class {
+                        "com.example.PassesTest" => take(jvm),
+                        "com.example.KeepsTest" => {
+                            take(jvm);
+                            if round > 0 {
+                                give(jvm);
+                            }
+                        }
+                        _ => {}
+                    });
+                    jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                    watch.observe(observer.record());
+                    !watch.is_done(class, "")
+                });
+            }
+            let suspects = watch.suspects(observer.record()).expect("all rounds");
+            let [suspect] = suspects.as_slice() else { panic!("{suspects:#?}") };
+            let behind = suspect.behind.as_deref().expect("a class behind");
+            assert_eq!(
+                (suspect.suite.as_str(), behind.suite.as_str()),
+                ("com.example.PassesTest", "com.example.KeepsTest")
+            );
+            assert_eq!(behind.added, (classes, counters));
+        }
+    }
+
+    /// Two threads of an earlier test end in the first round that is looked at, and in the first that is compared.
+    #[test]
+    fn threads_that_end_once_hide_no_leak_of_a_thread() {
+        for hidden in [2, 3] {
+            let found = rounds_of(|jvm, round| {
+                match round {
+                    0 => jvm.threads.extend(["late-1".to_owned(), "late-2".to_owned()]),
+                    _ if round == hidden => jvm.threads.retain(|name| !name.starts_with("late")),
+                    _ => {}
+                }
+                jvm.threads.push(format!("worker-{round}"));
+            });
+            assert_eq!(found, (8, Some("1 Java thread".to_owned())), "in round {hidden}");
+        }
     }
 
     #[test]
