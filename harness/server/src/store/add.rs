@@ -53,7 +53,7 @@ impl Store {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
             let is_former = !known.starts_with(identity::VERSION);
             return if known == digest || (is_former && known == former_digest(report)?) {
-                Ok(Added { run, already: true, events: Vec::new(), ticket: ticket(&known) })
+                Ok(Added { run, already: true, events: Vec::new(), ticket: self.secret.ticket(run, &known) })
             } else {
                 Err(StoreError::Conflict(run))
             };
@@ -66,7 +66,7 @@ impl Store {
             adding.remove_expired(month(now_us)).await?;
         }
         adding.transaction.commit().await?;
-        Ok(Added { run, already: false, events, ticket: ticket(&digest) })
+        Ok(Added { run, already: false, events, ticket: self.secret.ticket(run, &digest) })
     }
 }
 
@@ -97,11 +97,6 @@ fn text(value: serde_json::Result<serde_json::Value>) -> serde_json::Result<Stri
     value.map(|value| value.as_str().unwrap_or_default().to_owned())
 }
 
-/// Who has a run's report has its ticket; nobody else can make one.
-fn ticket(body_digest: &str) -> String {
-    hex(&Sha256::digest(format!("page\0{body_digest}")))
-}
-
 /// What makes a run one of its kind.
 pub(super) fn run_key(manifest: &Manifest) -> String {
     let none = memgate_model::Ci::default();
@@ -117,19 +112,6 @@ pub(super) fn run_key(manifest: &Manifest) -> String {
         key.update([0]);
     }
     hex(&key.finalize())
-}
-
-impl Store {
-    /// The ticket of a run; `None`: there is no such run.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub async fn ticket(&self, project: &str, run: i64) -> Result<Option<String>, StoreError> {
-        let Some(project) = self.project(project).await? else { return Ok(None) };
-        let row = sqlx::query(sql::RUN_DIGEST).bind(project).bind(run).fetch_optional(&self.pool).await?;
-        let digest: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
-        Ok(digest.as_deref().map(ticket))
-    }
 }
 
 impl Adding<'_> {

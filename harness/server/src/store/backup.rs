@@ -163,12 +163,13 @@ mod tests {
             for (name, older) in [("same.db", false), ("older.db", true)] {
                 if older {
                     let backup = open("backup.db").await;
-                    let text = "DELETE FROM memgate_schema WHERE version = (SELECT MAX(version) FROM memgate_schema)";
-                    backup.pool.execute(text).await.unwrap();
+                    for text in ["DROP TABLE secret", "DELETE FROM memgate_schema WHERE version = 5"] {
+                        backup.pool.execute(text).await.unwrap();
+                    }
                     backup.close().await;
                     let read = Store::open_backup(&file).await.unwrap_err().to_string();
                     assert!(
-                        read.contains("an older memgate wrote it (version 3, this one needs 4)"),
+                        read.contains("an older memgate wrote it (version 4, this one needs 5)"),
                         "{read}"
                     );
                 }

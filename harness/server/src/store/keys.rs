@@ -4,8 +4,17 @@
 use std::collections::BTreeMap;
 
 /// Tables that stand beside projects.
-const BESIDE: [&str; 8] =
-    ["project", "token", "oidc_rule", "oidc_use", "account", "web_session", "members_only", "memgate_schema"];
+const BESIDE: [&str; 9] = [
+    "project",
+    "token",
+    "oidc_rule",
+    "oidc_use",
+    "account",
+    "web_session",
+    "members_only",
+    "secret",
+    "memgate_schema",
+];
 /// What one node of several cannot do for all.
 const FORBIDDEN: [&str; 9] =
     ["NEXTVAL", "SERIAL", "SEQUENCE", "LISTEN", "NOTIFY", "LOCK", "TEMP", "TEMPORARY", "LAST_INSERT_ROWID"];

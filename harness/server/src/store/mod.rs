@@ -34,6 +34,7 @@ mod signed;
 mod statements;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tickets;
 mod tokens;
 mod transaction;
 
@@ -48,6 +49,7 @@ pub use signed::{Provider, SignedRule};
 use sqlx::AnyPool;
 pub use tokens::{Grant, Shown, Signed, TokenRow};
 
+use self::tickets::Secret;
 use crate::view::EventRow;
 
 /// A database of runs.
@@ -55,6 +57,7 @@ use crate::view::EventRow;
 pub struct Store {
     pool: AnyPool,
     is_postgres: bool,
+    secret: Secret,
 }
 
 impl Store {
@@ -82,7 +85,7 @@ pub struct Added {
     pub already: bool,
     /// What it changed.
     pub events: Vec<EventRow>,
-    /// What its sender shows to add its page.
+    /// What its sender shows to add its artefacts.
     pub ticket: String,
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::any::{AnyPoolOptions, install_default_drivers};
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 
+use super::tickets::Secret;
 use super::{Store, StoreError, schema};
 
 /// How long somebody else's write is waited for.
@@ -141,13 +142,17 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
         true => schema::check(&mut first, address).await,
         false => schema::migrate(&mut first, is_postgres).await,
     };
-    match migrated {
-        Err(StoreError::Database(source)) => Err(failed(source)),
-        migrated => migrated,
-    }?;
+    let secret = match migrated {
+        Ok(()) => Secret::read(&mut first).await,
+        Err(why) => Err(why),
+    };
+    let secret = secret.map_err(|why| match why {
+        StoreError::Database(source) => failed(source),
+        why => why,
+    })?;
     first.close().await.map_err(failed)?;
     let pool = options.connect(&url).await.map_err(failed)?;
-    Ok(Store { pool, is_postgres })
+    Ok(Store { pool, is_postgres, secret })
 }
 
 fn is_refused(why: &sqlx::Error) -> bool {

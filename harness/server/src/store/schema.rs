@@ -7,15 +7,18 @@ use std::cmp::Ordering;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 
+use super::tickets::Secret;
 use super::{StoreError, retention};
 
 /// Text of each version, applied in this order. A released one is never changed.
-pub(super) const VERSIONS: [&str; 4] = [
+pub(super) const VERSIONS: [&str; 5] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
     // Clocks that were ahead.
     include_str!("schema/4.sql"),
+    // What tickets are made with.
+    include_str!("schema/5.sql"),
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT NOT NULL PRIMARY KEY)";
@@ -50,6 +53,7 @@ pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -
         let number = i64::try_from(number + 1).unwrap_or(i64::MAX);
         sqlx::query(APPLIED).bind(number).execute(&mut *transaction).await?;
     }
+    Secret::make(&mut transaction).await?;
     if is_postgres {
         retention::make_partitions(&mut transaction, retention::this_month()).await?;
     }
@@ -70,7 +74,8 @@ pub(super) async fn check(connection: &mut AnyConnection, address: &str) -> Resu
     }
 }
 
-/// The tables in the order of their making, each with its columns and their types.
+/// The tables that a copy has, in the order of their making, each with its columns and their types: a copy has a secret
+/// of its own.
 pub(super) fn tables() -> Vec<(String, Vec<(String, String)>)> {
     let text = VERSIONS.concat();
     let table = |text: &str| {
@@ -82,7 +87,7 @@ pub(super) fn tables() -> Vec<(String, Vec<(String, String)>)> {
         });
         Some((name.to_owned(), columns.collect()))
     };
-    text.split("CREATE TABLE ").skip(1).filter_map(table).collect()
+    text.split("CREATE TABLE ").skip(1).filter_map(table).filter(|(name, _)| name != "secret").collect()
 }
 
 async fn version(connection: &mut AnyConnection) -> Result<usize, sqlx::Error> {

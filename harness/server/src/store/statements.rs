@@ -12,6 +12,10 @@ pub(super) const ADD_PROJECT: &str =
 pub(super) const HOLD_PROJECT: &str =
     "UPDATE project SET created_us = created_us WHERE name = $1 RETURNING project_id";
 
+pub(super) const ADD_SECRET: &str =
+    "INSERT INTO secret (name, value) VALUES ('tickets', $1) ON CONFLICT (name) DO NOTHING";
+pub(super) const SECRET: &str = "SELECT value FROM secret WHERE name = 'tickets'";
+
 pub(super) const BRANCH: &str = "SELECT branch_id, is_line FROM branch WHERE project_id = $1 AND name = $2";
 pub(super) const ADD_BRANCH: &str = "INSERT INTO branch (project_id, branch_id, name, is_line) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, name) DO UPDATE SET is_line = excluded.is_line";

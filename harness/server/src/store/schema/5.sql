@@ -1,0 +1,3 @@
+CREATE TABLE secret (
+    name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL
+);

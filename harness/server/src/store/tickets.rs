@@ -1,0 +1,90 @@
+//! Tickets: what the sender of a run shows to add its artefacts.
+//!
+//! Data flow: the secret of the database, made with its tables → with a run's number and digest → its ticket, which is
+//! answered to whoever uploaded it. Without the secret nobody can make one: many people have the report of a run.
+
+use std::fmt;
+
+use hmac::{Hmac, Mac as _};
+use memgate_history::roster::hex;
+use sha2::Sha256;
+use sqlx::{AnyConnection, Row as _};
+
+use super::{Store, StoreError, statements as sql};
+use crate::token;
+
+/// Characters of the secret: as many as the digest takes at once.
+const LENGTH: usize = 64;
+
+/// The secret of a database, the same for all its servers.
+#[derive(Clone)]
+pub(super) struct Secret([u8; LENGTH]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// Makes it where there is none.
+    pub(super) async fn make(connection: &mut AnyConnection) -> Result<(), StoreError> {
+        sqlx::query(sql::ADD_SECRET).bind(token::random(LENGTH)?).execute(connection).await?;
+        Ok(())
+    }
+
+    pub(super) async fn read(connection: &mut AnyConnection) -> Result<Self, StoreError> {
+        let row = sqlx::query(sql::SECRET).fetch_optional(connection).await?;
+        let text: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        let secret = text.and_then(|text| <[u8; LENGTH]>::try_from(text.as_bytes()).ok());
+        secret.map(Self).ok_or_else(|| StoreError::Broken("its secret is not there".to_owned()))
+    }
+
+    /// That of a run.
+    pub(super) fn ticket(&self, run: i64, body_digest: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new(&self.0.into());
+        mac.update(format!("artefacts\0{run}\0{body_digest}").as_bytes());
+        hex(&mac.finalize().into_bytes())
+    }
+}
+
+impl Store {
+    /// The ticket of a run; `None`: there is no such run.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn ticket(&self, project: &str, run: i64) -> Result<Option<String>, StoreError> {
+        let Some(project) = self.project(project).await? else { return Ok(None) };
+        let row = sqlx::query(sql::RUN_DIGEST).bind(project).bind(run).fetch_optional(&self.pool).await?;
+        let digest: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        Ok(digest.map(|digest| self.secret.ticket(run, &digest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{add_one, block_on};
+
+    #[test]
+    fn a_ticket_is_of_its_run_and_of_its_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+        block_on(async {
+            let store = Store::open(&address("a.db")).await.unwrap();
+            let run = add_one(&store).await;
+            let ticket = store.ticket("tiles", run).await.unwrap().unwrap();
+            let again = Store::open_to_read(&address("a.db")).await.unwrap();
+            assert_eq!(again.ticket("tiles", run).await.unwrap().as_ref(), Some(&ticket), "of all servers");
+            assert_ne!(store.secret.ticket(run + 1, ""), store.secret.ticket(run, ""));
+            // A copy of it is in other hands.
+            store.backup(&folder.path().join("b.db")).await.unwrap();
+            let copy = Store::open(&address("b.db")).await.unwrap();
+            assert_ne!(copy.ticket("tiles", run).await.unwrap().unwrap(), ticket);
+            assert!(!format!("{store:?}").contains(&String::from_utf8(store.secret.0.to_vec()).unwrap()));
+            for store in [store, again, copy] {
+                store.close().await;
+            }
+        });
+    }
+}
