@@ -1,0 +1,131 @@
+//! A test class, or a test, that the rounds make suspect, and what they saw of it in words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use memgate_model::{Metric, format_bytes, format_count};
+
+use super::compared::{Compared, Delta, Grown};
+use super::counters;
+use crate::java::names::{is_of_project, project_of};
+
+/// Classes a suspect names in words.
+const NAMED: usize = 3;
+
+/// A test class, or a test, to look at alone.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JavaSuspect {
+    /// The test class, or the id of the test.
+    pub suite: String,
+    /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the
+    /// like do.
+    pub classes: Vec<String>,
+    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before
+    /// that could be told.
+    pub why: String,
+    /// Those of `classes` that the test class before it may have left instead.
+    pub may_be_of_before: BTreeSet<String>,
+    /// Classes and counters of which the rounds added something in all, though not each of them.
+    pub added: (Vec<String>, Vec<Metric>),
+    /// The round in which memory ran out, and what filled the heap.
+    pub ran_out: Option<String>,
+    /// Who is suspect instead, if this one does not grow alone: in each round the next window may free what this one
+    /// left, and leak as much.
+    pub behind: Option<Box<JavaSuspect>>,
+}
+
+impl JavaSuspect {
+    /// What the rounds saw: `12 × com.example.Tile in each of the last rounds`.
+    #[must_use]
+    pub fn seen(&self) -> String {
+        let grew = (!self.why.is_empty()).then(|| format!("{} in each of the last rounds", self.why));
+        match (grew, &self.ran_out) {
+            (Some(grew), None) => grew,
+            (Some(grew), Some(ran_out)) => format!("{grew}, until {ran_out}"),
+            (None, ran_out) => ran_out.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Did any of these classes grow in the rounds of its test class? Where the rounds told of
+    /// nothing, nothing speaks against it.
+    pub(crate) fn saw_any<'a>(&self, mut classes: impl Iterator<Item = &'a str>) -> bool {
+        self.told_nothing() || classes.any(|class| self.added.0.iter().any(|grew| grew == class))
+    }
+
+    /// Did this counter grow in the rounds?
+    pub(crate) fn saw_counter(&self, metric: Metric) -> bool {
+        self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
+    }
+
+    /// Classes of the project among those that grew in each of the last rounds, and that the test class before did
+    /// not leave.
+    pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
+        let project = project_of(&self.suite);
+        let own = self.classes.iter().filter(|class| !self.may_be_of_before.contains(*class));
+        own.map(String::as_str).filter(move |class| is_of_project(class, &project))
+    }
+
+    /// Did classes of the project grow in each of the last rounds?
+    #[must_use]
+    pub fn keeps_classes_of_project(&self) -> bool {
+        self.classes_of_project().next().is_some()
+    }
+
+    /// Is this the test class behind it, or a test of that one?
+    pub(crate) fn is_before(&self, id: &str) -> bool {
+        let rest = self.behind.as_ref().and_then(|behind| id.strip_prefix(behind.suite.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    pub(crate) fn told_nothing(&self) -> bool {
+        self.why.is_empty() && self.added.0.is_empty() && self.added.1.is_empty()
+    }
+}
+
+pub(super) fn suspect(
+    class: &str,
+    compared: &Compared,
+    why: &[String],
+    ran_out: Option<String>,
+) -> JavaSuspect {
+    let ranked = compared.ranked();
+    let classes = ranked.iter().map(|(name, _)| name.to_string()).collect();
+    let of_before = ranked.iter().filter(|(_, grown)| grown.may_be_of_before);
+    let may_be_of_before = of_before.map(|(name, _)| name.to_string()).collect();
+    let more = |(_, added): &(&Arc<str>, &Delta)| added.instances > 0.0 || added.bytes > 0.0;
+    let added = compared.added.iter().filter(more).map(|(name, _)| name.to_string()).collect();
+    let counters = compared.added_to_counters.iter().filter(|(_, added)| **added > 0.0);
+    let added = (added, counters.map(|(metric, _)| *metric).collect());
+    JavaSuspect {
+        suite: class.to_owned(),
+        classes,
+        may_be_of_before,
+        why: why.join(", "),
+        added,
+        ran_out,
+        behind: None,
+    }
+}
+
+/// The classes in words, where all together are more than is allowed in each round.
+pub(super) fn objects(grown: &[(&Arc<str>, &Grown)], limit: impl Fn(Metric) -> Option<f64>) -> Vec<String> {
+    let rounds = grown.first().map_or(0, |(_, grown)| grown.deltas.len());
+    let all = |of: fn(&Delta) -> f64| {
+        let sum = |round: usize| grown.iter().map(|(_, g)| of(&g.added(round))).sum::<f64>();
+        (0..rounds).map(sum).fold(f64::INFINITY, f64::min)
+    };
+    let over = |metric, value: f64| limit(metric).is_some_and(|limit| value > limit);
+    if rounds == 0
+        || !over(Metric::JavaLiveObjects, all(|d| d.instances))
+            && !over(Metric::JavaLiveBytes, all(|d| d.bytes))
+    {
+        return Vec::new();
+    }
+    let named = grown.iter().take(NAMED).map(|(class, grown)| match grown.least() {
+        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", format_count(instances)),
+        Delta { bytes, .. } => format!("{} more of {class}", format_bytes(bytes)),
+    });
+    let rest = grown.len().saturating_sub(NAMED);
+    let more = (rest > 0).then(|| format!("{rest} more classes"));
+    named.chain(more).collect()
+}
