@@ -53,7 +53,8 @@ impl Store {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
             let is_former = !known.starts_with(identity::VERSION);
             return if known == digest || (is_former && known == former_digest(report)?) {
-                Ok(Added { run, already: true, events: Vec::new(), ticket: self.secret.ticket(run, &known) })
+                let ticket = self.secret.ticket((adding.project, run), &known);
+                Ok(Added { run, already: true, events: Vec::new(), ticket })
             } else {
                 Err(StoreError::Conflict(run))
             };
@@ -65,8 +66,9 @@ impl Store {
             // Nobody has to look after a file: each run takes some of what has ended with it.
             adding.remove_expired(month(now_us)).await?;
         }
+        let ticket = self.secret.ticket((adding.project, run), &digest);
         adding.transaction.commit().await?;
-        Ok(Added { run, already: false, events, ticket: self.secret.ticket(run, &digest) })
+        Ok(Added { run, already: false, events, ticket })
     }
 }
 

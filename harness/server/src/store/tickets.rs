@@ -40,10 +40,10 @@ impl Secret {
         secret.map(Self).ok_or_else(|| StoreError::Broken("its secret is not there".to_owned()))
     }
 
-    /// That of a run.
-    pub(super) fn ticket(&self, run: i64, body_digest: &str) -> String {
+    /// That of a run of a project.
+    pub(super) fn ticket(&self, (project, run): (i64, i64), body_digest: &str) -> String {
         let mut mac = Hmac::<Sha256>::new(&self.0.into());
-        mac.update(format!("artefacts\0{run}\0{body_digest}").as_bytes());
+        mac.update(format!("artefacts\0{project}\0{run}\0{body_digest}").as_bytes());
         hex(&mac.finalize().into_bytes())
     }
 }
@@ -57,7 +57,7 @@ impl Store {
         let Some(project) = self.project(project).await? else { return Ok(None) };
         let row = sqlx::query(sql::RUN_DIGEST).bind(project).bind(run).fetch_optional(&self.pool).await?;
         let digest: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
-        Ok(digest.map(|digest| self.secret.ticket(run, &digest)))
+        Ok(digest.map(|digest| self.secret.ticket((project, run), &digest)))
     }
 }
 
@@ -76,7 +76,9 @@ mod tests {
             let ticket = store.ticket("tiles", run).await.unwrap().unwrap();
             let again = Store::open_to_read(&address("a.db")).await.unwrap();
             assert_eq!(again.ticket("tiles", run).await.unwrap().as_ref(), Some(&ticket), "of all servers");
-            assert_ne!(store.secret.ticket(run + 1, ""), store.secret.ticket(run, ""));
+            for other in [(1, run + 1), (2, run)] {
+                assert_ne!(store.secret.ticket(other, ""), store.secret.ticket((1, run), ""));
+            }
             // A copy of it is in other hands.
             store.backup(&folder.path().join("b.db")).await.unwrap();
             let copy = Store::open(&address("b.db")).await.unwrap();
