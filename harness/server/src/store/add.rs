@@ -40,6 +40,7 @@ impl Store {
         // Uploaded or added here: it is the same run.
         let digest = identity::digest(report, &record);
         let now_us = jiff::Timestamp::now().as_microsecond();
+        self.prepare(month(now_us)).await?;
         let transaction = if self.is_postgres {
             self.pool.begin().await?
         } else {

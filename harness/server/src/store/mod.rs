@@ -38,6 +38,9 @@ mod tickets;
 mod tokens;
 mod transaction;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
 pub use accounts::{Account, Reader, SESSION_US};
 pub use notices::{Change, LEASE_US, Notice};
 pub use open::without_password;
@@ -58,6 +61,8 @@ pub struct Store {
     pool: AnyPool,
     is_postgres: bool,
     secret: Secret,
+    /// The month whose runs have their partitions; 0: nobody has looked yet.
+    prepared: Arc<AtomicI64>,
 }
 
 impl Store {

@@ -3,6 +3,7 @@
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyPoolOptions, install_default_drivers};
@@ -152,7 +153,7 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
     })?;
     first.close().await.map_err(failed)?;
     let pool = options.connect(&url).await.map_err(failed)?;
-    Ok(Store { pool, is_postgres, secret })
+    Ok(Store { pool, is_postgres, secret, prepared: Arc::default() })
 }
 
 fn is_refused(why: &sqlx::Error) -> bool {

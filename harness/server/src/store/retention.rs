@@ -5,7 +5,9 @@
 //! the runs say so (`expires` 0). Runs, leaks, lives and events stay, and so does what runs of a line saw: lives are
 //! folded from it.
 
-use sqlx::{AnyConnection, AssertSqlSafe, Executor as _, Row as _};
+use std::sync::atomic::Ordering;
+
+use sqlx::{Any, AnyConnection, AssertSqlSafe, Executor as _, Row as _, Transaction};
 
 use super::ids::Ids;
 use super::transaction::Adding;
@@ -67,13 +69,11 @@ impl Store {
     /// As if it were that month.
     pub(super) async fn retain_from(&self, month: i64) -> Result<u64, StoreError> {
         if self.is_postgres {
-            let mut transaction = self.pool.begin().await?;
-            // Somebody else's long read is not waited for with all writers behind it.
-            transaction.execute("SET LOCAL lock_timeout = '10s'").await?;
-            sqlx::query(LOCK).execute(&mut *transaction).await?;
+            let mut transaction = self.change_partitions().await?;
             drop_partitions(&mut transaction, month).await?;
             make_partitions(&mut transaction, month).await?;
             transaction.commit().await?;
+            self.prepared.store(month, Ordering::Relaxed);
         }
         let mut runs = 0;
         for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
@@ -99,6 +99,28 @@ impl Store {
             sqlx::query("PRAGMA incremental_vacuum").fetch_all(&self.pool).await?;
         }
         Ok(runs)
+    }
+
+    /// Makes sure that runs of this month have their partitions, before one is added: a clock that was set, and a
+    /// machine that slept, come to a month that nothing was made for.
+    pub(super) async fn prepare(&self, month: i64) -> Result<(), StoreError> {
+        if !self.is_postgres || self.prepared.load(Ordering::Relaxed) == month {
+            return Ok(());
+        }
+        let mut transaction = self.change_partitions().await?;
+        make_partitions(&mut transaction, month).await?;
+        transaction.commit().await?;
+        self.prepared.store(month, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A transaction that may make and drop them, one after the other of all servers.
+    async fn change_partitions(&self) -> Result<Transaction<'_, Any>, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        // Somebody else's long read is not waited for with all writers behind it.
+        transaction.execute("SET LOCAL lock_timeout = '10s'").await?;
+        sqlx::query(LOCK).execute(&mut *transaction).await?;
+        Ok(transaction)
     }
 }
 

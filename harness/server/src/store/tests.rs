@@ -1010,6 +1010,9 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     let rows = sqlx::query("SELECT COUNT(*) FROM run_column").fetch_one(&store.pool).await.unwrap();
     assert_eq!(sqlx::Row::get::<i64, _>(&rows, 0), 0);
+    // The clock was a year ahead, and is right again.
+    let late = store.add(&manifest("late", None, Vec::new()), &report("late", 99, &steps[0].tests)).await;
+    assert!(!late.unwrap().already);
 
     sqlx::query("DELETE FROM leak WHERE fingerprint = 'n1-a'").execute(&copy.pool).await.unwrap();
     sqlx::query("DELETE FROM run_column WHERE metric = 'duration'").execute(&copy.pool).await.unwrap();
