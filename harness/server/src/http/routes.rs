@@ -119,7 +119,7 @@ impl App {
             Ok(Some(Ok(json))) => (StatusCode::OK, json),
             Ok(None) => (StatusCode::NOT_FOUND, reader::NOTHING.to_owned()),
             Ok(Some(Err(why))) => {
-                self.failed(&why);
+                (self.options.log)(&format!("failed to write an answer as JSON: {why}"));
                 (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"it cannot be written as JSON"}"#.to_owned())
             }
             Err(why) => return self.options.unreadable(&why, false),
@@ -127,15 +127,11 @@ impl App {
         (status, [(CONTENT_TYPE, "application/json")], body + "\n").into_response()
     }
 
-    /// Bytes that are known and do not come.
-    fn unkept(&self, why: &dyn std::error::Error) -> Response {
-        self.failed(why);
+    /// A file of a run that is known and does not come.
+    fn unread(&self, (run, name): (i64, &str), why: &dyn std::error::Error) -> Response {
+        (self.options.log)(&format!("failed to read {name} of run {run}: {}", chain(why)));
         let text = "The file cannot be read now; the server's log says why.";
         (StatusCode::BAD_GATEWAY, Html(pages::problem("Something failed", text))).into_response()
-    }
-
-    fn failed(&self, why: &dyn std::error::Error) {
-        (self.options.log)(&format!("failed to {}", chain(why)));
     }
 }
 
@@ -250,8 +246,8 @@ async fn artefact(
             (head, [more, (CONTENT_LENGTH, HeaderValue::from(row.bytes))], streamed(bytes)).into_response()
         }
         Ok(Err(why)) if why.kind() == ErrorKind::NotFound => not_found(),
-        Ok(Err(why)) => app.unkept(&why),
-        Err(why) => app.unkept(&why),
+        Ok(Err(why)) => app.unread((run, &name), &why),
+        Err(why) => app.unread((run, &name), &why),
     }
 }
 

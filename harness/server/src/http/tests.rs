@@ -17,6 +17,13 @@ async fn ask(address: std::net::SocketAddr, request: &str) -> String {
 }
 
 fn served(test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<String>>>)) {
+    served_with(None, test);
+}
+
+fn served_with(
+    artefacts: Option<Artefacts>,
+    test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<String>>>),
+) {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("sqlite:{}", folder.path().join("h.db").display());
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(
@@ -30,7 +37,7 @@ fn served(test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<Stri
             let options = Options {
                 public_hosts: vec!["memgate.example.com".into()],
                 added: Arc::default(),
-                artefacts: None,
+                artefacts,
                 fetch: Arc::new(|_| Err("nobody is asked here".to_owned())),
                 log: Arc::new(move |line| log.lock().unwrap().push(line.to_owned())),
             };
@@ -124,6 +131,26 @@ fn what_fails_inside_is_told_to_the_log_and_not_to_the_reader() {
             lines.len() == 3 && lines.iter().all(|line| line.starts_with("failed to use the history: ")),
             "{lines:?}"
         );
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody: crate::artefacts::Exchange = Arc::new(|_| Err("nobody is asked here".to_owned()));
+    let kept = Artefacts::open(folder.path().to_str().unwrap(), folder.path(), |_| None, &nobody);
+    served_with(Some(kept.unwrap()), async |at, store, lines| {
+        let run = crate::store::tests::add_one(&store).await;
+        let row = crate::view::ArtefactRow { name: "a.hprof".to_owned(), bytes: 5 };
+        store.add_artefact("tiles", run, &row, i64::MAX / 2).await.unwrap();
+        // A file stands where its folder should be.
+        std::fs::write(folder.path().join(format!("{:02x}", run & 0xff)), "").unwrap();
+        let path = format!("/p/tiles/runs/{run}/artefacts/a.hprof");
+        let answer = ask(at, &get(&path, "localhost")).await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+        let lines = lines.lock().unwrap();
+        let expected = format!("failed to read a.hprof of run {run}: Not a directory (os error 20)");
+        assert_eq!(*lines, [expected]);
     });
 }
 
