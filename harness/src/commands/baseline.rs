@@ -16,6 +16,7 @@ use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Settings};
 use crate::session::facts::Facts;
+use crate::session::unchanged::{self, Unchanged};
 use crate::session::{Session, WINDOWS_FILE, this_machine, write_where_it_leads};
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -28,12 +29,13 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let policy = plan::policy(&settings, false, settings::world()?.today);
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
-    let facts = facts(&file)?;
-    let partial = is_partial(&file, facts.as_ref())?;
-    let unchanged: usize = facts.iter().map(|facts| without_figures_of_unchanged(&mut report, facts)).sum();
+    let session = session_of(&file);
+    let partial = is_partial(session.as_ref())?;
+    let not_measured = session.as_ref().map_or(Ok(None), unchanged::of)?;
+    let unchanged = not_measured.as_ref().map_or(0, |classes| without_figures_of(&mut report, classes));
     let accepted = baseline.accept(&report, partial);
-    // Without its facts nobody knows which classes were measured.
-    if facts.is_some() {
+    // Else nobody knows which classes were measured.
+    if not_measured.is_some() {
         baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
     }
     for (suite, windows) in windows(&file)? {
@@ -65,19 +67,11 @@ fn session_of(report: &Path) -> Option<Session> {
     Session::open(report.parent().unwrap_or(Path::new(""))).ok()
 }
 
-/// What the session of a report recorded; `None`: it is not there, or was merged of shards.
-fn facts(report: &Path) -> Result<Option<Facts>, ExpectedError> {
-    session_of(report).map_or(Ok(None), |session| Facts::load(&session))
-}
-
-/// Test classes that left no more than the baseline says (`screen: baseline`) were not measured again: what was
-/// accepted of their tests stays. Returns how many tests these are.
-fn without_figures_of_unchanged(report: &mut RunReport, facts: &Facts) -> usize {
+/// What was accepted of the tests of these classes stays. Returns how many tests these are.
+fn without_figures_of(report: &mut RunReport, unchanged: &Unchanged) -> usize {
     let mut count = 0;
     for suite in &mut report.suites {
-        let of_suite = facts.suites.iter().filter(|facts| facts.name == suite.name);
-        let unchanged: Vec<&String> =
-            of_suite.filter_map(|facts| facts.java.as_ref()).flat_map(|java| &java.unchanged).collect();
+        let Some(unchanged) = unchanged.get(&suite.name) else { continue };
         let is_of = |id: &str, class: &str| id.strip_prefix(class).is_some_and(|rest| rest.starts_with('.'));
         let judged = suite
             .tests
@@ -92,11 +86,11 @@ fn without_figures_of_unchanged(report: &mut RunReport, facts: &Facts) -> usize 
 }
 
 /// Did only a part of the tests run? A report without its session does not tell: then it may be.
-fn is_partial(report: &Path, facts: Option<&Facts>) -> Result<bool, ExpectedError> {
-    if let Some(facts) = facts {
+fn is_partial(session: Option<&Session>) -> Result<bool, ExpectedError> {
+    let Some(session) = session else { return Ok(true) };
+    if let Some(facts) = Facts::load(session)? {
         return Ok(facts.partial);
     }
-    let Some(session) = session_of(report) else { return Ok(true) };
     // One that was merged of shards has no facts of its own.
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     Ok(info.history.is_none_or(|manifest| manifest.partial))

@@ -16,7 +16,7 @@ use crate::output::Console;
 use crate::plan;
 use crate::run::Judged;
 use crate::run::divided::FILE;
-use crate::session::{Session, SessionInfo, WINDOWS_FILE};
+use crate::session::{Session, SessionInfo, WINDOWS_FILE, unchanged};
 
 /// Shards lie no deeper below a folder that is named.
 const MAX_DEPTH: u32 = 4;
@@ -50,7 +50,13 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let counts = |found: &&Found<'_>| report.shards.iter().any(|shard| shard.session == found.shard.session);
     let mut counting: Vec<&Found<'_>> = found.iter().filter(counts).collect();
     counting.sort_by_key(|found| found.shard.partition.part);
-    keep_windows(counting.iter().map(|found| found.folder), &session)?;
+    keep_windows(counting.iter().map(|found| found.session.folder()), &session)?;
+    let told = counting.iter().filter(|found| found.shard.report.is_some());
+    if let Err(why) = unchanged::merge(told.map(|found| found.session), &session) {
+        console.warning(&format!(
+            "`baseline accept` will not know which classes were not measured again: {why}"
+        ));
+    }
     let partial = narrowed || incomplete;
     // A shard that was killed has none.
     let manifest = counting.iter().find_map(|found| found.info.history.clone());
@@ -109,7 +115,7 @@ fn failed_to(why: &dyn std::error::Error) -> ExpectedError {
 struct Found<'a> {
     shard: ShardReport,
     info: SessionInfo,
-    folder: &'a Path,
+    session: &'a Session,
 }
 
 /// Where it is said how many parts there are, those of another division are left over from an earlier run.
@@ -214,7 +220,7 @@ fn shard(session: &Session) -> Result<Found<'_>, ExpectedError> {
     let told = if folder.join("report.json").exists() { Some(report::read(folder)?.0) } else { None };
     let name = told.as_ref().map_or_else(|| session.name(), |report| report.session.clone());
     let shard = ShardReport { partition, report: told, session: name, started: info.started.clone() };
-    Ok(Found { shard, info, folder })
+    Ok(Found { shard, info, session })
 }
 
 /// What the windows of JVM suites left, for `baseline accept`.

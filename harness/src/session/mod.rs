@@ -15,6 +15,7 @@ mod info;
 pub mod label;
 pub mod naming;
 pub mod offline;
+pub mod unchanged;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -290,7 +291,6 @@ fn is_session(path: &Path) -> bool {
 /// What a session's name begins with, digits as zeros.
 const STAMP_SHAPE: &str = "00000000-000000-000";
 
-/// A folder in which nobody else can put a link for us to follow.
 fn pack(path: &Path) -> Result<(), StoreError> {
     let stream = File::open(path).map_err(at("open", path))?;
     let Some(bytes) = packed::packable(&stream).map_err(at("read", path))? else { return Ok(()) };
@@ -300,6 +300,7 @@ fn pack(path: &Path) -> Result<(), StoreError> {
     })
 }
 
+/// A folder in which nobody else can put a link for us to follow.
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }

@@ -36,6 +36,12 @@ fn only_what_changed_since_the_accepted_run_is_screened() {
         let accepted = project.memgate(&["baseline", "accept"]);
         accepted.ends_with(0).says("accepted the figures of 0 tests").says("not measured again: 2;");
 
+        // So does a run that was merged of shards.
+        let shard = [&["run", "--partition", "1/1"], &mvn[1..]].concat();
+        run(&project, &jdk, &shard).ends_with(0);
+        project.memgate(&["merge", ".memgate/latest"]).ends_with(0);
+        project.memgate(&["baseline", "accept"]).ends_with(0).says("not measured again: 2;");
+
         let source = format!("core/{TEST}");
         let leaks = project.read(&source).replace(
             "    @Test\n",
