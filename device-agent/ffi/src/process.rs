@@ -1,6 +1,8 @@
 //! The process, its clocks, its limits.
 
 use core::ffi::{CStr, c_int, c_void};
+#[cfg(not(target_os = "android"))]
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -55,6 +57,40 @@ pub fn realtime_offset_ns() -> i64 {
     let is_coarse = COARSE_SINCE.load(Ordering::Relaxed) != 0;
     let clock = if is_coarse { libc::CLOCK_REALTIME_COARSE } else { libc::CLOCK_REALTIME };
     clock_ns(clock).wrapping_sub(monotonic_ns()).cast_signed()
+}
+
+/// A System V segment.
+#[cfg(not(target_os = "android"))]
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    /// Its size.
+    pub bytes: usize,
+    /// Has this process made it?
+    pub is_own: bool,
+    /// It is only there as long as somebody has attached it.
+    pub is_removed: bool,
+}
+
+/// The System V segment of this number; `None`: there is none, or it may not be looked at.
+#[cfg(not(target_os = "android"))]
+#[must_use]
+pub fn segment(number: c_int) -> Option<Segment> {
+    const SHM_DEST: i64 = 0o1000;
+    let mut told = MaybeUninit::<libc::shmid_ds>::zeroed();
+    // SAFETY: IPC_STAT fills the place.
+    let failed = unsafe { libc::syscall(libc::SYS_shmctl, number, libc::IPC_STAT, told.as_mut_ptr()) } != 0;
+    if failed {
+        return None;
+    }
+    // SAFETY: all-zero is such a value, and the kernel wrote another.
+    let told = unsafe { told.assume_init() };
+    // SAFETY: always succeeds.
+    let own = unsafe { libc::getpid() };
+    Some(Segment {
+        bytes: told.shm_segsz,
+        is_own: told.shm_cpid == own,
+        is_removed: i64::from(told.shm_perm.mode) & SHM_DEST != 0,
+    })
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

@@ -35,6 +35,8 @@ pub struct Step {
 const MMAP: u32 = if cfg!(target_arch = "aarch64") { 222 } else { 9 };
 const MUNMAP: u32 = if cfg!(target_arch = "aarch64") { 215 } else { 11 };
 const FUTEX: u32 = if cfg!(target_arch = "aarch64") { 98 } else { 202 };
+#[cfg(not(target_os = "android"))]
+const SHMCTL: u32 = if cfg!(target_arch = "aarch64") { 195 } else { 31 };
 
 /// A system call: its number, and its arguments as far as they are known.
 struct Call(u32, [u64; 6]);
@@ -54,9 +56,23 @@ const CALLS: [Call; 5] = {
     ]
 };
 
+/// What is asked about System V segments besides: IPC_STAT.
+#[cfg(not(target_os = "android"))]
+const STAT: Call = Call(SHMCTL, [0, 2, 4096, 0, 0, 0]);
+
 /// Does the filter of so many steps allow what hooks ask of the kernel? True, too, for one that the kernel refuses.
 pub(crate) fn allows_hooks(length: usize, step: impl Fn(usize) -> Step) -> bool {
-    CALLS.iter().all(|call| match answer(length, &step, call) {
+    allows(&CALLS, length, step)
+}
+
+/// The same of questions about System V segments.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn allows_segments(length: usize, step: impl Fn(usize) -> Step) -> bool {
+    allows(&[STAT], length, step)
+}
+
+fn allows(calls: &[Call], length: usize, step: impl Fn(usize) -> Step) -> bool {
+    calls.iter().all(|call| match answer(length, &step, call) {
         Some(answer) => matches!(answer & ACTION, ALLOW | LOG),
         None => true,
     })
@@ -168,6 +184,11 @@ mod tests {
         };
         assert!([MMAP, MUNMAP, FUTEX].iter().all(|call| !all_but(*call)), "each of them counts");
         assert!(all_but(1), "and no other");
+        let segments = |refused: u32| {
+            let steps = [step(0x20, 0), jump(0x15, refused, 0, 1), step(0x06, KILL), step(0x06, ALLOW)];
+            allows_segments(steps.len(), at(&steps))
+        };
+        assert!(!segments(SHMCTL) && segments(MMAP) && all_but(SHMCTL), "that of segments counts for itself");
         let of_this_machine = |architecture| {
             allowed(&[step(0x20, 4), jump(0x15, architecture, 1, 0), step(0x06, KILL), step(0x06, ALLOW)])
         };

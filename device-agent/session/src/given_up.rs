@@ -6,6 +6,8 @@ use memgate_tracker::cost;
 use memgate_wire::{ErrorCode, ErrorFrame, Frame};
 
 use crate::filter::{self, Step};
+#[cfg(not(target_os = "android"))]
+use crate::mappings;
 use crate::recording;
 use crate::session::{SESSION, begin, is_recorded};
 
@@ -37,6 +39,10 @@ pub fn goes_strict() {
 
 /// Recording ends where the filter that is about to be installed refuses what hooks ask of the kernel.
 pub fn filters(length: usize, step: impl Fn(usize) -> Step) {
+    #[cfg(not(target_os = "android"))]
+    if !filter::allows_segments(length, &step) {
+        mappings::hide_segments();
+    }
     if recording::asks_the_kernel() && !filter::allows_hooks(length, step) {
         gives_up_system_calls(FILTER);
     }

@@ -23,6 +23,8 @@ mod looks;
 pub mod mappings;
 pub mod platform;
 pub mod recording;
+#[cfg(not(target_os = "android"))]
+mod segments;
 mod session;
 mod setups;
 mod snapshot;

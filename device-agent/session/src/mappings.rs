@@ -9,18 +9,19 @@
 //! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: nothing here
 //! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 
-use memgate_ffi::modules;
+use memgate_ffi::{modules, process};
 use memgate_tracker::capture::Registers;
 use memgate_tracker::mappings::{Mappings as Table, Owner, Placed, Span};
 use memgate_tracker::sys::{Errno, pause};
 use memgate_tracker::thread::Inside;
 use memgate_wire::{Mapped, MappedKind};
 
-use crate::handles;
 use crate::recording::TRACKER;
+use crate::{handles, recording, segments};
 
 static TABLE: Table = Table::new();
 
@@ -52,6 +53,18 @@ impl Library {
 static OWN: Library = Library::new();
 /// The library with the `malloc` that the agent's own calls.
 static ALLOCATOR: Library = Library::new();
+
+/// Does a filter of system calls refuse to tell of segments?
+static HIDES_SEGMENTS: AtomicBool = AtomicBool::new(false);
+
+/// From now on nobody can ask the kernel about System V segments.
+pub(crate) fn hide_segments() {
+    HIDES_SEGMENTS.store(true, Ordering::Relaxed);
+}
+
+fn are_segments_hidden() -> bool {
+    HIDES_SEGMENTS.load(Ordering::Relaxed) || !recording::asks_the_kernel()
+}
 
 /// Where `main`, which the agent wraps, returns to.
 static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
@@ -116,6 +129,43 @@ pub fn maps(new: Mapping, at: Registers) {
         TABLE.insert(span, owner, new.placed);
         errno.restore();
     }
+}
+
+/// A System V segment was attached. `shmat` is told no size: the kernel is asked for it.
+pub fn attaches(address: usize, segment: c_int, placed: Placed, at: Registers) {
+    if !is_the_programs(at.pc) {
+        return;
+    }
+    let errno = Errno::save();
+    let told = if are_segments_hidden() { None } else { process::segment(segment) };
+    match told.and_then(|told| Span::of(address, told.bytes)) {
+        Some(span) => {
+            let owner = Owner::new(TRACKER.stack_of(at), MappedKind::Segment.number(), false);
+            TABLE.insert(span, owner, placed);
+        }
+        None => TABLE.lose(),
+    }
+    errno.restore();
+}
+
+/// `shmget` gave a System V segment, new or not.
+pub fn gives(segment: c_int, at: Registers) {
+    if segment >= 0 && is_the_programs(at.pc) {
+        let errno = Errno::save();
+        if !segments::given(segment, TRACKER.stack_of(at)) {
+            TABLE.lose();
+        }
+        errno.restore();
+    }
+}
+
+/// The segment that is attached here is about to be detached. This comes before the call, as [`unmaps`] does. Was it
+/// noted?
+pub fn detaches(address: usize) -> bool {
+    let page = Span::of(address, 1).filter(|_| address.is_multiple_of(Span::PAGE));
+    let is_segment = |(_, owner): &(Span, Owner)| owner.kind() == MappedKind::Segment.number();
+    let found = page.and_then(|page| TABLE.beginning_with(page)).filter(is_segment);
+    found.is_some_and(|(span, _)| is_ours() && TABLE.remove(span).is_some())
 }
 
 /// A range is about to be unmapped. This comes before the call: after it, the range may be another thread's new
@@ -197,14 +247,28 @@ pub fn breaks(before: usize, after: usize, at: Registers) {
 /// Stack and kind.
 type Group = (u32, u8);
 
+/// Ranges and bytes of each.
+type Groups = BTreeMap<Group, (u64, u64)>;
+
+/// One range more of so many bytes.
+fn add(groups: &mut Groups, group: Group, more: u64) {
+    let (count, bytes) = groups.entry(group).or_default();
+    *count = count.saturating_add(1);
+    *bytes = bytes.saturating_add(more);
+}
+
+fn add_segments(groups: &mut Groups) {
+    let in_pages = |bytes: usize| bytes.next_multiple_of(Span::PAGE) as u64;
+    segments::each(|stack, bytes| add(groups, (stack, MappedKind::Unremoved.number()), in_pages(bytes)));
+}
+
 /// What was reported last. No hash maps: the standard hasher asks the system for random bytes and keeps
 /// them in thread-local storage.
 #[derive(Default)]
 pub(crate) struct ReportedMappings {
     /// The table's count of changes; `None`: nothing was told yet.
     changes: Option<u64>,
-    /// Ranges and bytes of each group.
-    groups: BTreeMap<Group, (u64, u64)>,
+    groups: Groups,
     /// Does this stack lead through the agent, so through an allocation?
     is_inner: BTreeMap<u32, bool>,
 }
@@ -218,18 +282,25 @@ pub(crate) struct Changes {
 impl ReportedMappings {
     /// At most so many groups there are to tell; `None`: nothing has changed.
     pub(crate) fn most(&self) -> Option<usize> {
-        if !is_on() || self.changes == Some(TABLE.changes()) {
+        // Another process may have removed a segment.
+        if !is_on() || self.changes == Some(TABLE.changes()) && segments::most() == 0 {
             return None;
         }
         let mut count = self.groups.len();
         TABLE.each(|_, _| count = count.saturating_add(1));
-        Some(count)
+        Some(count.saturating_add(segments::most()))
     }
 
     /// Groups that are not as they were reported last.
     pub(crate) fn changes(&mut self) -> Changes {
-        let (changes, lost) = (TABLE.changes(), TABLE.is_lost());
-        let now = self.settled();
+        let changes = TABLE.changes();
+        let mut now = self.settled();
+        if segments::most() > 0 && are_segments_hidden() {
+            TABLE.lose();
+        } else {
+            add_segments(&mut now);
+        }
+        let lost = TABLE.is_lost();
         let gone = self.groups.keys().filter(|group| !now.contains_key(*group)).map(|group| (*group, (0, 0)));
         let changed = now.iter().filter(|(group, held)| self.groups.get(*group) != Some(*held));
         let changed = changed.map(|(group, held)| (*group, *held)).chain(gone);
@@ -241,16 +312,14 @@ impl ReportedMappings {
     }
 
     /// What is mapped. If other threads map meanwhile, it looks again, a few times.
-    fn settled(&mut self) -> BTreeMap<Group, (u64, u64)> {
+    fn settled(&mut self) -> Groups {
         const LOOKS: u32 = 20;
         let mut looks = 0_u32;
         loop {
-            let mut now: BTreeMap<Group, (u64, u64)> = BTreeMap::new();
+            let mut now = Groups::new();
             let is_whole = TABLE.each(|span, owner| {
                 if !self.is_inner(owner.stack()) {
-                    let (count, bytes) = now.entry((owner.stack(), owner.kind())).or_default();
-                    *count = count.saturating_add(1);
-                    *bytes = bytes.saturating_add(span.bytes());
+                    add(&mut now, (owner.stack(), owner.kind()), span.bytes());
                 }
             });
             looks = looks.saturating_add(1);

@@ -55,9 +55,9 @@ by_kernel! {
     mmap kernel_mmap mmap64 kernel_mmap munmap kernel_munmap mremap kernel_mremap
     mprotect kernel_mprotect pkey_mprotect kernel_pkey_mprotect
 }
-functions! { sbrk no_more brk no_break }
+functions! { sbrk no_more brk no_break shmat no_more shmdt no_break shmget no_break }
 
-/// No program break: -1, in all bits.
+/// No memory: -1, in all bits.
 unsafe extern "C" fn no_more() -> usize {
     Errno::of(libc::ENOMEM).restore();
     usize::MAX
@@ -114,6 +114,9 @@ exported! { "memgate_maps": mmap mmap64 }
 exported! { "memgate_unmaps": munmap }
 exported! { "memgate_moves": mremap }
 exported! { "memgate_protects": mprotect pkey_mprotect }
+exported! { "memgate_attaches": shmat }
+exported! { "memgate_detaches": shmdt }
+exported! { "memgate_gives": shmget }
 exported! { "memgate_breaks": sbrk }
 exported! { "memgate_breaks_at": brk }
 
@@ -123,6 +126,14 @@ struct Maps {
     flags: usize,
     protection: usize,
     bytes: usize,
+}
+
+/// Of what `shmat` was called with.
+#[repr(C)]
+struct Attaches {
+    flags: c_int,
+    address: usize,
+    segment: c_int,
 }
 
 /// Of what `mremap` was called with, behind the word that [`takes`] gave.
@@ -159,6 +170,20 @@ extern "C" fn maps(address: usize, call: &Maps, pc: usize, sp: usize, fp: usize)
 
 extern "C" fn unmaps(address: usize, bytes: usize) -> bool {
     mappings::unmaps(address, bytes)
+}
+
+extern "C" fn attaches(address: usize, call: &Attaches, pc: usize, sp: usize, fp: usize) {
+    let replaces = call.flags & libc::SHM_REMAP != 0 && call.address != 0;
+    let placed = if replaces { Placed::ByCaller } else { Placed::ByKernel };
+    mappings::attaches(address, call.segment, placed, Registers { pc, sp, fp });
+}
+
+extern "C" fn gives(segment: c_int, _: usize, pc: usize, sp: usize, fp: usize) {
+    mappings::gives(segment, Registers { pc, sp, fp });
+}
+
+extern "C" fn detaches(address: usize) -> bool {
+    mappings::detaches(address)
 }
 
 extern "C" fn stays() {

@@ -237,6 +237,13 @@ impl Mappings {
         self.cut_those(range, |_| true, |_| None)
     }
 
+    /// The mapping that begins with this page.
+    #[must_use]
+    pub fn beginning_with(&self, page: Span) -> Option<(Span, Owner)> {
+        let (table, at, span) = self.exactly(page.first)?;
+        Some((span, table.owner(at)?))
+    }
+
     /// From now on the program can store in all of this range.
     pub fn becomes_accessible(&self, range: Span) {
         self.cut_those(range, Owner::is_reserved, |owner| Some(owner.accessible()));
@@ -620,6 +627,16 @@ mod tests {
         // Unmapped past us, and mapped again.
         m.insert(pages(105, 2), by(3), ByKernel);
         assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 2, 3)]);
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_its_first_page() {
+        let m = mappings();
+        m.insert(pages(100, 10), by(1), ByKernel);
+        let found = |page| m.beginning_with(pages(page, 1));
+        assert_eq!([99, 101, 100].map(found), [None, None, Some((pages(100, 10), by(1)))]);
+        m.remove(pages(100, 4));
+        assert_eq!([100, 104].map(found), [None, Some((pages(104, 6), by(1)))]);
     }
 
     #[test]

@@ -439,10 +439,8 @@ mod tests {
 
     #[test]
     fn mappings_come_back_as_they_went() {
-        for (number, kind) in [MappedKind::Anonymous, MappedKind::Shared, MappedKind::File, MappedKind::Break]
-            .iter()
-            .enumerate()
-        {
+        use MappedKind::{Anonymous, Break, File, Segment, Shared, Unremoved};
+        for (number, kind) in [Anonymous, Shared, File, Break, Segment, Unremoved].iter().enumerate() {
             assert_eq!(
                 (usize::from(kind.number()), MappedKind::from_number(kind.number())),
                 (number, Some(*kind))

@@ -394,6 +394,10 @@ pub enum MappedKind {
     File,
     /// The program break, moved by `sbrk` or `brk`.
     Break,
+    /// A System V segment, attached by `shmat`.
+    Segment,
+    /// No mapping: a System V segment that the process made and nobody has removed.
+    Unremoved,
 }
 
 impl MappedKind {
@@ -405,6 +409,8 @@ impl MappedKind {
             Self::Shared => 1,
             Self::File => 2,
             Self::Break => 3,
+            Self::Segment => 4,
+            Self::Unremoved => 5,
         }
     }
 
@@ -416,6 +422,8 @@ impl MappedKind {
             1 => Self::Shared,
             2 => Self::File,
             3 => Self::Break,
+            4 => Self::Segment,
+            5 => Self::Unremoved,
             _ => return None,
         })
     }

@@ -41,6 +41,8 @@ pub(crate) fn mapped(kind: Option<MappedKind>) -> &'static str {
         Some(MappedKind::Shared) => "shared memory",
         Some(MappedKind::File) => "a file",
         Some(MappedKind::Break) => "the program break",
+        Some(MappedKind::Segment) => "an attached System V segment",
+        Some(MappedKind::Unremoved) => "a System V segment that is not removed",
         None => "memory",
     }
 }

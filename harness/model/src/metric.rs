@@ -133,7 +133,7 @@ metrics! {
     /// Live native allocations.
     NativeLiveAllocations = "native.live_allocations",
         Row::new(Native, Live, Count, Things("allocation")).leaks(LeakKind::Native);
-    /// Bytes that the program itself has mapped (`mmap`, `mremap`, `sbrk`), past its allocator.
+    /// Bytes that the program itself has mapped (`mmap`, `mremap`, `shmat`, `sbrk`), past its allocator.
     NativeMappedBytes = "native.mapped_bytes",
         Row::new(Native, Held, Bytes, Words("of mapped memory")).zero().leaks(LeakKind::Mapped).curve_of_test();
     /// Bytes of live Java objects.

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
+#include <vector>
 #define NOINLINE __attribute__((noinline))
 
 namespace map {
@@ -39,6 +41,24 @@ NOINLINE int committed() {
     return moment() + mprotect(at + 4 * KIB, 12 * KIB, USE);
 }
 NOINLINE int break_moves() { return moment() + (sbrk(8 * KIB) == (void*)-1); }
+
+// What outlives the process is removed at its end.
+struct Made {
+    std::vector<int> segments = std::vector<int>(0);
+    Made() { segments.reserve(100000); }
+    ~Made() { for (int segment : segments) shmctl(segment, IPC_RMID, nullptr); }
+} made;
+NOINLINE int segment(size_t bytes) {
+    int made_now = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
+    made.segments.push_back(made_now);
+    return made_now;
+}
+NOINLINE void* attached(int segment) { return shmat(segment, nullptr, 0); }
+NOINLINE int attaches() {
+    int one = shmget(IPC_PRIVATE, 20 * KIB, 0600);
+    void* at = attached(one);
+    return moment() + shmctl(one, IPC_RMID, nullptr) + (at == (void*)-1);
+}
 }  // namespace map
 
 TEST(Leaks, Anonymous) { EXPECT_EQ(map::tiles(), 0); }
@@ -48,6 +68,15 @@ TEST(Leaks, PartlyUnmapped) { EXPECT_EQ(map::aligned(), 0); }
 TEST(Leaks, Committed) { EXPECT_EQ(map::committed(), 0); }
 TEST(Leaks, Break) { EXPECT_EQ(map::break_moves(), 0); }
 
+TEST(Leaks, Attached) { EXPECT_EQ(map::attaches(), 0); }
+TEST(Leaks, NotRemoved) { EXPECT_GE(map::segment(10 * map::KIB) - map::moment(), 0); }
+
+TEST(Clean, Detaches) {
+    int one = shmget(IPC_PRIVATE, 20 * map::KIB, 0600);
+    void* at = map::attached(one);
+    void* again = map::attached(one);
+    EXPECT_EQ(shmctl(one, IPC_RMID, nullptr) + shmdt(at) + shmdt(again) + map::moment(), 0);
+}
 TEST(Clean, Unmaps) {
     using namespace map;
     char* at = (char*)mmap(nullptr, 64 * KIB, USE, OWN, -1, 0);

@@ -100,7 +100,19 @@ const HANDLES: &[&str] = &[
 ];
 
 /// What maps and unmaps memory, exported as well.
-const MAPPINGS: &[&str] = &["mmap", "mmap64", "munmap", "mremap", "mprotect", "pkey_mprotect", "sbrk", "brk"];
+const MAPPINGS: &[&str] = &[
+    "mmap",
+    "mmap64",
+    "munmap",
+    "mremap",
+    "mprotect",
+    "pkey_mprotect",
+    "sbrk",
+    "brk",
+    "shmat",
+    "shmdt",
+    "shmget",
+];
 
 /// The allocation functions, exported as well.
 const ALLOCATION: &[&str] = &[

@@ -43,6 +43,20 @@ pub(crate) fn tells_each_leak(run: &Run) {
         ("PartlyUnmapped", "map::aligned()", "1 mapping of anonymous memory, 32.0 KiB", 1.0, 32768.0),
         ("Committed", "map::committed()", "1 mapping of anonymous memory, 12.0 KiB", 1.0, 12288.0),
         ("Break", "map::break_moves()", "1 mapping of the program break, 8.0 KiB", 1.0, 8192.0),
+        (
+            "Attached",
+            "map::attached(int)",
+            "1 mapping of an attached System V segment, 20.0 KiB",
+            1.0,
+            20480.0,
+        ),
+        (
+            "NotRemoved",
+            "map::segment(unsigned long)",
+            "1 mapping of a System V segment that is not removed, 12.0 KiB",
+            1.0,
+            12288.0,
+        ),
     ];
     for (test, function, title, count, bytes) in want {
         let test = run.test(&format!("Leaks.{test}"));
@@ -58,7 +72,7 @@ pub(crate) fn tells_each_leak(run: &Run) {
         assert_eq!((test.verdict, figure.value), (Verdict::Fail, bytes), "{run}");
     }
     run.says("64.0 KiB of mapped memory per iteration (allowed 0 B)");
-    for test in ["Unmaps", "Ring", "Reserves", "MapsOnce"] {
+    for test in ["Unmaps", "Ring", "Reserves", "MapsOnce", "Detaches"] {
         let test = run.test(&format!("Clean.{test}"));
         assert_eq!((test.verdict, test.leaks.len()), (Verdict::Pass, 0), "{run}");
     }
@@ -303,4 +317,41 @@ int main(void) {
     assert!(stream.errors().is_empty() && stream.goodbye().is_some(), "all else is measured");
     let lost = |frame: &Frame| matches!(frame, Frame::Mappings(told) if told.lost);
     assert!(stream.frames.iter().any(lost), "{:?}", stream.frames);
+}
+
+/// It attaches a segment and may not ask for one.
+const NO_QUESTIONS: &str = r#"#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+int main(void) {
+    int segment = shmget(IPC_PRIVATE, 4096, 0600);
+    void* first = shmat(segment, NULL, 0);
+    shmctl(segment, IPC_RMID, NULL);
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_shmctl, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof steps / sizeof *steps, steps};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 9;
+    void* second = shmat(segment, NULL, 0);
+    printf("%d %d %d\n", second != (void*)-1, shmdt(first), shmdt(second));
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_that_may_not_ask_for_segments_lives_and_its_mapped_memory_is_not_measured() {
+    let program = samples::own_program("attaches_unasked", NO_QUESTIONS);
+    let (told, frames) = spool::in_three_ways(&program, &Project::new("attaches-unasked"));
+    assert_eq!(told, ["1 0 0\n"; 3]);
+    let lost = |frame: &Frame| matches!(frame, Frame::Mappings(told) if told.lost);
+    assert!(frames.iter().any(lost), "{frames:?}");
+    assert!(!frames.iter().any(|frame| matches!(frame, Frame::Error(_))), "all else is measured");
 }

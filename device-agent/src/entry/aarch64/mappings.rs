@@ -3,7 +3,7 @@
 use core::arch::global_asm;
 
 use super::super::function::{keeping, routine};
-use super::{breaks, maps, moved, now, protects, stays, takes, unmaps};
+use super::{attaches, breaks, detaches, gives, maps, moved, now, protects, stays, takes, unmaps};
 
 /// What runs in a frame of so many bytes, whose first two words are the frame record.
 macro_rules! framed {
@@ -31,38 +31,56 @@ macro_rules! noted {
     };
 }
 
+/// Tells `$note` what was mapped, with three arguments of the call as they lie on the stack.
+macro_rules! maps {
+    ($note:literal, $first_two:literal, $third:literal) => {
+        concat!(
+            framed!("48":
+                concat!("stp ", $first_two, ", [sp, #16]"),
+                concat!("str ", $third, ", [sp, #32]"),
+                "blr x17",
+                "cmn x0, #1",
+                "b.eq 1f",
+                "str x0, [sp, #40]",
+                noted!("48", $note),
+                "ldr x0, [sp, #40]",
+                "1:",
+            ),
+            "ret",
+        )
+    };
+}
+
+/// Lets `$forget` forget what is about to be unmapped, and tells if it is not after all.
+macro_rules! unmaps {
+    ($forget:literal) => {
+        concat!(
+            keeping!(concat!("bl {", $forget, "}"), "mov w16, w0"),
+            "cbnz w16, 1f\n",
+            "br x17\n",
+            "1:\n",
+            framed!("32":
+                "blr x17",
+                "cbz w0, 2f",
+                "str x0, [sp, #16]",
+                "bl {stays}",
+                "ldr x0, [sp, #16]",
+                "2:",
+            ),
+            "ret",
+        )
+    };
+}
+
 global_asm!(
     ".text",
     // Flags, protection and size are kept as `Maps`.
-    routine!("memgate_maps":
-        framed!("48":
-            "stp x3, x2, [sp, #16]",
-            "str x1, [sp, #32]",
-            "blr x17",
-            "cmn x0, #1",
-            "b.eq 1f",
-            "str x0, [sp, #40]",
-            noted!("48", "maps"),
-            "ldr x0, [sp, #40]",
-            "1:",
-        ),
-        "ret",
-    ),
-    routine!("memgate_unmaps":
-        keeping!("bl {unmaps}", "mov w16, w0"),
-        "cbnz w16, 1f",
-        "br x17",
-        "1:",
-        framed!("32":
-            "blr x17",
-            "cbz w0, 2f",
-            "str x0, [sp, #16]",
-            "bl {stays}",
-            "ldr x0, [sp, #16]",
-            "2:",
-        ),
-        "ret",
-    ),
+    routine!("memgate_maps": maps!("maps", "x3, x2", "x1")),
+    // Flags, address and segment are kept as `Attaches`.
+    routine!("memgate_attaches": maps!("attaches", "x2, x1", "x0")),
+    routine!("memgate_gives": maps!("gives", "x2, x1", "x0")),
+    routine!("memgate_unmaps": unmaps!("unmaps")),
+    routine!("memgate_detaches": unmaps!("detaches")),
     // What was taken, and the arguments, are kept as `Moves`.
     routine!("memgate_moves":
         keeping!("bl {takes}", "mov x16, x0"),
@@ -120,7 +138,10 @@ global_asm!(
         "ret",
     ),
     maps = sym maps,
+    attaches = sym attaches,
     unmaps = sym unmaps,
+    detaches = sym detaches,
+    gives = sym gives,
     stays = sym stays,
     takes = sym takes,
     moved = sym moved,

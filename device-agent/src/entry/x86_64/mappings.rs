@@ -3,7 +3,7 @@
 use core::arch::global_asm;
 
 use super::super::function::{keeping, routine};
-use super::{breaks, maps, moved, now, protects, stays, takes, unmaps};
+use super::{attaches, breaks, detaches, gives, maps, moved, now, protects, stays, takes, unmaps};
 
 /// With a result in `rax` and so many bytes of this routine's on the stack, `$call` of them the
 /// arguments that are handed on: tells `$note` of them, the result, and the caller's registers.
@@ -30,48 +30,64 @@ macro_rules! noted {
     };
 }
 
+/// Tells `$note` what was mapped, with three arguments of the call as they lie on the stack.
+macro_rules! maps {
+    ($note:literal, $first:literal, $second:literal, $third:literal) => {
+        concat!(
+            "push ",
+            $first,
+            "\n.cfi_adjust_cfa_offset 8\n",
+            "push ",
+            $second,
+            "\n.cfi_adjust_cfa_offset 8\n",
+            "push ",
+            $third,
+            "\n.cfi_adjust_cfa_offset 8\n",
+            "call r11\n",
+            "cmp rax, -1\n",
+            "je 1f\n",
+            noted!($note, "32", "40"),
+            "\n1:\n",
+            "add rsp, 24\n.cfi_adjust_cfa_offset -24\n",
+            "ret",
+        )
+    };
+}
+
+/// Lets `$forget` forget what is about to be unmapped, and tells if it is not after all.
+macro_rules! unmaps {
+    ($forget:literal) => {
+        concat!(
+            keeping!(["rdi" "rsi" "r11"] concat!("call {", $forget, "}")),
+            "test al, al\n",
+            "jne 1f\n",
+            "jmp r11\n",
+            "1:\n",
+            "sub rsp, 8\n.cfi_adjust_cfa_offset 8\n",
+            "call r11\n",
+            "test eax, eax\n",
+            "je 2f\n",
+            "mov qword ptr [rsp], rax\n",
+            "sub rsp, 16\n.cfi_adjust_cfa_offset 16\n",
+            "call {stays}\n",
+            "add rsp, 16\n.cfi_adjust_cfa_offset -16\n",
+            "mov rax, qword ptr [rsp]\n",
+            "2:\n",
+            "add rsp, 8\n.cfi_adjust_cfa_offset -8\n",
+            "ret",
+        )
+    };
+}
+
 global_asm!(
     ".text",
     // Size, protection and flags are kept as `Maps`.
-    routine!("memgate_maps":
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rcx",
-        ".cfi_adjust_cfa_offset 8",
-        "call r11",
-        "cmp rax, -1",
-        "je 1f",
-        noted!("maps", "32", "40"),
-        "1:",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
-        "ret",
-    ),
-    routine!("memgate_unmaps":
-        keeping!(["rdi" "rsi" "r11"] "call {unmaps}"),
-        "test al, al",
-        "jne 1f",
-        "jmp r11",
-        "1:",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call r11",
-        "test eax, eax",
-        "je 2f",
-        "mov qword ptr [rsp], rax",
-        "sub rsp, 16",
-        ".cfi_adjust_cfa_offset 16",
-        "call {stays}",
-        "add rsp, 16",
-        ".cfi_adjust_cfa_offset -16",
-        "mov rax, qword ptr [rsp]",
-        "2:",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "ret",
-    ),
+    routine!("memgate_maps": maps!("maps", "rsi", "rdx", "rcx")),
+    // Segment, address and flags are kept as `Attaches`.
+    routine!("memgate_attaches": maps!("attaches", "rdi", "rsi", "rdx")),
+    routine!("memgate_gives": maps!("gives", "rdi", "rsi", "rdx")),
+    routine!("memgate_unmaps": unmaps!("unmaps")),
+    routine!("memgate_detaches": unmaps!("detaches")),
     // What was taken, and the arguments, are kept as `Moves`.
     routine!("memgate_moves":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r11" "r9"] "call {takes}"),
@@ -160,7 +176,10 @@ global_asm!(
         "ret",
     ),
     maps = sym maps,
+    attaches = sym attaches,
     unmaps = sym unmaps,
+    detaches = sym detaches,
+    gives = sym gives,
     stays = sym stays,
     takes = sym takes,
     moved = sym moved,
