@@ -107,6 +107,25 @@ fn reports_of_an_earlier_run_are_not_published() {
     }
 }
 
+/// Before, GitLab kept all sessions of a workspace that is kept: merging them as shards failed.
+#[test]
+fn gitlab_keeps_the_session_of_its_job_alone() {
+    let project = Project::new("ci-recipes-session");
+    project.write(".memgate/20261121-100000-000/session.json", "{}");
+    project.write("memgate-session/20261121-100000-000/session.json", "{}");
+    let bin = memgate().parent().unwrap().display().to_string();
+    let mut recipe = recipes().remove(2);
+    let program = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
+    let run = |recipe: &Recipe| recipe.with(&program.display().to_string(), &project, &bin).status().unwrap();
+    assert!(run(&recipe).success());
+    recipe.script = cut("gitlab/memgate.yml", "no target.", "artifacts:").replacen("- |\n", "", 1);
+    assert!(run(&recipe).success());
+    let sessions = fs::read_dir(project.folder().join("memgate-session")).unwrap();
+    let sessions: Vec<_> = sessions.map(|session| session.unwrap().path()).collect();
+    assert!(sessions.len() == 1 && sessions[0].join("report.json").exists(), "{sessions:?}");
+    assert!(project.folder().join("memgate-reports/junit.xml").exists());
+}
+
 #[test]
 fn every_line_of_a_command_is_measured() {
     let clean = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
