@@ -4,13 +4,17 @@
 //! Data flow: variables of the environment, and what was typed, before the run ([`narrows`], [`selects`]) → arguments
 //! of the programs that ran ([`is_filtered`]), which a script may have given them.
 
-/// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
-const NARROWING: [(&str, &[&str]); 5] = [
+/// The variables by which a build or a user makes GoogleTest or Cucumber run a part of its tests, with what means all.
+const NARROWING: [(&str, &[&str]); 9] = [
     ("GTEST_FILTER", &["", "*"]),
     ("GTEST_FLAGFILE", &[""]),
     ("GTEST_TOTAL_SHARDS", &["", "1"]),
     ("GTEST_FAIL_FAST", &["", "0", "false"]),
     ("TESTBRIDGE_TEST_ONLY", &["", "*"]),
+    ("CUCUMBER_FEATURES", &[""]),
+    ("CUCUMBER_FILTER_NAME", &[""]),
+    ("CUCUMBER_FILTER_TAGS", &[""]),
+    ("CUCUMBER_OPTIONS", &[""]),
 ];
 
 /// Programs whose tests are those that CMake files name.
@@ -34,8 +38,8 @@ const OF_CTEST: [&str; 15] = [
     "--fixture-exclude",
 ];
 const OF_MAVEN: [&str; 5] = ["-pl", "--projects", "-rf", "--resume-from", "-N"];
-/// Maven's properties by which Surefire, Failsafe or others leave out tests.
-const OF_SUREFIRE: [&str; 11] = [
+/// Properties by which Surefire, Failsafe, Cucumber or others leave out tests.
+const OF_SUREFIRE: [&str; 15] = [
     "-Dtest=",
     "-Dit.test=",
     "-Dgroups=",
@@ -47,12 +51,16 @@ const OF_SUREFIRE: [&str; 11] = [
     "-Dsurefire.excludes",
     "-Dfailsafe.includes",
     "-Dfailsafe.excludes",
+    "-Dsurefire.skipAfterFailureCount",
+    "-Dcucumber.features",
+    "-Dcucumber.filter.",
+    "-Dcucumber.options",
 ];
-const OF_GRADLE: [&str; 3] = ["-x", "--exclude-task", "-Dtest.single"];
+const OF_GRADLE: [&str; 4] = ["-x", "--exclude-task", "--fail-fast", "-Dtest.single"];
 /// Of JUnit's console launcher.
 const OF_JUNIT: [&str; 3] = ["--select-", "--include-", "--exclude-"];
 
-/// Does a variable with this value make GoogleTest run a part of its tests?
+/// Does a variable with this value make GoogleTest or Cucumber run a part of its tests?
 #[must_use]
 pub fn narrows(name: &str, value: &str) -> bool {
     NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
@@ -155,6 +163,10 @@ mod tests {
             "mvn|test|-Dtest=MapTest",
             "mvn|verify|-Dit.test=MapIT",
             "mvn|test|-Dgroups=fast",
+            "mvn|test|-Dcucumber.filter.name=a tile",
+            "mvn|test|-Dsurefire.skipAfterFailureCount=1",
+            "env|CUCUMBER_FILTER_TAGS=not @wip|mvn|test",
+            "gradle|test|--fail-fast",
             "./mvnw|-pl|core|-am|test",
             "mvn|-rf|:core|test",
             "gradle|test|--tests|MapTest",
