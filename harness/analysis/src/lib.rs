@@ -47,8 +47,8 @@ pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, 
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaHunt, JavaHunted, JavaNames, JavaRecord,
     JavaSnapshot, JavaSuspect, JavaWindow, Left, ROUNDS_OF_LITERALS, Rare, RoundsWatch, base_of,
-    class_windows, classes_to_explain, followed, growing_tests, java_hunted, left_out, ran_out_of_memory,
-    screen_rounds,
+    class_windows, classes_to_explain, followed, grew_in_company, growing_tests, java_hunted, left_out,
+    ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
 pub use looks::must_be_screened_again;

@@ -174,3 +174,33 @@ class KeepsTest {
     assert_eq!(keeps.leaks[0].title, "1 × com.example.HandsOverTest$Tile", "{run}");
     assert_eq!(run.test("com.example.HandsOverTest.leaves").verdict, Verdict::Pass, "{run}");
 }
+
+/// Each test class replaces what the one before it set, so the class that keeps what it sets adds nothing in its window.
+#[test]
+fn a_leak_of_what_the_next_class_would_replace_is_found() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let class = |name: &str, body: &str| {
+        let source = format!("import org.junit.jupiter.api.Test;\nclass {name} {{ {body} }}\n");
+        (name.to_owned(), source)
+    };
+    let replaces = "@Test void replaces() { App.current = new App(); }";
+    let keeps = "static final App[] KEPT = new App[100_000]; static int next;
+        @Test void keeps() { App.current = KEPT[next++] = new App(); }";
+    let sources = [
+        class("App", "static App current;"),
+        class("FirstTest", replaces),
+        class("KeepsTest", keeps),
+        class("PlainTest", "@Test void adds() { new Object(); }"),
+        class("ReplacesTest", replaces),
+    ];
+    let sources: Vec<(&str, &str)> =
+        sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let project = junit::project("java-replaces", &jdk, &sources);
+    let run = junit::run(&project, &jdk, &[]);
+    let keeps = run.test("com.example.KeepsTest.keeps");
+    assert_eq!(keeps.verdict, Verdict::Fail, "{run}");
+    assert_eq!(keeps.leaks[0].title, "1 × com.example.App", "{run}");
+    for test in ["FirstTest.replaces", "ReplacesTest.replaces"] {
+        assert_eq!(run.test(&format!("com.example.{test}")).verdict, Verdict::Pass, "{run}");
+    }
+}

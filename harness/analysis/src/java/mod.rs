@@ -2,7 +2,7 @@
 //!
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], in `record`, and a
 //! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test, by its normalised name
-//! (`names`); `rounds` compares the rounds of a screen; `findings` says which classes go on growing; `windows`
+//! (`names`); `rounds` compares the rounds of a screen, and `replaced` tells what hides in these; `findings` says which classes go on growing; `windows`
 //! tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through
 //! one another into leaks; `confirm` says when enough was seen, `explain` which classes the agent then looks for
 //! the holders of; `hunt` does so for what was never suspect; `lengths` does all of it for a program that is a test
@@ -23,6 +23,7 @@ mod names;
 mod out_of_memory;
 mod reader;
 mod record;
+mod replaced;
 mod rounds;
 mod series;
 mod tracked_objects;
@@ -34,6 +35,7 @@ pub use explain::classes_to_explain;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
 pub use out_of_memory::ran_out_of_memory;
 pub use record::{Exhaustion, JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
+pub use replaced::grew_in_company;
 pub use rounds::{
     JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out, screen_rounds,
 };

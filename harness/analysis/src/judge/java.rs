@@ -379,7 +379,8 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// The rounds suspect a class of the project's that did not grow here, nor in the test class behind.
+    /// The rounds suspect a class of the project's that grew neither here nor in what else was repeated: another test
+    /// class may have left it.
     fn never_grew(
         &mut self,
         suite: &SuiteInput,
@@ -387,15 +388,23 @@ impl TestJudge<'_, '_> {
         suspect: &JavaSuspect,
         executions: usize,
     ) {
-        let mut grew = java::grown(record, self.id, 1);
-        for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| suspect.is_before(id)) {
-            if let ConfirmationInput::Repeated(behind) = confirmation {
-                grew.extend(java::grown(&behind.record, id, 1));
-            }
+        if self.j.verdict() != Verdict::Pass || !self.j.leaks.is_empty() {
+            return;
         }
-        let grew = |class: &str| grew.iter().any(|series| series.class == class);
-        let is_clean = self.j.verdict() == Verdict::Pass && self.j.leaks.is_empty();
-        if is_clean && suspect.classes_of_project().any(|class| !grew(class)) {
+        let mut open: BTreeSet<&str> = suspect.classes_of_project().collect();
+        let others = suite.confirmations.iter().filter_map(|(id, confirmation)| match confirmation {
+            ConfirmationInput::Repeated(other) => Some((&other.record, id.as_str())),
+            _ => None,
+        });
+        for (record, id) in std::iter::once((record, self.id)).chain(others) {
+            if open.is_empty() {
+                return;
+            }
+            java::grown(record, id, 1).iter().for_each(|series| {
+                open.remove(series.class.as_str());
+            });
+        }
+        if !open.is_empty() {
             let executions = format_counted(as_f64(executions), "execution");
             let why = format!("alone, it did not grow in {executions}");
             self.j.unconfirmed_in_rounds(self.context.policy, &why);

@@ -51,7 +51,7 @@ use crate::record::{ProcessRecord, Unit, Window};
 use crate::stats::float;
 
 /// Rounds before the first that is looked at.
-const WARM_UP: u32 = 2;
+pub(super) const WARM_UP: u32 = 2;
 /// Rounds of a suspect.
 const ROUNDS_OF_SUSPECTS: u32 = 8;
 /// Rounds over the tests of one class. Each runs in all of them, measured or not: a test may need the one before it.

@@ -71,12 +71,6 @@ impl JavaSuspect {
         self.classes_of_project().next().is_some()
     }
 
-    /// Is this the test class behind it, or a test of that one?
-    pub(crate) fn is_before(&self, id: &str) -> bool {
-        let rest = self.behind.as_ref().and_then(|behind| id.strip_prefix(behind.suite.as_str()));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    }
-
     pub(crate) fn told_nothing(&self) -> bool {
         self.why.is_empty() && self.added.0.is_empty() && self.added.1.is_empty()
     }

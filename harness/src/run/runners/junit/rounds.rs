@@ -2,11 +2,16 @@
 //! grows each time is seen. A class that does not grow runs three to five times, a suspect eight,
 //! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
 //! tell which of them grow.
+//!
+//! Where something grew only as long as all classes ran, rounds follow in which each class runs twice in a row
+//! ([`grew_in_company`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use memgate_analysis::{GatePolicy, ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
+use memgate_analysis::{
+    GatePolicy, ProcessRecord, RoundsWatch, Unit, grew_in_company, leaves_native, screen_rounds,
+};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::reply::Reply;
@@ -42,6 +47,34 @@ pub(super) async fn rounds(
     junit: &mut Junit,
 ) -> Result<(), Stopped> {
     let Some(classes) = classes_to_run(context, suite, junit) else { return Ok(()) };
+    run(context, suite, junit, (classes.clone(), 1)).await?;
+    let Some(grew) = grew_in_hiding(junit) else { return Ok(()) };
+    let name = &suite.facts.name;
+    context.console.line(&format!(
+        "{name}: {grew} grew only as long as all test classes ran. Now each runs twice in a row: \
+         one may keep what it replaces"
+    ));
+    let is_known = |unit: &Selection| {
+        let breaks = suite.facts.java.as_ref().is_some_and(|java| java.breaking.contains_key(&unit.class));
+        breaks || junit.suspects.iter().any(|suspect| suspect.suite == unit.class)
+    };
+    let others = classes.into_iter().filter(|unit| !is_known(unit)).collect();
+    run(context, suite, junit, (others, 2)).await
+}
+
+/// What grew only as long as all test classes ran.
+fn grew_in_hiding(junit: &Junit) -> Option<String> {
+    let ran_out = junit.suspects.iter().any(|suspect| suspect.ran_out.is_some());
+    junit.rounds.iter().filter(|_| !ran_out).find_map(|process| grew_in_company(&process.record))
+}
+
+/// Runs rounds over these classes, with so many executions in each window.
+async fn run(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &mut Junit,
+    (classes, executions): (Vec<Selection>, u32),
+) -> Result<(), Stopped> {
     let name = suite.facts.name.clone();
     let worker = match worker(suite, junit) {
         Ok(worker) if !classes.is_empty() => worker,
@@ -52,10 +85,14 @@ pub(super) async fn rounds(
         }
     };
     let Ran { done, spoken, output, breaking, nothing_is_left } =
-        until_whole(context, (suite, worker, junit.native), classes).await?;
+        until_whole(context, (suite, worker, junit.native), (classes, executions)).await?;
     let how = how_it_ended(&done);
-    facts_of(suite).breaking = breaking;
-    junit.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
+    facts_of(suite).breaking.extend(breaking);
+    let ran: Vec<Finished> = done.finished.into_iter().filter(Finished::is_main).collect();
+    // What is wrong with the rounds is reported when they are judged.
+    let screened = ran.first().map(|p| screen_rounds(&p.record, &name, &context.plan.policy));
+    junit.suspects.extend(screened.and_then(Result::ok).unwrap_or_default());
+    junit.rounds.extend(ran);
     junit.leave_out_failed();
     facts_of(suite).rounds = junit.rounds.iter().map(Finished::facts).collect();
     if let Err(why) = &spoken {
@@ -64,9 +101,6 @@ pub(super) async fn rounds(
         let why = format!("{how}; its output: {output}");
         suite.facts.problems.push(not_measured(&name, &why));
     }
-    let screened = junit.rounds.first().map(|p| screen_rounds(&p.record, &name, &context.plan.policy));
-    // What is wrong with the rounds is reported when they are judged.
-    junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
 }
 
@@ -123,7 +157,7 @@ struct Ran {
 async fn until_whole(
     context: &mut Context<'_>,
     (suite, worker, native): (&Suite, Worker<'_>, bool),
-    mut classes: Vec<Selection>,
+    (mut classes, executions): (Vec<Selection>, u32),
 ) -> Result<Ran, Stopped> {
     let name = &suite.facts.name;
     context.console.line(&format!(
@@ -136,7 +170,7 @@ async fn until_whole(
     let label = Label::Rounds { suite: name.clone() };
     let mut breaking = BTreeMap::new();
     loop {
-        let of_classes = Rounds { units: &classes, unit: Unit::Class, executions: 1, until: None };
+        let of_classes = Rounds { units: &classes, unit: Unit::Class, executions, until: None };
         let (mut done, speaker) =
             over(context, (suite, worker, native), of_classes, &label, &mut show).await?;
         let output = keep_output(context, &format!("rounds-{name}"), &done)?;

@@ -1,0 +1,116 @@
+//! Leaks that no window of the rounds shows, because a test class replaces what another one left: each sets a static
+//! field, and one of them also keeps what it sets there. In its own window one object comes and one goes. The object
+//! that stays shows in the window of the next class that sets the field, and only as long as the leaking class runs
+//! before that one.
+//!
+//! So where something grew in a window while all test classes ran, and no longer when fewer of them did, rounds in
+//! which each test class runs twice in a row tell more: the second execution replaces what the first one left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::names::{is_inside_collection, is_literal, is_made_by_machine, is_own};
+use super::rounds::WARM_UP;
+use super::series::Heap;
+use crate::record::{ProcessRecord, Unit};
+
+/// Rounds behind the warm-up that are looked at: test classes that change nothing run no longer.
+const LOOKED_AT: u32 = 2;
+
+/// The last measured window of a test class.
+#[derive(Default)]
+struct Last<'a> {
+    /// Windows that had ended, and how many of these were after the end of the one before.
+    at: usize,
+    since: usize,
+    /// Instances at its end, of classes that are looked at.
+    live: BTreeMap<&'a str, u64>,
+    /// Those of which there were more than before it, and than a round before.
+    grew: BTreeSet<&'a str>,
+}
+
+/// A class that stopped growing when fewer test classes ran.
+#[must_use]
+pub fn grew_in_company(record: &ProcessRecord) -> Option<String> {
+    let java = record.java.as_ref()?;
+    let mut heap = Heap::default();
+    let mut live = BTreeMap::<&str, u64>::new();
+    let mut units = BTreeMap::<String, Last<'_>>::new();
+    let mut at = 0;
+    for window in &record.windows {
+        // What the first histogram adds was there before.
+        let is_first = live.is_empty();
+        let mut added = BTreeSet::new();
+        heap.apply(window, |class, was, now| {
+            let Some(name) = java.class(class).filter(|name| is_telling(name)) else { return };
+            let live = live.entry(name).or_default();
+            *live = live.saturating_sub(was.instances).saturating_add(now.instances);
+            if now.instances > was.instances && !is_first {
+                added.insert(name);
+            }
+        });
+        if !Unit::Class.is(window) {
+            continue;
+        }
+        at += 1;
+        let unit = units.entry(Unit::Class.of(window)).or_default();
+        let since = at - unit.at;
+        added.retain(|class| unit.live.is_empty() || live.get(class) > unit.live.get(class));
+        if since < unit.since
+            && let Some(class) = unit.grew.difference(&added).next()
+        {
+            return Some((*class).to_owned());
+        }
+        let is_early = window.iteration < WARM_UP + LOOKED_AT;
+        let grew = if is_early { added } else { BTreeSet::new() };
+        *unit = Last { at, since, live: live.clone(), grew };
+    }
+    None
+}
+
+/// Is it more than what the virtual machine makes, and what collections are made of?
+fn is_telling(name: &str) -> bool {
+    let is_of_jdk = name.contains('.') && !name.starts_with("java.lang.") && !is_made_by_machine(name);
+    is_own(name) || is_of_jdk && !is_literal(name) && !is_inside_collection(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::java::dsl::Jvm;
+
+    /// Each test class sets a static field, and `KeepsTest` keeps what it sets; those that change nothing run thrice.
+    fn found(keeps: bool, class: &str) -> Option<String> {
+        let mut jvm = Jvm::new();
+        let mut kept_by_last = false;
+        for round in 0..6 {
+            for test in ["FirstTest", "OtherTest", "KeepsTest", "PlainTest", "LastTest"] {
+                let is_done = round > 3 || round > 2 && !matches!(test, "FirstTest" | "LastTest");
+                if is_done {
+                    continue;
+                }
+                jvm.window(test, "", round, |jvm| {
+                    if matches!(test, "PlainTest" | "OtherTest") {
+                        return;
+                    }
+                    jvm.add(class, 1, 24);
+                    if round > 0 && !kept_by_last {
+                        jvm.remove(class, 1, 24);
+                    }
+                });
+                if !matches!(test, "PlainTest" | "OtherTest") {
+                    kept_by_last = keeps && test == "KeepsTest";
+                }
+            }
+        }
+        grew_in_company(&jvm.end())
+    }
+
+    #[test]
+    fn a_class_that_grows_only_while_all_test_classes_run_is_told() {
+        let told = Some("com.example.App".to_owned());
+        assert_eq!(found(true, "com.example.App"), told);
+        assert_eq!(found(false, "com.example.App"), None, "each replaces what another left");
+        assert_eq!(found(true, "java.util.HashMap$Node"), None, "such come and go");
+        assert_eq!(found(true, "java.beans.BeanDescriptor"), Some("java.beans.BeanDescriptor".to_owned()));
+    }
+}
