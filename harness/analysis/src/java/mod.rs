@@ -2,11 +2,11 @@
 //!
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], in `record`, and a
 //! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test, by its normalised name
-//! (`names`); `rounds` compares the rounds of a screen, and `replaced` tells what hides in these; `findings` says which classes go on growing; `windows`
-//! tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through
-//! one another into leaks; `confirm` says when enough was seen, `explain` which classes the agent then looks for
-//! the holders of; `hunt` does so for what was never suspect; `lengths` does all of it for a program that is a test
-//! as a whole.
+//! (`names`); `rounds` compares the rounds of a screen, and `replaced` says what hides in them; `findings` says which
+//! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins
+//! those that are held through one another into leaks; `confirm` says when enough was seen, `explain` which classes the
+//! agent then looks for the holders of; `hunt` does so for what was never suspect; `lengths` does all of it for a
+//! program that is a test as a whole.
 //!
 //! Beside it: `out_of_memory` says in whose window memory ran out and what filled the heap; `tracked_objects`
 //! counts objects of followed classes, `tracked_report` reports them.
