@@ -113,6 +113,12 @@ fn a_packed_dump_is_the_dump() {
     let mut restored = Vec::new();
     file.unpack(&mut restored, &|_, _, _| ()).unwrap();
     assert_eq!(restored, whole);
+    // `gzip` passes by zeros behind the last member, and by nothing else.
+    let followed = |by: &[u8]| DumpFile::of_bytes([&members, by].concat()).unwrap();
+    restored.clear();
+    followed(&[0; 100_000]).unpack(&mut restored, &|_, _, _| ()).unwrap();
+    assert_eq!(restored, whole);
+    assert!(followed(&[0, 0, 7]).unpack(std::io::sink(), &|_, _, _| ()).is_err());
     let file = DumpFile::of_bytes(members[..members.len() - 20].to_vec()).unwrap();
     assert!(file.unpack(std::io::sink(), &|_, _, _| ()).is_err(), "half a dump is no dump");
     let mut frames = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use zstd::stream::read::Decoder;
 
 use super::visit::Visit;
@@ -170,7 +170,7 @@ impl DumpFile {
         let packed = |source| BufReader::with_capacity(1 << 16, Bytes(source));
         Ok(match self.packing {
             Packing::Plain => Box::new(source),
-            Packing::Gzip => Box::new(Unpacked { from: MultiGzDecoder::new(packed(source)), strict }),
+            Packing::Gzip => Box::new(Unpacked { from: Members::new(packed(source)), strict }),
             Packing::Zstd => Box::new(Unpacked { from: Decoder::with_buffer(packed(source))?, strict }),
         })
     }
@@ -253,6 +253,50 @@ struct Bytes<S>(S);
 impl<S: Source> Read for Bytes<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         self.0.read(to)
+    }
+}
+
+/// The members of a `gzip` file. Zeros may follow them, as `gzip` itself allows: tapes and block devices are padded.
+struct Members<R> {
+    /// `None`: all were read.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Members<R> {
+    fn new(from: R) -> Self {
+        Self { member: Some(GzDecoder::new(from)) }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = self.member.as_mut() {
+            let got = member.read(to)?;
+            if got > 0 || to.is_empty() {
+                return Ok(got);
+            }
+            let Some(mut rest) = self.member.take().map(GzDecoder::into_inner) else { break };
+            if !skips_zeros(&mut rest)? {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Reads past zeros; tells whether nothing follows.
+fn skips_zeros(from: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = match from.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+            Err(why) => return Err(why),
+        };
+        let (zeros, all) = (bytes.iter().take_while(|byte| **byte == 0).count(), bytes.len());
+        from.consume(zeros);
+        if all == 0 || zeros < all {
+            return Ok(all == 0);
+        }
     }
 }
 
