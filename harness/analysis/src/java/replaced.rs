@@ -8,13 +8,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::{is_inside_collection, is_literal, is_made_by_machine, is_own};
+use super::names::is_own;
 use super::rounds::WARM_UP;
 use super::series::Heap;
 use crate::record::{ProcessRecord, Unit};
 
 /// Rounds behind the warm-up that are looked at: test classes that change nothing run no longer.
 const LOOKED_AT: u32 = 2;
+
+/// What stopped growing grew in so many rounds in a row before: a first execution fills caches.
+const GREW: u32 = 2;
 
 /// The last measured window of a test class.
 #[derive(Default)]
@@ -24,8 +27,8 @@ struct Last<'a> {
     since: usize,
     /// Instances at its end, of classes that are looked at.
     live: BTreeMap<&'a str, u64>,
-    /// Those of which there were more than before it, and than a round before.
-    grew: BTreeSet<&'a str>,
+    /// Those of which there were more than before it, and than a round before; in how many rounds in a row.
+    grew: BTreeMap<&'a str, u32>,
 }
 
 /// A class that stopped growing when fewer test classes ran.
@@ -41,7 +44,7 @@ pub fn grew_in_company(record: &ProcessRecord) -> Option<String> {
         let is_first = live.is_empty();
         let mut added = BTreeSet::new();
         heap.apply(window, |class, was, now| {
-            let Some(name) = java.class(class).filter(|name| is_telling(name)) else { return };
+            let Some(name) = java.class(class).filter(|name| is_own(name)) else { return };
             let live = live.entry(name).or_default();
             *live = live.saturating_sub(was.instances).saturating_add(now.instances);
             if now.instances > was.instances && !is_first {
@@ -54,23 +57,19 @@ pub fn grew_in_company(record: &ProcessRecord) -> Option<String> {
         at += 1;
         let unit = units.entry(Unit::Class.of(window)).or_default();
         let since = at - unit.at;
-        added.retain(|class| unit.live.is_empty() || live.get(class) > unit.live.get(class));
+        added.retain(|class| unit.at > 0 && live.get(class) > unit.live.get(class));
+        let stopped = |(class, rounds): &(&&str, &u32)| **rounds >= GREW && !added.contains(**class);
         if since < unit.since
-            && let Some(class) = unit.grew.difference(&added).next()
+            && let Some((class, _)) = unit.grew.iter().find(stopped)
         {
             return Some((*class).to_owned());
         }
         let is_early = window.iteration < WARM_UP + LOOKED_AT;
-        let grew = if is_early { added } else { BTreeSet::new() };
+        let in_a_row = |class: &'_ str| unit.grew.get(class).map_or(1, |rounds| rounds + 1);
+        let grew = added.iter().filter(|_| is_early).map(|class| (*class, in_a_row(class))).collect();
         *unit = Last { at, since, live: live.clone(), grew };
     }
     None
-}
-
-/// Is it more than what the virtual machine makes, and what collections are made of?
-fn is_telling(name: &str) -> bool {
-    let is_of_jdk = name.contains('.') && !name.starts_with("java.lang.") && !is_made_by_machine(name);
-    is_own(name) || is_of_jdk && !is_literal(name) && !is_inside_collection(name)
 }
 
 #[cfg(test)]
@@ -111,6 +110,5 @@ mod tests {
         assert_eq!(found(true, "com.example.App"), told);
         assert_eq!(found(false, "com.example.App"), None, "each replaces what another left");
         assert_eq!(found(true, "java.util.HashMap$Node"), None, "such come and go");
-        assert_eq!(found(true, "java.beans.BeanDescriptor"), Some("java.beans.BeanDescriptor".to_owned()));
     }
 }
