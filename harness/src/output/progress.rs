@@ -67,6 +67,14 @@ impl<'a> Progress<'a> {
         Self { console, title: title.to_owned(), total, estimates, done: 0, shown, started }
     }
 
+    /// There are so many by now.
+    pub fn expect(&mut self, total: u64) {
+        self.total = Some(total);
+        if let Shown::Bar(bar) = &self.shown {
+            bar.set_length(total);
+        }
+    }
+
     /// `done` tests are over; `status` says what runs now and the verdict so far.
     pub fn update(&mut self, done: u64, status: &str) {
         self.done = done;
@@ -146,6 +154,7 @@ fn one_line(status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ColorChoice;
 
     #[test]
     fn a_plain_line_tells_how_far_it_is_and_what_is_left() {
@@ -156,6 +165,15 @@ mod tests {
         let line = plain_line("screening", 0, (None, true), "A.b", Duration::from_secs(2));
         assert_eq!(line, "screening: 0, A.b, 2 s");
         assert_eq!(plain_line("screening", 0, (None, true), "", Duration::from_secs(2)), "screening: 0, 2 s");
+    }
+
+    #[test]
+    fn a_test_that_is_confirmed_besides_counts() {
+        let console = Console::new(ColorChoice::Never);
+        let mut progress = Progress::new(&console, "confirming", (Some(1), true), true);
+        progress.expect(2);
+        let Shown::Bar(bar) = &progress.shown else { panic!("{progress:?}") };
+        assert_eq!((bar.length(), progress.total), (Some(2), Some(2)));
     }
 
     #[test]

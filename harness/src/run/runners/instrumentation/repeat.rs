@@ -88,6 +88,7 @@ pub(super) async fn confirm(
             waiting.extend(suspect.behind.as_deref());
         }
         done += 1;
+        progress.expect(done + waiting.len() as u64);
     }
     Ok(())
 }

@@ -95,6 +95,7 @@ pub(super) async fn confirm(
         }
         done += 1;
         total = done + suspects.len();
+        progress.expect(total as u64);
     }
     if let Some(left_open) = budget.left_open() {
         console.warning(&format!("{}: {left_open}", suite.facts.name));
