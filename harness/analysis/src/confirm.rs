@@ -247,6 +247,17 @@ impl Confirmation {
         self.observe(record, elapsed) == Next::Stop
     }
 
+    /// The same of what a user's own run repeated: a few executions tell neither a rare leak from what is kept once, nor
+    /// a cache that fills from a leak.
+    #[must_use]
+    pub fn is_known_from_screen(self, record: &ProcessRecord) -> bool {
+        let test = self.test.clone();
+        let mut windows = record.windows_of(&test);
+        let Some(first) = windows.next() else { return false };
+        let end_ns = windows.last().unwrap_or(first).end_ns;
+        self.is_known(record, Duration::from_nanos(end_ns.saturating_sub(first.start_ns)))
+    }
+
     /// May anything that has a limit grow in this record?
     pub(crate) fn may_grow(&self, record: &ProcessRecord) -> bool {
         self.growths(record).iter().any(|growth| growth.finding != Finding::Still)
@@ -398,6 +409,27 @@ mod tests {
         assert!(!known(4, 4000), "too few executions");
         assert!(!known(500, 500), "a cache that is filling would look alike");
         assert!(known(200, 2000));
+    }
+
+    /// Once, five executions of a user's own `--gtest_repeat` were enough to call something a one-time cost.
+    #[test]
+    fn what_a_user_repeats_a_few_times_is_not_known() {
+        let policy = GatePolicy::default();
+        let known = |executions: u32, leaks: u32| {
+            let mut p = Process::screen();
+            for i in 0..executions {
+                p.run("A.a", i, |p| {
+                    if i < leaks {
+                        p.alloc(1, 37, 1)
+                    }
+                });
+            }
+            Confirmation::new(&policy, "engine", "A.a").is_known_from_screen(&p.end())
+        };
+        assert!(!known(5, 1) && !known(20, 1), "a rarer leak may come");
+        assert!(!known(20, 20), "a cache that is filling would look alike");
+        assert!(known(91, 1));
+        assert!(!known(0, 0), "it did not run");
     }
 
     /// Executions of 1 ms until a hunt of one second, three at most, ends.

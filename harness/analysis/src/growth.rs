@@ -186,6 +186,20 @@ pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> (usize, f64) {
     (high + 1, value(high) - value(warm_up))
 }
 
+/// It rose by more than `limit` in so many iterations in a row, and is as high at its end.
+pub(crate) fn rose_in_a_row(values: &[f64], limit: f64) -> usize {
+    let high = values.iter().copied().max_by(f64::total_cmp);
+    if high.is_none() || values.last().copied() != high {
+        return 0;
+    }
+    let rises = values.windows(2).map(|pair| pair[1] - pair[0] > limit);
+    let in_a_row = rises.scan(0, |row, rises| {
+        *row = if rises { *row + 1 } else { 0 };
+        Some(*row)
+    });
+    in_a_row.max().unwrap_or_default()
+}
+
 /// In its last third it came down to where it was in the first part: what is freed late, or
 /// toggles, does; what leaks never does.
 fn fell_back(values: &[f64], warm_up: usize) -> bool {
@@ -372,6 +386,22 @@ mod tests {
         for (leak, expected) in [(63.0, Finding::Still), (64.0, Finding::Still), (65.0, Finding::Grows)] {
             let values = series(20, |i| leak * as_f64(i));
             assert_eq!(judge_series(&values, allowed).finding, expected, "{leak}");
+        }
+    }
+
+    #[test]
+    fn rises_count_in_a_row_and_only_where_they_are_kept() {
+        let cases: [(&[f64], f64, usize); 7] = [
+            (&[], 0.0, 0),
+            (&[4.0], 0.0, 0),
+            (&[1.0, 2.0, 3.0, 3.0, 4.0, 4.0], 0.0, 2),
+            (&[1.0, 2.0, 3.0, 4.0, 4.0, 4.0], 0.0, 3),
+            (&[1.0, 2.0, 3.0, 4.0, 4.0, 1.0], 0.0, 0),
+            (&[1.0, 3.0, 4.0, 4.0], 1.0, 1),
+            (&[3.0, 2.0, 1.0], 0.0, 0),
+        ];
+        for (values, limit, rose) in cases {
+            assert_eq!(rose_in_a_row(values, limit), rose, "{values:?}");
         }
     }
 

@@ -9,6 +9,7 @@ use memgate_model::{
 use memgate_wire::Outcome::{Failed, Passed};
 
 use super::{against_base, leaks};
+use crate::groups::OsKind;
 use crate::growth::Growth;
 use crate::input::ProcessInput;
 use crate::policy::GatePolicy;
@@ -59,6 +60,8 @@ pub(super) struct Judgement {
     pub(super) batch: Option<f64>,
     /// Ids of what it hands to later tests, which free or close it.
     pub(super) handed: BTreeSet<String>,
+    /// Descriptors and threads of which it kept more and more, and then no more, and why that may be no pool.
+    pub(super) doubted: Vec<(OsKind, String)>,
     /// Bytes that set-ups and tear-downs around it left, by id: they are judged by themselves.
     pub(super) of_set_ups: BTreeMap<String, f64>,
     /// How its leaks stand to the base of the review.

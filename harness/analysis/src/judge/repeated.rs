@@ -18,7 +18,8 @@ use super::{curve, leaks};
 use crate::beneath::leaks_apart;
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{
-    Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise, steps,
+    Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise,
+    rose_in_a_row, steps,
 };
 use crate::native_holders::Holding;
 use crate::rare;
@@ -29,6 +30,10 @@ use crate::stats::{as_f64, float};
 
 /// A leak in fewer executions than one of so many is said to be one.
 const SELDOM: usize = 8;
+
+/// A pool that takes one descriptor or thread in each execution is rarely larger. The system's own limits are: 128
+/// instances of inotify, for one.
+const LARGEST_POOL: usize = 50;
 
 /// What a group kept for good, as far as the iterations tell.
 pub(super) struct Kept {
@@ -306,6 +311,26 @@ impl TestJudge<'_, '_> {
         let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
             .shared_by(self.j.executions());
         self.hold(&measured, allowed);
+        if exact && kind != OsKind::Mapping {
+            self.doubt_an_end(kind, &measured, allowed);
+        }
+    }
+
+    /// What rose for so long and then no more may have met a limit of the system: the call fails from then on.
+    fn doubt_an_end(&mut self, kind: OsKind, measured: &Measured<'_>, allowed: Allowed) {
+        let metric = measured.metric;
+        if measured.growth(allowed).finding != Finding::Still {
+            return;
+        }
+        let limits = self.thresholds(metric, Per::Iteration);
+        let rose = limits.iter().map(|threshold| rose_in_a_row(&measured.total, threshold.limit)).max();
+        let Some(rose) = rose.filter(|rose| *rose >= LARGEST_POOL) else { return };
+        let (_, by) = last_rise(&measured.total, 0);
+        let reason = format!(
+            "inconclusive: {} more, {rose} executions in a row, then none: a limit of the system, or a pool that is full",
+            format_amount(metric, by)
+        );
+        self.j.doubted.push((kind, reason));
     }
 
     /// What of a kind grows from window to window, where all of it does.

@@ -23,6 +23,7 @@ use crate::measured::{self, When, unusable};
 use crate::policy::smallest_limit;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
+use crate::repetition::RepetitionLimits;
 use crate::screen::{
     ENOUGH_REPETITIONS, left, left_between, left_too_much, limited_handles, too_much, undecided, unlisted,
     unmeasured_mappings,
@@ -332,7 +333,8 @@ impl TestJudge<'_, '_> {
             self.missing(*other, &again.record, None).judge(self, None);
         }
         let survivors = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
-        self.one_time(survivors, kept, os_left);
+        let executions = again.record.windows_of(self.id).count();
+        self.one_time(executions, survivors, kept, os_left);
     }
 
     /// What one screened execution left and the repetitions did not.
@@ -349,7 +351,7 @@ impl TestJudge<'_, '_> {
     }
 
     /// Lists what the test has kept without growing, and gives the reasons of a test that passes so.
-    fn one_time(&mut self, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
+    fn one_time(&mut self, executions: usize, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
         let leaking: BTreeSet<String> = self.j.leaks.iter().map(|l| l.id.clone()).collect();
         let bytes = self.one_time_memory(survivors, kept, &leaking);
         let mut notes = Vec::new();
@@ -357,14 +359,31 @@ impl TestJudge<'_, '_> {
             notes.push(format_bytes(bytes));
         }
         notes.extend(self.one_time_handles(os_left, &leaking));
+        let told_little = !notes.is_empty() && self.told_little(executions);
+        if told_little {
+            self.j.leaks.append(&mut self.j.one_time);
+        }
         let waived = self.j.leaks.iter().filter(|l| l.waiver.is_some()).count();
         if waived > 0 {
             self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
-        if !notes.is_empty() {
-            let seen = rare::seen(self.j.quiet.unwrap_or_default());
-            self.j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
+        if notes.is_empty() {
+            return;
         }
+        let (notes, seen) = (notes.join(", "), rare::seen(self.j.quiet.unwrap_or_default()));
+        if told_little && waived < self.j.leaks.len() {
+            let why = format!("inconclusive: kept {notes}, and ran {executions} times in all; {seen}");
+            self.j.raise(Verdict::Warn, why);
+        } else {
+            self.j.raise(Verdict::Pass, format!("one-time: {notes}; {seen}"));
+        }
+    }
+
+    /// Its program repeats tests by itself, less often than it was asked to, and it did not keep still for long.
+    fn told_little(&self, executions: usize) -> bool {
+        self.j.verdict() == Verdict::Pass
+            && executions < RepetitionLimits::of(self.context.policy).fewest
+            && self.j.quiet.is_some_and(|quiet| rare::rarest_after(quiet) <= 1)
     }
 
     /// Lists blocks that stay and do not grow; gives their bytes.
@@ -395,6 +414,9 @@ impl TestJudge<'_, '_> {
     /// Lists descriptors, threads and mappings that stay and do not grow; gives their amounts.
     fn one_time_handles(&mut self, os_left: Vec<OsGroup>, leaking: &BTreeSet<String>) -> Vec<String> {
         let mut notes = Vec::new();
+        let doubted = std::mem::take(&mut self.j.doubted);
+        // Of what may have met a limit: the kind, and whether it is waived.
+        let mut listed = Vec::new();
         for group in os_left {
             let mut leak = group.leak();
             let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
@@ -405,8 +427,20 @@ impl TestJudge<'_, '_> {
                     .raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
             } else if !leaking.contains(&leak.id) {
                 leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
+                if doubted.iter().any(|(kind, _)| *kind == group.kind) {
+                    listed.push((group.kind, leak.waiver.is_some()));
+                    self.j.leaks.push(leak);
+                    continue;
+                }
                 notes.push(format_amount(group.kind.metric(), group.count));
                 self.j.one_time.push(leak);
+            }
+        }
+        for (kind, why) in doubted {
+            let mut waived =
+                listed.iter().filter(|(of, _)| *of == kind).map(|(_, waived)| *waived).peekable();
+            if waived.peek().is_none() || !waived.all(|waived| waived) {
+                self.j.raise(Verdict::Warn, why);
             }
         }
         notes

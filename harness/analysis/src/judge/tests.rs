@@ -239,6 +239,51 @@ fn every_way_to_leak_and_not_to_leak() {
     }
 }
 
+/// Once, 128 instances of inotify were a one-time cost.
+#[test]
+fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
+    let opens = |most: u32| {
+        screened_and_repeated(600, move |p, i| {
+            if i < most {
+                p.fds.push("/tmp/log");
+            }
+        })
+    };
+    let policy = GatePolicy::default();
+    let reason = "inconclusive: 125 descriptors more, 125 executions in a row, then none: a limit of the system, or a \
+                  pool that is full";
+    assert_verdict(&opens(126), &policy, Verdict::Warn, reason, 0);
+    let doubted = report(&opens(126), &policy);
+    let [leak] = &only(&doubted).leaks[..] else { panic!("what it keeps is listed") };
+    let waived =
+        GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(leak.id.clone()), None)], ..policy.clone() };
+    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived", 0);
+    let pool = report(&opens(40), &policy);
+    assert_eq!(only(&pool).verdict, Verdict::Pass, "a pool of 40");
+    let one = Limit::fail(Metric::OsFds, 1.0, "memgate.yaml:24");
+    let one = GatePolicy { defaults: vec![one], ..GatePolicy::default() };
+    assert_eq!(only(&report(&opens(126), &one)).verdict, Verdict::Pass, "one in each execution is allowed");
+}
+
+/// Once, it passed: a program that sets `repeat` in its own `main` runs a test five times, and not as often as it is
+/// asked to.
+#[test]
+fn too_few_executions_tell_no_one_time_cost() {
+    let keeps_at = |at: u32| {
+        move |p: &mut Process, i: u32| {
+            if i == at {
+                p.alloc(3, 48, 1)
+            }
+        }
+    };
+    let policy = GatePolicy::default();
+    let reason = "inconclusive: kept 48 B, and ran 5 times in all; nothing more in 3 executions: only a leak in each of \
+                  them would have shown";
+    assert_verdict(&screened_and_repeated(5, keeps_at(1)), &policy, Verdict::Warn, reason, 0);
+    let once = only(&report(&screened_and_repeated(13, keeps_at(1)), &policy)).verdict;
+    assert_eq!(once, Verdict::Pass, "as often as it was asked to");
+}
+
 /// A pool that took one chunk may take another, or not; with the third it is a leak.
 #[test]
 fn one_step_or_two_in_many_iterations_are_inconclusive() {

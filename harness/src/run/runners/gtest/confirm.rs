@@ -102,10 +102,15 @@ pub(super) async fn suites(
 }
 
 fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
-    let mut suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &context.plan.policy);
-    // What the user repeats is judged by those executions; what we repeat is confirmed alone.
-    suspects.retain(|suspect| !suspect.repeated || context.plan.screen_repetitions > 1);
-    memgate_analysis::causes_first(suspects, &suite.records())
+    let (records, name, policy) = (suite.records(), &suite.facts.name, &context.plan.policy);
+    let mut suspects = memgate_analysis::screen(&records, name, policy);
+    // What the user repeats is judged by those executions, if they tell enough; what we repeat is confirmed alone.
+    let is_known = |suspect: &Suspect| {
+        let known = |record| Confirmation::new(policy, name, &suspect.test).is_known_from_screen(record);
+        !context.plan.confirm || records.get(suspect.record).copied().is_some_and(known)
+    };
+    suspects.retain(|suspect| !suspect.repeated || context.plan.screen_repetitions > 1 || !is_known(suspect));
+    memgate_analysis::causes_first(suspects, &records)
 }
 
 async fn confirm(
