@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use memgate_analysis::{Confirmation, Suspect, Window};
+use memgate_analysis::{Confirmation, ProcessRecord, Suspect, Window};
 use memgate_wire::{Outcome, setup};
 
 use super::alone::{Lasts, alone, repeat};
@@ -106,7 +106,11 @@ fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
     let mut suspects = memgate_analysis::screen(&records, name, policy);
     // What the user repeats is judged by those executions, if they tell enough; what we repeat is confirmed alone.
     let is_known = |suspect: &Suspect| {
-        let known = |record| Confirmation::new(policy, name, &suspect.test).is_known_from_screen(record);
+        // What a program repeats by the C API nobody else can repeat.
+        let known = |record: &ProcessRecord| {
+            record.tells_its_own_tests()
+                || Confirmation::new(policy, name, &suspect.test).is_known_from_screen(record)
+        };
         !context.plan.confirm || records.get(suspect.record).copied().is_some_and(known)
     };
     suspects.retain(|suspect| !suspect.repeated || context.plan.screen_repetitions > 1 || !is_known(suspect));
