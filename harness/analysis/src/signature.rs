@@ -27,6 +27,14 @@ pub(crate) struct Place {
     pub(crate) notes_exit: bool,
 }
 
+impl Place {
+    /// Does Rust's own start-up allocate there, before the program's `main`? It keeps that until the process ends.
+    pub(crate) fn is_rusts_start(&self) -> bool {
+        let has = |part: &str| self.names.iter().any(|name| name.contains(part));
+        has("!std::rt::lang_start") && !has("__rust_begin_short_backtrace")
+    }
+}
+
 /// Names the place of a stack.
 pub(crate) fn place(stack: &ResolvedStack) -> Place {
     let known: Vec<Known<'_>> = stack.frames.iter().map(Known::new).collect();
@@ -340,6 +348,26 @@ fn runner_begins(known: &[Known<'_>]) -> usize {
 mod tests {
     use super::*;
     use crate::dsl::frame;
+
+    /// Once, each program of Rust warned of the 544 bytes that its start-up keeps.
+    #[test]
+    fn what_rust_allocates_before_main_is_its_start_up() {
+        let start = [
+            ("app", "std::sys::pal::unix::stack_overflow::imp::init"),
+            ("app", "std::rt::lang_start_internal"),
+            ("app", "std::rt::lang_start::<()>"),
+            ("app", "main"),
+        ];
+        assert!(place(&stack(&start)).is_rusts_start());
+        let in_main = [
+            ("app", "app::cache"),
+            ("app", "app::main"),
+            ("app", "std::sys::backtrace::__rust_begin_short_backtrace::<fn(), ()>"),
+            ("app", "std::rt::lang_start::<()>::{closure#0}"),
+        ];
+        assert!(!place(&stack(&[&in_main[..], &start[1..]].concat())).is_rusts_start());
+        assert!(!place(&stack(&[("app", "cache()"), ("app", "main")])).is_rusts_start());
+    }
 
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {
         let frames = frames.iter().map(|(module, function)| frame(module, function)).collect();
