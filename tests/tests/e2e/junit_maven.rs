@@ -124,6 +124,13 @@ fn a_filter_is_told_to_maven() {
     let run = run(&project, &jdk, &["run", "--filter", &filter, "--", "mvn", "-q", "-B", "test"]);
     run.ends_with(0);
     assert_eq!(run.suite().tests.len(), 1, "{run}");
+    for (filter, says) in [
+        (format!("{SESSIONS}.isNone"), "selects none of its classes and methods"),
+        ("com.example.Nobody".to_owned(), "does the filter \"com.example.Nobody\" select one of its classes"),
+    ] {
+        let typed = ["run", "--filter", &filter, "--", "mvn", "-q", "-B", "test", "-pl", "api"];
+        self::run(&project, &jdk, &typed).ends_with(2).says(says);
+    }
 }
 
 #[test]

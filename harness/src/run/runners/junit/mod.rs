@@ -97,7 +97,7 @@ pub(super) async fn screen(
         // All that fell to this shard may be classes that are no tests: then nobody ran any.
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
         if context.divided.is_none() || !is_clear {
-            facts.errors.push(nothing_seen(planned, done.ended.exit));
+            facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
         }
         return Ok(Vec::new());
     }
@@ -107,6 +107,11 @@ pub(super) async fn screen(
     };
     let is_part = context.divided.is_some();
     let mut suites = suites(context.console, (planned, modules), (&our_option, kind), done, is_part);
+    let filter = context.plan.filter.as_deref();
+    for (suite, _) in suites.iter_mut().filter(|(suite, _)| !ran_any(suite)) {
+        let problem = no_test(&suite.facts.name, filter);
+        suite.facts.problems.push(problem);
+    }
     // Without the agent the same files were read before.
     let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
     facts.errors.extend(problems.map(|what| problem("test results", what, "")));
@@ -205,10 +210,17 @@ fn filtered(context: &Context<'_>, planned: &PlannedSuite) -> Result<PlannedSuit
     Ok(PlannedSuite { command, ..planned.clone() })
 }
 
-fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
+fn nothing_seen(planned: &PlannedSuite, exit: Exit, filter: Option<&str>) -> Problem {
     let typed = typed(planned);
     let name = planned.name.clone().unwrap_or_else(|| typed.clone());
     let what = format!("not measured: no Java virtual machine below `{typed}` ran JUnit tests ({exit})");
+    if let Some(filter) = filter {
+        return problem(
+            &name,
+            what,
+            &format!("does the filter {filter:?} select one of its classes or methods?"),
+        );
+    }
     let hint = if junit::is_java(&typed) {
         "a Java program without JUnit is the test as a whole: name the argument that repeats its work, as {n}, so that what each repetition \
          leaves can be told; HotSpot 17 or later is needed"
@@ -282,13 +294,19 @@ fn suite(
         suspects: Vec::new(),
         rounds: Vec::new(),
     };
-    let ran = processes.iter().any(|process| process.record.windows.iter().any(is_test));
-    let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
-    if !ran {
-        let what = "it ran no test whose boundaries could be seen".to_owned();
-        suite.facts.problems.push(problem(&suite.facts.name, what, ""));
-    }
-    (suite, junit)
+    (Suite::new(kind, name, processes, (elapsed, planned.timeout)), junit)
+}
+
+fn ran_any(suite: &Suite) -> bool {
+    suite.processes.iter().any(|process| process.record.windows.iter().any(is_test))
+}
+
+fn no_test(suite: &str, filter: Option<&str>) -> Problem {
+    let what = match filter {
+        Some(filter) => format!("the filter {filter:?} selects none of its classes and methods"),
+        None => "it ran no test whose boundaries could be seen".to_owned(),
+    };
+    problem(suite, what, "")
 }
 
 /// Test classes with their tests, in the order they ran, without tests whose last execution failed: a
