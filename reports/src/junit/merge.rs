@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{RunReport, SuiteReport, TestReport, Verdict};
+use quick_xml::escape::escape;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Error, Reader, Writer, XmlVersion};
 
@@ -43,6 +44,7 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
         until: waive_until(&report.started),
     };
     let events = events(xml)?;
+    let is_unicode = is_unicode(&events);
     let (failing, unclear) = failing(report, &names(&events)?);
     let (hits, counts) = hits(&events, &failing)?;
     let cases = hits.len();
@@ -52,12 +54,12 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
         match (event, hit, counts.get(&index)) {
             (Event::Start(start), Some(test), _) => {
                 writer.write_event(Event::Start(start))?;
-                failure(&mut writer, test, &style)?;
+                failure(&mut writer, test, &style, is_unicode)?;
             }
             (Event::Empty(start), Some(test), _) => {
                 let end = BytesEnd::new(String::from_utf8_lossy(start.name().as_ref()).into_owned());
                 writer.write_event(Event::Start(start))?;
-                failure(&mut writer, test, &style)?;
+                failure(&mut writer, test, &style, is_unicode)?;
                 writer.write_event(Event::End(end))?;
             }
             (Event::Start(start), None, Some(more)) => {
@@ -210,24 +212,45 @@ fn named(start: &BytesStart<'_>) -> Result<Option<String>, Error> {
     Ok(class.zip(name).map(|(class, name)| plain(&format!("{class}.{name}"))))
 }
 
-fn failure(writer: &mut Writer<Vec<u8>>, test: &TestReport, style: &BlockStyle) -> Result<(), Error> {
-    let message = attribute(&in_short(test));
-    let start = BytesStart::new("failure").with_attributes([("message", message.as_str()), ("type", "leak")]);
+fn failure(
+    writer: &mut Writer<Vec<u8>>,
+    test: &TestReport,
+    style: &BlockStyle,
+    is_unicode: bool,
+) -> Result<(), Error> {
+    let written = |text: &str| {
+        let text = escape(text);
+        let reference = |c: char| if c.is_ascii() { c.to_string() } else { format!("&#{};", u32::from(c)) };
+        if is_unicode { text.into_owned() } else { text.chars().map(reference).collect() }
+    };
+    let message = written(&attribute(&in_short(test)));
+    let mut start = BytesStart::new("failure");
+    start.push_attribute((&b"message"[..], message.as_bytes()));
+    start.push_attribute(("type", "leak"));
     writer.write_event(Event::Start(start))?;
     // Cleaned as for CDATA, whose end needs no care here.
     let text = cdata(&test_block(test, &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
-    writer.write_event(Event::Text(BytesText::new(&text)))?;
+    writer.write_event(Event::Text(BytesText::from_escaped(written(&text))))?;
     writer.write_event(Event::End(BytesEnd::new("failure")))?;
     Ok(())
+}
+
+/// A document in another encoding gets no characters but those of ASCII.
+fn is_unicode(events: &[Event<'static>]) -> bool {
+    let declared = events.iter().find_map(|event| match event {
+        Event::Decl(declaration) => declaration.encoding(),
+        _ => None,
+    });
+    declared.is_none_or(|name| name.is_ok_and(|name| name.eq_ignore_ascii_case(b"utf-8")))
 }
 
 fn raised(start: &BytesStart<'_>, more: usize) -> Result<BytesStart<'static>, Error> {
     let mut suite = BytesStart::new(String::from_utf8_lossy(start.name().as_ref()).into_owned());
     for attribute in start.attributes() {
         let attribute = attribute?;
-        let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
-        let count = value.parse::<usize>().ok().filter(|_| attribute.key.as_ref() == b"failures");
-        match count {
+        let count =
+            str::from_utf8(&attribute.value).ok().and_then(|value| value.trim().parse::<usize>().ok());
+        match count.filter(|_| attribute.key.as_ref() == b"failures") {
             Some(count) => {
                 suite.push_attribute(("failures", count.saturating_add(more).to_string().as_str()))
             }
@@ -305,6 +328,17 @@ mod tests {
         assert_eq!(cases(&report, &["scroll", "other"]), (0, vec![]), "it is the other suite's");
         assert_eq!(cases(&report, &["scroll", "opens", "other"]), (0, unclear()));
         assert_eq!(cases(&report, &["opens"]), (0, vec![]), "nothing leaks there");
+    }
+
+    #[test]
+    fn a_document_in_another_encoding_stays_in_it() {
+        let xml = r#"<?xml version="1.0" encoding="ISO-8859-1"?><testsuite failures="0" hostname="M@nchen">
+            <testcase name="scroll" classname="MapCache"/></testsuite>"#;
+        let xml: Vec<u8> = xml.bytes().map(|byte| if byte == b'@' { 0xfc } else { byte }).collect();
+        let merged = merge(&sample::leak(), &xml).unwrap();
+        assert_eq!(merged.cases, 1);
+        let other: Vec<u8> = merged.xml.into_iter().filter(|byte| !byte.is_ascii()).collect();
+        assert_eq!(other, [0xfc], "its own letter is all");
     }
 
     #[test]
