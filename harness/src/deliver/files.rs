@@ -112,30 +112,33 @@ pub fn write_all(
     }));
     let mut written: Vec<_> = files.iter().map(|(path, kind)| write(report, path, kind)).collect();
     let merges = wanted.junit.iter().flat_map(|junit| &junit.merge);
-    written.extend(merges.map(|pattern| merge_into(report, pattern, console)));
+    for pattern in merges {
+        match matching(pattern) {
+            Ok(paths) => written.extend(paths.iter().map(|path| merge_into(report, path, console))),
+            Err(why) => written.push(Err(why)),
+        }
+    }
     written.extend(wanted.charts.as_ref().map(|folder| write_charts(report, folder)));
     written.into_iter().collect()
 }
 
-/// Adds leaks to the runner's own files.
-fn merge_into(report: &RunReport, pattern: &Path, console: &Console) -> Result<(), ExpectedError> {
-    for path in matching(pattern)? {
-        let xml = std::fs::read(&path).map_err(ExpectedError::file("read", &path))?;
-        let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
-            path: path.clone(),
-            why: format!("it is no JUnit XML: {why}"),
-            hint: "`reports.junit.merge` names files of the test runner".to_owned(),
-        })?;
-        if !merged.unclear.is_empty() {
-            console.warning(&format!(
-                "{} shows no leak of {}: several suites have a test of this name, and the file may be of each",
-                path.display(),
-                merged.unclear.join(", ")
-            ));
-        }
-        if merged.cases > 0 {
-            write_atomically(&path, &merged.xml).map_err(|why| failed(&why))?;
-        }
+/// Adds leaks to a file of the runner's own.
+fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), ExpectedError> {
+    let xml = std::fs::read(path).map_err(ExpectedError::file("read", path))?;
+    let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
+        path: path.to_owned(),
+        why: format!("it is no JUnit XML: {why}"),
+        hint: "`reports.junit.merge` names files of the test runner".to_owned(),
+    })?;
+    if !merged.unclear.is_empty() {
+        console.warning(&format!(
+            "{} shows no leak of {}: several suites have a test of this name, and the file may be of each",
+            path.display(),
+            merged.unclear.join(", ")
+        ));
+    }
+    if merged.cases > 0 {
+        write_atomically(path, &merged.xml).map_err(|why| failed(&why))?;
     }
     Ok(())
 }
@@ -229,6 +232,31 @@ mod tests {
         for name in ["report.json", "report.html", "new/junit.xml"] {
             assert!(folder.path().join(name).is_file(), "{name}");
         }
+    }
+
+    /// A test that crashed may leave half a file.
+    #[test]
+    fn a_file_of_the_runner_that_is_broken_does_not_keep_leaks_out_of_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("TEST-a.xml"), "<testsuite><testcase").unwrap();
+        let case = r#"<testsuite failures="0"><testcase name="scroll" classname="Map"/></testsuite>"#;
+        std::fs::write(file("TEST-b.xml"), case).unwrap();
+        let junit = JunitReport {
+            path: file("junit.xml"),
+            flavour: JunitFlavour::Extended,
+            merge: vec![file("TEST-*.xml")],
+        };
+        let wanted = Reports { junit: Some(junit), ..Reports::default() };
+        let mut leaking = serde_json::to_value(report()).unwrap();
+        leaking["suites"] = serde_json::json!([{ "name": "engine", "runner": "gtest", "boundary": "exact",
+            "verdict": "fail", "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [{ "id": "Map.scroll",
+            "outcome": "passed", "verdict": "fail", "reason": "", "duration_s": 0.1, "confirmed": true,
+            "metrics": {}, "leaks": [], "one_time": [], "curve": [] }] }]);
+        let leaking = serde_json::from_value(leaking).unwrap();
+        let error = write_all(&leaking, None, &wanted, &Console::new(ColorChoice::Never)).unwrap_err();
+        assert!(error.to_string().contains("TEST-a.xml"), "{error}");
+        assert!(std::fs::read_to_string(file("TEST-b.xml")).unwrap().contains("<failure "));
     }
 
     #[test]
