@@ -1,6 +1,6 @@
 //! What brings the files of a session to the run that was uploaded.
 //!
-//! Data flow: the report page, packed → one `PUT`. A heap dump → its digest → an empty piece, to which the server says
+//! Data flow: the report page, packed → a `PUT`, again where the server is busy. A heap dump → its digest → an empty piece, to which the server says
 //! where to go on → pieces, each a `PATCH`. After each failure it asks again, in this upload or in a later one of the
 //! same session.
 
@@ -33,6 +33,8 @@ use crate::output::{Console, Progress};
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_LIMIT: Duration = Duration::from_secs(60);
 const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// How long a page is tried: many runs may end at the same time, and none waits long for its page alone.
+const PAGE_WAIT: Duration = Duration::from_secs(20);
 /// Bytes of a piece: some proxies keep a whole one before they send it on.
 const PIECE: u64 = 4 << 20;
 /// How often earlier bytes may be asked for again: behind a load balancer, several servers may each have a part.
@@ -50,11 +52,9 @@ pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: 
         match artefact {
             Artefact::Page => {
                 let address = format!("{}{address}/{PAGE}?ticket={ticket}", to.server);
-                let added = packed(&session.join(PAGE)).and_then(|packed| {
-                    whole(&mut tokens, (&address, PAGE_LIMIT), |request| {
-                        request.content_type("text/html").header("Content-Encoding", "gzip").send(&packed)
-                    })
-                });
+                let wait = to.wait.min(PAGE_WAIT);
+                let packed = packed(&session.join(PAGE));
+                let added = packed.and_then(|packed| page(&mut tokens, &address, &packed, wait, console));
                 if let Err(why) = added {
                     console.warning(&format!("the report page was not added to the run: {why}"));
                 }
@@ -93,22 +93,50 @@ fn dumps(session: &Path) -> Vec<PathBuf> {
     dumps
 }
 
+/// Sends a page, and again where that may help, for no longer than `wait`.
+fn page(
+    tokens: &mut Tokens,
+    address: &str,
+    packed: &[u8],
+    wait: Duration,
+    console: &Console,
+) -> Result<(), String> {
+    let mut patience = Patience::new(wait);
+    loop {
+        let sent = whole(tokens, (address, PAGE_LIMIT), |request| {
+            request.content_type("text/html").header("Content-Encoding", "gzip").send(packed)
+        });
+        let Err(why) = sent else { return Ok(()) };
+        let yet = format!("the report page was not added to the run yet: {}", why.what);
+        if !why.passes || !patience.pauses(why.after, console, &yet) {
+            return Err(why.what);
+        }
+    }
+}
+
 /// Sends a file, once.
 fn whole(
     tokens: &mut Tokens,
     (address, limit): (&str, Duration),
     send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
-) -> Result<(), String> {
-    let token = tokens.token(PAGE_LIMIT).map_err(|why| why.what)?;
+) -> Result<(), Failed> {
+    let token = tokens.token(PAGE_LIMIT)?;
     // A server that has the file already answers without reading it.
     let request = https::agent(address, limit, RootCerts::PlatformVerifier)
         .put(address)
         .header("Expect", "100-continue");
-    match send(shows(request, token.as_deref())).map(|answer| answer.status().as_u16()) {
-        Ok(204) => Ok(()),
-        Ok(status) => Err(format!("it answered {status}")),
-        Err(why) => Err(without(&https::why(address, &why), token.as_deref().as_slice())),
+    let hidden = |why: Failed| Failed { what: without(&why.what, token.as_deref().as_slice()), ..why };
+    let answer = send(shows(request, token.as_deref())).map_err(|why| hidden(transport(address, &why)))?;
+    match answer.status().as_u16() {
+        204 => Ok(()),
+        _ => Err(hidden(refused(address, answer)?)),
     }
+}
+
+/// What an answer refuses. `Err`: nobody can read it.
+fn refused(address: &str, mut answer: Response<Body>) -> Result<Failed, Failed> {
+    let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
+    text.map(|text| refusal(&answer, &text)).map_err(|why| transport(address, &why))
 }
 
 struct Dump<'a> {
@@ -182,9 +210,10 @@ impl Dump<'_> {
 
     fn whole(mut self, tokens: &mut Tokens) -> Result<(), String> {
         self.file.rewind().map_err(|why| why.to_string())?;
-        whole(tokens, (&self.address, DUMP_LIMIT), |request| {
+        let sent = whole(tokens, (&self.address, DUMP_LIMIT), |request| {
             request.content_type("application/octet-stream").send(&self.file)
-        })
+        });
+        sent.map_err(|why| why.what)
     }
 
     fn digest(&mut self) -> io::Result<String> {
@@ -220,7 +249,7 @@ impl Dump<'_> {
             .header(LENGTH, length.to_string());
         let hidden = |why: Failed| Failed { what: without(&why.what, token.as_deref().as_slice()), ..why };
         let answer = shows(request, token.as_deref()).send(piece);
-        let mut answer = answer.map_err(|why| hidden(transport(&address, &why)))?;
+        let answer = answer.map_err(|why| hidden(transport(&address, &why)))?;
         let offset = answer.headers().get(OFFSET).and_then(|value| value.to_str().ok()?.parse().ok());
         match (answer.status().as_u16(), offset) {
             (204, Some(offset)) => return Ok(Sent::To(offset)),
@@ -228,9 +257,7 @@ impl Dump<'_> {
             (405 | 501, None) => return Ok(Sent::NoPieces),
             _ => {}
         }
-        let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
-        let text = text.map_err(|why| hidden(transport(&address, &why)))?;
-        let refused = hidden(refusal(&answer, &text));
+        let refused = hidden(refused(&address, answer).map_err(hidden)?);
         if offset == Some(0) { Ok(Sent::Damaged(refused.what)) } else { Err(refused) }
     }
 }

@@ -181,12 +181,15 @@ enum Proxy {
     Ends(usize),
     /// Does not know `PATCH`.
     KnowsNoPieces,
+    /// Answers so many `PUT` with 503.
+    IsBusy(u32),
 }
 
 /// The address of a proxy before a server.
 fn behind(proxy: Proxy, server: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
+    let mut busy = if let Proxy::IsBusy(times) = proxy { times } else { 0 };
     let mut left = if let Proxy::Breaks(bytes) | Proxy::Ends(bytes) = proxy { bytes } else { usize::MAX };
     thread::spawn(move || {
         for client in listener.incoming() {
@@ -199,6 +202,12 @@ fn behind(proxy: Proxy, server: &str) -> String {
             let mut bytes = [0; 64 << 10];
             loop {
                 let read = client.read(&mut bytes).unwrap_or(0);
+                if busy > 0 && bytes[..read].starts_with(b"PUT ") {
+                    busy -= 1;
+                    let busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    client.write_all(busy).unwrap();
+                    break;
+                }
                 if matches!(proxy, Proxy::KnowsNoPieces) && bytes[..read].starts_with(b"PATCH ") {
                     client.write_all(b"HTTP/1.1 405 Not Allowed\r\nContent-Length: 0\r\n\r\n").unwrap();
                     break;
@@ -305,6 +314,12 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     let whole = dumps(&behind(Proxy::KnowsNoPieces, &address), "10s");
     assert!(!whole.stderr.contains("was not added"), "{whole}");
     is_there("java_pid10.hprof");
+
+    // While the server is busy, the page is sent again.
+    configure(&project, "tiles", &behind(Proxy::IsBusy(1), &address), "required");
+    let busy = with_token(&project, &token, &RUN);
+    busy.ends_with(1).says("the report page was not added to the run yet: it answered 503");
+    assert!(!busy.stderr.contains("not added to the run: "), "{busy}");
 
     // Somebody else may upload to the project, and gives this run no other page.
     let put = format!("PUT /api/v1/projects/tiles/runs/{number}/artefacts/report.html?ticket=0");
