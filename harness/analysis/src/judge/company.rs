@@ -8,8 +8,9 @@ use memgate_wire::SnapshotRecord;
 
 use super::context::allowed;
 use super::leaks::{self, OsGroup};
+use super::metric::Measured;
 use super::one_test::TestJudge;
-use super::repeated::{Measured, OsLeak};
+use super::repeated::OsLeak;
 use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};

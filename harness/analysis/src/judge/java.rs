@@ -17,8 +17,8 @@ use memgate_model::{
 use super::context::{JudgeContext, allowed};
 use super::judgement::{Executions, Judgement};
 use super::leaks::shown;
+use super::metric::Measured;
 use super::one_test::TestJudge;
-use super::repeated::Measured;
 use super::test::judge_unmeasured_run;
 use super::wording::listed;
 use super::{curve, java_native, leaks};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use memgate_model::{Metric, Verdict};
 
 use super::leaks;
+use super::metric::Measured;
 use super::one_test::TestJudge;
-use super::repeated::Measured;
 use super::wording::listed;
 use crate::groups::{self, Places};
 use crate::growth::{Allowed, Finding, is_over, judge_series};

@@ -24,6 +24,7 @@ mod java_tests;
 mod judgement;
 mod leaks;
 mod lengths;
+mod metric;
 #[cfg(test)]
 mod missed_tests;
 mod one_test;

@@ -7,29 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_amount, format_value};
+use memgate_model::{Area, Kind, Leak, Metric, Per, Verdict, format_amount};
 use memgate_wire::Counters;
 
 use super::context::allowed;
-use super::judgement::Judgement;
+use super::metric::{Group, Measured};
 use super::one_test::TestJudge;
-use super::wording::interval;
 use super::{curve, leaks};
 use crate::beneath::leaks_apart;
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
-use crate::growth::{
-    Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise,
-    rose_in_a_row, steps,
-};
+use crate::growth::{Allowed, Finding, is_over_exactly, judge_exact, judge_series, last_rise, rose_in_a_row};
 use crate::native_holders::Holding;
 use crate::rare;
 use crate::record::{ProcessRecord, Window, sum};
-use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much, unmeasured_mappings};
+use crate::screen::{os_value, unmeasured_mappings};
 use crate::signature::Place;
 use crate::stats::{as_f64, float};
-
-/// A leak in fewer executions than one of so many is said to be one.
-const SELDOM: usize = 8;
 
 /// A pool that takes one descriptor or thread in each execution is rarely larger. The system's own limits are: 128
 /// instances of inotify, for one.
@@ -43,106 +36,6 @@ pub(super) struct Kept {
     /// The least that was live in the last third of the iterations: bytes and allocations.
     pub(super) floor: (f64, f64),
     pub(super) sizes: Sizes,
-}
-
-/// One metric: the total, what the test itself did to it, and the groups of which one is enough.
-pub(super) struct Measured<'a> {
-    metric: Metric,
-    /// From end to end.
-    total: Vec<f64>,
-    /// Only what happened inside the windows of the test, where that can be told: what other tests
-    /// and the set-up of the suite do in between is theirs.
-    own: Option<Vec<f64>>,
-    /// No other test ran in the process.
-    alone: bool,
-    /// The program itself said where the windows end: what grows outside of them counts as what
-    /// grows inside, or a leak after the end would be nobody's.
-    ends_itself: bool,
-    groups: Vec<Group<'a>>,
-    block: f64,
-    /// Nothing but the test changes it: every step counts.
-    exact: bool,
-    /// Waivers cover all that grows: no threshold applies.
-    waived: bool,
-}
-
-/// What nobody has waived of one place.
-struct Group<'a> {
-    bytes: &'a [f64],
-    block: f64,
-    /// The screen saw blocks of it that the test itself allocated.
-    born_in_test: bool,
-}
-
-impl<'a> Group<'a> {
-    fn of(series: &'a Series, born: &BTreeSet<String>) -> Self {
-        let Series { place, bytes, block, .. } = series;
-        Self { bytes, block: *block, born_in_test: born.contains(&place.id) }
-    }
-}
-
-impl Measured<'_> {
-    pub(super) fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
-        Self {
-            metric,
-            total,
-            own: None,
-            alone: true,
-            ends_itself: false,
-            groups: Vec::new(),
-            block,
-            exact: false,
-            waived: false,
-        }
-    }
-
-    /// A metric that nothing but the test changes.
-    pub(super) fn exactly(metric: Metric, total: Vec<f64>, block: f64) -> Self {
-        Self { exact: true, ..Self::of_os(metric, total, block) }
-    }
-
-    /// `own` is what the windows of the test added, one after the other: other tests ran in
-    /// between.
-    pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
-        Self { own: Some(own), alone: false, ..self }
-    }
-
-    /// Divides by the executions per window: growth per execution.
-    pub(super) fn shared_by(self, executions: f64) -> Self {
-        let total = self.total.iter().map(|value| value / executions).collect();
-        Self { total, block: self.block / executions, ..self }
-    }
-
-    /// From end to end, and what the test itself did.
-    fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
-        let allowed = Allowed { block: self.block, ..allowed };
-        let total = self.judge(&self.total, allowed);
-        (total, self.own.as_ref().map_or(total, |own| self.judge(own, allowed)))
-    }
-
-    fn judge(&self, values: &[f64], allowed: Allowed) -> Growth {
-        if self.exact { judge_exact(values, allowed) } else { judge_series(values, allowed) }
-    }
-
-    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests
-    /// what the test itself did, and alone the total, which knows what its threads did after its
-    /// end.
-    fn growth(&self, allowed: Allowed) -> Growth {
-        let rank = |g: &Growth| match g.finding {
-            Finding::Still => 0,
-            Finding::Open => 1,
-            Finding::Grows => 2,
-        };
-        let (total, own) = self.growths(allowed);
-        if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
-    }
-
-    /// The series of that growth.
-    fn series(&self, allowed: Allowed) -> &[f64] {
-        let growth = self.growth(allowed);
-        let of_total = growth == self.growths(allowed).0;
-        if of_total { &self.total } else { self.own.as_deref().unwrap_or(&self.total) }
-    }
 }
 
 impl TestJudge<'_, '_> {
@@ -250,7 +143,7 @@ impl TestJudge<'_, '_> {
     pub(super) fn hold(&mut self, measured: &Measured<'_>, allowed: Allowed) {
         let limits = self.thresholds(measured.metric, Per::Iteration);
         for threshold in limits.iter().filter(|_| !measured.waived) {
-            against(measured, threshold, allowed, &mut self.j);
+            measured.hold_against(threshold, allowed, &mut self.j);
         }
         let total = measured.growth(allowed);
         self.j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
@@ -385,97 +278,6 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
         sum
     };
     windows.iter().map(added).collect()
-}
-
-fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
-    let allowed = Allowed { limit: threshold.limit, ..allowed };
-    let metric = measured.metric;
-    let (end_to_end, own) = measured.growths(allowed);
-    let judge = |group: &Group<'_>| measured.judge(group.bytes, Allowed { block: group.block, ..allowed });
-    let grows = |growth: &Growth| growth.finding == Finding::Grows;
-    let largest = |of: &dyn Fn(&&Group<'_>) -> bool| {
-        let growing = measured.groups.iter().filter(of).map(judge).filter(grows);
-        growing.max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope))
-    };
-    if measured.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
-        // It may free as much of what its set-up gave it.
-        if let Some(growth) = largest(&|group| group.born_in_test).filter(|growth| !is_few(growth, allowed)) {
-            let what = "per iteration in one place";
-            let reason = too_much(metric, growth.slope.slope, what, threshold.limit);
-            return j.raise(threshold.level.verdict(), reason);
-        }
-        let (what, verdict) = if measured.ends_itself {
-            let what = "per iteration outside of the windows that the program gives the test";
-            (what, threshold.level.verdict())
-        } else {
-            let what =
-                "per iteration outside of the test itself, in the set-up of its suite or in another thread";
-            (what, Verdict::Warn)
-        };
-        return j.raise(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
-    }
-    let total = measured.growth(allowed);
-    let judged: Vec<Growth> = measured.groups.iter().map(judge).collect();
-    let largest = largest(&|_| true);
-    let limit = format_value(metric, threshold.limit);
-    let over =
-        |slope: f64, place: &str| too_much(metric, slope, &format!("per iteration{place}"), threshold.limit);
-    let undecided = |why: &str| {
-        let between = interval(metric, total.slope.low, total.slope.high);
-        format!(
-            "inconclusive: {between} per iteration after {} iterations{why} (allowed {limit})",
-            total.iterations
-        )
-    };
-    let still = total.slope.high <= threshold.limit;
-    let too_late = || {
-        let series = measured.series(allowed);
-        let (at, by) = last_rise(series, allowed.warm_up);
-        let by = format_amount(metric, by);
-        format!(
-            "inconclusive: {by} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {limit})",
-            series.len()
-        )
-    };
-    let few = is_few(&total, allowed);
-    match (total.finding, largest) {
-        (Finding::Grows, _) | (_, Some(_)) if few => {
-            j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
-        }
-        (Finding::Grows, _) => {
-            let rarely = match measured.exact {
-                true => now_and_then(measured.series(allowed), allowed.warm_up),
-                false => String::new(),
-            };
-            j.raise_figure(threshold.level.verdict(), over(total.slope.slope, ""), rarely);
-        }
-        // One place takes over what another gives back, as in a ring buffer that was filled before.
-        (_, Some(_)) if still => {
-            j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
-        }
-        (_, Some(group)) => j.raise(threshold.level.verdict(), over(group.slope.slope, " in one place")),
-        (Finding::Open, None) if still || has_few_steps(measured.series(allowed), allowed.warm_up) => {
-            j.raise(Verdict::Warn, too_late());
-        }
-        (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
-        (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
-            j.raise(Verdict::Warn, undecided(" in one place"));
-        }
-        (Finding::Still, None) => {}
-    }
-}
-
-fn is_few(growth: &Growth, allowed: Allowed) -> bool {
-    growth.iterations + allowed.warm_up < ENOUGH_REPETITIONS
-}
-
-/// `in 8 of 2000 executions`, where most of them add nothing; else nothing.
-fn now_and_then(values: &[f64], warm_up: usize) -> String {
-    let (steps, executions) = (steps(values, warm_up), values.len().saturating_sub(warm_up));
-    if steps * SELDOM > executions {
-        return String::new();
-    }
-    format!("in {steps} of {executions} executions")
 }
 
 /// Descriptors, threads or mapped bytes that grow, with their number at the ends of the windows.

@@ -1,0 +1,249 @@
+//! A metric of a test that ran many times, held against its thresholds.
+//!
+//! Data flow: the metric at the ends of the executions, what the test itself did to it, and the places it is made of
+//! ([`Measured`]) → their growth → verdict and reason, by the larger of the whole and one place.
+
+use std::collections::BTreeSet;
+
+use memgate_model::{Metric, Threshold, Verdict, format_amount, format_value};
+
+use super::judgement::Judgement;
+use super::wording::interval;
+use crate::groups::Series;
+use crate::growth::{Allowed, Finding, Growth, has_few_steps, judge_exact, judge_series, last_rise, steps};
+use crate::screen::{ENOUGH_REPETITIONS, too_much};
+
+/// A leak in fewer executions than one of so many is said to be one.
+const SELDOM: usize = 8;
+
+/// One metric: the total, what the test itself did to it, and the groups of which one is enough.
+pub(super) struct Measured<'a> {
+    pub(super) metric: Metric,
+    /// From end to end.
+    pub(super) total: Vec<f64>,
+    /// Only what happened inside the windows of the test, where that can be told: what other tests
+    /// and the set-up of the suite do in between is theirs.
+    pub(super) own: Option<Vec<f64>>,
+    /// No other test ran in the process.
+    pub(super) alone: bool,
+    /// The program itself said where the windows end: what grows outside of them counts as what
+    /// grows inside, or a leak after the end would be nobody's.
+    pub(super) ends_itself: bool,
+    pub(super) groups: Vec<Group<'a>>,
+    pub(super) block: f64,
+    /// Nothing but the test changes it: every step counts.
+    pub(super) exact: bool,
+    /// Waivers cover all that grows: no threshold applies.
+    pub(super) waived: bool,
+}
+
+/// What nobody has waived of one place.
+pub(super) struct Group<'a> {
+    bytes: &'a [f64],
+    block: f64,
+    /// The screen saw blocks of it that the test itself allocated.
+    born_in_test: bool,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn of(series: &'a Series, born: &BTreeSet<String>) -> Self {
+        let Series { place, bytes, block, .. } = series;
+        Self { bytes, block: *block, born_in_test: born.contains(&place.id) }
+    }
+}
+
+impl Measured<'_> {
+    pub(super) fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
+        Self {
+            metric,
+            total,
+            own: None,
+            alone: true,
+            ends_itself: false,
+            groups: Vec::new(),
+            block,
+            exact: false,
+            waived: false,
+        }
+    }
+
+    /// A metric that nothing but the test changes.
+    pub(super) fn exactly(metric: Metric, total: Vec<f64>, block: f64) -> Self {
+        Self { exact: true, ..Self::of_os(metric, total, block) }
+    }
+
+    /// `own` is what the windows of the test added, one after the other: other tests ran in
+    /// between.
+    pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
+        Self { own: Some(own), alone: false, ..self }
+    }
+
+    /// Divides by the executions per window: growth per execution.
+    pub(super) fn shared_by(self, executions: f64) -> Self {
+        let total = self.total.iter().map(|value| value / executions).collect();
+        Self { total, block: self.block / executions, ..self }
+    }
+
+    /// From end to end, and what the test itself did.
+    fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
+        let allowed = Allowed { block: self.block, ..allowed };
+        let total = self.judge(&self.total, allowed);
+        (total, self.own.as_ref().map_or(total, |own| self.judge(own, allowed)))
+    }
+
+    fn judge(&self, values: &[f64], allowed: Allowed) -> Growth {
+        if self.exact { judge_exact(values, allowed) } else { judge_series(values, allowed) }
+    }
+
+    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests
+    /// what the test itself did, and alone the total, which knows what its threads did after its
+    /// end.
+    pub(super) fn growth(&self, allowed: Allowed) -> Growth {
+        let rank = |g: &Growth| match g.finding {
+            Finding::Still => 0,
+            Finding::Open => 1,
+            Finding::Grows => 2,
+        };
+        let (total, own) = self.growths(allowed);
+        if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
+    }
+
+    /// The series of that growth.
+    pub(super) fn series(&self, allowed: Allowed) -> &[f64] {
+        let growth = self.growth(allowed);
+        let of_total = growth == self.growths(allowed).0;
+        if of_total { &self.total } else { self.own.as_deref().unwrap_or(&self.total) }
+    }
+}
+
+/// What is to be said of a metric that is held against a threshold.
+struct Against<'a> {
+    measured: &'a Measured<'a>,
+    threshold: &'a Threshold,
+    allowed: Allowed,
+    /// The growth of each group, and whether blocks of it are the test's own.
+    groups: Vec<(Growth, bool)>,
+}
+
+impl Measured<'_> {
+    /// Holds it against a threshold. `allowed`: what that one does not say.
+    pub(super) fn hold_against(&self, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
+        let allowed = Allowed { limit: threshold.limit, ..allowed };
+        let judged = |group: &Group<'_>| {
+            (self.judge(group.bytes, Allowed { block: group.block, ..allowed }), group.born_in_test)
+        };
+        let groups = self.groups.iter().map(judged).collect();
+        let against = Against { measured: self, threshold, allowed, groups };
+        let (end_to_end, own) = self.growths(allowed);
+        if self.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
+            against.raise_of_outside(&end_to_end, j);
+        } else {
+            against.raise_of_total(j);
+        }
+    }
+}
+
+impl Against<'_> {
+    /// The largest growth of a group.
+    fn largest(&self, of: impl Fn(bool) -> bool) -> Option<&Growth> {
+        let groups = self.groups.iter().filter(|(growth, born_in_test)| grows(growth) && of(*born_in_test));
+        groups.map(|(growth, _)| growth).max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope))
+    }
+
+    /// It grows, and not by what its windows added.
+    fn raise_of_outside(&self, end_to_end: &Growth, j: &mut Judgement) {
+        let Self { measured, threshold, allowed, .. } = self;
+        let (metric, level) = (measured.metric, threshold.level.verdict());
+        // It may free as much of what its set-up gave it.
+        let own = self.largest(|born_in_test| born_in_test).filter(|growth| !is_few(growth, *allowed));
+        let (verdict, slope, what) = match own {
+            Some(growth) => (level, growth.slope.slope, "per iteration in one place"),
+            None if measured.ends_itself => {
+                let what = "per iteration outside of the windows that the program gives the test";
+                (level, end_to_end.slope.slope, what)
+            }
+            None => {
+                let what = "per iteration outside of the test itself, in the set-up of its suite or in another thread";
+                (Verdict::Warn, end_to_end.slope.slope, what)
+            }
+        };
+        j.raise(verdict, too_much(metric, slope, what, threshold.limit));
+    }
+
+    fn raise_of_total(&self, j: &mut Judgement) {
+        let Self { measured, threshold, allowed, .. } = self;
+        let (metric, level) = (measured.metric, threshold.level.verdict());
+        let series = measured.series(*allowed);
+        let total = measured.growth(*allowed);
+        let over = |slope: f64, place: &str| {
+            too_much(metric, slope, &format!("per iteration{place}"), threshold.limit)
+        };
+        let undecided = |why: &str| self.undecided(&total, why);
+        let still = total.slope.high <= threshold.limit;
+        match (total.finding, self.largest(|_| true)) {
+            (Finding::Grows, _) | (_, Some(_)) if is_few(&total, *allowed) => {
+                j.raise(Verdict::Warn, undecided(", too few to call it a leak"));
+            }
+            (Finding::Grows, _) => {
+                let rarely = match measured.exact {
+                    true => now_and_then(series, allowed.warm_up),
+                    false => String::new(),
+                };
+                j.raise_figure(level, over(total.slope.slope, ""), rarely);
+            }
+            // One place takes over what another gives back, as in a ring buffer that was filled before.
+            (_, Some(_)) if still => {
+                j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
+            }
+            (_, Some(group)) => j.raise(level, over(group.slope.slope, " in one place")),
+            (Finding::Open, None) if still || has_few_steps(series, allowed.warm_up) => {
+                j.raise(Verdict::Warn, self.too_late(series));
+            }
+            (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
+            (Finding::Still, None)
+                if !still && self.groups.iter().any(|(growth, _)| growth.finding == Finding::Open) =>
+            {
+                j.raise(Verdict::Warn, undecided(" in one place"));
+            }
+            (Finding::Still, None) => {}
+        }
+    }
+
+    fn undecided(&self, total: &Growth, why: &str) -> String {
+        let metric = self.measured.metric;
+        format!(
+            "inconclusive: {} per iteration after {} iterations{why} (allowed {})",
+            interval(metric, total.slope.low, total.slope.high),
+            total.iterations,
+            format_value(metric, self.threshold.limit)
+        )
+    }
+
+    fn too_late(&self, series: &[f64]) -> String {
+        let metric = self.measured.metric;
+        let (at, by) = last_rise(series, self.allowed.warm_up);
+        format!(
+            "inconclusive: {} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {})",
+            format_amount(metric, by),
+            series.len(),
+            format_value(metric, self.threshold.limit)
+        )
+    }
+}
+
+fn grows(growth: &Growth) -> bool {
+    growth.finding == Finding::Grows
+}
+
+fn is_few(growth: &Growth, allowed: Allowed) -> bool {
+    growth.iterations + allowed.warm_up < ENOUGH_REPETITIONS
+}
+
+/// `in 8 of 2000 executions`, where most of them add nothing; else nothing.
+fn now_and_then(values: &[f64], warm_up: usize) -> String {
+    let (steps, executions) = (steps(values, warm_up), values.len().saturating_sub(warm_up));
+    if steps * SELDOM > executions {
+        return String::new();
+    }
+    format!("in {steps} of {executions} executions")
+}
