@@ -175,7 +175,7 @@ class KeepsTest {
     assert_eq!(run.test("com.example.HandsOverTest.leaves").verdict, Verdict::Pass, "{run}");
 }
 
-/// Each test class replaces what the one before it set, so the class that keeps what it sets adds nothing in its window.
+/// Each test class replaces what the one before it set: the class that keeps what it sets adds nothing in its window.
 #[test]
 fn a_leak_of_what_the_next_class_would_replace_is_found() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
