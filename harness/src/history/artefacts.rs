@@ -1,8 +1,8 @@
 //! What brings the files of a session to the run that was uploaded.
 //!
-//! Data flow: the report page, packed → a `PUT`, again where the server is busy. A heap dump → its digest → an empty piece, to which the server says
-//! where to go on → pieces, each a `PATCH`. After each failure it asks again, in this upload or in a later one of the
-//! same session.
+//! Data flow: the report page, packed → a `PUT`, again where the server is busy. A heap dump → its digest → an empty
+//! piece, to which the server says where to go on → pieces, each a `PATCH`. After each failure it asks again, in this
+//! upload or in a later one of the same session.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
