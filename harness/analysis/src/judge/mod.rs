@@ -28,6 +28,7 @@ mod metric;
 #[cfg(test)]
 mod missed_tests;
 mod one_test;
+mod other_test;
 mod repeated;
 mod suite;
 mod test;

@@ -14,7 +14,7 @@ use super::judgement::{Executions, Judgement, applied};
 use super::leaks::{OsGroup, os_left};
 use super::one_test::TestJudge;
 use super::repeated::Kept;
-use super::{curve, leaks, repeated};
+use super::{curve, leaks, other_test, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
@@ -60,6 +60,7 @@ pub(super) fn judge(
     j.leaks.retain(|leak| listed.insert(leak.id.clone()));
     j.leaks.reverse();
     j.against_base(context.policy, &suite.name, id);
+    other_test::remark(&mut j, suite, id);
     j.report(id.to_owned(), outcome, duration_s)
 }
 

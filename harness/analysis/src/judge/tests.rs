@@ -265,6 +265,26 @@ fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
     assert_eq!(only(&report(&opens(126), &one)).verdict, Verdict::Pass, "one in each execution is allowed");
 }
 
+/// A thread that an earlier test began goes on: the test that runs then is blamed, and told whose code it is.
+#[test]
+fn a_leak_in_the_code_of_another_test_names_that_test() {
+    let leaks_after = |other: &str| {
+        let mut screen = Process::screen();
+        screen.run(other, 0, |_| ());
+        screen.run(TEST, 0, |p| p.alloc(3, 97, 1));
+        let mut again = Process::confirm();
+        (0..20).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 97, 1)));
+        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+        let tests = report(&input, &GatePolicy::default()).suites.remove(0).tests;
+        tests.into_iter().find(|test| test.id == TEST).unwrap().reason
+    };
+    let plain = "97 B per iteration (allowed 0 B)";
+    let told =
+        format!("{plain}; code of Suite.test allocates it, in a thread or task that goes on after that test");
+    assert_eq!(leaks_after("Suite.test"), told);
+    assert_eq!(leaks_after("Suite.Other"), plain, "no test of the suite has this code");
+}
+
 /// Once, it passed: a program that sets `repeat` in its own `main` runs a test five times, and not as often as it is
 /// asked to.
 #[test]
