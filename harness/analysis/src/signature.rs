@@ -28,10 +28,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Does Rust's own start-up allocate there, before the program's `main`? It keeps that until the process ends.
-    pub(crate) fn is_rusts_start(&self) -> bool {
+    /// Does Rust's own code allocate there: its start-up, before the program's `main`, or its test harness outside of
+    /// tests? It keeps that until the process ends.
+    pub(crate) fn is_rusts_own(&self) -> bool {
         let has = |part: &str| self.names.iter().any(|name| name.contains(part));
-        has("!std::rt::lang_start") && !has("__rust_begin_short_backtrace")
+        let starts = has("!std::rt::lang_start") && !has("__rust_begin_short_backtrace");
+        starts || has("!test::test_main") && !has("!test::__rust_begin_short_backtrace")
     }
 }
 
@@ -351,22 +353,28 @@ mod tests {
 
     /// Once, each program of Rust warned of the 544 bytes that its start-up keeps.
     #[test]
-    fn what_rust_allocates_before_main_is_its_start_up() {
+    fn what_rust_allocates_outside_of_main_and_of_tests_is_its_own() {
         let start = [
             ("app", "std::sys::pal::unix::stack_overflow::imp::init"),
             ("app", "std::rt::lang_start_internal"),
             ("app", "std::rt::lang_start::<()>"),
             ("app", "main"),
         ];
-        assert!(place(&stack(&start)).is_rusts_start());
+        assert!(place(&stack(&start)).is_rusts_own());
         let in_main = [
             ("app", "app::cache"),
             ("app", "app::main"),
             ("app", "std::sys::backtrace::__rust_begin_short_backtrace::<fn(), ()>"),
             ("app", "std::rt::lang_start::<()>::{closure#0}"),
         ];
-        assert!(!place(&stack(&[&in_main[..], &start[1..]].concat())).is_rusts_start());
-        assert!(!place(&stack(&[("app", "cache()"), ("app", "main")])).is_rusts_start());
+        assert!(!place(&stack(&[&in_main[..], &start[1..]].concat())).is_rusts_own());
+        assert!(!place(&stack(&[("app", "cache()"), ("app", "main")])).is_rusts_own());
+        let harness =
+            [("app", "test::run_tests::<F>"), ("app", "test::test_main_static"), ("app", "app::main")];
+        let harness = [&harness[..], &in_main[2..], &start[1..]].concat();
+        assert!(place(&stack(&harness)).is_rusts_own());
+        let test = [("app", "app::tests::keeps"), ("app", "test::__rust_begin_short_backtrace::<(), fn()>")];
+        assert!(!place(&stack(&[&test[..], &harness].concat())).is_rusts_own());
     }
 
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {
