@@ -533,17 +533,29 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
     let mut jvm = Jvm::new();
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |_| ()));
     let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
-    let input = suite(
+    let mut input = suite(
         vec![rounds(|jvm, _| jvm.add("com.example.Tile", 12, 24))],
         BTreeMap::from([(CLASS.to_owned(), again)]),
     );
-    let report = report(&input, &GatePolicy::default());
-    let entry = report.suites[0].tests.last().expect("an entry");
-    assert_eq!((entry.id.as_str(), entry.verdict), (CLASS, Verdict::Warn));
+    let of_class = |input: &RunInput| {
+        let tests = report(input, &GatePolicy::default()).suites.remove(0).tests;
+        tests.into_iter().find(|test| test.id == CLASS)
+    };
+    let entry = of_class(&input).expect("an entry");
+    assert_eq!(entry.verdict, Verdict::Warn);
     assert_eq!(
         entry.reason,
         "unconfirmed: 12 × com.example.Tile in each of the last rounds; alone, it did not grow in 24 executions"
     );
+    // Another test class that was repeated leaves others; a third leaves these.
+    for (class, is_told) in [("com.example.Marker", false), ("com.example.Tile", true)] {
+        let (mut other, id) = (Jvm::new(), "com.example.KeepsTest");
+        (0..ITERATIONS).for_each(|i| other.window(id, "", i, |jvm| jvm.add(class, 12, 24)));
+        let other = ConfirmationInput::Repeated(Box::new(other.end().into()));
+        input.suites[0].confirmations.insert(id.to_owned(), other);
+        let warns = of_class(&input).is_some_and(|entry| entry.verdict == Verdict::Warn);
+        assert_eq!(warns, !is_told, "{class}");
+    }
 }
 
 #[test]
