@@ -507,6 +507,10 @@ fn owner(link: &HolderLink) -> &str {
 /// The classes that the JDK makes for method handles, and what they are made from.
 const LAMBDA_FORM: &str = "java.lang.invoke.LambdaForm";
 
+/// Up to JDK 21 reflection that is used often, and each deserialization, makes a class with a loader of its own, which
+/// has a name.
+const ACCESSOR_LOADER: &str = "jdk.internal.reflect.DelegatingClassLoader";
+
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
 fn is_of_the_machine(path: &HolderPath) -> bool {
     use HolderKind::{Class, ClassLoader, ConstantPool, OtherRoot, StringTable, SystemClass, VirtualMachine};
@@ -530,6 +534,7 @@ fn is_of_the_machine(path: &HolderPath) -> bool {
         // A loader of the project's own is a leak when there are more and more of it.
         matches!(link.kind, SystemClass | Class | OtherRoot)
             || link.kind == ClassLoader && !is_own(&link.class)
+            || link.owner == ACCESSOR_LOADER
     };
     literal || resolved || described || path.links.iter().all(machine)
 }

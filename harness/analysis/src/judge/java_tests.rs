@@ -133,6 +133,10 @@ fn every_way_to_leak_and_not_to_leak() {
     ];
     let resolved: &[&str] =
         &["system class . -> java.lang.Object[]", "array java.lang.Object[].[x] -> java.lang.String"];
+    let accessor: &[&str] = &[
+        "class loader jdk.internal.reflect.GeneratedSerializationConstructorAccessor. -> jdk.internal.reflect.DelegatingClassLoader",
+        "field jdk.internal.reflect.DelegatingClassLoader.nameAndId -> java.lang.String",
+    ];
     let described: &[&str] = &[
         "static java.lang.invoke.LambdaForm$DMH._D_0 -> java.lang.invoke.LambdaForm",
         "field java.lang.invoke.LambdaForm.vmentry -> java.lang.invoke.MemberName",
@@ -213,6 +217,13 @@ fn every_way_to_leak_and_not_to_leak() {
             "literals, of which the JDK describes a method handle by one",
             Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
             Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved), (1, described)])),
+            Verdict::Pass,
+            "java.lang.String grows by 24 B per iteration but is held by constant pools and system classes only",
+        ),
+        (
+            "literals, and the name of a loader that deserialization made for an accessor",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
+            Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved), (1, accessor)])),
             Verdict::Pass,
             "java.lang.String grows by 24 B per iteration but is held by constant pools and system classes only",
         ),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use memgate_model::Metric;
 
-use super::{Counters, ROUNDS_OF_LITERALS, ROUNDS_OF_SUSPECTS, counters};
+use super::{Counters, ROUNDS_OF_LITERALS, ROUNDS_OF_SUSPECTS, counters, falls_tell};
 use crate::java::findings::LITERAL_BYTES;
 use crate::java::names::is_literal;
 use crate::java::series::Count;
@@ -41,7 +41,7 @@ pub(super) struct Compared {
     /// Rounds that were compared with the one before.
     pub(super) rounds: usize,
     /// Classes that grew in each of these.
-    grown: BTreeMap<Arc<str>, Grown>,
+    pub(super) grown: BTreeMap<Arc<str>, Grown>,
     /// Classes that grew in the window in the first of these, and not over the round.
     given_back: BTreeMap<Arc<str>, Grown>,
     /// What the window added to counters in the first of these.
@@ -244,7 +244,9 @@ impl Compared {
             match self.rounds {
                 0 => {
                     self.first.insert(metric, in_window);
-                    let may_hide = |limit| in_window > limit && in_round <= limit || in_window < 0.0;
+                    let may_hide = |limit| {
+                        in_window > limit && in_round <= limit || in_window < 0.0 && falls_tell(metric)
+                    };
                     self.may_hide |= limit(metric).is_some_and(may_hide);
                     (*lowest, *least) = (added, added);
                 }

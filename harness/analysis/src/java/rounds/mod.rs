@@ -43,7 +43,7 @@ use self::suspect::{objects, suspect};
 pub use self::told::{base_of, left_out};
 pub(crate) use self::told::{failing, skipped};
 use self::told::{has_failed, out_of_memory};
-use super::names::is_filler;
+use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
@@ -62,6 +62,11 @@ pub const ROUNDS_OF_LITERALS: u32 = 40;
 /// What grows like objects do, where it is limited.
 fn counters() -> impl Iterator<Item = Metric> {
     Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).chain([Metric::OsFds])
+}
+
+/// Does a fall of it tell that something is given back? The virtual machine unloads classes when it likes.
+fn falls_tell(counter: Metric) -> bool {
+    counter.kind() != Kind::Loaded
 }
 
 /// Those that were read.
@@ -236,8 +241,19 @@ impl RoundsWatch {
     /// May what the window before leaves hide what this one does? Whether that one grows is not known at first.
     fn is_behind_a_suspect(&self, compared: &Compared) -> bool {
         let before = self.windows.get(&compared.behind).filter(|_| self.unit == Unit::Class);
-        let grows = |before: &Compared| before.rounds == 0 || !self.why(&compared.behind, before).is_empty();
+        let grows = |before: &Compared| {
+            before.rounds == 0
+                || self.grows_beyond_literals(&compared.behind, before)
+                    && !self.why(&compared.behind, before).is_empty()
+        };
         compared.follows_growth && compared.round + 1 < ROUNDS_OF_SUSPECTS && before.is_some_and(grows)
+    }
+
+    /// Did more grow than literals? These the virtual machine makes and frees by itself, in any class.
+    fn grows_beyond_literals(&self, id: &str, compared: &Compared) -> bool {
+        let limit = |metric| smallest_limit(&self.policy, &self.suite, id, metric, Per::Iteration);
+        compared.grown.keys().any(|class| !is_literal(class))
+            || compared.grown_counters(limit).next().is_some()
     }
 
     /// Was each test of the class measured often enough? `done`: ids of those that are measured no more.
@@ -293,13 +309,14 @@ impl RoundsWatch {
         self.counters = counters;
     }
 
-    /// Did a window add an object, or more to a counter than is allowed?
+    /// Did a window add an object that is no literal, or more to a counter than is allowed?
     fn grows(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let over = |metric| {
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
             limit.zip(added(&self.counters, counters, metric)).is_some_and(|(limit, added)| added > limit)
         };
-        deltas.values().any(|delta| delta.in_window().is_any()) || self::counters().any(over)
+        let grows = |(class, delta): (&Arc<str>, &Delta)| delta.in_window().is_any() && !is_literal(class);
+        deltas.iter().any(grows) || self::counters().any(over)
     }
 
     /// Did a window change nothing, or add to counters no more than is allowed? What it gives back may be what another
@@ -312,7 +329,8 @@ impl RoundsWatch {
             }
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
             let added = added(&self.counters, counters, metric);
-            limit.is_none_or(|limit| added.is_some_and(|added| (0.0..=limit).contains(&added)))
+            let within = |limit, added| added <= limit && !(added < 0.0 && falls_tell(metric));
+            limit.is_none_or(|limit| added.is_some_and(|added| within(limit, added)))
         };
         !deltas.values().any(|delta| delta.is_change()) && self::counters().all(within)
     }
@@ -437,6 +455,9 @@ impl RoundsWatch {
         let is_next = |id: &&String| self.windows.get(*id).is_some_and(|next| next.behind == suspect.suite);
         let next = others.find(is_next)?;
         let grown = self.windows.get(&suspect.suite)?;
+        if !self.grows_beyond_literals(&suspect.suite, grown) {
+            return None;
+        }
         let limit =
             |metric| smallest_limit(&self.policy, &self.suite, &suspect.suite, metric, Per::Iteration);
         let counters = grown.grown_counters(limit).map(|(metric, _)| metric).collect();
