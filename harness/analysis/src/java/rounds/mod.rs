@@ -15,7 +15,8 @@
 //!   ends are not compared.
 //! - If less is freed than the window before added, the rest may be of either: both are suspect.
 //! - If exactly as much is freed as this window leaks, nothing seems to grow. So the window behind a suspect runs
-//!   as often as the suspect, and is confirmed if the suspect does not grow alone ([`JavaSuspect::behind`]).
+//!   as often as the suspect, and is confirmed if the suspect does not grow alone ([`JavaSuspect::behind`]). Not so
+//!   where strings and arrays alone grow: these the virtual machine makes and frees by itself.
 //! - Another test may free something late: one round without growth is excused if the window freed objects of
 //!   another class. For counters one round is always excused.
 //! - The virtual machine frees some of its own arrays and strings, now and then: after the rounds of a suspect, one
