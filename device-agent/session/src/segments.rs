@@ -1,7 +1,8 @@
 //! System V segments that this process has made and nobody has removed. They outlive the process.
 //!
-//! Data flow: `shmget` gave a segment → [`given`] keeps its number and the stack of the call. At a boundary [`each`] asks
-//! the kernel which of them this process made and which are still there: another process may have made or removed them.
+//! Data flow: `shmget` gave a segment → [`given`] keeps its number and the stack of the call. At a boundary [`each`]
+//! asks the kernel which of them this process made and which are still there: another process may have made or removed
+//! them.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

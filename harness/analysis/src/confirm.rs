@@ -247,8 +247,8 @@ impl Confirmation {
         self.observe(record, elapsed) == Next::Stop
     }
 
-    /// The same of what a user's own run repeated: a few executions tell neither a rare leak from what is kept once, nor
-    /// a cache that fills from a leak.
+    /// The same of what a user's own run repeated: a few executions tell neither a rare leak from what is kept once,
+    /// nor a cache that fills from a leak.
     #[must_use]
     pub fn is_known_from_screen(self, record: &ProcessRecord) -> bool {
         let test = self.test.clone();
