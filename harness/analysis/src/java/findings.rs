@@ -507,8 +507,8 @@ fn owner(link: &HolderLink) -> &str {
 /// The classes that the JDK makes for method handles, and what they are made from.
 const LAMBDA_FORM: &str = "java.lang.invoke.LambdaForm";
 
-/// Up to JDK 21 reflection that is used often, and each deserialization, makes a class with a loader of its own, which
-/// has a name.
+/// The loader of an accessor class, with its name. Up to JDK 21 the JDK makes one for each constructor that
+/// deserialization calls, and for reflective calls that are frequent.
 const ACCESSOR_LOADER: &str = "jdk.internal.reflect.DelegatingClassLoader";
 
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.

@@ -17,7 +17,7 @@ use crate::record::{ProcessRecord, Unit};
 /// Rounds behind the warm-up that are looked at: test classes that change nothing run no longer.
 const LOOKED_AT: u32 = 2;
 
-/// What stopped growing grew in so many rounds in a row before: a first execution fills caches.
+/// Growth counts if it came in so many rounds in a row: a cache that is filled once does not.
 const GREW: u32 = 2;
 
 /// The last measured window of a test class.
