@@ -30,6 +30,9 @@ const USUAL_SHARE: f64 = 0.5;
 /// as a share of its slope.
 const REGULAR_SHARE: f64 = 0.25;
 
+/// Instances of one class whose holders the agent looks for.
+pub(super) const MAX_EXPLAINED: f64 = 256.0;
+
 /// The classes of a test that did not come to rest.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -362,14 +365,26 @@ fn growing(
             HeldBy::Unknown => irregular,
             HeldBy::Paths { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
         };
-    if noise.is_none() && of_the_jdk && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
-        noise = Some(Noise::Irregular);
+    if noise.is_none() && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
+        if of_the_jdk {
+            noise = Some(Noise::Irregular);
+        } else if is_mostly_unheld(&held) {
+            noise = Some(Noise::Unheld);
+        }
     }
     let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
     let bytes = step_of_bytes.unwrap_or(bytes.slope.slope).max(0.0);
     let is_regular = !by_count || step.is_some();
     let is_steady = is_steady || by_count && step.is_some();
     (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)
+}
+
+/// Does nothing hold most of what one execution left, and the JDK alone the rest? Names of methods, which only a soft
+/// reference leads to, pile up until a collection clears it.
+fn is_mostly_unheld(held: &HeldBy) -> bool {
+    let HeldBy::Paths { paths, open } = held else { return false };
+    let of_paths = paths.iter().map(|path| path.instances).fold(0, u64::saturating_add);
+    !paths.iter().any(leads_to_own) && open.min(MAX_EXPLAINED) > float(of_paths)
 }
 
 /// Did it rise so rarely that these may have been accidents?

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Frame, HolderStep, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
-use super::findings::{Findings, Growing, HeldBy};
+use super::findings::{Findings, Growing, HeldBy, MAX_EXPLAINED};
 use super::names::{
     is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };
@@ -25,8 +25,6 @@ use crate::stats::float;
 const EXPLAINING_SHARE: f64 = 0.3;
 /// Ways of one class that are looked at.
 const MAX_PATHS: usize = 16;
-/// Instances of one class whose holders the agent looks for.
-const MAX_EXPLAINED: f64 = 256.0;
 
 /// Objects that are held through one another and grow together.
 #[derive(Debug, Clone)]

@@ -256,6 +256,20 @@ fn every_way_to_leak_and_not_to_leak() {
             "java.lang.String grows by 51 B per iteration but is irregular",
         ),
         (
+            "names of methods that a soft reference leads to, of which the JDK keeps one",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
+            Box::new(move |jvm| jvm.held_some(216, "java.lang.String", &[(2, last_entry)])),
+            Verdict::Pass,
+            "java.lang.String grows by 24 B per iteration but is held by nothing",
+        ),
+        (
+            "strings of the JDK that something holds",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
+            Box::new(move |jvm| jvm.held_some(4, "java.lang.String", &[(2, last_entry)])),
+            Verdict::Fail,
+            "24 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0)",
+        ),
+        (
             "strings that come by the same number",
             Box::new(|jvm, _| {
                 jvm.add("java.lang.String", 3, 24);
