@@ -119,7 +119,11 @@ impl Refused {
 /// An error with all its causes.
 pub(super) fn chain(why: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(why.source(), |why| why.source());
-    causes.fold(why.to_string(), |text, why| format!("{text}: {why}"))
+    causes.fold(why.to_string(), |text, why| {
+        let told = why.to_string();
+        // Some errors tell their source themselves, as sqlx does.
+        if text.ends_with(&told) { text } else { format!("{text}: {told}") }
+    })
 }
 
 impl Options {
@@ -163,5 +167,20 @@ impl IntoResponse for Refused {
             headers.insert(OFFSET, HeaderValue::from(offset));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_database_says_stands_once_in_the_log() {
+        sqlx::any::install_default_drivers();
+        let pool = sqlx::AnyPool::connect("sqlite::memory:").await.unwrap();
+        let why = sqlx::query("SELECT 1 FROM nowhere").execute(&pool).await.unwrap_err();
+        let told = chain(&StoreError::from(why));
+        assert!(told.starts_with("use the history: ") && told.matches("nowhere").count() == 1, "{told}");
+        pool.close().await;
     }
 }
