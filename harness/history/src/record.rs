@@ -184,6 +184,9 @@ pub enum RecordError {
     /// A name is too long to be one.
     #[error("keep a test or leak whose name has {0} bytes: {LONGEST_NAME} are the most")]
     LongName(usize),
+    /// Nobody could tell it from others, and no page has such an address.
+    #[error("keep a {0} without a name")]
+    NoName(&'static str),
 }
 
 impl TestRecord {
@@ -225,7 +228,9 @@ impl RunRecord {
             if !suite.metrics.is_empty() {
                 found.entry((&suite.name, Cow::Borrowed(""))).or_default().tell(of_suite(suite));
             }
+            named("suite", &suite.name)?;
             for test in &suite.tests {
+                named("test", &test.id)?;
                 let found = found.entry((&suite.name, name_of(test))).or_default();
                 found.tell(of_test(suite, test));
                 found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
@@ -245,6 +250,7 @@ impl RunRecord {
         };
         for (test, leaks) in found.into_values().filter_map(|found| Some((found.told?, found.leaks))) {
             let ids = leaks.iter().map(|(leak, _)| &leak.id);
+            ids.clone().try_for_each(|id| named("leak", id))?;
             if let Some(name) = [&test.suite, &test.name].into_iter().chain(ids).find(|name| is_long(name)) {
                 return Err(RecordError::LongName(name.len()));
             }
@@ -443,6 +449,10 @@ fn cut(text: &str) -> String {
 
 const fn limited(what: &'static str, found: usize, most: usize) -> Result<(), RecordError> {
     if found > most { Err(RecordError::TooMany { what, found, most }) } else { Ok(()) }
+}
+
+const fn named(what: &'static str, name: &str) -> Result<(), RecordError> {
+    if name.is_empty() { Err(RecordError::NoName(what)) } else { Ok(()) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]

@@ -111,6 +111,7 @@ impl Refused {
             StoreError::Record(RecordError::LongName(_)) => {
                 Self::nonsense(format!("failed to {why}"), "shorten the name of the test")
             }
+            StoreError::Record(RecordError::NoName(_)) => Self::nonsense(format!("failed to {why}"), ""),
             _ => Self::database(chain(why)),
         }
     }

@@ -439,7 +439,7 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
             let test = body["report"]["suites"][0]["tests"][0].clone();
             body["report"]["suites"][0]["tests"] = vec![test; 3].into();
         };
-        let cases: [Case<'_>; 11] = [
+        let cases: [Case<'_>; 14] = [
             (&|body| body["manifest"]["project"] = "roads".into(), 422, "the run is of project `roads`"),
             (&|body| body["manifest"]["session"] = "".into(), 422, "`manifest.session` is empty"),
             (
@@ -485,6 +485,21 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
                 },
                 422,
                 "the id of a leak has a NUL character",
+            ),
+            (
+                &|body| body["report"]["suites"][0]["tests"][0]["leaks"][0]["id"] = "".into(),
+                422,
+                "failed to keep a leak without a name",
+            ),
+            (
+                &|body| body["report"]["suites"][0]["tests"][0]["id"] = "".into(),
+                422,
+                "failed to keep a test without a name",
+            ),
+            (
+                &|body| body["report"]["suites"][0]["name"] = "".into(),
+                422,
+                "failed to keep a suite without a name",
             ),
         ];
         for (change, status, error) in cases {
