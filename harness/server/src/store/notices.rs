@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use memgate_model::Leak;
-use sqlx::any::AnyArguments;
+use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, Row as _};
 
@@ -21,6 +21,8 @@ use crate::view::{RunRow, State};
 
 /// Nobody wants to be told of what is older: a history that was copied here would be told as a whole.
 const NEWS_US: i64 = 24 * 3600 * 1_000_000;
+/// Rows of [`sql::DUE_NOTICES`] at once. What a run has beyond them follows in the same notice.
+const AT_ONCE: usize = 1000;
 /// How long a claim holds.
 pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 
@@ -98,41 +100,33 @@ impl Store {
         channel: &str,
         now_us: i64,
     ) -> Result<Vec<Notice>, StoreError> {
-        let rows = sqlx::query(sql::DUE_NOTICES)
-            .bind(project)
-            .bind(channel.to_owned())
-            .bind(Ids::least(now_us - NEWS_US))
-            .bind(now_us - LEASE_US)
-            .fetch_all(&self.pool)
-            .await?;
         let mut runs = BTreeMap::<i64, (Vec<Change>, Vec<Key>)>::new();
-        for row in rows {
-            let (branch, leak, state): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            let key = (project, channel.to_owned(), branch, leak, state, row.try_get::<String, _>(3)?);
-            if !self.claim(&key, now_us).await? {
-                continue;
+        let (mut looked, mut last) = (0, 0);
+        'runs: loop {
+            // Whatever was looked at is claimed, by us or by somebody else, and does not come again.
+            let rows = sqlx::query(sql::DUE_NOTICES)
+                .bind(project)
+                .bind(channel.to_owned())
+                .bind(Ids::least(now_us - NEWS_US))
+                .bind(now_us - LEASE_US)
+                .fetch_all(&self.pool)
+                .await?;
+            let is_all = rows.len() < AT_ONCE;
+            for row in rows {
+                let run: i64 = row.try_get(4)?;
+                if looked >= AT_ONCE && run != last {
+                    break 'runs;
+                }
+                (looked, last) = (looked + 1, run);
+                if let Some((change, key)) = self.claim_change(&row, (project, channel), now_us).await? {
+                    let (changes, keys) = runs.entry(run).or_default();
+                    changes.push(change);
+                    keys.push(key);
+                }
             }
-            let run: i64 = row.try_get(4)?;
-            let state = shown_state(stage(state)?);
-            let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
-            let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
-            if state == State::New && elsewhere > 0 {
-                keyed(sql::TOLD_NOTICE, &key).bind(now_us).execute(&self.pool).await?;
-                continue;
+            if is_all {
+                break;
             }
-            let sighted = of_run(SIGHTED).fetch_one(&self.pool).await?;
-            let mut known = leak_of(&row, 5)?.leak;
-            if let (Some(bytes), Some(objects)) = (sighted.try_get(0)?, sighted.try_get(1)?) {
-                (known.bytes_per_iteration, known.count_per_iteration) = (bytes, objects);
-            }
-            let (changes, keys) = runs.entry(run).or_default();
-            let tests = self.tests_of_leak(project, leak).await?.into_iter();
-            let mut tests: Vec<String> =
-                tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
-            tests.sort();
-            tests.dedup();
-            changes.push(Change { state, leak: known, tests });
-            keys.push(key);
         }
         let mut notices = Vec::with_capacity(runs.len());
         for (run, (changes, keys)) in runs {
@@ -148,6 +142,39 @@ impl Store {
             });
         }
         Ok(notices)
+    }
+
+    /// Claims one change for a channel; none: another server has it, or nobody wants to be told.
+    async fn claim_change(
+        &self,
+        row: &AnyRow,
+        (project, channel): (i64, &str),
+        now_us: i64,
+    ) -> Result<Option<(Change, Key)>, StoreError> {
+        let (branch, leak, state): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let key = (project, channel.to_owned(), branch, leak, state, row.try_get::<String, _>(3)?);
+        if !self.claim(&key, now_us).await? {
+            return Ok(None);
+        }
+        let run: i64 = row.try_get(4)?;
+        let state = shown_state(stage(state)?);
+        let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
+        let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
+        if state == State::New && elsewhere > 0 {
+            keyed(sql::TOLD_NOTICE, &key).bind(now_us).execute(&self.pool).await?;
+            return Ok(None);
+        }
+        let sighted = of_run(SIGHTED).fetch_one(&self.pool).await?;
+        let mut known = leak_of(row, 5)?.leak;
+        if let (Some(bytes), Some(objects)) = (sighted.try_get(0)?, sighted.try_get(1)?) {
+            (known.bytes_per_iteration, known.count_per_iteration) = (bytes, objects);
+        }
+        let tests = self.tests_of_leak(project, leak).await?.into_iter();
+        let mut tests: Vec<String> =
+            tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
+        tests.sort();
+        tests.dedup();
+        Ok(Some((Change { state, leak: known, tests }, key)))
     }
 
     /// Figures that came to a higher level since a channel was told last, one notice for each line.
@@ -238,10 +265,17 @@ mod tests {
     use super::*;
 
     fn report(session: &str, bytes: f64) -> RunReport {
-        let leak = serde_json::json!({ "id": "n1-a", "kind": "native", "title": "bytes", "bytes_per_iteration": bytes,
-            "count_per_iteration": 1.0, "frames": [] });
+        report_of(session, &[leak("n1-a", bytes)])
+    }
+
+    fn leak(id: &str, bytes: f64) -> serde_json::Value {
+        serde_json::json!({ "id": id, "kind": "native", "title": "bytes", "bytes_per_iteration": bytes,
+            "count_per_iteration": 1.0, "frames": [] })
+    }
+
+    fn report_of(session: &str, leaks: &[serde_json::Value]) -> RunReport {
         let test = serde_json::json!({ "id": "Map.scroll", "outcome": "passed", "verdict": "fail", "reason": "",
-            "duration_s": 0.1, "confirmed": true, "metrics": {}, "leaks": [leak], "one_time": [], "curve": [] });
+            "duration_s": 0.1, "confirmed": true, "metrics": {}, "leaks": leaks, "one_time": [], "curve": [] });
         serde_json::from_value(serde_json::json!({
             "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": session,
             "started": jiff::Timestamp::now().to_string(), "duration_s": 1.0,
@@ -282,6 +316,36 @@ mod tests {
         assert!((bytes - 100.0).abs() < f64::EPSILON, "{bytes}");
         store.told(notice, now).await.unwrap();
         assert!(store.claim_notices("mail", now + LEASE_US + 1).await.unwrap().is_empty(), "it was told");
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_run_with_more_leaks_than_are_read_at_once_is_one_notice() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let leaks: Vec<_> = (0..2 * AT_ONCE + 8).map(|number| leak(&format!("n1-{number}"), 7.0)).collect();
+        for (session, count) in [("s0", 5), ("s1", 2 * AT_ONCE + 7), ("s2", 2 * AT_ONCE + 8)] {
+            let manifest = Manifest {
+                project: "tiles".to_owned(),
+                session: session.to_owned(),
+                commit: Some(Commit {
+                    sha: session.to_owned(),
+                    branch: "main".to_owned(),
+                    ..Commit::default()
+                }),
+                lines: vec!["main".to_owned()],
+                ..Manifest::default()
+            };
+            store.add(&manifest, &report_of(session, &leaks[..count])).await.unwrap();
+        }
+        let now = jiff::Timestamp::now().as_microsecond();
+        let told = async || {
+            let notices = store.claim_notices("mail", now).await.unwrap();
+            let told = notices.iter().map(|notice| (notice.run.session.clone(), notice.changes.len()));
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(told().await, [("s0".to_owned(), 5), ("s1".to_owned(), 2 * AT_ONCE + 2)]);
+        assert_eq!(told().await, [("s2".to_owned(), 1)], "the next time");
         store.close().await;
     }
 }
