@@ -36,10 +36,19 @@ impl Store {
     /// # Errors
     /// The database cannot be written, the report cannot be kept, or another run has this key.
     pub async fn add(&self, manifest: &Manifest, report: &RunReport) -> Result<Added, StoreError> {
+        self.add_at(manifest, report, jiff::Timestamp::now().as_microsecond()).await
+    }
+
+    /// As if it were that time.
+    pub(super) async fn add_at(
+        &self,
+        manifest: &Manifest,
+        report: &RunReport,
+        now_us: i64,
+    ) -> Result<Added, StoreError> {
         let record = RunRecord::of(report)?;
         // Uploaded or added here: it is the same run.
         let digest = identity::digest(report, &record);
-        let now_us = jiff::Timestamp::now().as_microsecond();
         self.prepare(month(now_us)).await?;
         let transaction = if self.is_postgres {
             self.pool.begin().await?
@@ -65,7 +74,7 @@ impl Store {
         let run = run.run.run;
         if !self.is_postgres {
             // Nobody has to look after a file: each run takes some of what has ended with it.
-            adding.remove_expired(month(now_us)).await?;
+            adding.remove_ended(now_us).await?;
         }
         let ticket = self.secret.ticket((adding.project, run), &digest);
         adding.transaction.commit().await?;

@@ -23,6 +23,11 @@ impl Ids {
         (now_us / 1000) << LOW_BITS & i64::MAX
     }
 
+    /// The time at which a number was given, to the millisecond.
+    pub(super) const fn given_us(id: i64) -> i64 {
+        (id >> LOW_BITS) * 1000
+    }
+
     pub(super) const fn next(&mut self) -> i64 {
         self.low += 1;
         if self.low >> LOW_BITS != 0 {

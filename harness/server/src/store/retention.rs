@@ -1,9 +1,9 @@
 //! What ends: figures of runs after a year, what reviews left after two months.
 //!
 //! Data flow: the month in which a run is received, and whether it counts for a line → [`Ends`] → the rows' `expires`
-//! (year × 12 + month − 1). A month that is over: PostgreSQL drops its partitions, SQLite deletes run by run; then
-//! the runs say so (`expires` 0). Runs, leaks, lives and events stay, and so does what runs of a line saw: lives are
-//! folded from it.
+//! (year × 12 + month − 1). A month that is over, as the runs of a day prove and not the clock alone: PostgreSQL drops
+//! its partitions, SQLite deletes run by run; then the runs say so (`expires` 0). Runs, leaks, lives and events stay,
+//! and so does what runs of a line saw: lives are folded from it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +20,8 @@ pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 const LINES: i64 = 12;
 /// Months that reviews are kept.
 const REVIEWS: i64 = 2;
+/// A clock that is ahead for an hour ends nothing: a month is over when a run was received in a later one, so long ago.
+const SETTLED_US: i64 = 24 * 3600 * 1_000_000;
 /// A month that never comes.
 const NEVER: i64 = 9_999_999;
 /// Months for which there are partitions before they are needed.
@@ -63,17 +65,34 @@ impl Store {
     /// # Errors
     /// The database cannot be written.
     pub async fn retain(&self) -> Result<u64, StoreError> {
-        self.retain_from(this_month()).await
+        self.retain_at(jiff::Timestamp::now().as_microsecond()).await
     }
 
-    /// As if it were that month.
+    /// As if it were that time.
+    pub(super) async fn retain_at(&self, now_us: i64) -> Result<u64, StoreError> {
+        let mut settled = None;
+        for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
+            let project: i64 = row.try_get(0)?;
+            settled = settled.max(settled_month(&mut *self.pool.acquire().await?, project, now_us).await?);
+        }
+        if self.is_postgres {
+            let mut transaction = self.change_partitions().await?;
+            make_partitions(&mut transaction, month(now_us)).await?;
+            transaction.commit().await?;
+        }
+        match settled {
+            Some(month) => self.retain_from(month).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Removes what ended before that month.
     pub(super) async fn retain_from(&self, month: i64) -> Result<u64, StoreError> {
         if self.is_postgres {
             let mut transaction = self.change_partitions().await?;
             drop_partitions(&mut transaction, month).await?;
-            make_partitions(&mut transaction, month).await?;
             transaction.commit().await?;
-            self.prepared.store(month, Ordering::Relaxed);
+            self.prepared.store(0, Ordering::Relaxed);
         }
         let mut runs = 0;
         for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
@@ -124,9 +143,29 @@ impl Store {
     }
 }
 
+/// The latest month in which a run of the project was received, not counting the last day; none: there is no such run.
+async fn settled_month(
+    connection: &mut AnyConnection,
+    project: i64,
+    now_us: i64,
+) -> Result<Option<i64>, StoreError> {
+    let query = sqlx::query(sql::NEWEST_BEFORE).bind(project).bind(Ids::least(now_us - SETTLED_US));
+    let newest: Option<i64> = query.fetch_one(connection).await?.try_get(0)?;
+    Ok(newest.map(|run| month(Ids::given_us(run))))
+}
+
 impl Adding<'_> {
+    /// Some of the project's rows that have ended, where a run is added.
+    pub(super) async fn remove_ended(&mut self, now_us: i64) -> Result<(), StoreError> {
+        let project = self.project;
+        if let Some(month) = settled_month(self.connection(), project, now_us).await? {
+            self.remove_expired(month).await?;
+        }
+        Ok(())
+    }
+
     /// Some of the project's rows that have ended: a slice, so that nobody waits long.
-    pub(super) async fn remove_expired(&mut self, month: i64) -> Result<u64, StoreError> {
+    async fn remove_expired(&mut self, month: i64) -> Result<u64, StoreError> {
         let project = self.project;
         let rows = sqlx::query(sql::EXPIRED).bind(project).bind(month).fetch_all(self.connection()).await?;
         let mut removed = 0;

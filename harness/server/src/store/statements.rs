@@ -316,6 +316,7 @@ pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_i
      AND at_us >= $4 AND state = 3";
 
 pub(super) const RUNS_AFTER: &str = "SELECT run_id, roster_id, expires FROM run WHERE project_id = $1 AND run_id > $2 ORDER BY run_id LIMIT 500";
+pub(super) const NEWEST_BEFORE: &str = "SELECT MAX(run_id) FROM run WHERE project_id = $1 AND run_id < $2";
 /// Runs whose figures have ended, some at a time; 0: they are gone.
 pub(super) const EXPIRED: &str =
     "SELECT run_id FROM run WHERE project_id = $1 AND expires > 0 AND expires < $2 LIMIT 20";

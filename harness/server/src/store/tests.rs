@@ -10,6 +10,7 @@ use sqlx::Connection as _;
 use super::*;
 use crate::view::{LeakFilter, Order, State};
 
+mod clock;
 mod evidence;
 mod postgres;
 

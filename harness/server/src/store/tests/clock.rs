@@ -1,0 +1,46 @@
+//! A clock that is wrong for a time ends nothing.
+
+use super::*;
+
+/// Microseconds of a day.
+const DAY: i64 = 24 * 3600 * 1_000_000;
+
+/// Runs of main and of a review, then one while the clock is years ahead, then more of that time.
+async fn a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(store: Store) {
+    let now = jiff::Timestamp::now().as_microsecond();
+    let ahead = now + 3 * 365 * DAY;
+    let add = async |session: &str, branch: &str, at_us: i64| {
+        let commit = Commit { sha: sha(session.len()), branch: branch.into(), ..Commit::default() };
+        let manifest = manifest(session, Some(commit), Vec::new());
+        let tests = [("Map.scroll", Some(vec!["n1-a"]))];
+        store.add_at(&manifest, &report(session, session.len(), &tests), at_us).await.unwrap().run
+    };
+    let (of_line, of_review) = (add("s", "main", now).await, add("ss", "fix", now).await);
+    let ended = async |run: i64| store.run("tiles", run, Order::Worst).await.unwrap().unwrap().expired;
+    assert_eq!(store.retain_at(ahead).await.unwrap(), 0, "only the clock says so");
+    add("sss", "main", ahead).await;
+    assert_eq!(store.retain_at(ahead).await.unwrap(), 0, "a run of the same day says no more");
+    assert!(!ended(of_line).await && !ended(of_review).await);
+    assert_eq!(store.retain_at(now).await.unwrap(), 0, "it is right again");
+    add("ssss", "main", ahead + DAY + 1_000_000).await;
+    store.retain_at(ahead + DAY + 1_000_000).await.unwrap();
+    assert!(ended(of_line).await && ended(of_review).await, "the clock was right");
+    store.close().await;
+}
+
+#[test]
+fn a_clock_that_is_ahead_ends_nothing_in_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", folder.path().join("h.db").display());
+    block_on(async {
+        a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(Store::open(&address).await.unwrap()).await;
+    });
+}
+
+#[test]
+fn a_clock_that_is_ahead_ends_nothing_in_postgresql() {
+    let Some(postgres) = Postgres::start() else { return };
+    block_on(async {
+        a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(postgres.database("clock").await).await;
+    });
+}
