@@ -1,11 +1,11 @@
-//! Which classes go on growing from iteration to iteration, and which of them are the virtual
-//! machine's own noise.
+//! Which classes go on growing from iteration to iteration, and which of them are noise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_wire::Outcome;
-use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, JavaSite, UNHELD};
+use memgate_wire::java::{Holders, JavaSite, UNHELD};
 
+use super::held::{HeldBy, Noise, held, holders, is_mostly_unheld, leads_to_own, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::out_of_memory::ended_by_error;
 use super::series::{ClassSeries, grown, histograms, last_sites};
@@ -29,9 +29,6 @@ const USUAL_SHARE: f64 = 0.5;
 /// Strings that a compiler resolves come irregularly: a leak's series stays this near to its line,
 /// as a share of its slope.
 const REGULAR_SHARE: f64 = 0.25;
-
-/// Instances of one class whose holders the agent looks for.
-pub(super) const MAX_EXPLAINED: f64 = 256.0;
 
 /// The classes of a test that did not come to rest.
 #[derive(Debug, Default)]
@@ -84,19 +81,6 @@ pub(crate) struct Growing {
     pub(crate) held: HeldBy,
 }
 
-/// Who holds a class.
-#[derive(Debug, Clone)]
-pub(crate) enum HeldBy {
-    /// Nobody looked, or the search was cut before it found any.
-    Unknown,
-    Paths {
-        /// These ways, those of the virtual machine left out.
-        paths: Vec<HolderPath>,
-        /// Instances of one iteration for which none was reported.
-        open: f64,
-    },
-}
-
 /// A class with a smaller share did not fill the heap, unless it is the project's or a library's.
 const FILLING_SHARE: f64 = 0.05;
 /// Memory that ran out was filled by its leak to this part at least: a test may need most of the
@@ -138,21 +122,6 @@ pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// Why a class that grows is no leak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Noise {
-    /// Constant pools and system classes alone hold it.
-    Literals,
-    /// Nothing holds it: it waits to be finalized or was on its way out.
-    Unheld,
-    /// Strings without a known holder that come now and then.
-    Irregular,
-    /// A test framework keeps it, and nothing of the project is on the way.
-    Framework,
-    /// JUnit 4.12 makes a group for the thread of a test with a time limit. Up to JDK 17 such groups stay.
-    TimedOut,
 }
 
 impl Growing {
@@ -379,14 +348,6 @@ fn growing(
     (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)
 }
 
-/// Does nothing hold most of what one execution left, and the JDK alone the rest? Names of methods, which only a soft
-/// reference leads to, pile up until a collection clears it.
-fn is_mostly_unheld(held: &HeldBy) -> bool {
-    let HeldBy::Paths { paths, open } = held else { return false };
-    let of_paths = paths.iter().map(|path| path.instances).fold(0, u64::saturating_add);
-    !paths.iter().any(leads_to_own) && open.min(MAX_EXPLAINED) > float(of_paths)
-}
-
 /// Did it rise so rarely that these may have been accidents?
 fn has_few_steps(series: &ClassSeries, warm_up: usize) -> bool {
     [&series.instances, &series.bytes].iter().all(|figures| steps(figures, warm_up) < FEW_STEPS)
@@ -462,96 +423,6 @@ pub(super) fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
     rests.sort_by(f64::total_cmp);
     let spread = rests.last().unwrap_or(&0.0) - rests.first().unwrap_or(&0.0);
     spread <= 1.0 + 2.0 * REGULAR_SHARE * slope
-}
-
-/// What was said of each class, the last word of each.
-fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<&'a str, Vec<&'a Holders>> {
-    let mut by_class = BTreeMap::<&str, (u32, Vec<&Holders>)>::new();
-    let Some(java) = &record.java else { return BTreeMap::new() };
-    for window in record.windows_of(test) {
-        for holders in window.java.iter().flat_map(|java| &java.holders) {
-            let Some(class) = java.class(holders.class) else { continue };
-            let (boundary, told) = by_class.entry(class).or_default();
-            if *boundary != holders.boundary {
-                *boundary = holders.boundary;
-                told.clear();
-            }
-            told.push(holders);
-        }
-    }
-    by_class.into_iter().map(|(class, (_, told))| (class, told)).collect()
-}
-
-/// The ways to a class that can be a leak's, or why there are none.
-fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
-    let paths = || told.iter().flat_map(|holders| &holders.paths);
-    let mut leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
-    if !leaking.is_empty() {
-        leaking.retain(|path| !is_kept_by_framework(path, project));
-        if leaking.is_empty() {
-            return Err(Noise::Framework);
-        }
-        // Whoever writes the stream may write any number.
-        let instances = told.iter().map(|holders| holders.instances).fold(0, u64::saturating_add);
-        let open = instances.saturating_sub(paths().map(|path| path.instances).fold(0, u64::saturating_add));
-        return Ok(HeldBy::Paths { paths: leaking, open: float(open) });
-    }
-    let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
-    if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
-        return Ok(HeldBy::Unknown);
-    }
-    Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
-}
-
-/// Held through a test framework, with nothing of the project on the way.
-fn is_kept_by_framework(path: &HolderPath, project: &str) -> bool {
-    let projects = |link: &HolderLink| [owner(link), &link.class].iter().any(|n| is_of_project(n, project));
-    path.links.iter().any(|link| is_of_framework(owner(link))) && !path.links.iter().any(projects)
-}
-
-/// Is a class of the project or of a library on the way?
-fn leads_to_own(path: &HolderPath) -> bool {
-    path.links.iter().any(|link| is_own(owner(link)) || is_own(&link.class))
-}
-
-/// The class that a reference belongs to. A thread may be called anything.
-fn owner(link: &HolderLink) -> &str {
-    if link.kind == HolderKind::Thread { "java.lang.Thread" } else { &link.owner }
-}
-
-/// The classes that the JDK makes for method handles, and what they are made from.
-const LAMBDA_FORM: &str = "java.lang.invoke.LambdaForm";
-
-/// The loader of an accessor class, with its name. Up to JDK 21 the JDK makes one for each constructor that
-/// deserialization calls, and for reflective calls that are frequent.
-const ACCESSOR_LOADER: &str = "jdk.internal.reflect.DelegatingClassLoader";
-
-/// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
-fn is_of_the_machine(path: &HolderPath) -> bool {
-    use HolderKind::{Class, ClassLoader, ConstantPool, OtherRoot, StringTable, SystemClass, VirtualMachine};
-    let literal = path.links.iter().any(|link| matches!(link.kind, ConstantPool | StringTable));
-    // Literals that classes of the JDK resolved are in an array of the virtual machine.
-    let resolved = path.links.first().is_some_and(|link| {
-        matches!(link.kind, SystemClass | VirtualMachine | OtherRoot) && link.class == "java.lang.Object[]"
-    });
-    // The name of a method, in the description of a method handle that the JDK keeps.
-    let named = path.links.iter().rposition(|link| owner(link) == "java.lang.invoke.MemberName");
-    let described = path.links.first().is_some_and(|link| owner(link).starts_with(LAMBDA_FORM))
-        && path.links.last().is_some_and(|link| is_literal(&link.class))
-        && path.links.iter().enumerate().all(|(at, link)| {
-            let owner = owner(link);
-            owner.starts_with(LAMBDA_FORM)
-                || matches!(owner, "java.lang.invoke.MemberName" | "java.lang.String")
-                // Handles lead to a method; a text that is bound to one is the program's.
-                || named.is_some_and(|named| at < named) && owner.starts_with("java.lang.invoke.")
-        });
-    let machine = |link: &HolderLink| {
-        // A loader of the project's own is a leak when there are more and more of it.
-        matches!(link.kind, SystemClass | Class | OtherRoot)
-            || link.kind == ClassLoader && !is_own(&link.class)
-            || link.owner == ACCESSOR_LOADER
-    };
-    literal || resolved || described || path.links.iter().all(machine)
 }
 
 #[cfg(test)]

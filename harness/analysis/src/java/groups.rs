@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Frame, HolderStep, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
-use super::findings::{Findings, Growing, HeldBy, MAX_EXPLAINED};
+use super::findings::{Findings, Growing};
+use super::held::{HeldBy, MAX_EXPLAINED};
 use super::names::{
     is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };

@@ -3,10 +3,10 @@
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], in `record`, and a
 //! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test, by its normalised name
 //! (`names`); `rounds` compares the rounds of a screen, and `replaced` says what hides in them; `findings` says which
-//! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins
-//! those that are held through one another into leaks; `confirm` says when enough was seen, `explain` which classes the
-//! agent then looks for the holders of; `hunt` does so for what was never suspect; `lengths` does all of it for a
-//! program that is a test as a whole.
+//! classes go on growing, `held` who holds them; `windows` tells what the build's own run left, to be compared with a
+//! baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was seen,
+//! `explain` which classes the agent then looks for the holders of; `hunt` does so for what was never suspect;
+//! `lengths` does all of it for a program that is a test as a whole.
 //!
 //! Beside it: `out_of_memory` says in whose window memory ran out and what filled the heap; `tracked_objects`
 //! counts objects of followed classes, `tracked_report` reports them.
@@ -17,6 +17,7 @@ pub(crate) mod dsl;
 mod explain;
 mod findings;
 mod groups;
+mod held;
 mod hunt;
 mod lengths;
 mod names;
@@ -43,8 +44,9 @@ pub use tracked_objects::Followed;
 pub use tracked_report::followed;
 pub use windows::{ClassWindow, Left, class_windows};
 
-pub(crate) use findings::{Findings, LITERAL_BYTES, Noise, until_full};
+pub(crate) use findings::{Findings, LITERAL_BYTES, until_full};
 pub(crate) use groups::{JavaLeak, leaks};
+pub(crate) use held::Noise;
 pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;
 pub(crate) use names::is_made_by_machine;
