@@ -533,6 +533,26 @@ fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
     assert_eq!(entry(&report(&same, &GatePolicy::default())), None, "its test says it all");
 }
 
+/// Counted names grow longer in the class, which counts those of all its tests.
+#[test]
+fn a_class_that_leaves_as_many_objects_as_its_tests_and_a_few_bytes_more_leaks_nothing_besides() {
+    let is_told = |bytes| {
+        let in_class = move |jvm: &mut Jvm| {
+            jvm.tiles(12);
+            jvm.add("com.example.Marker", 1, bytes);
+        };
+        let alone = |jvm: &mut Jvm| {
+            jvm.tiles(12);
+            jvm.add("com.example.Mark", 1, 40);
+        };
+        let report = report(&class_and_test(in_class, alone), &GatePolicy::default());
+        assert_eq!(evicts(&report).verdict, Verdict::Fail);
+        report.suites[0].tests.iter().any(|test| test.is_class)
+    };
+    assert!(!is_told(48));
+    assert!(is_told(9000), "an object that is much larger is another one");
+}
+
 /// The waiver is no waiver of its class.
 #[test]
 fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
