@@ -1,5 +1,7 @@
 //! A test class as an entry of its own: what it leaves, and none of its tests does alone.
 
+use std::collections::BTreeMap;
+
 use memgate_model::{Leak, LeakKind, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict};
 
 use super::{Screened, class_of, passed};
@@ -93,21 +95,17 @@ impl TestJudge<'_, '_> {
         rest.leaks = leaks_beside(leaks, tests);
         let keeps_objects =
             rest.leaks.iter().any(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none());
-        // The tests leave as many objects: a few bytes more are longer names, or a table of another size.
-        let as_many = metrics
-            .get(&Metric::JavaLiveObjects)
-            .is_some_and(|objects| objects.low <= left_by(tests, Metric::JavaLiveObjects, objects.per));
+        let is_exact = is_what_is_left(&rest.leaks, &metrics, tests);
         for (metric, mut of_class) in metrics {
             let by_tests = left_by(tests, metric, of_class.per);
-            let is_of_sizes = as_many && metric == Metric::JavaLiveBytes;
-            if is_of_sizes && of_class.low - by_tests <= LEFT_SHARE * of_class.low {
+            let is_object = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].contains(&metric);
+            if is_object && !is_exact && of_class.low - by_tests <= LEFT_SHARE * of_class.low {
                 continue;
             }
             of_class.value -= by_tests;
             of_class.low -= by_tests;
             of_class.high -= by_tests;
             let limits = thresholds(self.context.policy, self.suite, self.id, metric, of_class.per);
-            let is_object = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].contains(&metric);
             let over: Vec<&Threshold> = limits.iter().filter(|limit| of_class.low > limit.limit).collect();
             if over.is_empty() || is_object && !keeps_objects {
                 continue;
@@ -130,6 +128,24 @@ impl TestJudge<'_, '_> {
         rest.remark("none of its tests leaves this alone".to_owned());
         Some(rest)
     }
+}
+
+/// Are leaks of classes that no test leaks all that is left beside the tests? If they are larger than that, they are
+/// objects of the tests' leaks, which the class shows in another group. Then what is left are names that are longer, or
+/// a table that is larger.
+fn is_what_is_left(leaks: &[Leak], metrics: &BTreeMap<Metric, MetricValue>, tests: &[&TestReport]) -> bool {
+    let is_known = |leak: &Leak| {
+        tests
+            .iter()
+            .flat_map(|test| &test.leaks)
+            .any(|known| known.id == leak.id || known.class == leak.class)
+    };
+    let own: Vec<&Leak> = leaks.iter().filter(|leak| !is_known(leak)).collect();
+    let left = metrics
+        .get(&Metric::JavaLiveBytes)
+        .map(|bytes| bytes.value - left_by(tests, Metric::JavaLiveBytes, bytes.per));
+    let of_own: f64 = own.iter().map(|leak| leak.bytes_per_iteration).sum();
+    !own.is_empty() && left.is_none_or(|left| of_own <= left * (1.0 + LEFT_SHARE))
 }
 
 /// What tests leave alone, in all.
