@@ -192,6 +192,11 @@ pub struct Leaks {
     pub suites: Vec<String>,
 }
 
+/// The states by which leaks are asked for.
+pub(crate) const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
+/// Their kinds; empty: any.
+pub(crate) const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
+
 /// Which leaks are asked for; empty: all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeakFilter {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE,
 };
-use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::from_fn_with_state;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
 use memgate_history::Environment;
@@ -27,7 +27,7 @@ use super::refused::chain;
 use crate::artefacts::PAGE;
 use crate::pages;
 use crate::store::{Choice, Reader, Store, StoreError, Wanted};
-use crate::view::{LeakFilter, Order, RunView};
+use crate::view::{KINDS, LeakFilter, Order, RunView, STATES};
 
 /// What is read at once of a file.
 const PIECE: usize = 64 << 10;
@@ -59,15 +59,17 @@ impl Asked {
         Choice { branch: self.branch.clone(), environment: self.environment.clone() }
     }
 
-    fn filter(&self) -> LeakFilter {
+    /// `None`: it asks for a state or a kind that no leak can have.
+    fn filter(&self) -> Option<LeakFilter> {
         let state = if self.state.is_empty() { "alive" } else { &self.state };
-        LeakFilter {
+        let is_known = STATES.contains(&state) && KINDS.contains(&self.kind.as_str());
+        is_known.then(|| LeakFilter {
             owner: self.owner.clone(),
             suite: self.suite.clone(),
             kind: self.kind.clone(),
             state: state.to_owned(),
             text: self.text.clone(),
-        }
+        })
     }
 }
 
@@ -97,9 +99,30 @@ pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> R
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .fallback(async || not_found())
+        .layer(from_fn(own_environment))
         .layer(from_fn_with_state(readers, reader::read))
         .layer(from_fn_with_state(Arc::clone(&options), guard))
         .with_state(App { store, options })
+}
+
+/// A branch may have no run in the environment that was shown before it was chosen: its page has one that it has.
+async fn own_environment(request: Request, next: Next) -> Response {
+    let there = without_environment(request.uri());
+    let response = next.run(request).await;
+    match there {
+        Some(there) if response.status() == StatusCode::NOT_FOUND => Redirect::to(&there).into_response(),
+        _ => response,
+    }
+}
+
+/// The address of a page that names a branch and an environment, with the branch alone.
+fn without_environment(address: &Uri) -> Option<String> {
+    let parts: Vec<&str> = address.query()?.split('&').collect();
+    let names = |what: &str| parts.iter().any(|part| part.len() > what.len() && part.starts_with(what));
+    let names_both = names("branch=") && names("environment=");
+    let rest: Vec<&str> = parts.iter().copied().filter(|part| !part.starts_with("environment=")).collect();
+    (names_both && address.path().starts_with("/p/"))
+        .then(|| format!("{}?{}", address.path(), rest.join("&")))
 }
 
 /// What a route gives: a view, or none.
@@ -307,7 +330,7 @@ async fn tune(State(app): State<App>, Path(project): Path<String>, Query(asked):
 }
 
 async fn leaks(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {
-    let filter = asked.filter();
+    let Some(filter) = asked.filter() else { return not_found() };
     let found = app.store.leaks(&project, &asked.choice(), &filter).await;
     app.page(found, |view| pages::leaks(view, &filter))
 }
@@ -317,7 +340,11 @@ async fn leaks_json(
     Path(project): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Response {
-    app.json(app.store.leaks(&project, &asked.choice(), &asked.filter()).await)
+    let found = match asked.filter() {
+        Some(filter) => app.store.leaks(&project, &asked.choice(), &filter).await,
+        None => Ok(None),
+    };
+    app.json(found)
 }
 
 async fn leak(

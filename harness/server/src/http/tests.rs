@@ -114,6 +114,51 @@ fn nothing_is_changed_and_no_foreign_name_is_answered() {
     });
 }
 
+/// It was an empty list: a script took that for a line without leaks.
+#[test]
+fn a_state_or_kind_that_no_leak_can_have_is_no_empty_list() {
+    served(async |at, store, _| {
+        crate::store::tests::add_one(&store).await;
+        for (asked, status) in [
+            ("state=any", 200),
+            ("state=open", 404),
+            ("kind=os", 200),
+            ("kind=descriptor", 404),
+            ("state=&kind=&text=x", 200),
+        ] {
+            for path in ["/p/tiles", "/api/v1/projects/tiles"] {
+                let answer = ask(at, &get(&format!("{path}/leaks?{asked}"), "localhost")).await;
+                assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{asked}: {answer}");
+            }
+        }
+    });
+}
+
+/// Each page has a form that chooses branch and environment: it led to "Not found".
+#[test]
+fn a_branch_without_the_chosen_environment_is_shown_in_its_own() {
+    served(async |at, store, _| {
+        crate::store::tests::add_one(&store).await;
+        for page in ["/p/tiles", "/p/tiles/leaks", "/p/tiles/runs", "/p/tiles/tune"] {
+            let asked = format!("{page}?branch=main&environment=aarch64&x=1");
+            let answer = ask(at, &get(&asked, "localhost")).await;
+            let there = format!("location: {page}?branch=main&x=1\r\n");
+            assert!(answer.starts_with("HTTP/1.1 303 ") && answer.contains(&there), "{answer}");
+        }
+        for (path, status) in [
+            ("/p/tiles?branch=main", 200),
+            ("/p/tiles?branch=main&environment=x86_64", 200),
+            ("/p/tiles?branch=main&environment=", 200),
+            ("/p/tiles?branch=no", 404),
+            ("/p/tiles?environment=aarch64", 404),
+            ("/api/v1/projects/tiles?branch=main&environment=aarch64", 404),
+        ] {
+            let answer = ask(at, &get(path, "localhost")).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        }
+    });
+}
+
 #[test]
 fn what_fails_inside_is_told_to_the_log_and_not_to_the_reader() {
     served(async |at, store, lines| {

@@ -6,10 +6,7 @@ use memgate_reports::quoted;
 
 use super::frame::{of_project, select};
 use super::{link, words};
-use crate::view::{LeakFilter, LeakView, Leaks};
-
-const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
-const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
+use crate::view::{KINDS, LeakFilter, LeakView, Leaks, STATES};
 
 /// List of leaks.
 #[must_use]
