@@ -28,6 +28,7 @@ pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;
 pub(crate) use paint::Paint;
 pub(crate) use sampled::sampled;
+pub use stack::stack;
 use stack::width;
 
 use crate::rerun;

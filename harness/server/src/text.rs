@@ -73,12 +73,8 @@ pub fn leak(view: &LeakView) -> String {
     if !view.frames.is_empty() {
         text.push_str("\nallocated at\n");
     }
-    for frame in &view.frames {
-        let place = match (&frame.file, frame.line) {
-            (Some(file), Some(line)) => format!("  {file}:{line}"),
-            _ => format!("  {}+0x{:x}", frame.module, frame.offset),
-        };
-        text += &format!("  {}{place}\n", frame.function.as_deref().unwrap_or("?"));
+    for line in memgate_reports::stack(&view.frames) {
+        text += &format!("  {line}\n");
     }
     if let (Some(first), Some(last)) = (view.unmeasured.first(), view.unmeasured.last()) {
         let count = view.unmeasured.len();

@@ -259,7 +259,7 @@ fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
 /// Objects by class or id; it must be there.
 fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
     heap.named(name).ok_or_else(|| ExpectedError::Usage {
-        what: format!("there is no object `{name}` in {}", show::printable(&heap.dump.header.title)),
+        what: format!("there is no object `{name}` in the dump"),
         hint: "`memgate heap classes FILE` lists the classes; an id begins with 0x".to_owned(),
     })
 }

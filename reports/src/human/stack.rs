@@ -33,6 +33,12 @@ pub(crate) fn stack_lines(frames: &[Frame], room: Option<usize>, paint: Paint) -
     cells.iter().map(|(name, location)| line(name, location, column, paint)).collect()
 }
 
+/// Lines of a stack on their own, without colours.
+#[must_use]
+pub fn stack(frames: &[Frame]) -> Vec<String> {
+    stack_lines(frames, None, Paint::new(false))
+}
+
 fn line(name: &str, location: &str, column: usize, paint: Paint) -> String {
     if location.is_empty() {
         return name.to_owned();

@@ -387,6 +387,12 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         }
         growth(&[&days[..], &["--loops", "3"]].concat()).ends_with(0);
         growth(&days[..2]).ends_with(2).says("2 dumps decide nothing");
+        // `*.hprof` may name them so.
+        let wrong = growth(&[days[0], days[2], days[1], days[3]]);
+        wrong.ends_with(2).says("day1.hprof was written before day2.hprof").says("the oldest dump first");
+        let wrong = project.memgate(&["heap", "diff", days[4], days[0], "--fail-over-count", "7"]);
+        wrong.ends_with(2).says("day0.hprof was written before day4.hprof");
+        project.memgate(&["heap", "diff", days[4], days[0]]).ends_with(0);
 
         // Between two of them: what changed, and where.
         let diff = |more: &[&str]| {

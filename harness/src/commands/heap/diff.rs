@@ -40,25 +40,29 @@ pub(super) fn diff(
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let (changes, odd) = match by {
+    let (changes, odd, written) = match by {
         HeapBy::Class => of_classes((old, new), watch)?,
         HeapBy::Path => of_places((old, new), |path| places(path, watch))?,
         HeapBy::Container => of_places((old, new), |path| growth::read(path, watch))?,
     };
+    if most.bytes.or(most.count).is_some() {
+        growth::in_order([old, new].into_iter().zip(written))?;
+    }
     let code = most.code(&changes);
     let odd = [old, new].map(ToOwned::to_owned).into_iter().zip(odd).collect();
     Ok(Answer { shown: Shown::diff(by, changes, top), code, odd })
 }
 
-type Changes = (Vec<Changed>, [Oddities; 2]);
+/// The changes, what is odd about both dumps, and when each was written.
+type Changes = (Vec<Changed>, [Oddities; 2], [u64; 2]);
 
 fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
-    let read = |path: &Path| -> Result<(ByName, Oddities), ExpectedError> {
+    let read = |path: &Path| -> Result<(ByName, Oddities, u64), ExpectedError> {
         let file = open(path)?;
         let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
-        Ok((by_name(&dump), dump.odd))
+        Ok((by_name(&dump), dump.odd, dump.header.milliseconds))
     };
-    let ((before, odd_before), (mut after, odd_after)) = (read(old)?, read(new)?);
+    let ((before, odd_before, first), (mut after, odd_after, second)) = (read(old)?, read(new)?);
     let mut changes: Vec<Changed> = Vec::new();
     for (class, before) in before {
         let after = after.remove(&class).unwrap_or_default();
@@ -68,7 +72,7 @@ fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, 
     changes.retain(|change| change.bytes != 0 || change.count != 0);
     changes
         .sort_by_key(|change| std::cmp::Reverse((change.bytes.unsigned_abs(), change.count.unsigned_abs())));
-    Ok((changes, [odd_before, odd_after]))
+    Ok((changes, [odd_before, odd_after], [first, second]))
 }
 
 fn of_places(
@@ -76,8 +80,9 @@ fn of_places(
     read: impl Fn(&Path) -> Result<(Ledger, Oddities), ExpectedError>,
 ) -> Result<Changes, ExpectedError> {
     let ((before, odd_before), (after, odd_after)) = (read(old)?, read(new)?);
+    let written = [before.milliseconds, after.milliseconds];
     let changes = changes(&before, &after).into_iter().map(|(class, at)| Changed::at(class, at)).collect();
-    Ok((changes, [odd_before, odd_after]))
+    Ok((changes, [odd_before, odd_after], written))
 }
 
 /// All objects of a dump by their place.

@@ -38,6 +38,7 @@ pub(super) fn growth(
         odd.push((file.clone(), its));
         ledgers.push(ledger);
     }
+    in_order(files.iter().map(PathBuf::as_path).zip(ledgers.iter().map(|ledger| ledger.milliseconds)))?;
     let not_whole = ledgers.iter().any(|ledger| ledger.truncated) && !allow_truncated;
     let mut growing = memgate_hprof::growth(&ledgers, loops).unwrap_or_default();
     let code = match growing.is_empty() {
@@ -49,6 +50,20 @@ pub(super) fn growth(
     growing.truncate(top);
     let dumps = ledgers.iter().map(|ledger| ledger.objects).collect();
     Ok(Answer { shown: Shown::Growth { dumps, growing, hidden }, code, odd })
+}
+
+/// Are dumps named in the order in which they were written, as far as they tell? `*.hprof` names day10 before day2, and
+/// what grows does not grow in that order.
+pub(super) fn in_order<'f>(files: impl Iterator<Item = (&'f Path, u64)>) -> Result<(), ExpectedError> {
+    let mut last = None::<(&Path, u64)>;
+    for (file, written) in files.filter(|(_, written)| *written > 0) {
+        if let Some((before, _)) = last.filter(|(_, before)| *before > written) {
+            let what = format!("{} was written before {}", file.display(), before.display());
+            return Err(ExpectedError::usage(what, "name the oldest dump first"));
+        }
+        last = Some((file, written));
+    }
+    Ok(())
 }
 
 /// The ledger of a dump, as a file.
