@@ -356,6 +356,14 @@ mod tests {
             inlined: false,
         };
         let nameless = Frame { function: None, file: None, line: None, ..frame.clone() };
+        let java = Frame {
+            function: Some("NativeMethodAccessorImpl.invoke0".into()),
+            file: Some("NativeMethodAccessorImpl.java".into()),
+            line: None,
+            module: String::new(),
+            offset: 0,
+            inlined: false,
+        };
         let holder = HolderStep {
             kind: "static".into(),
             owner: "Registry".into(),
@@ -381,7 +389,7 @@ mod tests {
                 environment: "x86_64".into(),
                 leak: row(State::Known),
             }],
-            frames: vec![frame, nameless],
+            frames: vec![frame, nameless, java],
             holder: vec![holder],
             hold: None,
             sightings: Vec::new(),
