@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
 use super::line::{LineRun, Lookup, NewRun, Seen, Traces};
-use super::read::{event_row, leak_of};
+use super::read::event_row;
 use super::rows::{self, Value};
 use super::transaction::Adding;
 use super::{StoreError, statements as sql};
@@ -43,8 +43,10 @@ struct Folding<'a, 't> {
     whole: Lookup,
     /// The rows of leaks, as they are now.
     rows: Vec<[Value; 19]>,
-    /// What was told for the first time.
-    told: Vec<EventRow>,
+    /// The rows of events, as they are now, by leak, state and commit.
+    events: BTreeMap<(i64, State, String), [Value; 10]>,
+    /// What is told for the first time, and of which leak.
+    told: Vec<(i64, Event)>,
     /// Runs with other events than before.
     touched: BTreeSet<i64>,
 }
@@ -68,6 +70,7 @@ pub(super) async fn fold(
             newest: None,
             whole: Lookup::default(),
             rows: Vec::new(),
+            events: BTreeMap::new(),
             told: Vec::new(),
             touched: BTreeSet::new(),
         };
@@ -76,15 +79,35 @@ pub(super) async fn fold(
         } else {
             folding.push(new).await?;
         }
-        rows::add(folding.adding.connection(), sql::SET_LEAK_LINE, folding.rows).await?;
-        told.append(&mut folding.told);
-        touched.append(&mut folding.touched);
+        let Folding { adding, rows, events, told: of_line, touched: of_runs, .. } = folding;
+        rows::add(adding.connection(), sql::SET_LEAK_LINE, rows).await?;
+        rows::add(adding.connection(), sql::SET_EVENT, events.into_values().collect()).await?;
+        told.extend(in_words(adding, &of_line).await?);
+        touched.extend(of_runs);
     }
     for run in touched {
         sqlx::query(sql::COUNT_NEW_LEAKS).bind(adding.project).bind(run).execute(adding.connection()).await?;
     }
     for event in &mut told {
         event.at_us = now_us;
+    }
+    Ok(told)
+}
+
+/// Events with the names of their leaks; of many leaks at once, because each question is a round trip.
+async fn in_words(adding: &mut Adding<'_>, events: &[(i64, Event)]) -> Result<Vec<EventRow>, StoreError> {
+    let mut told = Vec::with_capacity(events.len());
+    for events in events.chunks(rows::NAMED) {
+        let leaks: BTreeSet<i64> = events.iter().map(|(leak, _)| *leak).collect();
+        let project = adding.project;
+        let known = rows::leaks(adding.connection(), project, &leaks).await?;
+        for (leak, event) in events {
+            let known = known
+                .get(leak)
+                .ok_or_else(|| StoreError::Broken(format!("the leak {leak} of an event is not there")))?;
+            let at = (event.at_us, event.run);
+            told.push(event_row(event.state, at, known, (&event.key, &event.before)));
+        }
     }
     Ok(told)
 }
@@ -118,22 +141,21 @@ impl Folding<'_, '_> {
             self.write(leak, &followed, before).await?;
         }
         // New ones, and those that come back.
-        for leak in seen.into_keys() {
-            if !self.fold_newest(leak).await? {
+        let leaks: Vec<i64> = seen.into_keys().collect();
+        let line = (self.adding.project, self.branch, self.environment);
+        let known = rows::leaks_of_line(self.adding.connection(), line, &leaks).await?;
+        for leak in leaks {
+            if known.contains(&leak) || !self.fold_newest(leak).await? {
                 self.fold_whole(leak).await?;
             }
         }
         Ok(())
     }
 
-    /// A leak that the line has never had: what its newest runs say is all that is remembered. `false`: it had it, or
-    /// these are too few.
+    /// A leak that the line has never had: what its newest runs say is all that is remembered. `false`: these are too
+    /// few.
     async fn fold_newest(&mut self, leak: i64) -> Result<bool, StoreError> {
         let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
-        let known = sqlx::query(sql::HAS_LEAK).bind(project).bind(branch).bind(environment).bind(leak);
-        if known.fetch_optional(self.adding.connection()).await?.is_some() {
-            return Ok(false);
-        }
         if self.newest.is_none() {
             let rows = sqlx::query(sql::NEWEST_LINE_RUNS).bind(project).bind(branch).bind(environment);
             let rows = rows.bind(MOST_NEWEST).fetch_all(self.adding.connection()).await?;
@@ -267,30 +289,21 @@ impl Folding<'_, '_> {
             }
             self.touched.insert(event.run);
             self.touched.extend(known.as_ref().map(|known| known.run));
-            let is_new = known.is_none();
-            let event_id = self.adding.ids.next();
-            sqlx::query(sql::SET_EVENT)
-                .bind(self.adding.project)
-                .bind(event_id)
-                .bind(self.branch)
-                .bind(self.environment)
-                .bind(leak)
-                .bind(event.state.number())
-                .bind(event.key.clone())
-                .bind(event.before.clone())
-                .bind(event.run)
-                .bind(event.at_us)
-                .execute(self.adding.connection())
-                .await?;
-            if is_new {
-                let row = sqlx::query(sql::LEAK_BODY)
-                    .bind(self.adding.project)
-                    .bind(leak)
-                    .fetch_one(self.adding.connection())
-                    .await?;
-                let known = leak_of(&row, 0)?;
-                let at = (event.at_us, event.run);
-                self.told.push(event_row(event.state, at, &known, (&event.key, &event.before)));
+            let row = [
+                self.adding.project.into(),
+                self.adding.ids.next().into(),
+                self.branch.into(),
+                self.environment.into(),
+                leak.into(),
+                event.state.number().into(),
+                event.key.clone().into(),
+                event.before.clone().into(),
+                event.run.into(),
+                event.at_us.into(),
+            ];
+            self.events.insert((leak, event.state, event.key.clone()), row);
+            if known.is_none() {
+                self.told.push((leak, event.clone()));
             }
         }
         for event in stale.into_values() {

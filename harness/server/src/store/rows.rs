@@ -1,16 +1,17 @@
 //! Many rows with few statements: each costs a round trip.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
-use super::statements as sql;
+use super::read::{KnownLeak, leak_of};
+use super::{StoreError, statements as sql};
 
 /// So many rows at once, the most first: few sizes, so that a connection keeps the plans of few texts.
 const SIZES: [usize; 12] = [64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// So many tests are named by one statement.
-const NAMED: usize = 512;
+/// So many tests or leaks are named by one statement.
+pub(super) const NAMED: usize = 512;
 
 pub(super) enum Value {
     Number(i64),
@@ -107,6 +108,37 @@ pub(super) async fn test_ids(
         }
     }
     Ok(ids)
+}
+
+/// These leaks, by their ids: [`NAMED`] at most.
+pub(super) async fn leaks(
+    connection: &mut AnyConnection,
+    project: i64,
+    leaks: &BTreeSet<i64>,
+) -> Result<BTreeMap<i64, KnownLeak>, StoreError> {
+    let text = listed(sql::LEAK_BODIES, 2, leaks.len());
+    let query = sqlx::query(AssertSqlSafe(text)).bind(project);
+    let query = leaks.iter().fold(query, |query, leak| query.bind(*leak));
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, leak_of(row, 1)?))).collect()
+}
+
+/// Those of these leaks that a line (project, branch, environment) has, or had.
+pub(super) async fn leaks_of_line(
+    connection: &mut AnyConnection,
+    (project, branch, environment): (i64, i64, i64),
+    leaks: &[i64],
+) -> Result<BTreeSet<i64>, sqlx::Error> {
+    let mut known = BTreeSet::new();
+    for leaks in leaks.chunks(NAMED) {
+        let text = listed(sql::HAS_LEAKS, 4, leaks.len());
+        let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+        let query = leaks.iter().fold(query, |query, leak| query.bind(*leak));
+        for row in query.fetch_all(&mut *connection).await? {
+            known.insert(row.try_get(0)?);
+        }
+    }
+    Ok(known)
 }
 
 /// The statement whose list, `($first)`, has so many parameters.

@@ -199,8 +199,8 @@ pub(super) const LEAK_IDS: &str = "SELECT leak_id, fingerprint FROM leak WHERE p
      ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 pub(super) const LEAK: &str =
     "SELECT leak_id, fingerprint, body FROM leak WHERE project_id = $1 AND fingerprint = $2";
-pub(super) const LEAK_BODY: &str =
-    "SELECT fingerprint, body FROM leak WHERE project_id = $1 AND leak_id = $2";
+pub(super) const LEAK_BODIES: &str =
+    "SELECT leak_id, fingerprint, body FROM leak WHERE project_id = $1 AND leak_id IN ($2)";
 pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body WHERE leak.body <> excluded.body";
 
@@ -232,7 +232,7 @@ pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE l.project_id = $1 AND l.leak_id = $2 AND s.how <> 3";
 
-pub(super) const HAS_LEAK: &str = "SELECT state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
+pub(super) const HAS_LEAKS: &str = "SELECT leak_id FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id IN ($4)";
 pub(super) const LINE_STATES: &str =
     "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
 /// Alive, or closed by an earlier run of this commit.

@@ -527,6 +527,31 @@ fn a_page_asks_the_database_a_few_times() {
     });
 }
 
+/// Each question to a PostgreSQL is a round trip: a run with 20,000 leaks took longer than an upload waits.
+#[test]
+fn a_run_with_many_leaks_asks_the_database_little_for_each() {
+    let Some(postgres) = Postgres::start() else { return };
+    block_on(async {
+        let store = postgres.logged_database("many").await;
+        let ids: Vec<String> = (0..300).map(|number| format!("n1-{number}")).collect();
+        let mut asked = Vec::new();
+        for (number, leaks) in [ids.len(), 0, ids.len()].into_iter().enumerate() {
+            let from = postgres.statements().len();
+            let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
+            let session = format!("s{number}");
+            let leaks = ids.iter().take(leaks).map(String::as_str).collect();
+            let report = report(&session, number, &[("Map.scroll", Some(leaks))]);
+            let manifest = manifest(&session, Some(commit), (0..number).rev().map(sha).collect::<Vec<_>>());
+            let added = store.add(&manifest, &report).await.unwrap();
+            assert_eq!(added.events.len(), ids.len(), "new, fixed, back");
+            asked.push(postgres.statements().len() - from);
+        }
+        store.close().await;
+        let within = asked.iter().zip([400, 100, 700]).all(|(asked, most)| *asked <= most);
+        assert!(within, "{asked:?}");
+    });
+}
+
 #[test]
 fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
