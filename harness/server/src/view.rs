@@ -114,7 +114,7 @@ pub struct LeakRow {
 pub struct EventRow {
     /// When the run came that showed it.
     pub at_us: i64,
-    /// `new`, `known`, `fixed`, `regressed`, `gone`, `flaky`, `steady`, `shift_up`, `shift_down`.
+    /// `new`, `known`, `fixed`, `regressed`, `gone`, `shift up`, `shift down`.
     pub kind: String,
     /// The branch.
     pub branch: String,

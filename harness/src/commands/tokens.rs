@@ -84,6 +84,12 @@ pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8
         OidcCommand::Remove { id, .. } => match store.remove_rule(id).await.map_err(failed)? {
             true => {
                 console.line(&format!("rule {id} was removed"));
+                if !store.has_tokens().await.map_err(failed)? {
+                    console.line(
+                        "no rule and no token is left: a server that only this machine reaches takes uploads without \
+                         a token again. `memgate serve token create` ends that",
+                    );
+                }
                 Ok(())
             }
             false => Err(ExpectedError::missing(

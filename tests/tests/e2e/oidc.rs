@@ -91,4 +91,9 @@ fn a_job_of_github_uploads_without_a_stored_secret() {
     refused.says("GitHub signs no token for this job: it answered 403").says("id-token: write");
     assert!(!refused.stderr.contains("of another job"), "{refused}");
     drop(server);
+
+    let (rule, _) = listed.stdout.split_once(' ').expect("the id of the rule");
+    let removed = project.memgate(&["serve", "oidc", "remove", "--data", "server", rule]);
+    removed.ends_with(0);
+    assert!(removed.stdout.contains("takes uploads without a token again"), "{removed}");
 }

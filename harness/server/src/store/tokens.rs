@@ -154,7 +154,7 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Was ever one made, or a rule for signed ones? From then on nothing is added without one.
+    /// Was a token ever made, or is there a rule for signed ones? Then nothing is added without one.
     ///
     /// # Errors
     /// The database cannot be read.
