@@ -1,4 +1,4 @@
-//! What a review is compared with: the measured commit that was really merged in, and its leaks.
+//! The base of a review: the measured commit that was really merged in, and its leaks.
 //!
 //! [`BaseLeaks`] is what a server answers and `.memgate/base.json` keeps; [`Base`], its head, is what a report tells.
 
@@ -12,7 +12,7 @@ use crate::metric::Metric;
 /// Version of the shape of [`BaseLeaks`].
 pub const BASE_VERSION: u32 = 1;
 
-/// What a leak that is alive on the base means for a review.
+/// Verdict of a review for a leak that is alive on the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Known {
@@ -20,7 +20,7 @@ pub enum Known {
     Allow,
     /// A warning.
     Warn,
-    /// What a new one means.
+    /// The same as a new leak.
     Fail,
 }
 
@@ -29,10 +29,10 @@ pub enum Known {
 pub struct Base {
     /// The branch that the review is to be merged into.
     pub branch: String,
-    /// The commit of it that was merged in; empty: it is not known.
+    /// The commit of that branch that was merged in; empty: not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub merged: String,
-    /// The measured commit that stands for it; empty: there is none.
+    /// The measured commit that is used for it; empty: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha: String,
     /// How many commits it is before the one that was merged in.
@@ -41,10 +41,10 @@ pub struct Base {
     /// Where it comes from: the address of a server, `history.db`, a file that was fetched earlier.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// Of a file that was fetched earlier: how many seconds ago.
+    /// Age in seconds of a file that was fetched earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
-    /// Why there is none, or why it is an old one.
+    /// Why there is no base, or why it is an old one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -80,7 +80,7 @@ pub struct BaseLeaks {
     pub version: u32,
     /// Name of the project.
     pub project: String,
-    /// What must be equal for figures to be comparable.
+    /// Labels of the environment: figures are comparable only where these are equal.
     pub environment: BTreeMap<String, String>,
     /// Which commit.
     pub base: Base,

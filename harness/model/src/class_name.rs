@@ -1,4 +1,4 @@
-//! Names of classes with what differs from run to run taken out.
+//! Class names without the parts that differ from run to run.
 //!
 //! Only the numbers and random ends of known generators are touched: the virtual machine, Android's
 //! compilers, Byte Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring.
@@ -111,7 +111,7 @@ fn without_random_parts(simple: &str) -> String {
     kept.join("$")
 }
 
-/// CGLIB's hashes, and what tells classes of one hash apart:
+/// CGLIB's hashes, and the numbers of classes with the same hash:
 /// `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`, Spring 6: `Tile$$SpringCGLIB$$0`.
 fn without_cglib_hashes(name: &str) -> String {
     let is_hash = |part: &str| {

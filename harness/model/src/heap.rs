@@ -1,4 +1,4 @@
-//! What the heap dumps of a suite contain, as its session keeps it: the dumps may be gone by then.
+//! Contents of the heap dumps of a suite, as its session keeps them: the dumps may be deleted later.
 
 use std::collections::BTreeMap;
 
@@ -34,10 +34,10 @@ impl HeapAt {
     }
 }
 
-/// What is allowed in each dump.
+/// Limits of each dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapLimits {
-    /// Leaks of the program; `None`: nothing is said of them.
+    /// Leaks of the program; `None`: no limit.
     pub leaks: Option<u64>,
     /// Bytes of the pixels of all pictures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub struct HeapCheck {
     /// Rules of the project's own applied, beside the built-in ones.
     #[serde(default)]
     pub own_rules: bool,
-    /// What is allowed; `None`: they are told of, and not judged.
+    /// The limits; `None`: the contents are reported, and not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HeapLimits>,
     /// One of each process that ran tests.
@@ -72,11 +72,11 @@ pub struct HeapDump {
     /// Where it is kept; `None`: it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// What is in it; or why that is not known.
+    /// Its contents, or why they are not known.
     pub seen: Result<HeapSeen, String>,
 }
 
-/// What is in a dump.
+/// Contents of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapSeen {
     /// Bytes of all objects, as the file tells them.
@@ -139,7 +139,7 @@ pub struct HeapLeak {
     pub holder: Vec<HolderStep>,
 }
 
-/// What the id of an entry for heap dumps begins with: no test has such a name.
+/// Start of the id of an entry for heap dumps. No test has such a name.
 const ENTRY: &str = "heap dump ";
 
 impl TestReport {
@@ -149,7 +149,7 @@ impl TestReport {
         format!("{ENTRY}{}", at.words())
     }
 
-    /// No test, but what the heap dumps of a suite contain?
+    /// Is it the entry for the heap dumps of a suite, and no test?
     #[must_use]
     pub fn is_heap_dump(&self) -> bool {
         self.is_class && self.id.starts_with(ENTRY)

@@ -1,9 +1,9 @@
-//! A leak: what grows, who allocated it, who holds it.
+//! A leak: what grows, its allocation site, its holder.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kind of thing leaks.
+/// Kind of a leak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakKind {
@@ -27,7 +27,7 @@ impl LeakKind {
         matches!(self, Self::Java | Self::Heap)
     }
 
-    /// What the bytes of a leak are for: those of a dump are there once.
+    /// The words after a leak's bytes.
     #[must_use]
     pub const fn per(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ pub struct Leak {
     /// `n1-…`, `j1-…`, `o1-…`, `m1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
     /// digits of LeakCanary's fingerprint.
     pub id: String,
-    /// What leaks.
+    /// The kind of the leak.
     pub kind: LeakKind,
     /// `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
     pub title: String,
@@ -70,7 +70,7 @@ pub struct Leak {
     /// The stack could not be unwound to its root.
     #[serde(default)]
     pub truncated: bool,
-    /// Who answers for the code that leaks, by the project's CODEOWNERS: for the first frame in its own files.
+    /// Owner of the code that leaks, by the project's CODEOWNERS: for the first frame in its own files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<String>,
     /// Reason of the waiver that covers it.
@@ -99,13 +99,13 @@ pub struct Frame {
 /// Whether a program can still get at the blocks of a native leak.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hold {
-    /// What most of them are.
+    /// The state of most of them.
     pub reach: Reach,
-    /// How many of them are.
+    /// How many blocks have this state.
     pub of_reach: u64,
-    /// How many there were when they were looked for.
+    /// How many blocks there were at the time of the search.
     pub blocks: u64,
-    /// What was not seen, or why nobody looked.
+    /// What the search left out, or why there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -122,7 +122,7 @@ pub enum Reach {
     LostCycle,
     /// Only blocks refer to it that are lost themselves.
     IndirectlyLost,
-    /// Nobody looked.
+    /// Not searched.
     NotSearched,
 }
 

@@ -12,7 +12,7 @@ use crate::LeakKind;
 /// or it does not compile.
 macro_rules! metrics {
     ($($(#[doc = $about:literal])+ $variant:ident = $name:literal, $row:expr;)+) => {
-        /// What is measured.
+        /// A measured quantity.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum Metric {
             $($(#[doc = $about])+ #[serde(rename = $name)] $variant,)+
@@ -28,7 +28,7 @@ macro_rules! metrics {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What it is, in a sentence.
+            /// Its description, one sentence.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($about),+).trim_start(),)+ }
@@ -41,20 +41,20 @@ macro_rules! metrics {
     };
 }
 
-/// What is known of a metric.
+/// Properties of a metric.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     area: Area,
     kind: Kind,
     unit: Unit,
     noun: Noun,
-    /// What a threshold may be about; else it is in curves only.
+    /// Thresholds may use it; else it is in curves only.
     limited: bool,
-    /// What may not grow where nothing is said.
+    /// Without a threshold of the user it may not grow at all.
     zero: bool,
     /// In the curves of a test, and of a suite.
     curves: (bool, bool),
-    /// The leaks that it counts. Of other figures the report names no leaks.
+    /// Kind of the leaks that it counts; `None`: the report names no leaks for it.
     leaks: Option<LeakKind>,
 }
 
@@ -84,7 +84,7 @@ impl Row {
     }
 }
 
-/// What stands behind a figure.
+/// The noun after a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Noun {
     /// Nothing: `48.0 KiB`.
@@ -98,7 +98,7 @@ pub(crate) enum Noun {
 /// Where a metric comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Area {
-    /// The allocator of a process, and what it maps past that.
+    /// The allocator of a process, and memory that the process maps itself.
     Native,
     /// A Java virtual machine.
     Java,
@@ -111,13 +111,13 @@ pub enum Area {
 pub enum Kind {
     /// Live allocations or objects.
     Live,
-    /// What a test acquires and has to give back: threads, descriptors, buffers, references.
+    /// Resources that a test has to release: threads, descriptors, buffers, references.
     Held,
-    /// What a virtual machine loads when it likes.
+    /// Classes and their data, which a virtual machine loads at any time.
     Loaded,
     /// Everything that was ever allocated: it only grows.
     Traffic,
-    /// Memory as the system counts it, whoever uses it.
+    /// Memory of the process as the system counts it.
     Resident,
 }
 
@@ -185,22 +185,22 @@ impl Metric {
         all
     };
 
-    /// Those of an area, of these kinds.
+    /// The metrics of an area, of these kinds.
     pub fn of(area: Area, kinds: &[Kind]) -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |m| m.row().area == area && kinds.contains(&m.row().kind))
     }
 
-    /// What may not grow where nothing is said.
+    /// The metrics that may not grow at all, unless the user says otherwise.
     pub fn zero_by_default() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|metric| metric.row().zero)
     }
 
-    /// What is shown over the time of a test.
+    /// The metrics in the curve of a test.
     pub fn in_curves_of_tests() -> impl Iterator<Item = Self> + Clone {
         Self::EVERY.iter().copied().filter(|metric| metric.row().curves.0)
     }
 
-    /// What is shown over the time of a suite.
+    /// The metrics in the curve of a suite.
     pub fn in_curves_of_suites() -> impl Iterator<Item = Self> + Clone {
         Self::EVERY.iter().copied().filter(|metric| metric.row().curves.1)
     }
@@ -211,7 +211,7 @@ impl Metric {
         self.row().area
     }
 
-    /// Of a Java virtual machine?
+    /// Is it a figure of a Java virtual machine?
     #[must_use]
     pub const fn is_java(self) -> bool {
         matches!(self.row().area, Java)
@@ -223,7 +223,7 @@ impl Metric {
         self.row().kind
     }
 
-    /// The kind of the leaks that it counts; `None`: the report names none of it.
+    /// The kind of the leaks that it counts; `None`: the report names no leaks for it.
     #[must_use]
     pub const fn leaks(self) -> Option<LeakKind> {
         self.row().leaks
@@ -235,7 +235,7 @@ impl Metric {
         self.row().unit
     }
 
-    /// What stands behind a figure of it.
+    /// The noun after a figure of it.
     pub(crate) const fn noun(self) -> Noun {
         self.row().noun
     }
@@ -287,7 +287,7 @@ pub enum Unit {
     Count,
 }
 
-/// What a figure or a threshold is per.
+/// The unit that a figure or a threshold is divided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {

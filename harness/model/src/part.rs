@@ -1,4 +1,4 @@
-//! Which part of a run that was spread over several machines.
+//! One part of a run over several machines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Most parts of a run.
 pub const MOST_PARTS: u32 = 1_000;
 
-/// Which part of a run: `3/8` is the third of eight.
+/// One part of a run: `3/8` is the third of eight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Part {

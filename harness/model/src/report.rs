@@ -119,7 +119,7 @@ pub struct RunReport {
     pub duration_s: f64,
     /// What measuring cost.
     pub agent_cost: AgentCost,
-    /// What ran.
+    /// The suites.
     pub suites: Vec<SuiteReport>,
     /// State of every waiver.
     pub waivers: Vec<WaiverReport>,
@@ -129,13 +129,13 @@ pub struct RunReport {
     /// for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
-    /// Of which commit it is, who ran it, and where.
+    /// Commit, CI job and machine of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Of a review whose known leaks do not fail it: what it was compared with.
+    /// The base of a review whose known leaks do not fail it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// Of a run that was spread over several machines its shards, in their order; of one shard itself alone.
+    /// Shards of a run over several machines, in their order. A shard lists itself alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<Shard>,
 }
@@ -150,7 +150,7 @@ impl RunReport {
         }
     }
 
-    /// As it was before it was written: every clean test has its figures again.
+    /// Gives every clean test its figures again, as before the report was written.
     #[must_use]
     pub fn completed(mut self) -> Self {
         for suite in &mut self.suites {
@@ -192,17 +192,17 @@ pub struct ScreenCost {
     pub alone_s: f64,
     /// Seconds with everything that screening adds.
     pub screened_s: f64,
-    /// The one as a multiple of the other.
+    /// The second as a multiple of the first.
     pub ratio: f64,
 }
 
-/// What Android said of the memory of an app while its tests ran. Nothing is judged by it: it holds
+/// Memory of an app while its tests ran, as Android reports it. It is not judged: it includes
 /// what other processes share.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppMemory {
-    /// Behind which test.
+    /// The test that had just ended.
     pub test: String,
-    /// Who said so: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device
+    /// Source: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device
     /// told nothing.
     pub source: String,
     /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`,
@@ -213,16 +213,16 @@ pub struct AppMemory {
     pub objects: BTreeMap<String, u64>,
 }
 
-/// What `--hunt` repeated of a suite: tests, or test classes, that nothing had made suspect.
+/// What `--hunt` repeated of a suite: tests, or test classes, that were never suspect.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hunt {
     /// Test classes were repeated, not single tests.
     pub classes: bool,
     /// How many there were to repeat.
     pub of: u64,
-    /// How many were.
+    /// How many of them were repeated.
     pub repeated: u64,
-    /// How many of these grew: they are judged like all that was confirmed.
+    /// How many of these grew. They are judged like confirmed tests.
     pub grew: u64,
     /// The fewest executions that one of them had, and the most.
     pub executions: (u64, u64),
@@ -246,7 +246,7 @@ pub struct Hunt {
 pub struct SuiteReport {
     /// Its name in the configuration, else its executable's file name.
     pub name: String,
-    /// Who tells its tests apart.
+    /// The runner, which tells its tests apart.
     pub runner: Runner,
     /// How exactly the boundaries are known.
     pub boundary: BoundaryQuality,

@@ -100,7 +100,7 @@ pub enum Command {
     Doctor,
     /// Write the listener (a jar) that the test APK of an Android app needs
     #[command(
-        after_long_help = "Example:\n  memgate android-kit app/libs      then androidTestImplementation(files(\"libs/memgate-android-junit4.jar\"))"
+        after_long_help = "Example:\n  memgate android-kit app/libs\n      then androidTestImplementation(files(\"libs/memgate-android-junit4.jar\"))"
     )]
     AndroidKit {
         /// Folder to write to.
@@ -109,7 +109,7 @@ pub enum Command {
     },
     /// Write the shadow call stack: a small C library that gives a thread's stack in one copy
     #[command(
-        after_long_help = "Example:\n  memgate shadow-kit third_party/memgate-shadow      then add_subdirectory(third_party/memgate-shadow) and\n                                                     target_link_libraries(your_tests PRIVATE memgate_shadow)"
+        after_long_help = "Example:\n  memgate shadow-kit third_party/memgate-shadow\n      then add_subdirectory(third_party/memgate-shadow) and\n      target_link_libraries(your_tests PRIVATE memgate_shadow)"
     )]
     ShadowKit {
         /// Folder to write to.
@@ -151,10 +151,10 @@ Examples:
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
   memgate run --suite engine --filter 'MapCache.*'
-  memgate run --repeat-screen 3 -- build/tests    each GoogleTest test three times: leaks that begin later
-  memgate run --hunt 10m                          each night: also finds leaks that come only now and then
-  memgate run --partition 3/8                     the third of eight parts; `memgate merge` makes one run of all
-  memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
+  memgate run --repeat-screen 3 -- build/tests    each test three times: leaks that begin later
+  memgate run --hunt 10m                          each night: also finds occasional leaks
+  memgate run --partition 3/8                     the third of eight parts, for `memgate merge`
+  memgate run --suite app --device emulator-5554  tests on a device (docs/android.md)
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 
@@ -178,7 +178,7 @@ pub struct RunArgs {
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Execute each GoogleTest test so often in the screen, in one process: finds leaks that begin
+    /// Execute each GoogleTest test N times in the screen, in one process: finds leaks that begin
     /// with a later execution [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) repeat_screen: Option<u32>,
@@ -197,7 +197,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "no_confirm", value_parser = duration)]
     pub(crate) hunt: Option<Duration>,
     /// As a step of `git bisect run`: exit code 0 without the leak of `--leak`, 1 with it, 125 if
-    /// nobody can tell. Runs up to N times for a leak that comes and goes. Nothing is sent.
+    /// it cannot be told. Runs up to N times for a leak that comes and goes. Nothing is sent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", requires = "leak", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) bisect: Option<u32>,
     /// The leak that `--bisect` looks for.
@@ -269,9 +269,9 @@ Each machine runs one part of the tests. It writes its session, and sends and up
 missing, or that ran with other settings, is an error (exit code 2).
 
 Examples:
-  memgate run --partition 3/8 -- build/engine_tests     on the third of eight machines; keep .memgate/latest
-  memgate merge --expect 8 shards/*                     on one machine, with the sessions of all
-  memgate run --partition 3/8 --timings report.json     parts that take equally long, by the times of an earlier run";
+  memgate run --partition 3/8 -- build/engine_tests  on the third of eight machines
+  memgate merge --expect 8 shards/*                  on one machine, with the sessions of all
+  memgate run --partition 3/8 --timings report.json  parts of equal length, by an earlier run";
 
 /// What `merge` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -392,7 +392,7 @@ Uses `reports.mail` of the configuration. `memgate run` sends the mail by itself
 Examples:
   memgate mail --preview        writes mail.eml into the session folder, and sends nothing
   memgate mail .memgate/latest
-  memgate mail --when-due .memgate/2*/      only what `reports.mail.when` says: for a job behind the tests";
+  memgate mail --when-due .memgate/2*/  if `reports.mail.when` says so: in a later job";
 
 /// What `mail` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -534,7 +534,7 @@ APK it uses only the builds in that APK; their symbols may come from a folder, b
 Examples:
   memgate malloc-debug backtrace_heap.1234.txt
   memgate malloc-debug --diff before.txt after.txt --json
-  memgate malloc-debug heap.txt --symbols app-debug.apk --symbols app/build/intermediates/merged_native_libs
+  memgate malloc-debug heap.txt --symbols app-debug.apk --symbols app/build/unstripped
   memgate malloc-debug leak.info.bin --sidecar leak.json
   memgate malloc-debug leak.info.bin --info-size 144 --backtrace-size 16";
 

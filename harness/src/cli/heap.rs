@@ -16,7 +16,7 @@ Examples:
   memgate heap threads oom.hprof                          stacks, and what their locals hold
   memgate heap diff before.hprof after.hprof
   memgate heap growth 1.hprof 2.hprof 3.hprof             containers that hold more and more
-  memgate heap trim app.hprof app.hprof.gz                a small copy without texts that shows the same leaks
+  memgate heap trim app.hprof app.hprof.gz                a small copy without texts, the same leaks
   memgate heap check app.hprof.gz                         is the dump complete, and is anything odd?
 
 Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or an incomplete one";

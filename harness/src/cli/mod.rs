@@ -56,7 +56,7 @@ fn explained(mistake: clap::Error) -> clap::Error {
     if !usage.contains("[PROGRAM]") && !usage.contains("<PROGRAM>") {
         return mistake;
     }
-    let what = format!("the program to run stands behind `--`: memgate run -- {word}");
+    let what = format!("the program to run goes after `--`: memgate run -- {word}");
     command().error(ErrorKind::UnknownArgument, what)
 }
 
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn a_program_without_the_two_dashes_is_told_where_it_belongs() {
         let told = |line: &str| parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
-        let hint = "the program to run stands behind `--`: memgate run -- build/tests";
+        let hint = "the program to run goes after `--`: memgate run -- build/tests";
         assert!(told("memgate run build/tests").contains(hint), "{}", told("memgate run build/tests"));
-        assert!(!told("memgate run --no-such-option").contains("stands behind"));
-        assert!(!told("memgate report a b c").contains("stands behind"));
+        assert!(!told("memgate run --no-such-option").contains("goes after"));
+        assert!(!told("memgate report a b c").contains("goes after"));
     }
 
     #[test]
@@ -114,6 +114,19 @@ mod tests {
             let prose = told.split("\n\n").filter(|part| !part.contains("\n  "));
             let broken: Vec<&str> = prose.filter(|part| part.contains('\n')).collect();
             assert!(broken.is_empty(), "{}: {broken:?}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+
+    /// A terminal of 100 columns would break it in the midst of a comment.
+    #[test]
+    fn every_example_fits_in_its_line() {
+        fn check(command: &clap::Command) {
+            let told = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let long: Vec<&str> =
+                told.lines().filter(|l| l.starts_with("  ") && l.chars().count() > 100).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", command.get_name());
             command.get_subcommands().for_each(check);
         }
         check(&command());

@@ -16,10 +16,10 @@ Examples:
   memgate serve                                  http://127.0.0.1:7377
   memgate serve --listen 127.0.0.1:0             any free port
   memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
-  memgate serve --notify notify.yaml --artefacts pages     mail and chat about changes, report pages of runs
+  memgate serve --notify notify.yaml --artefacts pages     mail about changes, report pages
   memgate serve --artefacts s3://leaks/team      report pages in a bucket: docs/server.md
   memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
-  memgate serve oidc add --help                  the same for jobs of GitHub and GitLab, without a secret
+  memgate serve oidc add --help                  the same for GitHub and GitLab, without a secret
   memgate serve user add --help                  accounts, for projects that not everyone may read";
 
 /// What `serve` takes.
@@ -60,14 +60,14 @@ pub enum ServeCommand {
     /// Make, change and remove accounts: the right to read members-only projects
     #[command(subcommand, after_long_help = MEMBERS_HELP)]
     User(UserCommand),
-    /// Remove what has ended: figures after 12 months, reviews after 2
+    /// Remove expired data: figures after 12 months, reviews after 2
     #[command(after_long_help = RETENTION_HELP)]
     Retention {
         /// Where the server has its history.
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Prove that nothing in the history names what is not there
+    /// Check that every reference in the history exists
     Check {
         /// Where the server has its history.
         #[command(flatten)]
@@ -123,8 +123,10 @@ No secret is kept in CI. The repository is named by its numeric id: a name may b
 glob of `--branch` names it, and GitHub or GitLab say that the job builds that branch, and this commit of it.
 
 Examples:
-  memgate serve oidc add --project tiles --github 1296269 --audience https://memgate.example.com --branch main
-  memgate serve oidc add --project tiles --gitlab 20 --issuer https://gitlab.example.com --audience https://memgate.example.com --branch main
+  memgate serve oidc add --project tiles --github 1296269 --branch main \\
+      --audience https://memgate.example.com
+  memgate serve oidc add --project tiles --gitlab 20 --branch main \\
+      --issuer https://gitlab.example.com --audience https://memgate.example.com
   memgate serve oidc list";
 
 /// What is done with rules for signed tokens.
