@@ -1,13 +1,13 @@
-//! A leak beneath what comes and goes in the same place.
+//! A leak hidden by other allocations that come and go in the same place.
 //!
-//! Groups are made of all stacks of one place. A queue that fills and is drained sets a high there that a leak of the
-//! same function reaches much later, if at all: the group looks as if its growth were over. So the stacks of a group
-//! that does not grow are judged one by one, and those that grow become a series of their own.
+//! A group has all stacks of one place. A queue that fills and is drained sets a high there. A leak of the same
+//! function reaches that high much later, or never, so the growth of the group seems to be over. Therefore the stacks
+//! of a group that does not grow are judged one by one. Those that grow become a series of their own.
 
 use crate::groups::{Part, Series};
 use crate::growth::{Allowed, Finding, is_over_exactly, judge_exact};
 
-/// Groups in which leaks are series of their own.
+/// Splits groups: leaks become series of their own.
 pub(crate) fn leaks_apart(groups: Vec<Series>, allowed: Allowed) -> Vec<Series> {
     groups.into_iter().flat_map(|group| apart(group, allowed)).collect()
 }
@@ -35,8 +35,8 @@ fn grows(series: &Series, allowed: Allowed) -> bool {
         && judge_exact(&series.bytes, Allowed { block: series.block, ..allowed }).finding == Finding::Grows
 }
 
-/// What the stack allocates takes the place of what the rest of its group frees in the same iterations: a ring that
-/// was filled by another call.
+/// The stack allocates while the other stacks of its group free in the same iterations. Example: a ring that another
+/// call had filled.
 fn takes_over(stack: &[f64], group: &[f64], warm_up: usize) -> bool {
     let rest: Vec<f64> = group.iter().zip(stack).map(|(group, stack)| group - stack).collect();
     let gained = |values: &[f64]| match values.get(warm_up..) {
@@ -65,7 +65,7 @@ mod tests {
     const QUEUE: u32 = 3;
     const LEAK: u32 = 5;
 
-    /// All stacks are of one function.
+    /// Resolves all stacks to one function.
     struct OfOnePlace;
 
     impl Resolve for OfOnePlace {
@@ -74,7 +74,8 @@ mod tests {
         }
     }
 
-    /// What grows of 300 iterations, by its last bytes, and in how many series the place falls apart.
+    /// The series that grow over 300 iterations, each by its last bytes, and the number of series into which the place
+    /// is split.
     fn growing(body: impl Fn(&mut Process, u32)) -> (Vec<f64>, usize) {
         let mut process = Process::confirm();
         process.alloc(QUEUE, 64, 100);
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(growing(queue), (vec![], 1));
     }
 
-    /// A ring that another call filled: no more of it than before.
+    /// A ring that another call had filled: it is no larger than before.
     #[test]
     fn what_takes_the_place_of_something_else_does_not_grow() {
         let ring = growing(|p, i| {

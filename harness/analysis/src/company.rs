@@ -1,9 +1,8 @@
-//! A suspect that is to be repeated in the company of the tests it was screened with, because alone
-//! it does something else.
+//! A suspect that must be repeated together with the tests it was screened with, because alone it behaves differently.
 //!
-//! Two things are seen alone and are wrong: it leaves nothing of what the screen saw (it needs an
-//! earlier test), or it grows by blocks that a later test frees (they are handed over). Repeating
-//! the tests of the process in their order tells both.
+//! Running alone gives a wrong result in two cases. The test leaves nothing of what the screen saw, because it needs an
+//! earlier test. Or it grows by blocks that a later test would free (they are handed over). Repeating the tests of the
+//! process in their order shows both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,18 +21,17 @@ use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
 use crate::stats::float;
 
-/// Executions of tests after which a run in company ends, so that its record stays small.
+/// A run in company ends after this many executions of tests, to keep its record small.
 const MOST_WINDOWS: usize = 100_000;
-/// Growth of the whole process after which it ends.
+/// It ends when the whole process has grown by this much.
 const ENOUGH_BYTES: u64 = 256 << 20;
-/// Descriptors or threads after which it ends: from 1,024 on a process may get no more of them.
+/// It ends at this many new descriptors or threads: a process may be limited to 1,024.
 const ENOUGH_HANDLES: u64 = 1 << 9;
-/// Where a suite is slow, it is repeated this many times the usual least time, so that a rare leak
-/// shows.
+/// A slow suite is repeated for this many times the usual minimum time, so that a rare leak shows.
 const PATIENCE: u32 = 3;
 
-/// The tests that are to run again together with `test`, in their order, so that what it did in
-/// `screened` shows; `None`: alone it does the same, or it has no company.
+/// The tests to repeat together with `test`, in their order, so that it behaves as it did in `screened`. `None`: it
+/// behaves the same alone, or it has no company.
 #[must_use]
 pub fn company(
     policy: &GatePolicy,
@@ -47,7 +45,7 @@ pub fn company(
     if few || alone.damaged.is_some() || alone.windows_of(test).any(failed) {
         return None;
     }
-    // Set-ups come with the tests.
+    // Set-ups run with their tests.
     let windows: Vec<&Window> = screened.windows.iter().filter(|w| !w.is_setup()).collect();
     let at = windows.iter().position(|w| w.is(test) && left_too_much(w, suite, test, policy).is_some())?;
     let last = if is_unlike(screened, windows[at], alone, test) {
@@ -67,9 +65,9 @@ pub fn company(
     (tests.len() > 1).then_some(tests)
 }
 
-/// The tests with which a set-up, repeated with one of them alone, is to be repeated again: all of
-/// its suite (or of the process). `None`: alone it leaves what it left in `screened`, and nothing
-/// else grows, which another of its tests might have freed.
+/// The tests to repeat together with a set-up that was repeated with only one of them: all of its suite (or of the
+/// process). `None`: alone it leaves what it left in `screened`, and nothing else grows that another test might have
+/// freed.
 #[must_use]
 pub fn company_of_setup(
     policy: &GatePolicy,
@@ -96,7 +94,7 @@ pub fn company_of_setup(
     (tests.len() > 1).then_some(tests)
 }
 
-/// Does anything grow alone of which `window` left nothing?
+/// Does anything grow alone at a place where `window` left nothing?
 fn grows_elsewhere(
     policy: &GatePolicy,
     screened: &ProcessRecord,
@@ -116,12 +114,12 @@ fn grows_elsewhere(
     all.iter().any(|group| !left.contains(&group.place.id) && grows(group))
 }
 
-/// Did `window` leave something that `test` never held when it ran alone?
+/// Did `window` leave something that `test` never held at an end when it ran alone?
 fn is_unlike(screened: &ProcessRecord, window: &Window, alone: &ProcessRecord, test: &str) -> bool {
     !missing(screened, window, alone, test).is_empty() || missing_os(window, alone, test).next().is_some()
 }
 
-/// What `window` left of places where `test` never held as many allocations when it ran alone.
+/// Survivors of `window` at places where `test` never held as many allocations when it ran alone.
 pub(crate) fn missing(
     screened: &ProcessRecord,
     window: &Window,
@@ -137,8 +135,8 @@ pub(crate) fn missing(
     window.survivors.iter().filter(|record| ids.contains(&places.of(record.stack).id)).copied().collect()
 }
 
-/// What these survivors of `screened` are in `together`: their live bytes and allocations at the
-/// ends of `test`, the most allocations, and the smallest that changed.
+/// Survivors of `screened` as seen in `together`: their live bytes and allocations at the ends of `test`, the largest
+/// number of allocations, and the smallest block size that changed.
 pub(crate) struct Seen {
     pub(crate) bytes: Vec<f64>,
     pub(crate) counts: Vec<f64>,
@@ -171,7 +169,7 @@ pub(crate) fn seen_again(
     seen
 }
 
-/// What of descriptors, threads and mappings `window` left more than `test` ever opened alone, and how many.
+/// Descriptors, threads and mappings of which `window` left more than `test` ever opened alone, and how many it left.
 pub(crate) fn missing_os<'a>(
     window: &'a Window,
     alone: &'a ProcessRecord,
@@ -188,8 +186,8 @@ pub(crate) fn missing_os<'a>(
     })
 }
 
-/// The last window after `at` in which, or before which, something was freed, unmapped or closed that is
-/// older than it.
+/// The last window after `at` in which something older than the window was freed, unmapped or closed, or directly
+/// before which that happened.
 fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {
         let (before, window) = (windows[*i - 1], windows[*i]);
@@ -209,7 +207,7 @@ fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     (at + 1..windows.len()).rev().find(old)
 }
 
-/// Were blocks freed in it that are older than it?
+/// Did the window free blocks that are older than it?
 fn frees_older(window: &Window) -> bool {
     let (start, end) = (&window.start, &window.end);
     if window.interval.is_none() {
@@ -220,7 +218,7 @@ fn frees_older(window: &Window) -> bool {
     start.live_bytes().saturating_add(window.left_bytes()) > end.live_bytes().saturating_add(rounded)
 }
 
-/// The same build is compared with itself: addresses in its modules are enough.
+/// Both records are of the same build: addresses in modules identify a place, and no symbols are needed.
 struct ByAddress;
 
 impl Resolve for ByAddress {
@@ -245,18 +243,18 @@ impl Resolve for ByAddress {
 /// Watches tests that are repeated together.
 #[derive(Debug)]
 pub struct Company {
-    /// The suspects among them, and how often each has ended.
+    /// The suspects, and how often each has ended.
     ends: BTreeMap<String, usize>,
     iterations: usize,
     unchanged: usize,
     min_run: Duration,
-    /// No longer than this.
+    /// Time limit of the run.
     most: Duration,
     looked_at: usize,
 }
 
 impl Company {
-    /// For these suspects, `most` being the time there is.
+    /// For these suspects. `most` is the time limit.
     #[must_use]
     pub fn new(policy: &GatePolicy, suspects: &[String], most: Duration) -> Self {
         Self {
@@ -269,13 +267,13 @@ impl Company {
         }
     }
 
-    /// Is it for this test that the others run?
+    /// Is this test one of the suspects?
     #[must_use]
     pub fn is_suspect(&self, test: &str) -> bool {
         self.ends.contains_key(test)
     }
 
-    /// To be asked after each end of a test.
+    /// Must be called after each end of a test.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
             if let Some(ends) = self.ends.get_mut(&window.id()) {

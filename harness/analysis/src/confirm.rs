@@ -1,11 +1,14 @@
-//! When a test that runs again, alone, has run often enough.
+//! Decides when a test that is repeated alone has run often enough.
 //!
-//! Never before the iterations the policy asks for. As a one-time cost when nothing has changed
-//! since the warm-up for so many that a rare leak would have shown, or for as long as a
-//! leak is watched; as a leak only after that time, because a bounded cache that is still filling
-//! grows by the same amount every time; in between until every series is decided or the limits are
-//! reached. A hunt ([`Confirmation::hunting`]) goes on for the time it is given instead, and longer
-//! while something that rose may rise again.
+//! It never stops before the iterations that the policy asks for.
+//!
+//! It reports a one-time cost when nothing has changed since the warm-up: for so many iterations that a rare leak would
+//! have shown, or for as long as a leak is watched. It reports a leak only after that time, because a bounded cache
+//! that is still filling grows by the same amount in every iteration. Between these it continues until every series is
+//! decided or the limits are reached.
+//!
+//! A hunt ([`Confirmation::hunting`]) continues for its given time instead, and longer while something that rose may
+//! rise again.
 
 use std::time::Duration;
 
@@ -21,24 +24,23 @@ use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
 use crate::stats::float;
 
-/// A test that has grown by this much is not repeated until the memory of the machine, or of its
-/// container, ends: from then on allocations fail, and growth would seem to come to rest.
+/// A test that has grown by this much is repeated no further. When the memory of the machine or its container is full,
+/// allocations fail, and growth would seem to stop.
 const ENOUGH_BYTES: u64 = 256 << 20;
 
-/// The same for the number of its mappings, of which a process may have some 65,000.
+/// The same for the number of mappings: a process may have some 65,000.
 const ENOUGH_MAPPINGS: u64 = 1 << 14;
 
-/// The same for its threads: a container may allow little more.
+/// The same for threads: a container may not allow many more.
 const ENOUGH_THREADS: u64 = 1 << 10;
 
-/// So many descriptors a process may have, unless more is known.
+/// Usual limit of descriptors, if the real one is unknown.
 const USUAL_DESCRIPTORS: u64 = 1 << 10;
 
-/// A hunt ends here, so that the stream of a very fast test stays small.
+/// Limit on the executions of a hunt: keeps the stream of a very fast test small.
 pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
 
-/// How long a hunt repeats one test: as long as nothing is open, and at most. The start of its
-/// process counts.
+/// How long a hunt repeats one test. The start of its process counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HuntTime {
     /// While nothing grows, or it is known what does.
@@ -54,18 +56,18 @@ pub struct Confirmation {
     limits: Vec<(Metric, f64)>,
     run: RepetitionLimits,
     hunt: Option<HuntTime>,
-    /// Windows of the record that were looked at.
+    /// Windows of the record that were read.
     looked_at: usize,
-    /// Ends of the test among them, and the last one.
+    /// Ends of the test among them. `first` and `last` are the counters at the first and the last end.
     ends: usize,
     first: Option<Counters>,
     last: Option<Counters>,
     last_os: Option<OsState>,
     /// Descriptors and threads that the last execution added.
     opened: (u64, u64),
-    /// Descriptors that the process may have.
+    /// Limit of descriptors for the process.
     descriptors: u64,
-    /// What was mapped at the first end and at the last one.
+    /// Mappings at the first end and at the last end.
     first_mapped: Option<Mapped>,
     last_mapped: Option<Mapped>,
     failed: bool,
@@ -74,15 +76,15 @@ pub struct Confirmation {
     next_check: usize,
 }
 
-/// Go on?
+/// Whether to repeat the test again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another iteration is needed.
     Continue,
-    /// Something grows, and the agent is to say who holds it: asked once or twice, by
-    /// [`crate::JavaConfirmation`] alone.
+    /// Something grows, and the agent must report who holds it. Only [`crate::JavaConfirmation`] returns this, once or
+    /// twice.
     Explain,
-    /// Enough is known, or more would not help.
+    /// Enough is known, or more iterations would not help.
     Stop,
 }
 
@@ -111,13 +113,13 @@ impl Confirmation {
         }
     }
 
-    /// Its process may have so many descriptors.
+    /// Sets the limit of descriptors for its process.
     #[must_use]
     pub fn with_descriptors(self, descriptors: u64) -> Self {
         Self { descriptors, ..self }
     }
 
-    /// Goes on for this time, and not until something is known.
+    /// Runs for this time instead of stopping when enough is known.
     #[must_use]
     pub fn hunting(mut self, time: HuntTime) -> Self {
         self.hunt = Some(time);
@@ -125,8 +127,8 @@ impl Confirmation {
         self
     }
 
-    /// To be asked after each end of the test (after its OS sample, where one is taken). `elapsed`
-    /// is the time since the first iteration began, in a hunt since its process was started.
+    /// Must be called after each end of the test (after its OS sample, if there is one). `elapsed` is the time since
+    /// the first iteration began; in a hunt, since its process was started.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
             if window.is(&self.test) {
@@ -164,11 +166,11 @@ impl Confirmation {
         self.last_os = window.os_end.clone().or(self.last_os.take());
     }
 
-    /// Would a few executions more have all the descriptors or threads there are? From then on none can be opened, and
-    /// growth would seem to come to rest.
+    /// Would a few more executions use up all descriptors or threads? Then none can be opened, and growth would seem to
+    /// stop.
     fn runs_out(&self) -> bool {
         let Some(last) = &self.last_os else { return false };
-        // Where there were more before, there may be more.
+        // If more were open before, the limit is evidently higher.
         let is_near = |count: u64, opened: u64, most: u64| {
             let before = count.saturating_sub(opened);
             opened > 0 && before < most && count.saturating_add(opened.saturating_mul(2)) >= most
@@ -178,7 +180,7 @@ impl Confirmation {
             || is_near(last.thread_count(), threads, ENOUGH_THREADS)
     }
 
-    /// Resident memory is never quite still; it counts by its slope alone.
+    /// Resident memory always changes a little; only its slope counts.
     fn same_os(&self, now: Option<&OsState>) -> bool {
         match (&self.last_os, now) {
             (Some(last), Some(now)) => last.holds_the_same(now),
@@ -235,20 +237,20 @@ impl Confirmation {
         !open && elapsed >= if grows { self.run.min_run } else { hunt.share }
     }
 
-    /// Did it run as often as the policy asks for, before anything may be said of it?
+    /// Did it run as often as the policy asks for before a verdict?
     #[must_use]
     pub const fn ran_its_least(&self) -> bool {
         self.ends >= self.run.fewest
     }
 
-    /// Do the repetitions in this record tell enough?
+    /// Are the repetitions in this record enough?
     #[must_use]
     pub fn is_known(mut self, record: &ProcessRecord, elapsed: Duration) -> bool {
         self.observe(record, elapsed) == Next::Stop
     }
 
-    /// The same of what a user's own run repeated: a few executions tell neither a rare leak from what is kept once,
-    /// nor a cache that fills from a leak.
+    /// The same for what a user's own run repeated. A few executions do not tell a rare leak from a one-time cost, nor
+    /// a cache that fills from a leak.
     #[must_use]
     pub fn is_known_from_screen(self, record: &ProcessRecord) -> bool {
         let test = self.test.clone();
@@ -280,8 +282,7 @@ impl Confirmation {
         count(&self.last_mapped).saturating_sub(count(&self.first_mapped))
     }
 
-    /// Every series the verdict will rest on, with single stacks in place of the groups they will
-    /// belong to.
+    /// Every series that the verdict will use, with single stacks instead of their later groups.
     fn growths(&self, record: &ProcessRecord) -> Vec<Growth> {
         let windows: Vec<_> = record.windows_of(&self.test).collect();
         let states = groups::os_states(&windows);
@@ -290,7 +291,7 @@ impl Confirmation {
         let block = groups::smallest_block(&groups);
         let mut growths = Vec::new();
         for &(metric, limit) in &self.limits {
-            // Nothing but the test opens and allocates; the system alone decides what is resident.
+            // Only the test opens and allocates. Resident memory depends on the system as well.
             let resident = metric.kind() == Kind::Resident;
             let mut judge = |values: &[f64], block: f64| {
                 let allowed = self.run.allowed(limit, block);
@@ -325,7 +326,7 @@ impl Confirmation {
     }
 }
 
-/// Symbols are not needed to see whether something grows.
+/// Growth can be judged without symbols.
 struct ByStack;
 
 impl Resolve for ByStack {
@@ -348,7 +349,7 @@ mod tests {
     use crate::dsl::Process;
     use crate::observer::Observer;
 
-    /// Iterations until it stops, for a test that takes this long.
+    /// Iterations until it stops. Each iteration takes this long.
     fn stops_after(iteration_ms: u64, body: impl Fn(&mut Process, u32)) -> usize {
         stops(&GatePolicy::default(), iteration_ms, body)
     }
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!(stops_after(1, |_, _| ()), 91);
     }
 
-    /// What settles in the warm-up, which does not count, is as good as what comes once.
+    /// A cost that settles within the warm-up counts like a one-time cost.
     #[test]
     fn a_cost_of_the_first_executions_takes_no_longer_than_one_of_the_first() {
         let at = |last: u32| {
@@ -411,7 +412,7 @@ mod tests {
         assert!(known(200, 2000));
     }
 
-    /// Once, five executions of a user's own `--gtest_repeat` were enough to call something a one-time cost.
+    /// Regression test: five executions of a user's own `--gtest_repeat` were enough to report a one-time cost.
     #[test]
     fn what_a_user_repeats_a_few_times_is_not_known() {
         let policy = GatePolicy::default();
@@ -432,7 +433,7 @@ mod tests {
         assert!(!known(0, 0), "it did not run");
     }
 
-    /// Executions of 1 ms until a hunt of one second, three at most, ends.
+    /// Executions of 1 ms until a hunt ends: one second, or three at most.
     fn hunt_stops(body: impl Fn(&mut Process, u32)) -> usize {
         let mut p = Process::confirm();
         let mut observer = Observer::new();
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(stops(&policy, 0, |_, _| ()), 4604, "the cap gives way");
     }
 
-    /// The last of a few steps was so long ago that more may come, or not.
+    /// The last of a few steps is long ago: more may come, or none.
     #[test]
     fn what_may_be_a_rare_leak_is_watched_longer_than_a_cache_that_is_full() {
         let steps = |at: &'static [u32]| {
@@ -546,7 +547,7 @@ mod tests {
         assert!(stops_after(10, |p, _| p.threads.push("worker")) >= 200);
     }
 
-    /// Full after 80 iterations of 25 ms: 2 s. Watched on until it has been flat for long enough.
+    /// The cache is full after 80 iterations of 25 ms: 2 s. It is watched until it has been flat for long enough.
     #[test]
     fn a_cache_that_has_just_filled_up_is_watched_longer() {
         let lru = |p: &mut Process, i: u32| {
@@ -561,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_slow_undecided_test_is_given_up_at_forty() {
-        // A new high now and then, and no way back: neither a trend nor none.
+        // A new high now and then without falling back: neither clearly a trend nor clearly none.
         let wander = [5, 3, 8, 1, 9, 4, 2, 7, 6, 3, 8, 2, 5, 1, 9, 4];
         let body = |p: &mut Process, i: u32| {
             let level = wander[i as usize % 16] + u64::from(i / 12);

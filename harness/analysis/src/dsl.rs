@@ -1,5 +1,5 @@
-//! Streams for tests: a process is told as the tests it ran and what each left behind, and becomes
-//! real frames.
+//! Streams for tests. A test describes a process by the tests that it ran and what each left; this file writes the
+//! frames.
 
 use memgate_model as model;
 use memgate_wire::{
@@ -14,14 +14,13 @@ use crate::resolve::{Resolve, ResolvedStack};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A process that is being told.
+/// A process under construction.
 pub(crate) struct Process {
     pub(crate) frames: Vec<(Frame, u64)>,
     pub(crate) t_ns: u64,
     sequence: u32,
     counters: Counters,
-    /// Everything alive, as the `Changes` snapshots of a confirming run see it: (stack, size) and
-    /// count.
+    /// Everything alive, as the `Changes` snapshots of a confirming run show it: (stack, size) and count.
     live: std::collections::BTreeMap<(u32, u64), u64>,
     reported: std::collections::BTreeMap<(u32, u64), u64>,
     pub(crate) fds: Vec<&'static str>,
@@ -69,12 +68,12 @@ impl Process {
         process
     }
 
-    /// A stack of which nothing is known.
+    /// A stack without any known frame.
     pub(crate) const BARE: u32 = 41;
-    /// A stack in which the C library notes a function that runs at exit.
+    /// A stack in which the C library registers a function to run at exit.
     pub(crate) const NOTES_EXIT: u32 = 40;
 
-    /// It takes no stacks of its tests' allocations.
+    /// The process records no stacks of its tests' allocations.
     pub(crate) fn stacks_later(mut self) -> Self {
         if let Some((Frame::Hello(hello), _)) = self.frames.first_mut() {
             hello.capabilities.push(memgate_wire::capability::STACKS_LATER.to_owned());
@@ -115,7 +114,7 @@ impl Process {
         self.counters.freed_bytes += size * count;
     }
 
-    /// Opens a descriptor, with the stack that did.
+    /// Opens a descriptor from this stack.
     pub(crate) fn open(&mut self, target: &'static str, stack: u32) {
         let id = u32::try_from(self.fds.len()).expect("few descriptors");
         self.fds.push(target);
@@ -123,7 +122,7 @@ impl Process {
         self.frame(Frame::Handles(Handles { boundary: self.sequence + 1, descriptors, threads: Vec::new() }));
     }
 
-    /// Starts a thread, with the stack that did.
+    /// Starts a thread from this stack.
     pub(crate) fn spawn(&mut self, name: &'static str, stack: u32) {
         self.threads.push(name);
         let id = u32::try_from(self.threads.len()).expect("few threads");
@@ -131,7 +130,7 @@ impl Process {
         self.frame(Frame::Handles(Handles { boundary: self.sequence + 1, descriptors: Vec::new(), threads }));
     }
 
-    /// Has so many ranges and bytes mapped from this stack now.
+    /// Sets the ranges and bytes that are mapped from this stack.
     pub(crate) fn mapped(&mut self, stack: u32, kind: MappedKind, count: u64, bytes: u64) {
         let mapped = vec![Mapped { stack, kind: kind.number(), count, bytes }];
         self.frame(Frame::Mappings(Mappings { boundary: self.sequence + 1, lost: false, mapped }));
@@ -141,7 +140,7 @@ impl Process {
         self.boundary(BoundaryKind::TestStart, test, iteration, Vec::new(), 0, SnapshotScope::All);
     }
 
-    /// One execution of `Suite.name`: what `body` allocates and frees is its doing.
+    /// One execution of `Suite.name`. `body` does its allocations and frees.
     pub(crate) fn run(&mut self, test: &str, iteration: u32, body: impl FnOnce(&mut Self)) {
         self.start(test, iteration);
         let before = self.live.clone();
@@ -169,8 +168,7 @@ impl Process {
         changes
     }
 
-    /// In a confirming run of a set-up: it was torn down and has left one block of this stack and
-    /// size.
+    /// In a confirming run of a set-up: the tear-down has run and left one block of this stack and size.
     pub(crate) fn torn_down(&mut self, id: &str, iteration: u32, left: Option<(u32, u64)>) {
         self.start(id, iteration);
         let changes = self.changes();
@@ -257,7 +255,7 @@ impl Process {
         self.boundary(BoundaryKind::IterationStart, "", iteration, Vec::new(), 0, SnapshotScope::All);
     }
 
-    /// `main` ends.
+    /// Writes the mark for the end of `main`.
     pub(crate) fn main_ends(&mut self) {
         let alive: Vec<_> = self.live.iter().filter(|(_, n)| **n > 0).map(|(key, n)| (*key, *n)).collect();
         let count = alive.iter().map(|(_, n)| n).sum();
@@ -266,7 +264,7 @@ impl Process {
         self.boundary(BoundaryKind::Mark, &mark, 0, alive, count, SnapshotScope::Survivors);
     }
 
-    /// The orderly end.
+    /// Ends in order, with a goodbye.
     pub(crate) fn end(self) -> ProcessRecord {
         self.end_with(GoodbyeReason::Exit, Some(0))
     }
@@ -280,7 +278,7 @@ impl Process {
         self.cut()
     }
 
-    /// The stream ends here, without a goodbye.
+    /// Ends the stream here, without a goodbye.
     pub(crate) fn cut(self) -> ProcessRecord {
         let mut observer = Observer::new();
         for (frame, t_ns) in self.frames {

@@ -12,13 +12,13 @@ use crate::sampling::weight;
 use crate::signature::{Place, place};
 use crate::stats::float;
 
-/// The sizes of the allocations of a group. Of many different ones only that they differ matters.
+/// Sizes of the allocations in a group. Only whether they differ is needed.
 pub(crate) type Sizes = BTreeSet<u64>;
 
-/// Different sizes of one group that are remembered; that they differ is all that matters then.
+/// How many different sizes of a group are stored: two are enough to show that they differ.
 const MAX_SIZES: usize = 2;
 
-/// The places of one record's stacks: every stack is resolved once.
+/// Places of the stacks of one record. Every stack is resolved once.
 pub(crate) struct Places<'a> {
     pub(crate) record: &'a ProcessRecord,
     resolve: &'a mut dyn Resolve,
@@ -36,19 +36,19 @@ impl<'a> Places<'a> {
         Rc::clone(place)
     }
 
-    /// Where descriptors or threads come from; `None`: nothing is known of that.
+    /// Where descriptors or threads were opened; `None` if unknown.
     pub(crate) fn of_handle(&mut self, stack: u32) -> Option<Rc<Place>> {
         (stack != 0).then(|| self.of(stack)).filter(|place| !place.frames.is_empty())
     }
 }
 
-/// What one signature holds at one moment.
+/// Memory of one signature at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) place: Rc<Place>,
     pub(crate) bytes: f64,
     pub(crate) count: f64,
-    /// How many of them were noted: all, where nothing is sampled.
+    /// Allocations that were recorded: all of them, unless sampled.
     pub(crate) noted: f64,
     pub(crate) sizes: Sizes,
 }
@@ -83,15 +83,15 @@ pub(crate) struct Series {
     pub(crate) place: Rc<Place>,
     pub(crate) bytes: Vec<f64>,
     pub(crate) counts: Vec<f64>,
-    /// Sizes of which there are more at the end than after the first iteration.
+    /// Sizes with more allocations at the end than after the first iteration.
     pub(crate) sizes: Sizes,
     /// The smallest size that changed.
     pub(crate) block: f64,
-    /// Its parts: what changed of one stack and size, by stack.
+    /// Changes of each stack and size, ordered by stack.
     pub(crate) parts: Vec<Part>,
 }
 
-/// What changed of one stack and size.
+/// Changes of one stack and size.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) stack: u32,
@@ -100,7 +100,7 @@ pub(crate) struct Part {
 }
 
 impl Series {
-    /// The sum of these parts over so many iterations.
+    /// The sum of these parts over this many iterations.
     pub(crate) fn of(place: Rc<Place>, iterations: usize, parts: Vec<Part>) -> Self {
         let none = || vec![0.0; iterations];
         let mut series = Self {
@@ -131,16 +131,15 @@ impl Series {
     }
 }
 
-/// Live counts of one (stack, size), where they changed: iteration and count.
+/// Live counts of one (stack, size): iteration and count of each change.
 type Steps = Vec<(usize, u64)>;
 
-/// Groups whose live bytes changed after the first end of the test, by the `Changes` of all its
-/// ends.
+/// Groups whose live bytes changed after the first end of the test, from the `Changes` of all its ends.
 pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
     series_of(test, places, |_| true)
 }
 
-/// The same of chosen stacks alone.
+/// The same, for chosen stacks only.
 pub(crate) fn series_of(
     test: &str,
     places: &mut Places<'_>,
@@ -159,7 +158,7 @@ pub(crate) fn series_of(
     groups.into_values().map(|(place, parts)| Series::of(place, iterations, parts)).collect()
 }
 
-/// The most allocations each group had at an end of the test.
+/// The largest number of allocations that each group had at an end of the test.
 pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<String, f64> {
     let mut most = BTreeMap::<String, f64>::new();
     let mut all: Vec<_> = steps(places.record, test).0.into_iter().collect();
@@ -173,8 +172,8 @@ pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<Stri
     most
 }
 
-/// How many allocations of each group appeared in the windows of `test` after its first end, and
-/// how many went in those of others.
+/// Per group, after the first end of `test`: how many allocations appeared in windows of `test`, and how many went away
+/// in windows of other tests.
 pub(crate) fn exchanged(test: &str, places: &mut Places<'_>) -> BTreeMap<String, (u64, u64)> {
     let mut now = HashMap::<(u32, u64), u64>::new();
     let mut exchanged = BTreeMap::<String, (u64, u64)>::new();
@@ -198,13 +197,13 @@ pub(crate) fn exchanged(test: &str, places: &mut Places<'_>) -> BTreeMap<String,
     exchanged
 }
 
-/// The smallest size that changed in any group, 0 where none did.
+/// The smallest size that changed in any group; 0 if none did.
 pub(crate) fn smallest_block(series: &[Series]) -> f64 {
     series.iter().map(|s| s.block).min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
-/// Applies the changes of every window in turn (they are relative to the one before, whatever test
-/// it belongs to) and notes the state at the ends of `test`.
+/// Applies the changes of every window in turn and stores the state at the ends of `test`. Changes are relative to the
+/// window before, whatever test it belongs to.
 fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
     let mut all = HashMap::<(u32, u64), Steps>::new();
     let mut iteration = 0;
@@ -237,11 +236,11 @@ fn remember(sizes: &mut Sizes, size: u64) {
 pub(crate) struct OsSeries {
     pub(crate) name: String,
     pub(crate) counts: Vec<f64>,
-    /// The same by the stack that opened or started them.
+    /// The same, by the stack that opened or started them.
     pub(crate) by_stack: BTreeMap<u32, Vec<f64>>,
 }
 
-/// What a process holds past its allocator, of one kind.
+/// Kinds of resources that a process holds outside its allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OsKind {
     Descriptor,
@@ -250,7 +249,7 @@ pub(crate) enum OsKind {
 }
 
 impl OsKind {
-    /// All, what tells most first.
+    /// All kinds, the most informative first.
     pub(crate) const ALL: [Self; 3] = [Self::Mapping, Self::Descriptor, Self::Thread];
 
     pub(crate) fn noun(self) -> &'static str {
@@ -269,7 +268,7 @@ impl OsKind {
         }
     }
 
-    /// The least that it may grow by.
+    /// The smallest possible growth.
     pub(crate) fn block(self) -> f64 {
         match self {
             Self::Descriptor | Self::Thread => 1.0,
@@ -277,7 +276,7 @@ impl OsKind {
         }
     }
 
-    /// What there was as a window began.
+    /// State at the start of a window.
     pub(crate) fn at_start(self, window: &Window) -> Option<&Names> {
         match self {
             Self::Mapping => window.mapped_start.as_ref().map(|mapped| &mapped.bytes),
@@ -285,7 +284,7 @@ impl OsKind {
         }
     }
 
-    /// What there was as it ended.
+    /// State at the end of a window.
     pub(crate) fn at_end(self, window: &Window) -> Option<&Names> {
         match self {
             Self::Mapping => window.mapped_end.as_ref().map(|mapped| &mapped.bytes),
@@ -293,7 +292,7 @@ impl OsKind {
         }
     }
 
-    /// What there was as its process ended.
+    /// State at the end of the process.
     pub(crate) fn at_exit(self, end: &ProcessEnd) -> Option<&Names> {
         match self {
             Self::Mapping => end.mapped.as_ref().map(|mapped| &mapped.bytes),
@@ -310,7 +309,7 @@ impl OsKind {
     }
 }
 
-/// Counts (or bytes) by name at each of these moments, for names whose count is not always the same.
+/// Counts (or bytes) by name in each state, for names whose count changes.
 pub(crate) fn os_series(states: &[&Names]) -> Vec<OsSeries> {
     let mut all = BTreeMap::<&str, OsSeries>::new();
     let none = || vec![0.0; states.len()];

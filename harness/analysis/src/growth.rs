@@ -1,47 +1,46 @@
-//! Does one series grow? The rule every verdict rests on.
+//! Does one series grow? Every verdict is based on this rule.
 //!
-//! A series holds the value at the end of each iteration, the first one included. The slope is
-//! estimated over what follows the warm-up. Growth that is over (a cache that is full, noise that
-//! falls back) is told from growth that goes on by when the series last set a new high.
+//! A series holds the value at the end of each iteration, including the first. The slope is estimated over the values
+//! after the warm-up. Growth that is over (a full cache, noise that falls back) differs from growth that continues by
+//! when the series last set a new high.
 
 use crate::rare;
 use crate::stats::{Slope, as_f64, theil_sen, thin};
 
-/// A series counts as settled when it has set no new high for this share of its iterations, counted
-/// from the very first. A vector that doubles is flat for at most half of them, one that grows by
-/// 1.5 for a third; so neither is ever taken for a cache that was filled.
+/// A series counts as settled when it has set no new high for this share of all its iterations, including the warm-up.
+/// A vector that doubles is flat for at most half of its iterations, one that grows by 1.5 for a third. So neither is
+/// taken for a cache that was filled.
 const SETTLED_SHARE: f64 = 0.55;
-/// Flat for this long it may be about to settle, and is worth watching longer.
+/// After being flat for this share, a series may be about to settle and is watched longer.
 const PAUSED_SHARE: f64 = 0.25;
 /// Theil–Sen looks at every pair of points.
 const MAX_POINTS: usize = 300;
 
-/// Fewer steps than this, in more iterations than [`MANY`], may be as many accidents.
+/// Fewer steps than this, in more iterations than [`MANY`], may each be an accident.
 const FEW_STEPS: usize = 3;
 const MANY: usize = 100;
 
-/// What a series is held against.
+/// Criteria for judging a series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     /// Largest allowed slope.
     pub(crate) limit: f64,
-    /// The smallest thing that can leak here, 0 where it is not known: less than one of it over all
-    /// iterations is nothing.
+    /// Size of the smallest possible leak, 0 if unknown. Less than one such block over all iterations is no growth.
     pub(crate) block: f64,
-    /// Iterations that do not count.
+    /// First iterations, which do not count.
     pub(crate) warm_up: usize,
-    /// Of the interval.
+    /// Confidence of the interval.
     pub(crate) confidence: f64,
 }
 
 /// What a series does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// By no more than is allowed, or no longer.
+    /// It grows by no more than is allowed, or no longer.
     Still,
-    /// By more than is allowed, and it goes on.
+    /// It grows by more than is allowed, and continues.
     Grows,
-    /// It cannot be told yet.
+    /// Not yet decided.
     Open,
 }
 
@@ -52,8 +51,7 @@ pub(crate) struct Growth {
     pub(crate) slope: Slope,
     /// Points after warm-up.
     pub(crate) iterations: usize,
-    /// It grew, and has not for a while: more iterations may show that it is over, or that it is
-    /// rare.
+    /// It grew, and then paused. More iterations may show that the growth is over or that it is rare.
     pub(crate) paused: bool,
 }
 
@@ -65,10 +63,10 @@ pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
     decide(&thin(counted, MAX_POINTS), counted.len(), quiet, over, allowed)
 }
 
-/// The same for values that nothing but the test changes, such as the counters of an allocator:
-/// every step counts. A slope does not see a step that comes near the end, and a few steps do not
-/// tell a rare leak from growth that is over: that takes a silence which a leak as frequent as the
-/// steps before it would not keep.
+/// The same for values that only the test changes, such as the counters of an allocator: every step counts.
+///
+/// The slope does not show a step near the end. A few steps do not tell a rare leak from growth that is over: that
+/// needs a pause that is too long for a leak as frequent as the earlier steps.
 pub(crate) fn judge_exact(values: &[f64], allowed: Allowed) -> Growth {
     let mut growth = judge_series(values, allowed);
     let just_risen = growth.finding == Finding::Still && has_just_risen(values, allowed);
@@ -88,8 +86,8 @@ pub(crate) fn is_over_exactly(values: &[f64], warm_up: usize) -> bool {
     is_over(values, warm_up) && !has_just_risen(values, allowed)
 }
 
-/// It set a new high that it has kept since, too late to be called settled, by more than is allowed
-/// for all iterations.
+/// The series set a new high and kept it, too late to count as settled. The rise exceeds what is allowed for all
+/// iterations together.
 fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
     let high = last_high(values, allowed.warm_up);
     let lowest = |part: Option<&[f64]>| part.unwrap_or_default().iter().copied().min_by(f64::total_cmp);
@@ -100,8 +98,7 @@ fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
         && matches!((before, since), (Some(before), Some(since)) if since - before > most)
 }
 
-/// It has set new highs and keeps the last one, and what comes as often as they did may well have
-/// kept still for so long.
+/// The series has set new highs and keeps the last one. Steps as frequent as these may well pause for this long.
 fn may_rise_again(values: &[f64], warm_up: usize) -> bool {
     let high = last_high(values, warm_up);
     let steps = steps(values, warm_up);
@@ -109,7 +106,7 @@ fn may_rise_again(values: &[f64], warm_up: usize) -> bool {
     steps > 0 && !fell_back(values, warm_up) && !rare::is_improbable(quiet, steps, high - warm_up)
 }
 
-/// How often it was higher than ever before since the warm-up.
+/// How many new highs it set after the warm-up.
 pub(crate) fn steps(values: &[f64], warm_up: usize) -> usize {
     let Some((&first, rest)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return 0 };
     let highs = rest.iter().scan(first, |high, &value| {
@@ -120,13 +117,12 @@ pub(crate) fn steps(values: &[f64], warm_up: usize) -> usize {
     highs.filter(|is_higher| *is_higher).count()
 }
 
-/// Did it rise, in very many iterations, but once or twice?
+/// Are there many iterations but only one or two rises?
 pub(crate) fn has_few_steps(values: &[f64], warm_up: usize) -> bool {
     values.len() > MANY && steps(values, warm_up) < FEW_STEPS
 }
 
-/// Judges values at the end of runs of different length, in the order of their lengths: `(length,
-/// value)`.
+/// Judges values at the ends of runs of different lengths, ordered by length: `(length, value)`.
 pub(crate) fn judge_points(points: &[(f64, f64)], allowed: Allowed) -> Growth {
     let values: Vec<f64> = points.iter().map(|(_, y)| *y).collect();
     let last = points.last().map_or(0.0, |(x, _)| *x);
@@ -140,8 +136,7 @@ fn decide(points: &[(f64, f64)], iterations: usize, quiet: f64, over: bool, allo
         let slope = Slope { slope: 0.0, low: 0.0, high: 0.0 };
         return Growth { finding: Finding::Open, slope, iterations, paused: false };
     };
-    // Everything that leaks is at least one block, so less than one block over the whole run is
-    // noise.
+    // A leak is at least one block. So less than one block over the whole run is noise.
     let noise = allowed.block / as_f64(iterations);
     let finding = if slope.high <= allowed.limit || over {
         Finding::Still
@@ -156,14 +151,14 @@ fn decide(points: &[(f64, f64)], iterations: usize, quiet: f64, over: bool, allo
     Growth { finding, slope, iterations, paused }
 }
 
-/// Whatever it did before, it has not grown for long enough: far cheaper than a slope, and enough
-/// for the many groups of a test that come and go.
+/// It has not grown for long enough, whatever it did before. This check is much cheaper than a slope, and enough for
+/// the many groups of a test that come and go.
 pub(crate) fn is_over(values: &[f64], warm_up: usize) -> bool {
     quiet_share(values, warm_up) >= SETTLED_SHARE || fell_back(values, warm_up)
 }
 
-/// The share of all iterations that has passed since the last new high. Highs of the warm-up do not
-/// count: a buffer that is given back after it would hide everything below.
+/// Share of all iterations since the last new high. Highs of the warm-up do not count: a buffer that is freed after the
+/// warm-up would hide all later growth below it.
 fn quiet_share(values: &[f64], warm_up: usize) -> f64 {
     as_f64(values.len().saturating_sub(last_high(values, warm_up))) / as_f64(values.len().max(1))
 }
@@ -178,15 +173,14 @@ fn last_high(values: &[f64], warm_up: usize) -> usize {
     last_high
 }
 
-/// The iteration, from 1, that last set a new high after the warm-up, and how much more it is than
-/// at the warm-up's end.
+/// The iteration (counted from 1) of the last new high after the warm-up, and its rise since the end of the warm-up.
 pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> (usize, f64) {
     let high = last_high(values, warm_up);
     let value = |i: usize| values.get(i).copied().unwrap_or_default();
     (high + 1, value(high) - value(warm_up))
 }
 
-/// It rose by more than `limit` in so many iterations in a row, and is as high at its end.
+/// The longest run of iterations that each rose by more than `limit`. 0 if the last value is not the highest.
 pub(crate) fn rose_in_a_row(values: &[f64], limit: f64) -> usize {
     let high = values.iter().copied().max_by(f64::total_cmp);
     if high.is_none() || values.last().copied() != high {
@@ -200,8 +194,8 @@ pub(crate) fn rose_in_a_row(values: &[f64], limit: f64) -> usize {
     in_a_row.max().unwrap_or_default()
 }
 
-/// In its last third it came down to where it was in the first part: what is freed late, or
-/// toggles, does; what leaks never does.
+/// In its last third the series came down to its early level. Memory that is freed late or toggles does that; a leak
+/// never does.
 fn fell_back(values: &[f64], warm_up: usize) -> bool {
     let n = values.len();
     let lowest = |part: &[f64]| part.iter().copied().min_by(f64::total_cmp);
@@ -278,8 +272,7 @@ mod tests {
         lost.collect()
     }
 
-    /// Where executions are cheap, there are some hundred at least: rare leaks are then leaks like
-    /// others.
+    /// Cheap executions give at least some hundreds of iterations. Then rare leaks are detected like others.
     #[test]
     fn leaks_that_come_now_and_then_grow() {
         for one_in in [10, 20] {
@@ -299,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Where they are dear, a step near the end has no slope, and is no rest either.
+    /// With slow executions, a step near the end shows no slope but is not settled either.
     #[test]
     fn a_late_step_that_stays_is_not_still() {
         for at in 24..43 {
@@ -361,8 +354,8 @@ mod tests {
         }
     }
 
-    /// An LRU of 400 entries that takes 5 in every iteration is full after 80: before that nothing
-    /// tells it from a leak, which is why a leak is called one only after two seconds.
+    /// An LRU cache of 400 entries that takes 5 per iteration is full after 80. Before that it looks like a leak. That
+    /// is why a leak is reported only after two seconds.
     #[test]
     fn a_bounded_cache_is_still_once_it_has_been_full_for_long_enough() {
         let lru = |i: usize| 56.0 * as_f64((5 * i).min(400));
@@ -405,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A new high late and no way back, but the interval's end is less than a block over the whole
+    /// A late new high without falling back, but the upper end of the interval is less than one block over the whole
     /// run.
     #[test]
     fn less_than_one_block_over_the_whole_run_is_noise() {
@@ -427,8 +420,8 @@ mod tests {
         }
     }
 
-    /// Values that never repeat stay below the half percent that the interval promises; counts of a
-    /// few blocks that wait to be freed come back to where they were.
+    /// Values that never repeat grow in less than the half percent that the interval promises. Counts of a few blocks
+    /// that wait to be freed come back to their old level.
     #[test]
     fn noise_hardly_ever_grows() {
         for (values, most) in [(1000, 5), (4, 0), (12, 1)] {

@@ -1,4 +1,4 @@
-//! Native tests that nothing made suspect: which of them are repeated first, and what came of it.
+//! Native tests that are no suspects: which of them a hunt repeats first, and the result.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ pub struct Candidate {
     pub record: usize,
 }
 
-/// Tests of `suite` that passed, were measured, and are no suspects: those that left most first,
-/// then those that allocated most, which may have done so from a pool.
+/// Tests of `suite` that passed, were measured, and are no suspects. Those that left most come first, then those that
+/// allocated most: these may have allocated from a pool.
 #[must_use]
 pub fn candidates(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Candidate> {
     let suspects = screen(records, suite, policy);
@@ -44,18 +44,18 @@ pub fn candidates(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) 
     order.into_iter().map(|test| Candidate { record: found[&test].0, test }).collect()
 }
 
-/// What a hunt found out about one test, or one test class.
+/// Result of a hunt for one test or one test class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hunted {
-    /// Nothing grew in so many executions.
+    /// Nothing grew in this many executions.
     Still(u64),
-    /// Something grew or may grow in so many executions: it is to be judged.
+    /// Something grew or may grow in this many executions: the test must be judged.
     MayGrow(u64),
-    /// It cannot be repeated so often; why.
+    /// It cannot be repeated this often, and why.
     Unusable(String),
 }
 
-/// Looks at the repetitions of `test`.
+/// Judges the repetitions of `test`.
 #[must_use]
 pub fn hunted(again: &ProcessInput, suite: &str, test: &str, policy: &GatePolicy) -> Hunted {
     if let Some((_, why)) = unusable(again, test) {
@@ -68,7 +68,7 @@ pub fn hunted(again: &ProcessInput, suite: &str, test: &str, policy: &GatePolicy
     Hunted::Still(executions)
 }
 
-/// The rarest leak that shows in so many executions but for one time in a hundred: one in so many.
+/// The rarest leak, as one in so many executions, that shows in `executions` with a probability of 99 %.
 #[must_use]
 pub fn rarest_after(executions: u64) -> u32 {
     rare::rarest_after(usize::try_from(executions).unwrap_or(usize::MAX))

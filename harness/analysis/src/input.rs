@@ -1,4 +1,4 @@
-//! What a run hands to the judge.
+//! Input of the judge: everything that a run recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,14 +16,13 @@ pub struct RunInput {
     pub session: String,
     /// When the run began, RFC 3339 with zone.
     pub started: String,
-    /// How long it took, confirming included.
+    /// How long the run took, confirmation included.
     pub duration: Duration,
-    /// Only part of the tests was asked for: a waiver that matches nothing may still be needed.
+    /// Only some of the tests were requested. A waiver that matches nothing may still be needed.
     pub partial: bool,
-    /// A part of a run may have no suite: the other parts have them.
+    /// The run may have no suite: it is one part of a run, and the other parts have them.
     pub may_be_empty: bool,
-    /// Exit status of the wrapped command; `None`: there was none (`memgate gate`), or it is not
-    /// known.
+    /// Exit status of the wrapped command. `None`: no command (`memgate gate`), or its status is unknown.
     pub command_status: Option<i32>,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteInput>,
@@ -36,32 +35,31 @@ pub struct RunInput {
 /// One suite: an executable with its normalised arguments, in however many processes it ran.
 #[derive(Debug)]
 pub struct SuiteInput {
-    /// Its name in reports, and before `::` in the names that rules match.
+    /// Name in reports, and before `::` in the names that rules match.
     pub name: String,
-    /// Who tells its tests apart.
+    /// The test framework that marks its tests.
     pub runner: Runner,
-    /// How exactly its boundaries are known. With [`BoundaryQuality::Process`] the process is the
-    /// one test.
+    /// How exactly the test boundaries are known. With [`BoundaryQuality::Process`] the whole process is the one test.
     pub boundary: BoundaryQuality,
     /// How long the screening pass took.
     pub screened: Duration,
     /// Every process of the screening pass, in the order they started.
     pub screen: Vec<ProcessInput>,
-    /// Processes that took the stacks of what its tests left, where the screen did not; they are in [`Self::screen`].
+    /// Processes that recorded stacks of what the tests left, for a screen that recorded none. They are in
+    /// [`Self::screen`].
     pub stacks: Vec<ProcessInput>,
-    /// What came of running suspects again, by test id (for a process as the test: the suite's
-    /// name).
+    /// Results of repeating the suspects, by test id (by suite name where the process is the test).
     pub confirmations: BTreeMap<String, ConfirmationInput>,
     /// Why the suite as a whole could not be measured. Any of them makes the suite an error.
     pub problems: Vec<Problem>,
-    /// What the launcher's runs of a JVM suite add; `None`: no JVM suite. [`Self::screen`] is then
-    /// the build's own run, whose tests are not measured one by one.
+    /// Results of the launcher's runs of a JVM suite. `None`: not a JVM suite. [`Self::screen`] is then the build's own
+    /// run, in which single tests are not measured.
     pub java: Option<JavaInput>,
-    /// What `--hunt` repeated of it.
+    /// What `--hunt` repeated.
     pub hunt: Option<Hunt>,
-    /// What Android said of the app's memory.
+    /// Memory of the app as Android reports it.
     pub app_memory: Option<AppMemory>,
-    /// Its heap dumps.
+    /// Checks of its heap dumps.
     pub heap: Vec<HeapCheck>,
 }
 
@@ -70,27 +68,26 @@ pub struct SuiteInput {
 pub struct JavaInput {
     /// The processes of the launcher's rounds.
     pub rounds: Vec<ProcessInput>,
-    /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run
-    /// in them.
+    /// Why some or all of its classes needed no rounds (`screen: off`). `None`: all had to run in rounds.
     pub not_screened: Option<String>,
-    /// Its classes that left no more than a baseline says, and needed none.
+    /// Classes that left no more than their baseline and needed no rounds.
     pub unchanged: BTreeSet<String>,
-    /// Its classes that cannot be repeated, and what they do instead: `hangs`.
+    /// Classes that cannot be repeated, and what happens instead: `hangs`.
     pub breaking: BTreeMap<String, String>,
-    /// Nothing was screened, because that was switched off: no test is judged.
+    /// Screening was switched off: no test is judged.
     pub is_off: bool,
-    /// What figures of this kind of run do not tell; `None`: nothing is special about it.
+    /// What the figures of this kind of run do not show. `None`: no such limit.
     pub limits: Option<String>,
-    /// Native memory of its libraries was not to be judged.
+    /// Native memory of its libraries was excluded from judging.
     pub native_is_off: bool,
 }
 
 /// One process and how it ended, as far as the harness knows.
 #[derive(Debug)]
 pub struct ProcessInput {
-    /// What it wrote.
+    /// What the process recorded.
     pub record: ProcessRecord,
-    /// How it ended.
+    /// How the process ended.
     pub ending: Ending,
 }
 
@@ -103,38 +100,38 @@ impl From<ProcessRecord> for ProcessInput {
 /// How a process ended, seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Nobody waited for it: its own goodbye, or the lack of one, is all there is.
+    /// Nobody waited for it. Only its goodbye, or a missing one, shows how it ended.
     Unknown,
-    /// With this status.
+    /// It exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// This signal ended it.
     Signalled(i32),
     /// The harness ended it because a test ran longer than this.
     TimedOut(Duration),
 }
 
-/// What came of running a suspect again.
+/// Result of repeating a suspect.
 #[derive(Debug)]
 pub enum ConfirmationInput {
     /// The test alone, repeated in one process.
     Repeated(Box<ProcessInput>),
-    /// The same, and with the tests around it, repeated in one process; or why that could not be.
+    /// The test was repeated alone, and together with its neighbours in one process; or the reason why that was
+    /// impossible.
     InCompany {
         /// The test alone.
         alone: Box<ProcessInput>,
         /// With the others.
         together: Result<Box<ProcessInput>, String>,
     },
-    /// The process is the test: runs that repeated their work a different number of times each.
+    /// The process is the test: runs that each repeated their work a different number of times.
     Lengths(Vec<Repetition>),
-    /// Later tests freed all that it left, and there was no time to confirm it.
+    /// Later tests freed all that it left. There was no time to confirm it.
     FreedSince,
-    /// It cannot be repeated; why, as a fragment after "unconfirmed: …". A warning, or a failure by
-    /// policy.
+    /// It cannot be repeated, and why, as a fragment after "unconfirmed: …". A warning, or a failure by policy.
     Impossible(String),
-    /// It could have been repeated, but memgate's own run of it broke; why. An error.
+    /// It can be repeated, but memgate's own run of it broke, and why. An error.
     Broken(String),
-    /// It could not be screened, so nothing is known of what it leaves; why. A warning.
+    /// It could not be screened, and why: what it leaves is unknown. A warning.
     Unscreened(String),
 }
 

@@ -1,15 +1,14 @@
 //! From frames to verdicts: deltas, growth, leak groups, signatures, the judge.
 //!
-//! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows,
-//! survivors, what the operating system said). [`screen`] names the tests that left something
-//! behind. While such a test runs again, alone, [`Confirmation`] says when enough iterations have
-//! been seen. JVM suites are screened by rounds ([`screen_rounds`]) and confirmed class by class
-//! ([`JavaConfirmation`]); what an app's own libraries allocate is looked at beside (`native`).
-//! [`judge`] puts all records of a run against a [`GatePolicy`] and returns the report. Symbols
-//! come in through [`Resolve`].
+//! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows, survivors, samples of the
+//! operating system). [`screen`] names the suspects: tests that left something. While a suspect runs again, alone,
+//! [`Confirmation`] decides when enough iterations have been seen. JVM suites are screened in rounds
+//! ([`screen_rounds`]) and confirmed class by class ([`JavaConfirmation`]). Native allocations of an app's own
+//! libraries are checked separately (`native`). [`judge`] checks all records of a run against a [`GatePolicy`] and
+//! returns the report. [`Resolve`] supplies symbols.
 //!
-//! The rules are those of `docs/verdicts.md`; `growth` holds the heart of them. Everything here is a function
-//! from values to values: no file, clock, environment or thread.
+//! `docs/verdicts.md` states the rules; `growth` implements the central one. Everything here is a pure function: it
+//! uses no file, clock, environment or thread.
 #![forbid(unsafe_code)]
 
 mod beneath;

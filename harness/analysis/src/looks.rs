@@ -1,10 +1,11 @@
-//! Tests between two looks at descriptors and threads: where the process waits for the harness only now and then.
+//! Tests between two samples ("looks") of descriptors and threads, where the process waits for the harness only now and
+//! then.
 //!
-//! Data flow: a sample of a boundary is a look ([`Looks::at`]): it is compared, number by number, with the look before
-//! and with what the agent told to have come by this boundary → once all are known, each window begins with the look
-//! before it and ends with the one after it ([`Looks::share`]). Where nothing came but what was told, all but the last
-//! test left nothing. Where something else came, nobody knows by which test: [`must_be_screened_again`]. A window that
-//! no look came after says so: [`is_unseen`].
+//! Data flow: a sample at a boundary is a look ([`Looks::at`]). It is compared by number with the look before and with
+//! the handles that the agent reported as new at this boundary. When all looks are known, each window gets the look
+//! before it as its start and the look after it as its end ([`Looks::share`]). If only reported handles are new, all
+//! tests but the last left nothing. If others are new, any of the tests may have left them: [`must_be_screened_again`].
+//! [`is_unseen`] marks a window with no later look.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
@@ -16,11 +17,11 @@ use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsName, OsState, ProcessRecord, Unclear, Window};
 use crate::stats::float;
 
-/// The looks at one process, by the number of their boundary.
+/// The looks at one process, by the sequence number of their boundary.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     at: BTreeMap<u32, Look>,
-    /// What the last one showed, by number.
+    /// Descriptors and threads in the last look, by number.
     fds: HashMap<u32, (String, OsName)>,
     threads: HashMap<u32, (String, OsName)>,
 }
@@ -28,9 +29,9 @@ pub(crate) struct Looks {
 #[derive(Debug)]
 struct Look {
     state: OsState,
-    /// Without what the agent told to have come by this boundary; `None`: nothing did.
+    /// State without the handles that the agent reported at this boundary. `None`: it reported none.
     before: Option<OsState>,
-    /// What else came since the look before.
+    /// Other new handles since the look before.
     unclear: Unclear,
 }
 
@@ -42,8 +43,8 @@ impl Looks {
         self.at.len()
     }
 
-    /// Compares a sample with the look before it. `told`: the numbers of descriptors and threads that came by its
-    /// boundary. Returns what was there without these, where they are any.
+    /// Compares a sample with the look before it. `told`: numbers of the descriptors and threads that the agent
+    /// reported at its boundary. Returns the state without these, if there are any.
     pub(crate) fn compare(
         &mut self,
         sample: &OsSample,
@@ -52,7 +53,7 @@ impl Looks {
     ) -> (Unclear, Option<Named>) {
         let fds = sample.fds.iter().map(|fd| (fd.fd, fd.target.as_str())).zip(fds);
         let (fds_before, unclear_fds) = since(&mut self.fds, fds, told.0);
-        // The name of a thread is its own matter.
+        // A thread may change its own name, so names are not compared.
         let threads = sample.threads.iter().map(|thread| (thread.id, "")).zip(threads);
         let (threads_before, unclear_threads) = since(&mut self.threads, threads, told.1);
         let is_told = !told.0.is_empty() || !told.1.is_empty();
@@ -60,8 +61,8 @@ impl Looks {
         (unclear, is_told.then_some((fds_before, threads_before)))
     }
 
-    /// Does a sample between boundaries show nothing that the last look did not? Then it is one, too, of the tests that
-    /// have ended by then.
+    /// Does a sample between boundaries show only what the last look showed? Then it also counts as a look for the
+    /// tests that have ended by then.
     pub(crate) fn is_calm(&self, sample: &OsSample) -> bool {
         let is_known =
             |fd: &FdEntry| self.fds.get(&fd.fd).is_some_and(|(target, _)| target == without_mark(&fd.target));
@@ -70,7 +71,7 @@ impl Looks {
             && sample.threads.iter().all(|thread| self.threads.contains_key(&thread.id))
     }
 
-    /// Such a sample, after this boundary.
+    /// Stores such a sample after this boundary.
     pub(crate) fn learn_calm(&mut self, boundary: u32, state: &OsState) {
         let look = || Look { state: state.clone(), before: None, unclear: Unclear::default() };
         self.at.entry(boundary).or_insert_with(look);
@@ -81,7 +82,7 @@ impl Looks {
         self.at.insert(boundary, Look { state, before, unclear: unclear.plus(known) });
     }
 
-    /// Gives each window of a test the look before and the look after it, where it has none of its own.
+    /// Gives each window of a test without a look of its own the look before it and the look after it.
     pub(crate) fn share(&self, windows: &mut [Window]) {
         let sums = self.sums();
         for window in windows.iter_mut().filter(|window| !window.is_setup()) {
@@ -91,7 +92,7 @@ impl Looks {
             if window.os_start.is_none() && start != 0 {
                 let last = self.at.range(..=start).next_back();
                 let is_right_before = last.is_some_and(|(at, _)| at.saturating_add(1) >= start);
-                // What came by the first look at it, and was not told, may be an earlier test's.
+                // New unreported handles in the first look at the test may belong to an earlier test.
                 let first = self.at.range(start..=end.max(start)).next().filter(|_| !is_right_before);
                 let then =
                     first.and_then(|(at, look)| look.before.as_ref().or((*at < end).then_some(&look.state)));
@@ -103,7 +104,7 @@ impl Looks {
             if !own_end && let Some((at, look)) = self.at.range(end.saturating_add(1)..).next() {
                 window.os_end = Some(look.before.as_ref().unwrap_or(&look.state).clone());
                 last = *at;
-                // Nothing ran in between.
+                // No other test ran in between.
                 is_exact &= end.checked_add(1) == Some(last);
             } else {
                 is_exact &= own_end;
@@ -117,7 +118,7 @@ impl Looks {
         }
     }
 
-    /// What came untold up to each look.
+    /// Sums of new unreported handles up to each look.
     fn sums(&self) -> BTreeMap<u32, Unclear> {
         let mut sum = Unclear::default();
         let sums = self.at.iter().map(|(at, look)| {
@@ -128,7 +129,8 @@ impl Looks {
     }
 }
 
-/// What of `now` was there before `told` came or went, and how many are new that were not told.
+/// Returns the state before the reported handles (`told`) changed, and the number of new handles that were not
+/// reported.
 fn since<'a>(
     known: &mut HashMap<u32, (String, OsName)>,
     now: impl Iterator<Item = ((u32, &'a str), &'a OsName)>,
@@ -147,25 +149,25 @@ fn since<'a>(
         }
         known.insert(number, (target.to_owned(), name.clone()));
     }
-    // What was closed by it was there, too.
+    // Handles that were closed at this boundary were in that state, too.
     were.extend(told.iter().filter_map(|number| before.remove(number)).map(|(_, name)| name));
     (were, unclear)
 }
 
-/// A target whose file was removed is the same.
+/// A target is the same after its file was removed.
 fn without_mark(target: &str) -> &str {
     target.strip_suffix(" (deleted)").unwrap_or(target)
 }
 
-/// Did a descriptor or a thread come between two looks, by one of several tests? Then only a screen that looks at
-/// each tells which.
+/// Did a descriptor or thread appear between two looks that enclose several tests? Then only a screen that looks after
+/// each test shows which test left it.
 #[must_use]
 pub fn must_be_screened_again(record: &ProcessRecord) -> bool {
     let unclear = |window: &Window| window.shared_look.is_some_and(|unclear| unclear != Unclear::default());
     record.windows.iter().any(unclear)
 }
 
-/// What a test left of a metric that shares its looks with others; `None`: that is not known.
+/// What a test left of a metric if its looks are shared with others. `None`: unknown.
 pub(crate) fn left(unclear: Unclear, metric: Metric) -> Option<f64> {
     match metric {
         Metric::OsFds => Some(float(unclear.fds)),
@@ -178,12 +180,12 @@ pub(crate) fn left(unclear: Unclear, metric: Metric) -> Option<f64> {
 pub(crate) const UNSEEN: &str =
     "nobody looked at the descriptors and threads that it left: its process ended first";
 
-/// Did the process end after this test, and before anybody looked at it?
+/// Did the process end after this test without a later look?
 pub(crate) fn is_unseen(window: &Window) -> bool {
     window.shared_look.is_some() && window.os_start.is_some() && window.os_end.is_none()
 }
 
-/// Why `window` cannot be held against limits of resident memory; `None`: it can, or there are none.
+/// Why `window` cannot be checked against limits of resident memory. `None`: it can, or there are none.
 pub(crate) fn unmeasured_resident(
     window: &Window,
     suite: &str,
@@ -212,7 +214,7 @@ mod tests {
         OsState { fds: Arc::new(fds), ..OsState::default() }
     }
 
-    /// Open descriptors by number and target, at a boundary; those of `told` came by it.
+    /// A look at a boundary: open descriptors by number and target. The agent reported those in `told`.
     fn look(looks: &mut Looks, boundary: u32, fds: &[(u32, &str)], told: &[u32]) -> OsState {
         let fds: Vec<_> =
             fds.iter().map(|(fd, target)| FdEntry { fd: *fd, target: (*target).to_owned() }).collect();
@@ -230,7 +232,7 @@ mod tests {
         Window { start_sequence: start, end_sequence: end, ..Window::default() }
     }
 
-    /// Two tests that were not looked at, and a third that was.
+    /// Two tests without a look, and a third with one.
     fn shared(before: &[(u32, &str)], after: &[(u32, &str)], told: &[u32]) -> ProcessRecord {
         let mut looks = Looks::default();
         look(&mut looks, 1, before, &[]);

@@ -1,4 +1,4 @@
-//! What could not be measured, and why: never a pass.
+//! What could not be measured, and why. It never passes.
 
 use memgate_model::{Outcome, Verdict, format_counted};
 use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
@@ -9,10 +9,10 @@ use crate::stats::as_f64;
 
 const SIGKILL: i32 = 9;
 
-/// Threads that are named where a process hung or died.
+/// At most this many threads are named when a process hung or died.
 const MAX_THREADS: usize = 6;
 
-/// Why a record, or one window of it, tells nothing; `None`: it was measured.
+/// Why a record, or one window of it, cannot be judged. `None`: it was measured.
 pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Option<String> {
     if let Some(hello) = &record.hello {
         if hello.wire_version > WIRE_VERSION {
@@ -43,7 +43,7 @@ pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Opt
     window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
 }
 
-/// When a process ended that had more to say.
+/// When a process ended that should have continued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum When {
     /// While a test ran.
@@ -52,7 +52,7 @@ pub(crate) enum When {
     AfterATest,
 }
 
-/// A process that broke off: what that is for the test, and in words.
+/// How a process broke off: the outcome for the test, and a text.
 pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String) {
     let record = &process.record;
     if let Some(goodbye) = &record.goodbye {
@@ -85,10 +85,9 @@ pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String
         (Ending::Signalled(signal), _) => {
             (Outcome::Crashed, format!("its process was ended by signal {signal}{}{at}", signal_name(signal)))
         }
-        // Nothing says that the test did anything wrong: only the recording of it is broken.
+        // The test did nothing wrong as far as known; only its recording is broken.
         (_, Some(damage)) => (Outcome::Passed, format!("not measured: its recording breaks off: {damage}")),
-        // A process that is the test, and that says all is well: nothing tells that it failed, nor
-        // what it left.
+        // The process is the test and exited with 0. Nothing shows that it failed, nor what it left.
         (Ending::Exited(0), None) if record.windows.is_empty() && record.open.is_empty() => {
             let how = "not measured: its process became another program (exec), or ended past the C library; \
                        measure the other program, or let it end by exit";
@@ -101,8 +100,7 @@ pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String
     }
 }
 
-/// The status a process ended with, where anybody knows it; a signal counts as 128 and its number,
-/// as in a shell.
+/// The exit status of a process, if known. A signal counts as 128 plus its number, as in a shell.
 pub(crate) fn status(process: &ProcessInput) -> Option<i32> {
     match process.ending {
         Ending::Exited(status) => Some(status),
@@ -112,8 +110,7 @@ pub(crate) fn status(process: &ProcessInput) -> Option<i32> {
     }
 }
 
-/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does
-/// not allow it.
+/// Why the repetitions of a test cannot be judged: an error, or a warning if the test itself cannot be repeated.
 pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     let record = &again.record;
     let windows: Vec<_> = record.windows_of(id).collect();
@@ -135,11 +132,11 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = broken_off(again, When::InATest);
         let why = format!("after {} {how}", format_counted(as_f64(windows.len()), "iteration"));
-        // By memgate, or by the kernel because memory ran out: the test may leak as much.
+        // Memgate ended it, or the kernel did because memory ran out: the test may leak that much.
         let is_ended_by_others = record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Stopped)
             || again.ending == Ending::Signalled(SIGKILL);
         return match windows.len() {
-            // It went once as in the screen, and what it left is in the way of a second time.
+            // It ran once as in the screen. What it left prevents a second run.
             1 | 2 if !is_ended_by_others => {
                 Some((Verdict::Warn, format!("it cannot be repeated in one process: {why}")))
             }

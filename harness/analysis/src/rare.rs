@@ -1,18 +1,17 @@
-//! Leaks that do not come in every execution: what was not seen in so many of them, and how sure
-//! that makes us.
+//! Leaks that do not happen in every execution: how sure is it that there is none, after so many executions without
+//! one?
 //!
-//! A leak that comes in one of `k` executions, by chance, is missed by `n` of them with (1 − 1/k)ⁿ;
-//! one that comes in every `k`-th is seen for certain as soon as `n` is `k`. So the first is what
-//! is reckoned with.
+//! A leak that happens by chance in one of `k` executions is missed by `n` executions with probability (1 − 1/k)ⁿ. One
+//! that happens in every `k`-th is certain to show once `n` is `k`. So this file assumes the random leak.
 
 use memgate_model::format_counted;
 
 use crate::stats::as_f64;
 
-/// How often a leak may be missed.
+/// Accepted probability of missing a leak.
 const MISSED: f64 = 0.01;
 
-/// Executions after which a leak in one of `k` has shown, but for one time in a hundred.
+/// Executions after which a leak in one of `k` has shown, with a probability of 99 %.
 pub(crate) fn executions_for(k: u32) -> usize {
     let leaks = 1.0 / f64::from(k.max(1));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; k is a u32")]
@@ -20,8 +19,8 @@ pub(crate) fn executions_for(k: u32) -> usize {
     executions.max(1)
 }
 
-/// The rarest leak that has shown after so many executions, but for one time in a hundred: one in
-/// so many. 0: none would have.
+/// The rarest leak, as one in so many executions, that has shown with a probability of 99 %. 0: no leak would have
+/// shown.
 pub(crate) fn rarest_after(executions: usize) -> u32 {
     if executions == 0 {
         return 0;
@@ -32,14 +31,14 @@ pub(crate) fn rarest_after(executions: usize) -> u32 {
     k.max(1)
 }
 
-/// Would what came in `steps` of `among` executions hardly ever stay away for `quiet` more?
+/// Something happened in `steps` of `among` executions. Is it unlikely that it then does not happen in `quiet` more?
 pub(crate) fn is_improbable(quiet: usize, steps: usize, among: usize) -> bool {
     let stays_away = 1.0 - as_f64(steps) / as_f64(among.max(1));
     as_f64(quiet) * stays_away.max(0.0).ln() <= MISSED.ln()
 }
 
-/// Executions in a row that left nothing for good: the longest stretch of ends of which the last is
-/// not above the first.
+/// Executions in a row that left nothing permanent: the longest stretch of ends whose last value is not above its
+/// first.
 pub(crate) fn quiet_executions(values: &[f64]) -> usize {
     let mut lowest_from = values.to_vec();
     for i in (1..values.len()).rev() {

@@ -1,5 +1,5 @@
-//! How often a test that runs again, alone, has to run, and may: one reading of the policy for native tests, for
-//! Java tests and for the libraries below these.
+//! How often a test is repeated alone, at least and at most. Native tests, Java tests and the libraries below Java
+//! tests read the policy here.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::growth::Allowed;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::rare;
 
-/// Growth that has paused is watched for up to this many times the usual limits: a cache that has just filled up
-/// shows itself as one.
+/// Growth that has paused is watched for up to this many times the usual limits: that shows a cache that has just
+/// filled up.
 const PAUSED_FACTOR: u32 = 3;
 
 /// Limits for one test.
@@ -49,18 +49,18 @@ impl RepetitionLimits {
         Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence }
     }
 
-    /// For how long growth that has paused is watched.
+    /// How long growth that has paused is watched.
     pub(crate) fn patience(&self) -> Duration {
         self.min_run * PAUSED_FACTOR
     }
 }
 
-/// The end at which the series are looked at again: looking costs as much as there are ends.
+/// The number of ends at which the series are judged again. The cost of judging grows with the number of ends.
 pub(crate) fn next_look(ends: usize) -> usize {
     ends + (ends / 8).max(1)
 }
 
-/// What may grow per iteration of a test, of the metrics that are limited.
+/// Limits on growth per iteration of a test, for each limited metric.
 pub(crate) fn limited(
     policy: &GatePolicy,
     suite: &str,

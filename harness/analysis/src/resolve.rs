@@ -1,4 +1,4 @@
-//! Where symbols come in: the caller knows files and debug information, this crate does not.
+//! Interface for symbols: the caller reads files and debug information; this crate does not.
 
 use memgate_model::Frame;
 use memgate_wire::Module;
@@ -7,18 +7,17 @@ use crate::record::ProcessRecord;
 
 /// Turns the raw stacks of a record into frames with functions and lines.
 pub trait Resolve {
-    /// The stack whose innermost node is `stack`, in the module lists of `record`. A stack of which
-    /// nothing is known has no frames; an address without a symbol is a frame with its module and
-    /// offset.
+    /// The stack whose innermost node is `stack`, in the module lists of `record`. An unknown stack has no frames. An
+    /// address without a symbol becomes a frame with its module and offset.
     fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack;
 
-    /// The functions at a return address, innermost first; none where nothing is known.
+    /// The functions at a return address, innermost first. Empty if unknown.
     fn functions(&mut self, _record: &ProcessRecord, _pc: u64) -> Vec<Frame> {
         Vec::new()
     }
 
-    /// The variable that an offset in the address space of a module's file lies in, or an offset in
-    /// its block of thread-local variables.
+    /// The variable at an offset in the address space of a module's file, or at an offset in its block of thread-local
+    /// variables.
     fn variable(&mut self, _module: &Module, _offset: u64, _thread_local: bool) -> Option<Variable> {
         None
     }
@@ -27,9 +26,9 @@ pub trait Resolve {
 /// A variable with static storage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name with its name spaces, or with the function that it is static in.
+    /// Its name, qualified by its name spaces or by the function in which it is static.
     pub name: String,
-    /// Where the offset lies in it.
+    /// Offset within the variable.
     pub into: u64,
     /// File and line of its declaration.
     pub place: Option<(String, u32)>,
