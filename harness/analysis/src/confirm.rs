@@ -43,9 +43,9 @@ pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
 /// How long a hunt repeats one test. The start of its process counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HuntTime {
-    /// While nothing grows, or it is known what does.
+    /// While nothing grows, or while growth is certain.
     pub share: Duration,
-    /// While it is open whether something grows.
+    /// While growth is undecided.
     pub most: Duration,
 }
 

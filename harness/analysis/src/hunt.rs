@@ -16,7 +16,7 @@ use crate::screen::{judged, screen};
 pub struct Candidate {
     /// Its id within the suite.
     pub test: String,
-    /// The record it was found in: the process to start again.
+    /// Index of its record, which tells the process to start again.
     pub record: usize,
 }
 

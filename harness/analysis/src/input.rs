@@ -120,7 +120,7 @@ pub enum ConfirmationInput {
     InCompany {
         /// The test alone.
         alone: Box<ProcessInput>,
-        /// With the others.
+        /// Together with the others, or why that was impossible.
         together: Result<Box<ProcessInput>, String>,
     },
     /// The process is the test: runs that each repeated their work a different number of times.

@@ -1,9 +1,8 @@
-//! Who holds a native leak, in steps with names.
+//! Holders of a native leak, as steps with names.
 //!
-//! Data flow: a test that is repeated grows → [`stacks_that_grew`] names the allocation sites to
-//! look for → the harness searches a copy of the process (`memgate-holders`) and writes raw steps
-//! (`memgate_wire::native_holders`) → the record → [`Holding`] joins them with the groups of a judgement
-//! by their place in the code, and resolves variables and functions.
+//! Data flow: a repeated test grows → [`stacks_that_grew`] names the allocation sites to search → the harness searches
+//! a copy of the process (`memgate-holders`) and writes raw steps (`memgate_wire::native_holders`) → the record →
+//! [`Holding`] assigns them to leak groups by their place in the code and resolves variables and functions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,13 +14,13 @@ use crate::groups::Places;
 use crate::record::ProcessRecord;
 use crate::resolve::{Resolve, Variable};
 
-/// Sites that are looked for: those that grew most.
+/// Maximum number of sites to search: those that grew most.
 const MOST_SITES: usize = 4096;
-/// Windows that may leave something once.
+/// First windows, which may leave one-time allocations.
 const WARM_UP: usize = 3;
 
-/// The stacks of which more is alive at the end of the record than after its first windows, those
-/// that grew most first. Where the process is the test: of all that is alive where `main` ends.
+/// Stacks with more live bytes at the end of the record than after its first windows, the largest growth first. If the
+/// process is the test: all stacks with live blocks at the end of `main`.
 #[must_use]
 pub fn stacks_that_grew(record: &ProcessRecord) -> Vec<u32> {
     if let Some(end) = record.main_end.as_ref().filter(|_| record.windows.is_empty()) {
@@ -53,7 +52,7 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
     stacks.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
 }
 
-/// What holds the groups of a record, by the ids of their places.
+/// Holders of the groups of a record, by the ids of their places.
 pub(crate) struct Holding<'a> {
     record: &'a ProcessRecord,
     found: Option<&'a NativeHolders>,
@@ -68,7 +67,7 @@ impl<'a> Holding<'a> {
             let mut places = Places::new(record, resolve);
             for held in &found.held {
                 let known = by_place.entry(places.of(held.stack).id.clone()).or_insert(held);
-                // Different stacks may have the same frames of the project.
+                // Different stacks may have the same project frames.
                 if held.blocks > known.blocks {
                     *known = held;
                 }
@@ -77,7 +76,7 @@ impl<'a> Holding<'a> {
         Self { record, found, by_place }
     }
 
-    /// Notes on a leak who holds it, as far as somebody looked.
+    /// Adds the holder to a leak, if holders were searched.
     pub(crate) fn tell(&self, leak: &mut Leak, resolve: &mut dyn Resolve) {
         let Some(found) = self.found else { return };
         let Some(held) = self.by_place.get(&leak.id) else {

@@ -1,9 +1,8 @@
 //! From the frames of one process to its record, in bounded memory.
 //!
-//! Snapshot parts wait until the boundary they belong to; a boundary opens or closes a window; a
-//! sample of the operating system finds its boundary by number, whichever of the two comes first.
-//! Whatever the frames claim, a record holds no more than its [`Limits`]; what is dropped makes the
-//! record damaged, never silently smaller.
+//! Snapshot parts wait for their boundary. A boundary opens or closes a window. A sample of the operating system finds
+//! its boundary by number, whichever of the two comes first. A record never exceeds its [`Limits`], whatever the frames
+//! contain. If something is dropped, the record is marked as damaged.
 
 mod curve;
 mod os;
@@ -29,7 +28,7 @@ use curve::{Curve, counted};
 use os::{MappedNow, Origins};
 use setup::RepeatedSetUp;
 
-/// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.
+/// Size limits of one record. Further frames are dropped, and `damaged` in the record reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Snapshot records over all windows, 24 bytes each.
@@ -38,26 +37,26 @@ pub struct Limits {
     pub windows: usize,
     /// Stack nodes.
     pub stacks: usize,
-    /// Names of descriptors and threads, where they differ from one boundary to the next.
+    /// Names of descriptors and threads, counted where they change between boundaries.
     pub names: usize,
-    /// Mapped modules over all generations.
+    /// Loaded modules over all generations.
     pub modules: usize,
 }
 
 impl Default for Limits {
-    /// A few hundred MiB at the very most.
+    /// At most a few hundred MiB.
     fn default() -> Self {
         Self { records: 4_000_000, windows: 200_000, stacks: 2_000_000, names: 1_000_000, modules: 50_000 }
     }
 }
 
-/// Errors and warnings that are kept; later ones say nothing new.
+/// Number of errors and warnings to keep; later ones add nothing new.
 const MAX_LINES: usize = 100;
 /// Sites whose holders are kept.
 const MAX_HELD: usize = 10_000;
-/// Tests that may be open, and snapshots that may wait for their boundary, at one time.
+/// Limit on tests open at one time, and on snapshots waiting for their boundary.
 const MAX_PENDING: usize = 1000;
-/// How far back the first end of an execution is looked for when a second one comes.
+/// How many windows back the first end of an execution is searched when a second end comes.
 const SETTLE_REACH: usize = 64;
 /// Reads the frames of one process.
 #[derive(Debug, Default)]
@@ -65,13 +64,13 @@ pub struct Observer {
     record: ProcessRecord,
     limits: Limits,
     used: Used,
-    /// Snapshot parts whose boundary has not come, by its number.
+    /// Snapshot parts still waiting for their boundary, by its number.
     snapshots: BTreeMap<u32, Snapshot>,
-    /// Samples whose boundary has not come, by its number.
+    /// Samples still waiting for their boundary, by its number.
     samples: BTreeMap<u32, OsState>,
-    /// In a process that waits for the harness only now and then.
+    /// Looks of a process that waits for the harness only now and then.
     looks: Looks,
-    /// Windows by the numbers of their boundaries, for samples that come after their end.
+    /// Windows by the numbers of their boundaries, for samples that come after the end of a window.
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
     /// The number of the boundary at the end of `main`.
@@ -122,8 +121,8 @@ impl Observer {
         Self { limits, ..Self::default() }
     }
 
-    /// A frame of the stream the agent wrote, or a sample of the stream the harness wrote beside it (`NAME.os.mgf`).
-    /// Samples find their boundary by its number, so they may come after, before or between the frames of the agent.
+    /// Takes a frame of the agent's stream, or a sample of the harness's own stream (`NAME.os.mgf`). Samples find their
+    /// boundary by its number, so they may come before, between or after the agent's frames.
     pub fn push(&mut self, frame: Frame, t_ns: u64) {
         self.tick(t_ns);
         match frame {
@@ -157,7 +156,7 @@ impl Observer {
             }
             Frame::Event(event) if event.name == capability::ROUND_ENDS => self.record.in_iteration = false,
             Frame::NativeHolders(holders) => self.native_holders(holders),
-            // Whoever reads the stream makes snapshots of it, or reads the copy.
+            // The reader of the stream converts these to snapshots, or reads the copy.
             Frame::LeakInfo(_) | Frame::NativeCopy(_) => {}
             Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
             Frame::JvmInfo(_)
@@ -188,7 +187,7 @@ impl Observer {
         }
     }
 
-    /// Those of one copy come in parts.
+    /// The holders of one copy come in parts.
     fn native_holders(&mut self, part: NativeHolders) {
         let whole = self.record.native_holders.get_or_insert_default();
         let mut held = std::mem::take(&mut whole.held);
@@ -225,7 +224,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The stream is damaged: what was read so far stays. The first damage is the one that is reported.
+    /// Marks the stream as damaged. What was read so far stays. Only the first damage is reported.
     pub fn damage(&mut self, what: impl Into<String>) {
         self.record.damaged.get_or_insert_with(|| what.into());
     }
@@ -257,7 +256,7 @@ impl Observer {
     fn modules(&mut self, modules: Modules) {
         let list = self.record.modules.entry(modules.generation).or_default();
         for module in modules.modules {
-            // Within a generation nothing is unloaded, so an address stays the same module's.
+            // A generation ends when a module is unloaded, so within it an address belongs to one module.
             let Err(at) = list.binary_search_by_key(&module.start, |m| m.start) else { continue };
             if self.used.modules >= self.limits.modules {
                 return self
@@ -268,7 +267,7 @@ impl Observer {
         }
     }
 
-    /// Nodes come after their parents and once each, so that following parents always ends.
+    /// A node must come after its parent, and only once. So following parents always ends.
     fn stacks(&mut self, stacks: &Stacks) {
         for node in &stacks.nodes {
             if node.id == 0 || (node.parent != 0 && !self.record.stacks.contains_key(&node.parent)) {
@@ -314,7 +313,7 @@ impl Observer {
         self.record.cost = later(self.record.cost, boundary.cost);
         self.curve.add(&mut self.record, CurveSample { t_ns, ..counted(&boundary.counters) });
         let snapshot = self.snapshots.remove(&boundary.sequence).unwrap_or_default();
-        // What belongs to boundaries that never came is of no use.
+        // Drops snapshots of boundaries that never came.
         self.snapshots = self.snapshots.split_off(&boundary.sequence);
         let ends_test = boundary.kind == BoundaryKind::TestEnd;
         let java = self.java.take(boundary.sequence, ends_test).unwrap_or_else(|damage| {
@@ -333,7 +332,7 @@ impl Observer {
                 self.record.main_end = Some(self.process_end(&boundary, snapshot, t_ns));
             }
             BoundaryKind::IterationStart => {
-                // What runs again is judged by what each execution left.
+                // A repeated test is judged by what each execution left.
                 if boundary.iteration > 0 {
                     self.record.windows.iter_mut().for_each(|window| window.freed_since = false);
                 }
@@ -384,7 +383,7 @@ impl Observer {
             self.close(&mut window, boundary, snapshot, java, t_ns);
             self.record.windows.push(window);
         } else if let Some(at) = self.record.windows[settled..].iter().rposition(is_it) {
-            // A second end of the same execution: it has settled since, and this one counts.
+            // A second end of the same execution: the process has settled meanwhile, and this end counts.
             let at = settled + at;
             self.window_of.insert(boundary.sequence, (at, Side::End));
             let mut window = std::mem::take(&mut self.record.windows[at]);
@@ -407,7 +406,7 @@ impl Observer {
         }
     }
 
-    /// Later tests have freed what these left.
+    /// Marks windows whose survivors later tests have freed.
     fn freed(&mut self, freed: &Freed) {
         for boundary in freed.boundaries.iter().filter(|_| self.record.iterations <= 1) {
             if let Some((at, Side::End)) = self.window_of.get(boundary)
@@ -418,16 +417,15 @@ impl Observer {
         }
     }
 
-    /// What the harness saw at the boundary before this one, if a test ended there. It is what a test began
-    /// with that begins right after: such a guest does not stop for a second look.
+    /// The state at the boundary before this one, if a test ended there. The next test begins with this state: such a
+    /// process does not stop for a second sample.
     fn seen_before(&self, sequence: u32) -> Option<OsState> {
         let last = self.record.windows.last()?;
         let is_next = last.end_sequence.checked_add(1) == Some(sequence);
         last.os_end.clone().filter(|_| is_next && !last.is_setup())
     }
 
-    /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to
-    /// them.
+    /// Fills in the end of a window. Changes are added to those of an earlier end, because they are relative to it.
     fn close(
         &mut self,
         window: &mut Window,
@@ -439,7 +437,7 @@ impl Observer {
         if window.os_start.is_none() && window.start_sequence != 0 {
             window.os_start = self.seen_before(window.start_sequence);
         }
-        // An agent may count the parts of a class histogram, or leave them out.
+        // Some agents count the parts of a class histogram, others do not.
         let with_java = snapshot.parts.saturating_add(java.as_ref().map_or(0, |java| java.parts));
         let complete = [snapshot.parts, with_java].contains(&boundary.snapshot_parts);
         window.incomplete |= snapshot.truncated || !complete;
@@ -469,7 +467,7 @@ impl Observer {
         window.survivors = snapshot.survivors;
         window.changes.extend(changes);
         let os_end = self.samples.remove(&boundary.sequence);
-        // Descriptors, threads and mappings of set-ups are not told apart from those of tests.
+        // Descriptors, threads and mappings of set-ups cannot be told from those of tests.
         if !window.is_setup() {
             window.os_end = os_end.or(window.os_end.take());
             window.mapped_end = self.mapped.state.clone();
@@ -532,7 +530,7 @@ impl Observer {
         }
     }
 
-    /// Lists that did not change since the sample before are shared with it.
+    /// Lists that did not change since the previous sample share its memory.
     fn os_state(&mut self, sample: &OsSample, (fds, threads): Named) -> OsState {
         let wide = |(name, count)| (name, u64::from(count));
         let counted = |names: Vec<OsName>| os_names::count(names.into_iter()).into_iter().map(wide).collect();
@@ -563,7 +561,7 @@ impl Observer {
             open.window.os_start = Some(state);
         } else if let Some(&(at, side)) = self.window_of.get(&sequence) {
             match side {
-                // Descriptors and threads are not told apart from those of tests.
+                // Descriptors and threads of set-ups cannot be told from those of tests.
                 _ if record.windows[at].is_setup() => {}
                 Side::Start => record.windows[at].os_start = Some(state),
                 Side::End => {
@@ -590,7 +588,7 @@ impl Observer {
     }
 }
 
-/// Costs only ever rise; boundaries of two threads may come in either order.
+/// Costs never fall, but boundaries of two threads may come in either order.
 fn later(a: AgentCost, b: AgentCost) -> AgentCost {
     AgentCost {
         boundary_ns: a.boundary_ns.max(b.boundary_ns),
@@ -752,7 +750,7 @@ mod tests {
         let mut observer = Observer::new();
         let node = |id, parent, pc| StackNode { id, parent, pc };
         let nodes = vec![
-            node(5, 6, 50), // its parent never came before it: dropped
+            node(5, 6, 50), // its parent did not come first: dropped
             node(1, 0, 10),
             node(2, 1, 20),
             node(1, 2, 99), // would close a loop: the first one stays

@@ -1,11 +1,11 @@
-//! Names of descriptors, threads and mappings with what differs from run to run taken out, so that two
-//! descriptors of the same kind count as one leak and its id survives the next run.
+//! Normalised names of descriptors, threads and mappings, without the parts that differ between runs. So two
+//! descriptors of the same kind count as one leak, and its id stays the same in the next run.
 
 use std::collections::BTreeMap;
 
 use memgate_wire::MappedKind;
 
-/// Stands for what was taken out.
+/// Replaces the removed parts.
 const GAP: char = '…';
 
 /// A descriptor's target: `socket:[…]`, `/tmp/log…`, `/proc/…/stat`.
@@ -34,7 +34,7 @@ pub(crate) fn thread(name: &str) -> String {
     without_numbers(name)
 }
 
-/// What was mapped.
+/// Name of a kind of mapping.
 pub(crate) fn mapped(kind: Option<MappedKind>) -> &'static str {
     match kind {
         Some(MappedKind::Anonymous) => "anonymous memory",
@@ -47,7 +47,7 @@ pub(crate) fn mapped(kind: Option<MappedKind>) -> &'static str {
     }
 }
 
-/// Each name once, with how often it came, sorted.
+/// Each name once with its number of occurrences, sorted.
 pub(crate) fn count<N: Ord>(names: impl Iterator<Item = N>) -> Vec<(N, u32)> {
     let mut counts = BTreeMap::<N, u32>::new();
     for name in names {

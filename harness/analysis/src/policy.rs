@@ -1,5 +1,5 @@
-//! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the
-//! caller compiles its configuration into these types.
+//! The policy of the gate: how to measure, what is allowed, what is waived. It knows no YAML and no globs: the caller
+//! compiles its configuration into these types.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,55 +16,55 @@ use crate::signature::id_of_test;
 /// How to measure and what is allowed.
 #[derive(Debug, Clone)]
 pub struct GatePolicy {
-    /// Iterations that are run but do not count.
+    /// First iterations, which do not count.
     pub warm_up: u32,
     /// Iterations after warm-up before anything may be decided.
     pub iterations: u32,
-    /// Iterations at which an open question is given up, unless [`Self::min_run`] has not passed.
+    /// An undecided question is given up after this many iterations, unless [`Self::min_run`] has not passed.
     pub max_iterations: u32,
-    /// A leak is not called one before the test has been repeated this long.
+    /// A test must be repeated for at least this long before a leak is reported.
     pub min_run: Duration,
-    /// A one-time cost is called one when a leak in one of so many executions would have been
-    /// missed with 1 % at most, or after [`Self::min_run`].
+    /// A one-time cost is reported after [`Self::min_run`], or earlier when a leak in one of so many executions would
+    /// have been missed with a probability of at most 1 %.
     pub rarest_leak: u32,
-    /// Iterations never exceeded, so that the stream of a very fast test stays small.
+    /// Upper bound of iterations: keeps the stream of a very fast test small.
     pub iteration_cap: u32,
     /// Confidence of the slope's interval, two-sided.
     pub confidence: f64,
-    /// What growth that could not be confirmed means.
+    /// Level of growth that could not be confirmed.
     pub unconfirmed: Level,
-    /// The user's own failing tests do not decide the exit code.
+    /// Failing tests of the user do not decide the exit code.
     pub ignore_test_failures: bool,
-    /// Entries for tests by name, in order; for a metric of a test the first that matches decides.
+    /// Rules for tests by name. For each metric of a test, the first match decides.
     pub rules: Vec<Rule>,
-    /// Limits where no rule names the metric.
+    /// Limits for metrics without a matching rule.
     pub defaults: Vec<Limit>,
     /// Known leaks.
     pub waivers: Vec<Waiver>,
-    /// How followed Java objects are added up.
+    /// How tracked Java objects are summed up.
     pub follow: FollowPolicy,
     /// Today, ISO 8601 (`2026-11-21`).
     pub today: String,
-    /// What the run is compared with; `None`: it is no review, or known leaks fail it like others.
+    /// What the run is compared with. `None`: this is no review, or known leaks fail it like others.
     pub review: Option<Review>,
-    /// Leaks that the history says are fixed, with the commit that fixed each; and what a waiver for one means.
+    /// Leaks that are fixed according to the history, each with the commit that fixed it; and the level of a waiver for
+    /// such a leak.
     pub fixed: (BTreeMap<String, String>, Level),
 }
 
 /// What a review is compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Review {
-    /// Its base. One without a commit knows no leak.
+    /// The base. A base without a commit has no leaks.
     pub base: BaseLeaks,
-    /// What a leak of the base means.
+    /// How leaks of the base are treated.
     pub known: Known,
 }
 
-/// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings
-/// with `*` after.
+/// How tracked Java objects are summed up. The lists contain class names, or prefixes followed by `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowPolicy {
-    /// Allocation sites, and allocating classes, that are reported.
+    /// Maximum number of allocation sites, and of allocating classes, in the report.
     pub sites: usize,
     /// Classes that are never blamed.
     pub ignore: Vec<String>,
@@ -106,19 +106,18 @@ impl Default for GatePolicy {
 }
 
 impl GatePolicy {
-    /// Limits of `metric` per `per` for a test; several where a warning and a failure have their
-    /// own.
+    /// Limits of `metric` per `per` for a test. There are several if a warning and a failure have limits of their own.
     #[must_use]
     pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
         let applies = |l: &&Limit| l.metric == metric && l.per == per && l.allows().is_some();
-        // Asked for every test and metric.
+        // This runs for every test and metric.
         let name = || format!("{suite}::{test}");
         let chosen = if self.rules.is_empty() { None } else { self.chosen(&name(), metric, per) };
         chosen.unwrap_or(&self.defaults).iter().filter(applies).collect()
     }
 
-    /// Does of descriptors and threads only matter what each test left, and of resident memory nothing? Then the
-    /// screen need not look at the end of every test.
+    /// True if limits on descriptors and threads concern only what each test left, and resident memory has no limit.
+    /// Then the screen need not sample at the end of every test.
     #[must_use]
     pub fn allows_looks_now_and_then(&self) -> bool {
         let allows = |limit: &Limit| match limit.metric {
@@ -130,8 +129,9 @@ impl GatePolicy {
         self.defaults.iter().all(allows) && self.rules.iter().all(of_rule)
     }
 
-    /// The limits of the first entry for this metric of a test; `None`: no entry names both. An entry for all tests of
-    /// a class (`Class.*`) is for the class as a whole, too. Limits of a suite and of tests stand beside each other.
+    /// The limits of the first rule for this metric of a test. `None`: no rule matches. A rule for all tests of a class
+    /// (`Class.*`) also applies to the class as a whole. Limits of a suite do not replace limits of its tests, and the
+    /// other way round.
     fn chosen(&self, name: &str, metric: Metric, per: Per) -> Option<&[Limit]> {
         let rule = self.rule(name, metric, per)?;
         Some(rule.of_tests.get(name).unwrap_or(&rule.limits))
@@ -145,7 +145,7 @@ impl GatePolicy {
         rules.filter(|rule| of_suite(rule) == (per == Per::Suite)).find(matches)
     }
 
-    /// Is what a test leaves in each iteration held against the baseline?
+    /// Is what a test leaves per iteration compared with the baseline?
     #[must_use]
     pub fn is_relative(&self, suite: &str, test: &str, metric: Metric) -> bool {
         let name = format!("{suite}::{test}");
@@ -155,7 +155,7 @@ impl GatePolicy {
         })
     }
 
-    /// Does the first entry for this metric compare with a figure that the baseline does not have?
+    /// Does the first rule for this metric compare with a figure that is missing in the baseline?
     #[must_use]
     pub fn lacks_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> bool {
         let chosen = self.chosen(&format!("{suite}::{test}"), metric, per).unwrap_or_default();
@@ -173,7 +173,7 @@ pub(crate) fn thresholds(
 ) -> Vec<Threshold> {
     let limits = policy.limits(suite, test, metric, per);
     let mut thresholds: Vec<Threshold> = limits.into_iter().filter_map(Limit::threshold).collect();
-    // A warning and a failure that both lack their figure are one.
+    // If a warning and a failure both lack their figure, they are equal.
     thresholds.dedup();
     thresholds
 }
@@ -189,31 +189,31 @@ pub(crate) fn smallest_limit(
     thresholds(policy, suite, test, metric, per).into_iter().map(|t| t.limit).min_by(f64::total_cmp)
 }
 
-/// An entry of thresholds for the tests its pattern matches.
+/// Thresholds for the tests that its pattern matches.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Of which metric.
+    /// The limited metric.
     pub metric: Metric,
     /// Which tests.
     pub matches: NamePattern,
     /// What is allowed for tests of which the baseline has a figure, by `suite::Test.name`, where
     /// the entry is relative to it.
     pub of_tests: HashMap<String, Vec<Limit>>,
-    /// What is allowed for the others; empty: anything.
+    /// Limits for all other tests. Empty: anything is allowed.
     pub limits: Vec<Limit>,
 }
 
-/// Decides on a test by its name.
+/// Matches tests by name.
 #[derive(Clone)]
 pub struct NamePattern(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl NamePattern {
-    /// `matches` is asked with `suite::Test.name`.
+    /// `matches` gets `suite::Test.name`.
     pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(matches))
     }
 
-    /// Is it one of these tests?
+    /// Does the pattern match this test?
     #[must_use]
     pub fn is_match(&self, name: &str) -> bool {
         (self.0)(name)
@@ -229,20 +229,20 @@ impl fmt::Debug for NamePattern {
 /// One limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
-    /// Of what.
+    /// The limited metric.
     pub metric: Metric,
-    /// Per what.
+    /// The scope: per iteration, test or suite.
     pub per: Per,
-    /// How much is allowed.
+    /// The allowed amount.
     pub bound: Bound,
-    /// What exceeding it means.
+    /// The level if it is exceeded.
     pub level: Level,
-    /// Where it stands.
+    /// Where the limit is defined.
     pub source: ThresholdSource,
 }
 
 impl Limit {
-    /// A failure when one more iteration adds more than `limit`.
+    /// Fails if one more iteration adds more than `limit`.
     #[must_use]
     pub fn fail(metric: Metric, limit: f64, source: impl Into<ThresholdSource>) -> Self {
         Self {
@@ -254,9 +254,11 @@ impl Limit {
         }
     }
 
-    /// How much, in the metric's unit, and what more means; `None`: there is nothing to compare with.
+    /// The allowed amount in the metric's unit, and the level if it is exceeded. `None`: there is nothing to compare
+    /// with.
     ///
-    /// What a test may not keep is held against 0 where the baseline has no figure, and more is a warning: a new leak
+    /// If the baseline has no figure for what a test must not keep, 0 is allowed and more is a warning. So a new leak
+    /// is seen and confirmed, and a baseline can be made from the run.
     /// is seen and confirmed, so that a baseline can be made of the run.
     fn allows(&self) -> Option<(f64, Level)> {
         match self.bound {
@@ -274,27 +276,27 @@ impl Limit {
     }
 }
 
-/// How much is allowed.
+/// The allowed amount.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// This much, in the metric's unit.
     Absolute(f64),
-    /// Relative to a figure that the baseline does not have.
+    /// Relative to a figure that is missing in the baseline.
     NoFigure,
 }
 
 /// A known leak that does not fail the build for now.
 #[derive(Debug, Clone)]
 pub struct Waiver {
-    /// Which leaks.
+    /// The leaks that it covers.
     pub matches: WaiverMatch,
-    /// Of which tests; `None`: of all.
+    /// The tests in which it applies. `None`: all.
     pub test: Option<TestPattern>,
     /// Why.
     pub reason: String,
-    /// Who answers for it.
+    /// Who is responsible for it.
     pub owner: Option<String>,
-    /// Last day it holds, ISO 8601; `None`: never expires.
+    /// Last day on which it is valid, ISO 8601. `None`: never expires.
     pub until: Option<String>,
 }
 
@@ -319,18 +321,18 @@ impl Waiver {
     }
 }
 
-/// The tests in which a waiver holds.
+/// Tests in which a waiver applies.
 #[derive(Clone)]
 pub struct TestPattern {
     text: String,
     matches: Arc<IsTest>,
 }
 
-/// Is it asked of this suite and this test of it?
+/// Does it apply to this suite and this test?
 type IsTest = dyn Fn(&str, &str) -> bool + Send + Sync;
 
 impl TestPattern {
-    /// `text` is what the user wrote; `matches` is asked with a suite and a test of it.
+    /// `text` is what the user wrote; `matches` gets a suite and a test of it.
     pub fn new(
         text: impl Into<String>,
         matches: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
@@ -345,7 +347,7 @@ impl fmt::Debug for TestPattern {
     }
 }
 
-/// What a waiver names.
+/// What a waiver matches.
 #[derive(Debug, Clone)]
 pub enum WaiverMatch {
     /// A leak by its id.
@@ -354,11 +356,11 @@ pub enum WaiverMatch {
     Frame(FramePattern),
     /// Leaks of a Java class: native suites have none.
     Class(TextPattern),
-    /// Leaks by a step of their holder path: `owner.name` in Java, the variable or function else.
+    /// Leaks by a step of their holder path: `owner.name` in Java, otherwise the variable or function.
     Holder(TextPattern),
 }
 
-/// Decides on a leak by one of its frames.
+/// Matches leaks by one of their frames.
 #[derive(Clone)]
 pub struct FramePattern {
     text: String,
@@ -366,8 +368,8 @@ pub struct FramePattern {
 }
 
 impl FramePattern {
-    /// `text` is what the user wrote; `matches` is asked with `module!function`: as the report
-    /// shows it, and with the normalised names a signature is made of.
+    /// `text` is what the user wrote. `matches` gets `module!function`: as the report shows it, and with the normalised
+    /// names of the signature.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self { text: text.into(), matches: Arc::new(matches) }
     }
@@ -379,13 +381,13 @@ impl fmt::Debug for FramePattern {
     }
 }
 
-/// Decides on the name of a class, or on a step of a holder path.
+/// Matches the name of a class or a step of a holder path.
 #[derive(Debug, Clone)]
 pub struct TextPattern(FramePattern);
 
 impl TextPattern {
-    /// `text` is what the user wrote; `matches` is asked with the class, with `owner.name` of a
-    /// step, or with a native variable or function.
+    /// `text` is what the user wrote. `matches` gets the class, `owner.name` of a step, or a native variable or
+    /// function.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(FramePattern::new(text, matches))
     }
@@ -395,7 +397,7 @@ impl TextPattern {
     }
 }
 
-/// A test alone and in its class may leave so much more or less.
+/// Tolerance: alone and in its class, a test may leave slightly different amounts.
 const AS_MUCH: f64 = 1.05;
 
 /// The waivers of one run, and how often each was used.
@@ -403,9 +405,9 @@ const AS_MUCH: f64 = 1.05;
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
-    /// Suite and test that are judged now.
+    /// Suite and test that are being judged.
     test: (String, String),
-    /// Of a class as a whole: what waivers accept of its tests.
+    /// In a class as a whole: leaks of its tests that waivers accept.
     of_its_tests: Vec<Leak>,
 }
 
@@ -415,13 +417,13 @@ impl<'a> Waivers<'a> {
         Self { policy, used, test: (String::new(), String::new()), of_its_tests: Vec::new() }
     }
 
-    /// What is asked for from now on leaks in this test.
+    /// Sets the test to which the next leaks belong.
     pub(crate) fn enter(&mut self, suite: &str, test: &str) {
         self.test = (suite.to_owned(), test.to_owned());
         self.of_its_tests.clear();
     }
 
-    /// The same in a class as a whole, whose tests left these leaks alone.
+    /// The same for a class as a whole. Its tests left `leaks` when they ran alone.
     pub(crate) fn enter_class<'t>(
         &mut self,
         suite: &str,
@@ -432,15 +434,15 @@ impl<'a> Waivers<'a> {
         self.of_its_tests.extend(leaks.into_iter().filter(|leak| leak.waiver.is_some()).cloned());
     }
 
-    /// The id of a leak of this test. Of one without a stack nobody knows where it comes from: a waiver of it is no
-    /// waiver of another one.
+    /// The id of a leak in this test. Without a stack the origin is unknown, so the id is unique to the test: a waiver
+    /// for one such leak must not cover another.
     pub(crate) fn id_here(&self, leak: &Leak) -> String {
         let (suite, test) = &self.test;
         let is_placed = leak.kind != LeakKind::Native || !leak.frames.is_empty();
         if is_placed { leak.id.clone() } else { id_of_test(suite, test) }
     }
 
-    /// The reason of the first waiver in force that covers this leak; counts its use.
+    /// The reason of the first valid waiver that covers this leak. Counts its use.
     pub(crate) fn cover(&mut self, leak: &Leak, frame_names: &[String]) -> Option<String> {
         let here = self.id_here(leak);
         let hit = |waiver: &Waiver| match &waiver.matches {
@@ -471,10 +473,10 @@ impl<'a> Waivers<'a> {
         self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
     }
 
-    /// Of a class: why its tests may leave as much of this leak.
+    /// In a class: the reason why its tests may leave this much of the leak.
     fn accepted_of_its_tests(&self, leak: &Leak) -> Option<String> {
         let same = || self.of_its_tests.iter().filter(|known| known.id == leak.id);
-        // In a class an array may seem to belong to another leak than in the test that leaves it.
+        // An array may be assigned to different leaks in the class and in the test that leaves it.
         let amount = |leak: &Leak| match leak.count_per_iteration {
             0.0 => leak.bytes_per_iteration,
             count => count,
@@ -492,7 +494,7 @@ impl<'a> Waivers<'a> {
         Some(waivers[index].reason.clone())
     }
 
-    /// Its leak is fixed, and this run did not see it either.
+    /// Set if the waived leak is fixed and this run did not see it either.
     fn fixed(&self, waiver: &Waiver, used: u32) -> Option<FixedWaiver> {
         let (fixed, level) = &self.policy.fixed;
         let WaiverMatch::Leak(id) = &waiver.matches else { return None };
@@ -500,7 +502,7 @@ impl<'a> Waivers<'a> {
         Some(FixedWaiver { by: by.clone(), level: *level })
     }
 
-    /// The state of every waiver. In a run that did not see all there is one that matched nothing may still be needed.
+    /// The state of every waiver. In a partial run, a waiver that matched nothing may still be needed.
     pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
         let state = |waiver: &Waiver, used: u32| {
             if waiver.expired(&self.policy.today) {

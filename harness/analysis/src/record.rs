@@ -1,4 +1,4 @@
-//! What is known of one process after its frames were read.
+//! Everything that is known about one process after reading its frames.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use memgate_wire::{
     StackNode, TRUNCATED_PC, ThreadEntry, capability,
 };
 
-/// One process, as its stream tells it.
+/// One process, as described by its stream.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessRecord {
-    /// Who wrote the stream; `None`: nothing readable came.
+    /// The first frame of the stream. `None`: nothing readable came.
     pub hello: Option<Hello>,
     /// Time of its first frame, the zero of the curves.
     pub first_ns: u64,
@@ -28,40 +28,41 @@ pub struct ProcessRecord {
     pub open: Vec<OpenTest>,
     /// Iterations of its whole selection the runner has begun.
     pub iterations: u32,
-    /// The last of them has begun, and not all of its tests have run.
+    /// The last iteration has begun, and not all of its tests have run.
     pub in_iteration: bool,
-    /// What it had as it began: a forked child has what is its parent's.
+    /// Counters at its start: a forked child begins with those of its parent.
     pub start: Option<Counters>,
-    /// Where `main` returned or the program called `exit`, before static destructors, with
-    /// everything that was alive then.
+    /// State when `main` returned or the program called `exit`, before static destructors, with everything that was
+    /// alive then.
     pub main_end: Option<ProcessEnd>,
-    /// The orderly end, with everything that was still alive.
+    /// State at an orderly end, with everything that was still alive.
     pub end: Option<ProcessEnd>,
     /// Values over time, at most a few thousand of them, evenly thinned.
     pub curve: Vec<CurveSample>,
     /// Largest values seen in any frame, thinned or not.
     pub peak: CurveSample,
-    /// The last thing the operating system said of its threads.
+    /// Threads in the last sample of the operating system.
     pub last_threads: Vec<ThreadEntry>,
-    /// What the agent could not do.
+    /// Errors that the agent reported.
     pub errors: Vec<SeenError>,
     /// Lines for the reader of the report.
     pub warnings: Vec<String>,
-    /// The last frame of an orderly stream.
+    /// The last frame of a stream that ended in order.
     pub goodbye: Option<Goodbye>,
-    /// Cost of measuring, as last told.
+    /// Cost of measuring, from the latest frame that has it.
     pub cost: AgentCost,
-    /// CPU time of the process, as last told by the operating system.
+    /// CPU time of the process, from the latest sample of the operating system.
     pub cpu_ns: Option<u64>,
-    /// What of the stream is missing, and why: the record is then good only up to there. The reader
-    /// of the stream sets it too ([`crate::Observer::damage`]).
+    /// What is missing from the stream, and why. The record is valid only up to there. The reader of the stream sets it
+    /// too ([`crate::Observer::damage`]).
     pub damaged: Option<String>,
-    /// Who held blocks of sites that grew, where somebody looked.
+    /// Holders of blocks of sites that grew, if they were searched.
     pub native_holders: Option<NativeHolders>,
-    /// What a Java virtual machine told of itself; `None`: none did.
+    /// What a Java virtual machine reported. `None`: there was none.
     pub java: Option<JavaRecord>,
     pub(crate) modules: BTreeMap<u32, Vec<Module>>,
-    /// The first generation that was another process's, where one took the stacks of this record.
+    /// The first module generation that came from another process, if stacks of another process were added to this
+    /// record.
     pub(crate) borrowed_from: Option<u32>,
     pub(crate) stacks: HashMap<u32, Node>,
 }
@@ -95,8 +96,8 @@ impl ProcessRecord {
         own.last().map_or(&[], |(_, modules)| modules.as_slice())
     }
 
-    /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of
-    /// its root. An unknown node, or a parent that does not come before its child, ends it there.
+    /// The stack whose innermost node is `stack`, innermost first, and whether it ends before its root. It ends at an
+    /// unknown node.
     #[must_use]
     pub fn stack(&self, stack: u32) -> (Vec<StackStep>, bool) {
         let mut steps = Vec::new();
@@ -126,8 +127,8 @@ impl ProcessRecord {
         Duration::from_nanos(between.max().unwrap_or_default())
     }
 
-    /// Does it run Java code that no native tracker looks behind, nor the system's own malloc
-    /// debugging? Its native figures are then nobody's.
+    /// Does it run Java code without a native tracker and without the system's own malloc debugging? Then its native
+    /// figures mean nothing.
     #[must_use]
     pub fn is_java_only(&self) -> bool {
         let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
@@ -136,8 +137,7 @@ impl ProcessRecord {
             && !self.offers(capability::NATIVE_LIVE)
     }
 
-    /// Does the program itself say where its tests begin and end (the C API), and not a framework's
-    /// listener?
+    /// Does the program itself mark its tests (by the C API), without a listener of a test framework?
     #[must_use]
     pub fn tells_its_own_tests(&self) -> bool {
         let listened = capability::LISTENERS.into_iter().any(|listener| self.offers(listener));
@@ -150,7 +150,7 @@ impl ProcessRecord {
         self.hello.as_ref().and_then(|hello| memgate_wire::sampling::interval(&hello.capabilities))
     }
 
-    /// Does it contain GoogleTest, and has it ended without asking it for tests?
+    /// Does it contain GoogleTest, and did it end without running GoogleTest?
     #[must_use]
     pub fn asked_for_no_test(&self) -> bool {
         let is_whole = self.goodbye.is_some() && self.errors.is_empty() && self.damaged.is_none();
@@ -158,14 +158,14 @@ impl ProcessRecord {
         is_whole && no_test && self.is_main() && self.offers(capability::GTEST)
     }
 
-    /// Did tests begin in it though it is a child that was forked? Nobody follows those.
+    /// Did tests begin in a forked child? Such tests are not tracked.
     #[must_use]
     pub fn began_tests_in_a_child(&self) -> bool {
         let mut windows = self.open.iter().map(|open| &open.window).chain(&self.windows);
         !self.is_main() && windows.any(|window| window.start_sequence > 0)
     }
 
-    /// Did it end, in whatever way, before all tests of an iteration had run, and not in the middle of one?
+    /// Did it end, in whatever way, between two tests, before all tests of an iteration had run?
     #[must_use]
     pub fn broke_off_between_tests(&self) -> bool {
         let is_over = |goodbye: &Goodbye| goodbye.reason != GoodbyeReason::Stopped;
@@ -175,7 +175,7 @@ impl ProcessRecord {
             && self.goodbye.as_ref().is_none_or(is_over)
     }
 
-    /// Does not every end of a test wait for the harness?
+    /// Does the process wait for the harness only at some ends of tests?
     pub(crate) fn looks_now_and_then(&self) -> bool {
         self.offers(capability::LOOKS_NOW_AND_THEN)
     }
@@ -184,7 +184,7 @@ impl ProcessRecord {
         self.hello.as_ref().is_some_and(|hello| hello.offers(capability))
     }
 
-    /// Is it the program itself, not a child it forked (of a death test, say)?
+    /// Is it the program itself, not a forked child (of a death test, for example)?
     #[must_use]
     pub fn is_main(&self) -> bool {
         self.hello.as_ref().is_none_or(|h| h.role == memgate_wire::ProcessRole::Main)
@@ -200,66 +200,66 @@ pub struct Window {
     pub test: String,
     /// Iteration of the runner, from 0.
     pub iteration: u32,
-    /// Sequence number of the boundary that opened it; 0: it was not seen.
+    /// Sequence number of the boundary that opened it. 0: missing in the stream.
     pub start_sequence: u32,
-    /// Sequence number of the boundary that closed it (the last one, where it settled).
+    /// Sequence number of the boundary that closed it (the last one if there were several).
     pub end_sequence: u32,
     /// When it began.
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// How the user's own test ended, where the runner tells.
+    /// How the user's own test ended, if the runner reports it.
     pub outcome: Option<Outcome>,
-    /// Counters as it began.
+    /// Counters at its start.
     pub start: Counters,
-    /// Counters as it ended.
+    /// Counters at its end.
     pub end: Counters,
-    /// Allocations born in it and alive at its end, where the agent screens.
+    /// Allocations made in it and alive at its end, if the agent screens.
     pub survivors: Vec<SnapshotRecord>,
-    /// How many they are (told even where no snapshot was written).
+    /// Number of survivors (reported even without a snapshot).
     pub survivor_count: u64,
-    /// Survivors are samples, with this many bytes between two of them on average, and counters estimates.
+    /// If set, survivors are samples, with this many bytes between two of them on average, and counters are estimates.
     pub interval: Option<u64>,
-    /// All of them have been freed since, before all tests of the process had run.
+    /// All survivors have been freed since, before all tests of the process had run.
     pub freed_since: bool,
-    /// A snapshot of survivors belongs to it, or there were none.
+    /// It has a snapshot of survivors, or there were none.
     pub survivors_known: bool,
-    /// Pairs of stack and size whose live count differs from the window before, with the count now,
-    /// where the agent confirms.
+    /// Pairs of stack and size whose live count differs from the window before, with the new count, if the agent
+    /// confirms.
     pub changes: Vec<SnapshotRecord>,
-    /// Largest number of tests that were open during it: more than 1 means that what it left cannot
-    /// be told from what another test left.
+    /// Largest number of tests that were open during it. If it is more than 1, it is unknown which of the tests left
+    /// something.
     pub open_tests: u32,
     /// Parts of its snapshot are missing.
     pub incomplete: bool,
-    /// The process as it began.
+    /// State of the process at its start.
     pub os_start: Option<OsState>,
-    /// The process as it ended.
+    /// State of the process at its end.
     pub os_end: Option<OsState>,
-    /// Other tests ran between the same two looks at descriptors and threads; and what came meanwhile by nobody knows
-    /// which of them.
+    /// Set if other tests ran between the same two samples of descriptors and threads. Counts new handles of which it
+    /// is unknown which test left them.
     pub shared_look: Option<Unclear>,
-    /// Nobody looked as it began: what was resident then is not known.
+    /// No sample was taken at its start, so resident memory at that time is unknown.
     pub started_unseen: bool,
-    /// What the program itself had mapped as it began; `None`: not known.
+    /// Mappings of the program itself at its start; `None` if unknown.
     pub mapped_start: Option<Mapped>,
-    /// The same as it ended.
+    /// The same at its end.
     pub mapped_end: Option<Mapped>,
-    /// Mappings were noted, and then there was no room for all of them.
+    /// Mappings were recorded at first, but later not all could be stored.
     pub mappings_lost: bool,
-    /// The Java virtual machine as it ended.
+    /// State of the Java virtual machine at its end.
     pub java: Option<Box<JavaWindow>>,
 }
 
 impl Window {
-    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test, and without a test
-    /// (the window is a whole Java test class) just the suite.
+    /// `Suite.Test`, as GoogleTest prints it. Without a suite: the test. Without a test (the window is a whole Java
+    /// test class): the suite.
     #[must_use]
     pub fn id(&self) -> String {
         test_id(&self.suite, &self.test, self.java.is_some())
     }
 
-    /// Is this its id? Asked for every pair of tests and windows, so it makes no text.
+    /// Is this its id? Does not allocate, because it is called for every pair of tests and windows.
     #[must_use]
     pub fn is(&self, id: &str) -> bool {
         if self.suite.is_empty() {
@@ -273,19 +273,19 @@ impl Window {
             .is_some_and(|test| test == self.test)
     }
 
-    /// Is it no test, but what GoogleTest runs around tests?
+    /// Is it no test, but a set-up that GoogleTest runs around tests?
     #[must_use]
     pub fn is_setup(&self) -> bool {
         is_setup(&self.suite, &self.test)
     }
 
-    /// What samples tell of the bytes and blocks that it left; `None`: nothing was sampled.
+    /// Bytes and blocks that it left, estimated from samples. `None`: it was not sampled.
     pub(crate) fn estimate(&self) -> Option<(Estimate, Estimate)> {
         self.interval.filter(|_| self.survivors_known).map(|interval| estimate(&self.survivors, interval))
     }
 
-    /// Bytes it left behind: its exact survivors, an estimate by samples of them, or the difference of
-    /// the counters where there is no snapshot.
+    /// Bytes that it left: from exact survivors, from samples of them, or without a snapshot from the difference of the
+    /// counters.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
         if let Some((bytes, _)) = self.estimate() {
@@ -297,7 +297,7 @@ impl Window {
         }
     }
 
-    /// Allocations it left behind.
+    /// Allocations that it left.
     #[must_use]
     pub fn left_allocations(&self) -> u64 {
         if let Some((_, blocks)) = self.estimate() {
@@ -310,7 +310,7 @@ impl Window {
     }
 }
 
-/// Bytes of snapshot records. Records come from a file: the sum saturates.
+/// Bytes of snapshot records. The records come from a file, so the sum saturates.
 pub(crate) fn total_bytes(records: &[SnapshotRecord]) -> u64 {
     records.iter().fold(0, |sum, r| sum.saturating_add(r.size.saturating_mul(r.count)))
 }
@@ -319,7 +319,7 @@ pub(crate) fn total_bytes(records: &[SnapshotRecord]) -> u64 {
 pub(crate) fn test_id(suite: &str, test: &str, java: bool) -> String {
     match (suite, test) {
         ("", test) => test.to_owned(),
-        // GoogleTest lets a test have no name.
+        // GoogleTest allows a test without a name.
         (suite, "") if java => suite.to_owned(),
         (suite, test) => format!("{suite}.{test}"),
     }
@@ -343,36 +343,36 @@ pub struct ProcessEnd {
     pub counters: Counters,
     /// Allocations born since tracking began and still alive.
     pub survivors: Vec<SnapshotRecord>,
-    /// How many they are.
+    /// Number of survivors.
     pub survivor_count: u64,
     /// Parts of the snapshot are missing.
     pub incomplete: bool,
-    /// The process as it ended.
+    /// State of the process at its end.
     pub os: Option<OsState>,
-    /// What the program itself had mapped; `None`: not known.
+    /// Mappings of the program itself; `None` if unknown.
     pub mapped: Option<Mapped>,
-    /// As in a window.
+    /// As in [`Window`].
     pub mappings_lost: bool,
 }
 
-/// What descriptors, threads or mappings have in common.
+/// Key by which descriptors, threads or mappings are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OsName {
-    /// Normalised target or name; of a mapping, what was mapped.
+    /// Normalised target or name; for a mapping, its kind.
     pub name: String,
-    /// Stack that opened, started or mapped them; 0: not known.
+    /// Stack that opened, started or mapped it; 0 if unknown.
     pub stack: u32,
 }
 
-/// Names, each with how many (or bytes) of it there are, sorted.
+/// Sorted names, each with its count (or its bytes).
 pub type Names = Arc<Vec<(OsName, u64)>>;
 
-/// What the program itself has mapped. Equal lists are shared between windows.
+/// Mappings of the program itself. Equal lists are shared between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mapped {
     /// Bytes.
     pub bytes: Names,
-    /// Ranges.
+    /// Number of ranges.
     pub counts: Names,
 }
 
@@ -384,12 +384,12 @@ impl Mapped {
     }
 }
 
-/// All of them.
+/// Sum of all counts.
 pub(crate) fn sum(names: &[(OsName, u64)]) -> u64 {
     names.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
 }
 
-/// How many descriptors and threads came by nobody knows which of several tests.
+/// New descriptors and threads of which it is unknown which of several tests left them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unclear {
     /// Descriptors.
@@ -408,13 +408,12 @@ impl Unclear {
     }
 }
 
-/// What the operating system said of a process at a boundary. Equal lists are shared between
-/// windows.
+/// Sample of the operating system for a process at a boundary. Equal lists are shared between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OsState {
     /// Resident bytes.
     pub rss_bytes: u64,
-    /// Proportional set size, where it was read.
+    /// Proportional set size, if it was read.
     pub pss_bytes: Option<u64>,
     /// Open descriptors by normalised target and origin.
     pub fds: Names,
@@ -423,7 +422,7 @@ pub struct OsState {
 }
 
 impl OsState {
-    /// As many of each name? Where they were opened is not looked at.
+    /// Are the counts of each name equal? Origins are ignored.
     #[must_use]
     pub fn holds_the_same(&self, other: &Self) -> bool {
         let same = |a: &Names, b: &Names| a == b || by_name(a) == by_name(b);
@@ -443,7 +442,7 @@ impl OsState {
     }
 }
 
-/// How many there are of each name, wherever they come from.
+/// Counts by name, over all origins.
 pub(crate) fn by_name(names: &[(OsName, u64)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     for (OsName { name, .. }, count) in names {
@@ -453,7 +452,7 @@ pub(crate) fn by_name(names: &[(OsName, u64)]) -> BTreeMap<&str, u64> {
     counts
 }
 
-/// Values at one moment; a value that was not read then is `None`.
+/// Values at one moment; `None` for a value that was not read then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CurveSample {
     /// When.
@@ -472,11 +471,11 @@ pub struct CurveSample {
     pub fds: Option<u64>,
     /// Bytes that the program itself has mapped.
     pub mapped_bytes: Option<u64>,
-    /// Used bytes of the Java heap, garbage included.
+    /// Used bytes of the Java heap, including garbage.
     pub heap_used: Option<u64>,
 }
 
-/// What the agent could not do, and when.
+/// An error that the agent reported, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenError {
     /// When.
@@ -485,7 +484,7 @@ pub struct SeenError {
     pub error: ErrorFrame,
 }
 
-/// What the rounds run, one after the other.
+/// The unit that rounds execute, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Test classes: what their tests say is told apart.
@@ -495,12 +494,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Is it the window of a unit?
+    /// Is it a window of this unit?
     pub(crate) fn is(self, window: &Window) -> bool {
         window.test.is_empty() == (self == Self::Class)
     }
 
-    /// The name of the unit that a window of this class, or of a test in it, belongs to.
+    /// The name of the unit to which a window of this class, or of a test in it, belongs.
     pub(crate) fn id(self, suite: &str, test: &str) -> String {
         match self {
             Self::Class => suite.to_owned(),

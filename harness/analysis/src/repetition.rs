@@ -18,13 +18,13 @@ const PAUSED_FACTOR: u32 = 3;
 pub(crate) struct RepetitionLimits {
     pub(crate) warm_up: usize,
     pub(crate) confidence: f64,
-    /// Fewest executions, the warm-up among them.
+    /// Fewest executions, including the warm-up.
     pub(crate) fewest: usize,
-    /// While something is open.
+    /// Most executions while something is undecided.
     pub(crate) most: usize,
-    /// Never more.
+    /// Upper bound in any case.
     pub(crate) cap: usize,
-    /// So many without a change, and a rare leak would have shown.
+    /// After this many executions without a change, a rare leak would have shown.
     pub(crate) unchanged: usize,
     pub(crate) min_run: Duration,
 }

@@ -39,6 +39,6 @@ pub struct Variable {
 pub struct ResolvedStack {
     /// Innermost first, inlined functions before the function they were inlined into.
     pub frames: Vec<Frame>,
-    /// It could not be unwound to its root.
+    /// The stack could not be unwound to its root.
     pub truncated: bool,
 }

@@ -1,25 +1,26 @@
-//! What samples of allocations tell of all of them.
+//! Estimates of all allocations from samples.
 //!
-//! The agent notes a block of `s` bytes with the probability `p = 1 - e^(-s / interval)`, each independently. So a
-//! noted block stands for `1 / p` blocks of its size (Horvitz and Thompson): sums over them are right on average. How
-//! far a sum may be off is told by an interval for weighted sums of rare events (Fay and Feuer, Statistics in Medicine
-//! 16, 1997). It holds the true value at least as often as it says, and allows for what was not noted at all.
+//! The agent records a block of `s` bytes with the probability `p = 1 - e^(-s / interval)`, independently of other
+//! blocks. So a recorded block stands for `1 / p` blocks of its size (Horvitz and Thompson), and sums over recorded
+//! blocks are unbiased. The error bounds use an interval for weighted sums of rare events (Fay and Feuer, Statistics in
+//! Medicine 16, 1997). It contains the true value at least as often as its confidence says, and allows for blocks that
+//! were not recorded.
 
 use memgate_wire::SnapshotRecord;
 
 use crate::stats::{float, gamma_quantile};
 
-/// An estimate, and what is known of its error.
+/// An estimate with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
     pub(crate) value: f64,
     variance: f64,
-    /// What one block counts that is seldom noted.
+    /// Weight of one block that is rarely recorded.
     unit: f64,
 }
 
 impl Estimate {
-    /// Bounds that hold the true value with at least this confidence.
+    /// Bounds that contain the true value with at least this confidence.
     pub(crate) fn bounds(self, confidence: f64) -> (f64, f64) {
         let tail = (1.0 - confidence) / 2.0;
         let Self { value, variance, unit } = self;
@@ -32,7 +33,7 @@ impl Estimate {
         (low.min(value), high.max(value))
     }
 
-    /// The value, as a whole number.
+    /// The value rounded to a whole number.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -42,7 +43,7 @@ impl Estimate {
         self.value.round() as u64
     }
 
-    /// Bytes that counters told: sums of such estimates.
+    /// Estimate from bytes in the agent's counters, which are sums of such estimates.
     pub(crate) fn of_counter(bytes: f64, interval: u64) -> Self {
         // The variance of a block, `s² (1 - p) / p²`, counted as often as it is noted, is at most `s * interval`.
         let unit = float(interval);
@@ -50,7 +51,7 @@ impl Estimate {
     }
 }
 
-/// The bytes and the number of all blocks, by those that were noted.
+/// Bytes and number of all blocks, estimated from the recorded ones.
 pub(crate) fn estimate(noted: &[SnapshotRecord], interval: u64) -> (Estimate, Estimate) {
     let unit = float(interval);
     let none = Estimate { value: 0.0, variance: 0.0, unit };
@@ -65,13 +66,13 @@ pub(crate) fn estimate(noted: &[SnapshotRecord], interval: u64) -> (Estimate, Es
     })
 }
 
-/// How many blocks of this size one that was noted stands for.
+/// The number of blocks that one recorded block of this size stands for.
 pub(crate) fn weight(size: u64, interval: u64) -> f64 {
     1.0 / probability(size, interval)
 }
 
-/// The probability that a block of this size is noted. One without bytes never is: should a stream tell of one, it
-/// stands for itself.
+/// The probability that a block of this size is recorded. An empty block never is. If a stream contains one, it counts
+/// as one block.
 fn probability(size: u64, interval: u64) -> f64 {
     if size == 0 || interval == 0 { 1.0 } else { -(-float(size) / float(interval)).exp_m1() }
 }
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// What is noted of `count` blocks of each of these sizes.
+    /// What is recorded of `count` blocks of each of these sizes.
     fn noted(blocks: &[(u64, u64)], interval: u64, random: &mut Random) -> Vec<SnapshotRecord> {
         let some = blocks.iter().map(|&(size, count)| {
             let p = probability(size, interval);
@@ -123,7 +124,7 @@ mod tests {
                 let (bytes, count) = estimate(&noted(mix, interval, &mut random), interval);
                 let within = |of: Estimate, truth: f64| {
                     let (low, high) = of.bounds(0.99);
-                    // What is certain is a sum of rounded numbers.
+                    // Blocks that are certain to be recorded give a sum of rounded numbers.
                     low <= truth * (1.0 + 1e-9) && truth <= high
                 };
                 inside += u32::from(within(bytes, truth));

@@ -1,4 +1,4 @@
-//! The screen: which tests left something behind and are to run again, alone.
+//! The screen: finds the tests that left something and must be repeated alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
 
-/// A test that is to run again.
+/// A test that must be repeated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
     /// Its id within the suite.
@@ -22,17 +22,17 @@ pub struct Suspect {
     pub why: String,
     /// Later tests of its process freed all that it left.
     pub freed_since: bool,
-    /// It already ran often enough in one process to be judged without another run.
+    /// It already ran often enough in one process and can be judged without another run.
     pub repeated: bool,
-    /// The record it was found in: the process to start again.
+    /// Index of its record, which tells the process to start again.
     pub record: usize,
 }
 
-/// So often in one process, and a test needs no run of its own.
+/// A test that ran this often in one process needs no run of its own.
 pub(crate) const ENOUGH_REPETITIONS: usize = 5;
 
-/// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that
-/// failed, were skipped or could not be measured are not among them: nothing would be judged.
+/// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that failed, were skipped
+/// or could not be measured are left out, because they are not judged.
 #[must_use]
 pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Suspect> {
     let mut suspects: Vec<Suspect> = Vec::new();
@@ -54,8 +54,7 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                 suspect.freed_since &= freed_since;
                 continue;
             }
-            // Only a run of its own tells a set-up from the tests around it.
-            // Samples tell no growth.
+            // A set-up can be told from the tests around it only in a run of its own. Samples do not show growth.
             let repeated = !window.is_setup()
                 && window.interval.is_none()
                 && !is_unseen
@@ -66,23 +65,24 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
     suspects
 }
 
-/// Is it a suspect only for blocks that have been freed since?
+/// Is it a suspect only because of blocks that have been freed since?
 fn is_freed_since(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> bool {
     let without = || Window { survivors: Vec::new(), survivor_count: 0, ..window.clone() };
     window.freed_since && left_too_much(&without(), suite, test, policy).is_none()
 }
 
-/// `suspects` of these records with the first of each cause before the others, and those of which nothing is left
-/// last: where the time is
-/// short, each cause is looked at once. What a cause is, addresses tell: where in the test's own
-/// program that was allocated which it left. (Symbols, which would tell exactly, take longer.)
+/// Sorts `suspects` of these records: the first suspect of each cause comes first. Suspects whose blocks have all been
+/// freed since come last. So each cause is checked once even if time is short.
+///
+/// A cause is the address in the test's own program where it allocated what it left. (Symbols would be exact, but take
+/// longer.)
 #[must_use]
 pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<Suspect> {
     let mut known = BTreeSet::new();
     let (first, others): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|suspect| {
         let locations =
             records.get(suspect.record).map_or_else(BTreeSet::new, |r| locations(r, &suspect.test));
-        // The place of a descriptor or a thread is not known.
+        // The origin of a descriptor or a thread is unknown.
         let is_new = locations.is_empty() || !locations.is_subset(&known);
         known.extend(locations);
         is_new
@@ -92,7 +92,7 @@ pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<S
     ordered
 }
 
-/// File and address in it, for every stack of what a test left: the innermost of its program's own.
+/// File and address in it for every stack of what a test left: the innermost frame of its own program.
 fn locations<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)> {
     let executable = record.hello.as_ref().map_or("", |hello| hello.executable.as_str());
     let survivors = record.windows.iter().filter(|w| w.is(test)).flat_map(|w| &w.survivors);
@@ -114,7 +114,7 @@ pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
     !window.outcome.is_some_and(failed) && crate::measured::unmeasured(record, Some(window)).is_none()
 }
 
-/// What a window left above the limits per iteration of its test.
+/// Describes what a window left, if it exceeds the limits per iteration of its test.
 pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> Option<String> {
     let exceeds = |metric| {
         let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)?;
@@ -138,7 +138,7 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
 
-/// `about 1.0 MiB (10.4 KiB to 5.6 MiB, by 2 samples)`; `None`: everything was recorded.
+/// `about 1.0 MiB (10.4 KiB to 5.6 MiB, by 2 samples)`. `None`: everything was recorded.
 fn by_samples(window: &Window, policy: &GatePolicy) -> Option<String> {
     let (bytes, _) = window.estimate()?;
     let (low, high) = bytes.bounds(policy.confidence);
@@ -160,8 +160,8 @@ pub(crate) fn undecided(
     format!("not decided by samples: about {value} {per}, between {low} and {high} (allowed {allowed})")
 }
 
-/// The least and the most that one execution left of a metric: the same, unless all that is known are samples. Where
-/// not even a sample was left that is nothing: the suite says what goes unseen so. `None`: not measured.
+/// Lower and upper bound of what one execution left of a metric. They differ only with sampling. Without any sample
+/// both are 0: the suite reports what may remain unseen. `None`: not measured.
 pub(crate) fn left_between(window: &Window, metric: Metric, confidence: f64) -> Option<(f64, f64)> {
     let value = left(window, metric)?;
     let of_samples = match metric {
@@ -173,8 +173,8 @@ pub(crate) fn left_between(window: &Window, metric: Metric, confidence: f64) -> 
     Some(of_samples.map_or((value, value), |estimate| estimate.bounds(confidence)))
 }
 
-/// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, with as
-/// many digits as tell them apart.
+/// `48.0 KiB per iteration (allowed 0 B)`. If both would look alike after rounding, the figures get as many digits as
+/// needed.
 pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> String {
     let allowed = format_value(metric, limit);
     if format_value(metric, value) == allowed {
@@ -186,7 +186,7 @@ pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> Str
     format!("{} {per} (allowed {allowed})", format_amount(metric, value))
 }
 
-/// What one execution left of a metric; `None`: not measured.
+/// What one execution left of a metric. `None`: not measured.
 pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     match metric {
         Metric::NativeLiveBytes => Some(float(window.left_bytes())),
@@ -208,11 +208,11 @@ pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     }
 }
 
-/// Why nothing is known of mappings that were noted at first.
+/// Reason reported if not all mappings could be stored.
 pub(crate) const MAPPINGS_LOST: &str =
     "not measured: not all mappings could be noted; `native.mapped_bytes: off` does without them";
 
-/// Why `window` cannot be held against the limit of what is mapped; `None`: it can, or has none.
+/// Why `window` cannot be checked against the limit of mapped bytes. `None`: it can, or there is no limit.
 pub(crate) fn unmeasured_mappings(
     window: &Window,
     suite: &str,
@@ -226,7 +226,7 @@ pub(crate) fn unmeasured_mappings(
     (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
 }
 
-/// Which of descriptors and threads have a limit.
+/// The metrics with a limit, of descriptors and threads.
 pub(crate) fn limited_handles(policy: &GatePolicy, suite: &str, test: &str) -> impl Iterator<Item = Metric> {
     let has_limit = |metric: &Metric| {
         [Per::Iteration, Per::Test]
@@ -236,7 +236,7 @@ pub(crate) fn limited_handles(policy: &GatePolicy, suite: &str, test: &str) -> i
     [Metric::OsFds, Metric::OsThreads].into_iter().filter(has_limit)
 }
 
-/// Why descriptors and threads of `window` cannot be held against their limits; `None`: they can, or have none.
+/// Why descriptors and threads of `window` cannot be checked against their limits. `None`: they can, or have no limits.
 pub(crate) fn unlisted(
     record: &ProcessRecord,
     window: &Window,
@@ -324,7 +324,8 @@ mod tests {
             p.free(2, 100, 1);
         });
         p.run("Map.leak", 0, |p| p.alloc(3, 100, 1));
-        // The ends of the first two; no boundary, a start, the end of a test that left nothing.
+        // The boundary numbers are: ends of the first two tests, no boundary, a start, the end of a test that left
+        // nothing.
         let boundaries = vec![3, 5, 0, 8, 7, u32::MAX];
         p.frame(Frame::Freed(Freed { boundaries: boundaries.clone() }));
         let suspects = |p: Process| {
@@ -419,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Tests that each left a block of one place of the program: `left` has its address.
+    /// Tests that each left a block from one place of the program: `left` has the addresses.
     fn suspects_of(left: &[(&str, u64)]) -> (Vec<Suspect>, ProcessRecord) {
         let mut record = ProcessRecord { hello: Some(crate::dsl::hello()), ..ProcessRecord::default() };
         let module = |path: &str, start| memgate_wire::Module {

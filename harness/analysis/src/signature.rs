@@ -1,10 +1,9 @@
-//! What a leak is called: an id from its stack that survives rebuilds, address randomisation and a
+//! Identity of a leak: an id from its stack that stays the same after rebuilds, with address randomisation and with a
 //! new libc.
 //!
-//! From a resolved stack the frames that are the project's own are kept: not libc's, the language
-//! runtime's, the test runner's or the agent's. Their names, with everything taken out that a
-//! compiler or another version of a library may change, make up the id; the same frames, unchanged,
-//! are what the report shows.
+//! Only the project's own frames of a resolved stack are kept: not those of libc, the language runtime, the test runner
+//! or the agent. The id is made from their names, without everything that a compiler or another version of a library
+//! may change. The report shows the same frames unchanged.
 
 mod function_name;
 
@@ -23,7 +22,7 @@ pub(crate) struct Place {
     pub(crate) truncated: bool,
     /// `module!function` of every frame, as shown and normalised, for waivers.
     pub(crate) names: Vec<String>,
-    /// The C library notes there what is to run at exit.
+    /// Here the C library registers a function to run at exit.
     pub(crate) notes_exit: bool,
 }
 
@@ -52,7 +51,7 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
         .unwrap_or_default();
     let kept: Vec<&Known<'_>> = kept.into_iter().map(|i| &known[i]).collect();
     let keys = kept.iter().map(|k| k.key.as_str());
-    // Function objects that were inlined have no name of their own: their files tell them apart.
+    // Inlined function objects have no name of their own. Their files distinguish them.
     let homeless = kept.iter().all(|k| k.is_nameless);
     let files = kept.iter().filter(|_| homeless).filter_map(|k| k.frame.file.as_deref());
     let files = files.map(|file| file.rsplit('/').next().unwrap_or(file));
@@ -69,7 +68,7 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     }
 }
 
-/// `__new_exitfn`, which one call of the C library (`atexit`) ends in. Without debug information that has no name.
+/// `__new_exitfn`, which the C library calls in `atexit`. It has no name without debug information.
 fn notes_exit(frames: &[Frame]) -> bool {
     let is_libc = |frame: &Frame| normalised_module(&frame.module) == "libc.so";
     let is_named = |frame: &Frame| frame.function.as_deref().is_none_or(|function| function.contains("exit"));
@@ -77,24 +76,23 @@ fn notes_exit(frames: &[Frame]) -> bool {
         && !frames.iter().skip(1).take(1).any(is_libc)
 }
 
-/// Id of what a test left of which no call stack is known: of this test alone.
+/// Id of a leak without a call stack, unique to this test.
 pub(crate) fn id_of_test(suite: &str, test: &str) -> String {
     id("n1-", ["no stack", suite, test].into_iter())
 }
 
-/// Id of what a process holds open and nobody saw opened: `kind` is `descriptor` or `thread`,
-/// `name` its normalised name.
+/// Id of a descriptor or thread with unknown origin: `kind` is `descriptor` or `thread`, `name` its normalised name.
 pub(crate) fn os_id(kind: &str, name: &str) -> String {
     id("o1-", [kind, name].into_iter())
 }
 
-/// Id of what one place of the code opened or started: the name of the place alone, as the same
-/// code opens files of different names.
+/// Id of what one place of the code opened or started. It uses only the place, because the same code opens files of
+/// different names.
 pub(crate) fn os_id_of_place(kind: &str, place: &Place) -> String {
     id("o1-", [kind, &place.id].into_iter())
 }
 
-/// Id of mapped memory: by the place that mapped it, else by what was mapped.
+/// Id of mapped memory: by the place that mapped it, otherwise by the kind of mapping.
 pub(crate) fn mapped_id(place: Option<&Place>, of: &[String]) -> String {
     match place {
         Some(place) => id("m1-", [place.id.as_str()].into_iter()),
@@ -107,7 +105,7 @@ pub(crate) fn java_id<'a>(class: &'a str, place: impl Iterator<Item = &'a str>) 
     id("j1-", std::iter::once(class).chain(place))
 }
 
-/// Id of a leak in a heap dump: the beginning of LeakCanary's fingerprint, which is a hash itself.
+/// Id of a leak in a heap dump: a prefix of LeakCanary's fingerprint, which is itself a hash.
 pub(crate) fn heap_id(fingerprint: &str) -> String {
     format!("h1-{}", fingerprint.get(..16).unwrap_or(fingerprint))
 }
@@ -121,9 +119,8 @@ fn id<'a>(prefix: &str, parts: impl Iterator<Item = &'a str>) -> String {
     format!("{prefix}{:016x}", hash(parts))
 }
 
-/// FNV-1a over the parts, each ended by a byte that no name contains, with the finalizer of
-/// MurmurHash3 so that similar names differ in every digit. Part of the format of ids: it cannot
-/// change.
+/// FNV-1a over the parts. Each part is followed by a byte that no name contains. The finalizer of MurmurHash3 makes
+/// similar names differ in every digit. This is part of the id format and cannot change.
 fn hash<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for part in parts {
@@ -136,13 +133,12 @@ fn hash<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Whose code a frame is.
+/// Owner of the code of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The project's, or a library's it uses.
+    /// The project, or a library that it uses.
     Own,
-    /// The language's standard library or an allocation function, in whatever module it was
-    /// inlined.
+    /// The language's standard library or an allocation function, in any module (it may be inlined).
     Library,
     /// libc, the loader.
     System,
@@ -157,11 +153,11 @@ enum Kind {
 struct Known<'a> {
     frame: &'a Frame,
     kind: Kind,
-    /// Starts the test: it and everything outward is the runner's.
+    /// Starts the test. This frame and all outer frames belong to the runner.
     starts_test: bool,
-    /// A call operator of nobody knows what.
+    /// A call operator of an unnamed function object.
     is_nameless: bool,
-    /// `module!function`, or `module+offset` where there is no symbol.
+    /// `module!function`, or `module+offset` without a symbol.
     key: String,
 }
 
@@ -189,8 +185,8 @@ fn is_library_source(frame: &Frame) -> bool {
     frame.inlined && frame.file.as_deref().is_some_and(|file| file.contains("/include/c++/"))
 }
 
-/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`; and without
-/// what a file that was unpacked has of its own.
+/// File name without the version (`libfoo.so.1.2` and `libfoo-1.2.so` become `libfoo.so`) and without the random part
+/// of an unpacked file.
 fn normalised_module(module: &str) -> String {
     let name = without_random_parts(module.rsplit('/').next().unwrap_or(module));
     let name = name.as_str();
@@ -204,8 +200,8 @@ fn normalised_module(module: &str) -> String {
     format!("{stem}.so")
 }
 
-/// Libraries that a jar brings are unpacked into files with a UUID in their names, or with a random
-/// number of so many digits (`java.io.File.createTempFile`): a `#` stands for it.
+/// A jar's libraries are unpacked into files with a UUID or a random number of at least this many digits in their names
+/// (`java.io.File.createTempFile`). `#` replaces these.
 fn without_random_parts(name: &str) -> String {
     const DIGITS: usize = 10;
     const UUID: [usize; 5] = [8, 4, 4, 4, 12];
@@ -230,8 +226,7 @@ fn without_random_parts(name: &str) -> String {
 }
 
 fn kind(module: &str, function: Option<&str>) -> Kind {
-    // The last one stands for what belongs to no file: generated code, whose addresses are others
-    // each time.
+    // `[unknown]` stands for code without a file: generated code, whose addresses differ each time.
     const SYSTEM: [&str; 18] = [
         "libc",
         "libstdc++",
@@ -265,7 +260,7 @@ fn kind(module: &str, function: Option<&str>) -> Kind {
 }
 
 fn kind_of_function(function: &str) -> Kind {
-    // The last ones are names a demangler could not read.
+    // The names with `_Z` are those that a demangler could not read.
     const LIBRARY: [&str; 14] = [
         "std::",
         "__gnu_cxx::",
@@ -324,7 +319,7 @@ fn kind_of_function(function: &str) -> Kind {
     }
 }
 
-/// The functions of GoogleTest that call a test, and nothing a test calls.
+/// The functions of GoogleTest that call a test, but none that a test calls.
 fn starts_test(function: &str) -> bool {
     const RUNNER: [&str; 9] = [
         "testing::Test::Run",
@@ -340,8 +335,7 @@ fn starts_test(function: &str) -> bool {
     RUNNER.contains(&function)
 }
 
-/// Index of the innermost frame with which the runner calls the test: the test's own frames lie
-/// before it.
+/// Index of the innermost frame in which the runner calls the test. The test's own frames come before it.
 fn runner_begins(known: &[Known<'_>]) -> usize {
     known.iter().position(|k| k.starts_test).unwrap_or(known.len())
 }
@@ -351,7 +345,7 @@ mod tests {
     use super::*;
     use crate::dsl::frame;
 
-    /// Once, each program of Rust warned of the 544 bytes that its start-up keeps.
+    /// Regression test: each Rust program had a warning for the 544 bytes that its start-up keeps.
     #[test]
     fn what_rust_allocates_outside_of_main_and_of_tests_is_its_own() {
         let start = [
@@ -503,7 +497,7 @@ mod tests {
         assert_ne!(one, id_of(&[("libtiles.so", "MapCache::insert(Tile const&)")]));
     }
 
-    /// The ids in users' waivers: a change of this value breaks them.
+    /// Waivers of users contain these ids: a change of this value breaks them.
     #[test]
     fn the_hash_is_part_of_the_format() {
         let frames = [("t", "MapCache::insert(Tile const&)"), ("t", "MapCache_scroll_Test::TestBody()")];

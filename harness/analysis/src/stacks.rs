@@ -1,13 +1,13 @@
-//! Stacks for a screen that took none of its tests' allocations: another process takes those of the suspects.
+//! Adds stacks to a screen that recorded none. Another process records the stacks of the suspects.
 //!
-//! Data flow: [`wanting`] names the tests whose survivors are judged and have no stacks → some process runs these
-//! tests again, with stacks → [`complete`] puts its survivors in the place of the screen's, where they are the same.
-//! From there on the record is as if the screen had taken the stacks.
+//! Data flow: [`wanting`] names the tests that have survivors without stacks and are judged by them → another process
+//! runs these tests again and records stacks → [`complete`] replaces the survivors of the screen by those of that
+//! process if both are the same. The record then looks as if the screen had recorded stacks.
 //!
-//! When they are the same: it left as many blocks of each size. In a process that ran the same tests in the same order
-//! up to this one, blocks of one size may be a little larger: a name with a number in it, say. What is not the same
-//! stays without stacks: as it is seen nowhere else, it is repeated with the tests around it, and is reported where it
-//! does not show there.
+//! Survivors are the same if each size has as many blocks. If the other process ran the same tests in the same order up
+//! to this one, blocks of one size may be a little larger, for example because of a name with a number in it. Survivors
+//! that are not the same stay without stacks. Such a test does not show alone what it left, so it is repeated with the
+//! tests around it. What does not show there either is reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,20 +19,20 @@ use crate::record::{Node, ProcessRecord, Window};
 use crate::screen::{judged, left_between, left_too_much};
 
 impl ProcessRecord {
-    /// Does another process take the stacks of what its tests leave?
+    /// Are the stacks recorded by another process?
     #[must_use]
     pub fn takes_stacks_later(&self) -> bool {
         self.offers(capability::STACKS_LATER)
     }
 
-    /// Has something that the window left no stack?
+    /// Does any survivor of the window have no stack?
     fn lacks_stacks(&self, window: &Window) -> bool {
         let is_bare = |record: &SnapshotRecord| record.count > 0 && self.stack(record.stack).0.is_empty();
         window.survivors.iter().any(is_bare)
     }
 }
 
-/// Tests that left more than a threshold allows, and of which stacks are missing, in the order they ran.
+/// Tests that left more than a threshold allows and have survivors without stacks, in the order they ran.
 #[must_use]
 pub fn wanting(record: &ProcessRecord, suite: &str, policy: &GatePolicy) -> Vec<String> {
     let (mut tests, mut seen) = (Vec::new(), HashSet::new());
@@ -60,7 +60,7 @@ fn is_judged_by_survivors(window: &Window, suite: &str, test: &str, policy: &Gat
         })
 }
 
-/// Gives the windows of `record` that left the same in `from` the survivors, and the stacks, of that.
+/// Replaces survivors in windows of `record` by those in `from`, with their stacks, if both left the same.
 pub fn complete(record: &mut ProcessRecord, from: &ProcessRecord) {
     if !record.takes_stacks_later() {
         return;
@@ -99,7 +99,7 @@ pub fn complete(record: &mut ProcessRecord, from: &ProcessRecord) {
     }
 }
 
-/// Are these as many blocks, of which those of one size are a little larger?
+/// Are the numbers of blocks equal, with blocks of one size being a little larger?
 fn is_a_little_larger(here: &BTreeMap<u64, u64>, there: &BTreeMap<u64, u64>) -> bool {
     let only_in = |a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
         a.iter().filter(|(size, count)| b.get(size) != Some(count)).map(|(s, c)| (*s, *c)).collect()
@@ -112,7 +112,7 @@ fn is_a_little_larger(here: &BTreeMap<u64, u64>, there: &BTreeMap<u64, u64>) -> 
     }
 }
 
-/// How many blocks of each size it left.
+/// Number of blocks of each size that it left.
 fn sizes(window: &Window) -> BTreeMap<u64, u64> {
     let mut sizes = BTreeMap::<u64, u64>::new();
     for record in &window.survivors {
@@ -122,7 +122,7 @@ fn sizes(window: &Window) -> BTreeMap<u64, u64> {
     sizes
 }
 
-/// Stacks of another process's record, and the modules they lie in, under numbers of their own.
+/// Copies stacks of another process's record, and their modules, under new numbers.
 struct Borrowed<'a> {
     from: &'a ProcessRecord,
     next_node: u32,
@@ -132,7 +132,7 @@ struct Borrowed<'a> {
 }
 
 impl<'a> Borrowed<'a> {
-    /// `None`: there are no more numbers.
+    /// `None`: there are no free numbers.
     fn new(record: &ProcessRecord, from: &'a ProcessRecord) -> Option<Self> {
         let last = record.modules.last_key_value().map_or(0, |(generation, _)| *generation);
         Some(Self {
@@ -144,7 +144,7 @@ impl<'a> Borrowed<'a> {
         })
     }
 
-    /// The stack in `record`.
+    /// The number of the stack in `record`.
     fn stack(&mut self, record: &mut ProcessRecord, stack: u32) -> Option<u32> {
         let (mut path, mut id) = (Vec::new(), stack);
         while !self.nodes.contains_key(&id) {
@@ -183,7 +183,7 @@ mod tests {
     use crate::dsl::Process;
     use crate::policy::{Bound, Limit};
 
-    /// A screen without stacks: node 41 is one of which nothing is known.
+    /// A screen without stacks: nothing is known of node 41.
     fn bare(run: impl FnOnce(&mut Process)) -> ProcessRecord {
         let mut p = Process::screen().stacks_later();
         run(&mut p);

@@ -1,7 +1,7 @@
-//! When a Java test that is repeated has run often enough to tell what its libraries do.
+//! Decides when a repeated Java test has run often enough to judge its native libraries.
 //!
-//! The same limits as in a native test ([`crate::Confirmation`]). Only what the own libraries hold
-//! is followed, end by end: the virtual machine's own allocations never come to rest.
+//! The limits are those of native tests ([`crate::Confirmation`]). Only memory of the own libraries is followed, end by
+//! end: the virtual machine's own allocations never settle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::record::ProcessRecord;
 use crate::repetition::{RepetitionLimits, next_look};
 use crate::stats::float;
 
-/// Follows what own libraries hold at the ends of one test.
+/// Follows memory of own libraries at the ends of one test.
 #[derive(Debug)]
 pub struct NativeConfirmation {
     test: String,
-    /// What may grow per iteration; `None`: anything.
+    /// Allowed growth per iteration. `None`: no limit.
     limit: Option<f64>,
     run: RepetitionLimits,
     own: Own,
@@ -27,7 +27,7 @@ pub struct NativeConfirmation {
     live: HashMap<(u32, u64), u64>,
     /// Their bytes at each end of the test.
     totals: Vec<f64>,
-    /// Windows of the record that were looked at.
+    /// Windows of the record that were read.
     looked_at: usize,
     next_check: usize,
     enough: bool,
@@ -50,8 +50,8 @@ impl NativeConfirmation {
         }
     }
 
-    /// To be told after each end of the test, also after a second one of the same execution:
-    /// changes are reported with what there is now.
+    /// Must be called after each end of the test, also after a second end of the same execution: changes carry the
+    /// current counts.
     pub fn observe(&mut self, record: &ProcessRecord) {
         if record.is_java_only() {
             return;
@@ -72,7 +72,7 @@ impl NativeConfirmation {
         self.looked_at = record.windows.len();
     }
 
-    /// Is there more at the last end than at the one before?
+    /// Did the memory increase between the last two ends?
     #[must_use]
     pub fn has_risen(&self) -> bool {
         matches!(self.totals.as_slice(), [.., before, last] if last > before)
@@ -84,8 +84,7 @@ impl NativeConfirmation {
         self.limit.is_some_and(|limit| self.growth(limit).finding == Finding::Grows)
     }
 
-    /// Is enough known? To be asked once for each end of the test. `elapsed` is the time that its
-    /// iterations took.
+    /// Is enough known? Must be called once for each end of the test. `elapsed` is the time that its iterations took.
     pub fn is_enough(&mut self, elapsed: Duration) -> bool {
         self.enough = self.enough || self.decides(elapsed);
         self.enough
@@ -125,8 +124,7 @@ mod tests {
     use crate::dsl::Process;
     use crate::observer::Observer;
 
-    /// Stacks 1 to 15 lead through a library of the project's, the others through the virtual
-    /// machine's alone.
+    /// Stacks 1 to 15 contain a library of the project, the others only the virtual machine.
     fn process() -> Process {
         let module = |start, end, path: &str| Module {
             start,

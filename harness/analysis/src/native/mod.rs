@@ -1,12 +1,10 @@
-//! What a Java process (an app, a virtual machine) allocates natively, as far as it is the
-//! project's own.
+//! Native allocations of a Java process (an app or a virtual machine) by the project's own libraries.
 //!
-//! Data flow: agent preloaded beside the virtual machine (on Android by `wrap.sh`; on HotSpot by
-//! the harness, where [`own_libraries`] says that the tests load some) → snapshots of native
-//! allocations at the ends of the same windows that are compared for Java → [`Own`] leaves out the
-//! stacks in which no library of the project's takes part: the runtime allocates, caches and frees
-//! for itself all the time → [`suspects`] of the rounds, [`NativeConfirmation`] while a test is
-//! repeated; what is a leak is decided as for any native test (`judge`).
+//! Data flow: the agent is preloaded next to the virtual machine. On Android `wrap.sh` does that; on HotSpot the
+//! harness does, if [`own_libraries`] shows that the tests load such libraries. → The agent takes snapshots of native
+//! allocations at the ends of the windows that are compared for Java. → [`Own`] drops stacks without a library of the
+//! project: the runtime itself allocates, caches and frees all the time. → [`suspects`] of the rounds;
+//! [`NativeConfirmation`] while a test is repeated. `judge` decides what is a leak, as for any native test.
 
 mod confirm;
 
@@ -20,18 +18,18 @@ use crate::record::{ProcessRecord, Unit, Window};
 use crate::sampling::weight;
 use crate::stats::float;
 
-/// Rounds before the first that is looked at, and how many have to agree: as for Java.
+/// Rounds before the first that counts, and the number of rounds that must agree: as for Java.
 const WARM_UP: usize = 2;
 const AGREEING: usize = 3;
 
-/// Which stacks lead through the project's own libraries.
+/// Tells which stacks contain the project's own libraries.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     known: HashMap<u32, bool>,
 }
 
 impl Own {
-    /// Does this stack of `record`? Always the same record's.
+    /// Does this stack of `record` contain one? All calls must pass the same record.
     pub(crate) fn has(&mut self, record: &ProcessRecord, stack: u32) -> bool {
         *self.known.entry(stack).or_insert_with(|| {
             let home = home_of(record);
@@ -44,7 +42,7 @@ impl Own {
         })
     }
 
-    /// Bytes and number of what a window left of them.
+    /// Bytes and number of such allocations that a window left.
     fn left(&mut self, record: &ProcessRecord, window: &Window) -> (f64, f64) {
         let own = window.survivors.iter().filter(|survivor| self.has(record, survivor.stack));
         let interval = record.interval();
@@ -55,8 +53,7 @@ impl Own {
     }
 }
 
-/// The libraries of the project's own that a Java process had loaded, by the paths they were loaded
-/// from.
+/// The project's own libraries that a Java process had loaded, by the paths they were loaded from.
 #[must_use]
 pub fn own_libraries(record: &ProcessRecord) -> BTreeSet<&str> {
     let home = home_of(record);
@@ -68,9 +65,8 @@ fn home_of(record: &ProcessRecord) -> &str {
     record.java.as_ref().and_then(|java| java.jvm.as_ref()).map_or("", |jvm| jvm.home.as_str())
 }
 
-/// Is this library neither the system's nor the virtual machine's nor memgate's? What the runtime
-/// compiled of Java is none at all. The system's folders hold libraries for Java in folders of
-/// their own, which are nobody else's.
+/// True unless the library belongs to the system, the virtual machine or memgate. Code that the runtime compiled from
+/// Java does not count as a library. Some folders of the system are for libraries of Java programs: these count.
 fn is_own(path: &str, java_home: &str) -> bool {
     const FOR_JAVA: [&str; 3] = ["/usr/local/", "/usr/java/packages/", "/jni/"];
     const SYSTEM: [&str; 10] = [
@@ -97,8 +93,8 @@ fn is_own(path: &str, java_home: &str) -> bool {
         && !name.starts_with("libmemgate")
 }
 
-/// Test classes, or tests, that left native allocations of the project's own in each of the last
-/// rounds, and what the last one left.
+/// Test classes or tests that left native allocations of the project in each of the last rounds, and what the last
+/// round left.
 pub(crate) fn suspects(
     record: &ProcessRecord,
     suite: &str,
@@ -119,7 +115,7 @@ pub(crate) fn suspects(
         let last = &last[last.len() - AGREEING..];
         let exceeds = |(bytes, _): &&(f64, f64)| *bytes > limit;
         let (bytes, count) = *last.iter().rev().find(exceeds)?;
-        // What was sampled may have left no sample in one of them.
+        // With sampling, a round may have left no sample.
         if record.interval().is_none() && !last.iter().all(|round| exceeds(&round)) {
             return None;
         }
@@ -128,7 +124,7 @@ pub(crate) fn suspects(
     left.into_iter().filter_map(suspect).collect()
 }
 
-/// Did the window that ended last leave native allocations of the project's own?
+/// Did the last window leave native allocations of the project's own libraries?
 #[must_use]
 pub fn leaves_native(record: &ProcessRecord) -> bool {
     !record.is_java_only()

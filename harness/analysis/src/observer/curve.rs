@@ -4,13 +4,13 @@ use memgate_wire::Counters;
 
 use crate::record::{CurveSample, ProcessRecord};
 
-/// Points of the curve before every two become one.
+/// Most points of the curve. When it is full, every two points are merged.
 const MAX_CURVE: usize = 4096;
 
-/// What was thinned out lately.
+/// State of the thinning.
 #[derive(Debug)]
 pub(super) struct Curve {
-    /// One point stands for so many samples.
+    /// Number of samples per point.
     stride: usize,
     skipped: usize,
     waiting: CurveSample,
@@ -26,7 +26,7 @@ impl Curve {
     /// Adds a sample to the curve and the peaks of the record.
     pub(super) fn add(&mut self, record: &mut ProcessRecord, sample: CurveSample) {
         record.peak = highest(record.peak, sample);
-        // What is thinned out stays in the next one: sources alternate, and each has its peaks.
+        // A skipped sample is merged into the next one, so that the peaks of every source are kept.
         let sample = highest(std::mem::take(&mut self.waiting), sample);
         if self.skipped + 1 < self.stride {
             self.skipped += 1;

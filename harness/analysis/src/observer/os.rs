@@ -1,4 +1,4 @@
-//! What the agent tells of descriptors, threads and mappings: which stack each of them comes from.
+//! Origins of descriptors, threads and mappings as the agent reports them: the stack of each.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -9,17 +9,17 @@ use crate::looks::Named;
 use crate::os_names;
 use crate::record::{Mapped, Names, OsName};
 
-/// Descriptors, or threads, whose origin is remembered at one time.
+/// Limit on descriptors, or threads, with a stored origin.
 const MAX_ORIGINS: usize = 1 << 20;
 
-/// The stacks that opened descriptors and started threads, by their numbers.
+/// Stacks that opened descriptors and started threads, by the number of these.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
-    /// The boundary they were last told for.
+    /// The latest boundary with reported origins.
     boundary: u32,
     descriptors: HashMap<u32, u32>,
     threads: HashMap<u32, u32>,
-    /// Those that came by that boundary.
+    /// Numbers that are new at that boundary.
     new_descriptors: HashSet<u32>,
     new_threads: HashSet<u32>,
 }
@@ -48,18 +48,18 @@ impl Origins {
         }
     }
 
-    /// Numbers are used again: what is known now says nothing of an earlier boundary.
+    /// Numbers are reused: origins known now are wrong for earlier boundaries.
     pub(super) fn fit(&self, sample: &OsSample) -> bool {
         sample.boundary == 0 || sample.boundary >= self.boundary
     }
 
-    /// The numbers of those that came by this boundary.
+    /// The numbers that are new at this boundary.
     pub(super) fn told_at(&self, boundary: u32) -> (&HashSet<u32>, &HashSet<u32>) {
         static NONE: LazyLock<HashSet<u32>> = LazyLock::new(HashSet::new);
         if boundary == self.boundary { (&self.new_descriptors, &self.new_threads) } else { (&NONE, &NONE) }
     }
 
-    /// Threads that are gone by this sample need not be remembered.
+    /// Removes the origins of threads that have ended by this sample.
     pub(super) fn forget_the_dead(&mut self, sample: &OsSample) {
         if self.threads.len() > sample.threads.len() {
             let alive: HashSet<u32> = sample.threads.iter().map(|thread| thread.id).collect();
@@ -67,7 +67,7 @@ impl Origins {
         }
     }
 
-    /// What descriptors and threads of this sample are called.
+    /// Names of the descriptors and threads in this sample.
     pub(super) fn named(&self, sample: &OsSample) -> Named {
         let fit = self.fit(sample);
         let named = |name: String, of: &HashMap<u32, u32>, id: u32| OsName {
@@ -80,12 +80,12 @@ impl Origins {
     }
 }
 
-/// What the program itself has mapped.
+/// Current mappings of the program itself.
 #[derive(Debug, Default)]
 pub(super) struct MappedNow {
     /// Ranges and bytes by kind and stack.
     groups: BTreeMap<(u8, u32), (u64, u64)>,
-    /// The same as windows keep it; `None`: nobody notes mappings, or there was no room for all.
+    /// The same in the form that windows store. `None`: mappings are not recorded, or not all could be stored.
     pub(super) state: Option<Mapped>,
     pub(super) lost: bool,
 }
@@ -143,7 +143,7 @@ mod tests {
         let mut observer = Observer::new();
         p.frames.iter().cloned().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         assert_eq!(stacks(observer.record()), [0, 7]);
-        // Samples that come late are not told by what the number means by then.
+        // Late samples do not use what a number means by then.
         let mut observer = Observer::new();
         let (late, frames): (Vec<_>, Vec<_>) =
             p.frames.into_iter().partition(|(frame, _)| matches!(frame, Frame::OsSample(_)));

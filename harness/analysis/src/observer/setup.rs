@@ -1,25 +1,25 @@
-//! What a set-up that runs again left, among everything that is alive at its end.
+//! Separates what a repeated set-up left from everything that is alive at its end.
 
 use std::collections::{HashMap, HashSet};
 
 use memgate_wire::{Counters, SnapshotRecord};
 
-/// The set-up that a confirming run repeats: what is its own among everything alive, by the stacks
-/// of what survived it. They reach to the root, so that no test has the same.
+/// The set-up that a confirming run repeats. Its own allocations are found by the stacks of its survivors. Stacks reach
+/// to the root, so no test has the same stack.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedSetUp {
     /// True in confirming runs, which report changes.
     pub(super) is_watched: bool,
     /// Everything alive at its last end, by stack and size.
     alive: HashMap<(u32, u64), u64>,
-    /// Stacks of which something survived it once.
+    /// Stacks of allocations that survived it at least once.
     stacks: HashSet<u32>,
-    /// What was reported last of these stacks.
+    /// Last reported counts of these stacks.
     told: HashMap<(u32, u64), u64>,
 }
 
 impl RepeatedSetUp {
-    /// The part of these changes that is its own.
+    /// The part of these changes that belongs to the set-up.
     pub(super) fn own(
         &mut self,
         changes: Vec<SnapshotRecord>,
@@ -44,7 +44,7 @@ impl RepeatedSetUp {
         own
     }
 
-    /// What of it is alive, as counters.
+    /// Live allocations of the set-up, as counters.
     pub(super) fn counters(&self) -> Counters {
         let add = |sum: Counters, ((_, size), count): (&(u32, u64), &u64)| Counters {
             allocations: sum.allocations.saturating_add(*count),
@@ -69,7 +69,7 @@ mod tests {
         p.alloc(9, 1000, 1);
         for i in 0..4 {
             p.alloc(2, 211, 1);
-            // Its fixture is replaced each time, from the second on.
+            // Its fixture is replaced each time from the second run on.
             if i > 0 {
                 p.free(4, 401, 1);
             }
@@ -85,7 +85,7 @@ mod tests {
         assert!(windows.iter().all(|w| !w.incomplete && w.os_end.is_none()), "{windows:?}");
         let live =
             |of: fn(&Window) -> &Counters| windows.iter().map(|w| of(w).live_bytes()).collect::<Vec<_>>();
-        // What survived it once counts from then on, with what there is of it by now.
+        // Once a stack has survived the set-up, all of its live blocks count from then on.
         assert_eq!(live(|w| &w.end), [211, 823, 1034, 1245, 1245]);
         assert_eq!(live(|w| &w.start), [0, 211, 823, 1034, 1245]);
         let changes: Vec<_> = windows[1].changes.iter().map(|c| (c.stack, c.size, c.count)).collect();

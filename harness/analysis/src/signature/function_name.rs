@@ -1,13 +1,12 @@
-//! A function's name without what a compiler, a standard library or an overload may change.
+//! Normalises a function's name: removes what a compiler, a standard library or an overload may change.
 //!
-//! Taken out: return type, parameters, template and generic arguments, ABI tags, clone suffixes,
-//! numbers of lambdas and closures, Rust's hashes. What remains is the qualified name:
-//! `MapCache::insert`, `go::{lambda}::operator()`. Names come from files: any text has a result, in
-//! time linear to its length.
+//! Removed: return type, parameters, template and generic arguments, ABI tags, clone suffixes, numbers of lambdas and
+//! closures, Rust's hashes. What remains is the qualified name: `MapCache::insert`, `go::{lambda}::operator()`. Names
+//! come from files: any text gives a result, in time linear to its length.
 
-/// Longer names are cut: two that differ only after this are not worth telling apart.
+/// Longer names are cut.
 const MAX_BYTES: usize = 4096;
-/// Nested `<A as B>` of Rust that are followed.
+/// Maximum depth of nested `<A as B>` in Rust names.
 const MAX_NESTING: u32 = 8;
 const OPERATORS: [&str; 17] = [
     "()",
@@ -65,13 +64,13 @@ fn qualified(text: &str, nesting: u32) -> String {
             ' ' => {
                 let next = rest.trim_start();
                 if after_parameters {
-                    // `const`, `&&`: the end, unless something local to the function follows.
+                    // `const`, `&&`: this is the end, unless something local to the function follows.
                     let Some(local) = rest.find("::").filter(|at| is_qualifier(&rest[..*at])) else { break };
                     (local, false)
                 } else if next.starts_with("[clone") || next.starts_with("(.") {
                     break;
                 } else {
-                    // What came before was a return type, or `non-virtual thunk to`.
+                    // The text before was a return type, or `non-virtual thunk to`.
                     out.clear();
                     (rest.len() - next.len(), false)
                 }
@@ -92,8 +91,7 @@ fn is_qualifier(text: &str) -> bool {
     text.split_whitespace().all(|word| matches!(word, "const" | "volatile" | "&" | "&&" | "noexcept"))
 }
 
-/// Bytes up to and including the bracket that closes the one `text` begins with; all of it where
-/// none does.
+/// Number of bytes up to and including the bracket that closes the first one of `text`. The whole length if none does.
 fn closed(text: &str, open: char, close: char) -> usize {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
@@ -109,7 +107,7 @@ fn closed(text: &str, open: char, close: char) -> usize {
     text.len()
 }
 
-/// The same for `<…>`, where `->` and what stands in parentheses does not count.
+/// The same for `<…>`. It ignores `->` and everything in parentheses.
 fn closed_angle(text: &str) -> usize {
     let (mut depth, mut parentheses, mut previous) = (0_usize, 0_usize, ' ');
     for (at, c) in text.char_indices() {
@@ -130,7 +128,7 @@ fn closed_angle(text: &str) -> usize {
     text.len()
 }
 
-/// `<lambda(int)>` of GCC's debug information, `<T>` and `<T as Trait>` of Rust.
+/// Handles `<lambda(int)>` of GCC's debug information, and `<T>` and `<T as Trait>` of Rust.
 fn push_bracketed(out: &mut String, rest: &str, nesting: u32) -> usize {
     let end = closed_angle(rest);
     if rest.starts_with("<lambda") {
@@ -142,7 +140,7 @@ fn push_bracketed(out: &mut String, rest: &str, nesting: u32) -> usize {
     end
 }
 
-/// `T` of `T as Trait`, where `T` may hold brackets itself.
+/// Returns `T` of `T as Trait`. `T` may contain brackets.
 fn before_as(text: &str) -> &str {
     let mut depth = 0_i32;
     for (at, c) in text.char_indices() {
@@ -156,8 +154,7 @@ fn before_as(text: &str) -> &str {
     text
 }
 
-/// `{lambda(int)#2}`, `{unnamed type#1}`, `{{closure}}`, `{closure#0}`: what it is, without its
-/// number.
+/// Handles `{lambda(int)#2}`, `{unnamed type#1}`, `{{closure}}`, `{closure#0}`: keeps the kind without its number.
 fn push_braced(out: &mut String, rest: &str) -> usize {
     let end = closed(rest, '{', '}');
     let inner = rest[..end].trim_matches(['{', '}']);

@@ -2,11 +2,11 @@
 
 use super::normal_quantile;
 
-/// From this shape on the cube root of the value is as good as normal (Wilson and Hilferty).
+/// Above this shape, the cube root of the variable is nearly normal (Wilson and Hilferty).
 const NEARLY_NORMAL: f64 = 1_000.0;
 
-/// The value that a variable of this shape (and scale 1) is at most with the probability `p`. Shape: above 0; `p`:
-/// above 0, below 1.
+/// The value `x` for which a variable of this shape (and scale 1) is at most `x` with the probability `p`. Shape: above
+/// 0; `p`: above 0, below 1.
 #[must_use]
 pub fn gamma_quantile(p: f64, shape: f64) -> f64 {
     if shape > NEARLY_NORMAL {
@@ -28,7 +28,7 @@ pub fn gamma_quantile(p: f64, shape: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The probability of at most `x`: the regularised lower incomplete gamma function.
+/// The probability of a value of at most `x`: the regularised lower incomplete gamma function.
 fn at_most(x: f64, shape: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -43,7 +43,7 @@ fn at_most(x: f64, shape: f64) -> f64 {
         }
         return front * sum;
     }
-    // The continued fraction of the upper one, by Lentz's method.
+    // Continued fraction of the upper incomplete gamma function, by Lentz's method.
     let mut b = x + 1.0 - shape;
     let (mut c, mut d) = (f64::MAX, 1.0 / b);
     let mut fraction = d;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_tables_of_chi_squared() {
-        // A chi-squared of n degrees of freedom is twice a gamma of shape n / 2.
+        // A chi-squared variable with n degrees of freedom is twice a gamma variable of shape n / 2.
         for (degrees, p, expected) in [
             (1.0, 0.95, 3.841_458_821),
             (2.0, 0.05, 0.102_586_589),

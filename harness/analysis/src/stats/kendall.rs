@@ -1,7 +1,6 @@
-//! Kendall's S of a series without a trend: its variance. (Mann 1945, Kendall 1975.)
+//! Variance of Kendall's S for a series without a trend. (Mann 1945, Kendall 1975.)
 
-/// Variance of Kendall's S for `values` against a second variable with the values `against` (empty:
-/// without ties).
+/// Variance of Kendall's S for `values` against a second variable with the values `against` (empty: no ties).
 pub(super) fn kendall_variance(values: &[f64], against: &[f64]) -> f64 {
     let weight = |t: f64| t * (t - 1.0) * (2.0 * t + 5.0);
     let ties = |values: &[f64]| tie_sizes(values).into_iter().map(weight).sum::<f64>();

@@ -1,6 +1,6 @@
 //! The median.
 
-/// Median of any values; `None` of none. NaN sorts after every number.
+/// Median of any values; `None` if there are none. NaN sorts after every number.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -8,7 +8,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_of_sorted(&sorted)
 }
 
-/// Median of values in ascending order: of an even number, the mean of the middle two.
+/// Median of values in ascending order. For an even number, the mean of the middle two.
 #[must_use]
 pub fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;

@@ -69,8 +69,8 @@ const FAR_TAIL: ([f64; 8], [f64; 8]) = (
     ],
 );
 
-/// The value below which a standard normal variable lies with this probability. Outside of (0, 1)
-/// the nearest infinity.
+/// The value below which a standard normal variable lies with this probability. An infinity if the probability is
+/// outside (0, 1).
 #[must_use]
 pub fn normal_quantile(probability: f64) -> f64 {
     if probability <= 0.0 {

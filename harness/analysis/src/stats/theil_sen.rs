@@ -20,8 +20,8 @@ pub struct Slope {
     pub high: f64,
 }
 
-/// Slope of points `(x, y)` with a two-sided interval of this confidence; `None` where no two
-/// points differ in `x`. Quadratic in time and memory: thin long series first.
+/// Slope of points `(x, y)` with a two-sided interval of this confidence. `None` if no two points differ in `x`.
+/// Quadratic in time and memory: thin long series first.
 #[must_use]
 pub fn theil_sen(points: &[(f64, f64)], confidence: f64) -> Option<Slope> {
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
@@ -47,7 +47,7 @@ fn ranks(pairs: usize, variance: f64, confidence: f64) -> (usize, usize) {
     let reach = z * variance.max(0.0).sqrt();
     let low = ((pairs_f64 - reach) / 2.0).round_ties_even() - 1.0;
     let high = ((pairs_f64 + reach) / 2.0).round_ties_even();
-    // `as` saturates: an interval wider than the slopes ends at the outermost ones.
+    // `as` saturates: the interval is limited to the outermost slopes.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the slopes")]
     let index = |rank: f64| (rank as usize).min(pairs - 1);
     (index(low), index(high))

@@ -1,6 +1,6 @@
-//! Fewer points of a long series, for methods that look at every pair.
+//! Thins a long series, for methods that look at every pair of points.
 
-/// At most `keep` points of `values` with their indices: evenly spread, first and last among them.
+/// At most `keep` points of `values` with their indices, evenly spread, including the first and the last.
 #[must_use]
 pub fn thin(values: &[f64], keep: usize) -> Vec<(f64, f64)> {
     let point = |i: usize| (as_f64(i), values[i]);
