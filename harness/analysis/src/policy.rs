@@ -68,7 +68,7 @@ pub struct FollowPolicy {
     pub sites: usize,
     /// Classes that are never blamed.
     pub ignore: Vec<String>,
-    /// The only classes that are blamed; empty: all that are not ignored.
+    /// The only classes that are blamed. Empty: all classes that are not ignored.
     pub target: Vec<String>,
 }
 
@@ -196,8 +196,7 @@ pub struct Rule {
     pub metric: Metric,
     /// Which tests.
     pub matches: NamePattern,
-    /// What is allowed for tests of which the baseline has a figure, by `suite::Test.name`, where
-    /// the entry is relative to it.
+    /// Limits for tests with a figure in the baseline, by `suite::Test.name`, if the rule is relative to the baseline.
     pub of_tests: HashMap<String, Vec<Limit>>,
     /// Limits for all other tests. Empty: anything is allowed.
     pub limits: Vec<Limit>,
@@ -259,7 +258,6 @@ impl Limit {
     ///
     /// If the baseline has no figure for what a test must not keep, 0 is allowed and more is a warning. So a new leak
     /// is seen and confirmed, and a baseline can be made from the run.
-    /// is seen and confirmed, so that a baseline can be made of the run.
     fn allows(&self) -> Option<(f64, Level)> {
         match self.bound {
             Bound::Absolute(limit) => Some((limit, self.level)),

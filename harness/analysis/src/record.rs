@@ -26,7 +26,7 @@ pub struct ProcessRecord {
     pub windows: Vec<Window>,
     /// Tests that began and have not ended, in the order they began.
     pub open: Vec<OpenTest>,
-    /// Iterations of its whole selection the runner has begun.
+    /// Iterations over all selected tests that the runner has begun.
     pub iterations: u32,
     /// The last iteration has begun, and not all of its tests have run.
     pub in_iteration: bool,
@@ -487,7 +487,7 @@ pub struct SeenError {
 /// The unit that rounds execute, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Test classes: what their tests say is told apart.
+    /// Test classes. Windows of their single tests are no windows of a unit.
     Class,
     /// Single tests of a class.
     Test,

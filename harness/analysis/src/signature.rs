@@ -27,8 +27,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Does Rust's own code allocate there: its start-up, before the program's `main`, or its test harness outside of
-    /// tests? It keeps that until the process ends.
+    /// Does Rust's own code allocate here: its start-up before the program's `main`, or its test harness outside of
+    /// tests? It keeps such memory until the process ends.
     pub(crate) fn is_rusts_own(&self) -> bool {
         let has = |part: &str| self.names.iter().any(|name| name.contains(part));
         let starts = has("!std::rt::lang_start") && !has("__rust_begin_short_backtrace");

@@ -1,10 +1,11 @@
-//! When a Java test that runs again, alone, has run often enough.
+//! Decides when a Java test that is repeated alone has run often enough.
 //!
-//! The limits are those of native tests, and so is what a series has to do to be called a leak.
-//! What differs: a virtual machine is never quite still, so that an early end needs every class to
-//! have stopped growing for a while; and once something is known to grow, the agent is asked who
-//! holds it before the virtual machine ends. Nothing is called one-time before so many executions
-//! were still that the rarest leak of the policy would have shown, or the shortest run is over.
+//! The limits, and the rule for a leak, are those of native tests. There are two differences. A virtual machine always
+//! changes a little, so an early end needs every class to have stopped growing for a while. When something certainly
+//! grows, the agent is asked for its holders before the virtual machine ends.
+//!
+//! A one-time cost is reported only after as many executions without growth as would show the rarest leak of the
+//! policy, or after the shortest run.
 
 use std::time::Duration;
 
@@ -21,29 +22,27 @@ use crate::policy::GatePolicy;
 use crate::record::{ProcessRecord, Window};
 use crate::repetition::{RepetitionLimits, limited, next_look};
 
-/// Nothing may have grown for this many iterations, or for the shortest run, before that is called
-/// the end of it, unless [`crate::rare::executions_for`] as many were still.
+/// Growth counts as over if nothing has grown for this many iterations after the shortest run. Earlier, it takes
+/// [`crate::rare::executions_for`] iterations.
 const QUIET_ITERATIONS: usize = 6;
-/// Nothing is decided sooner than after this many.
+/// Fewest iterations for any decision.
 const FEWEST_ITERATIONS: usize = 8;
-/// Processor time counts in full, so that the same test is repeated as often on a busy machine as
-/// on a quiet one. Time in which the test slept counts for so much less: it is not repeated for
-/// ever.
+/// Processor time counts in full, so that a test is repeated as often on a busy machine as on an idle one. Time in
+/// which the test slept is divided by this, so that the repetition ends.
 const PATIENCE: u32 = 5;
-/// Holders are asked for again where the first answer was about something else, or left some of the
-/// classes out: asked for are those that grew in each of the last windows, and a class may stand
-/// still for once.
+/// Most requests for holders. A second one is needed if the first answer was about something else or missed some
+/// classes: a request names the classes that grew in each of the last windows, and a class may pause for one window.
 const MAX_EXPLAINED: u32 = 2;
-/// The answer comes with the second end after the question: who was born in one iteration and
-/// survived the next.
+/// The answer comes with the second end after the request: it is about objects allocated in one iteration that survived
+/// the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
-/// If more classes than this grow, only a part of them is explained.
+/// If more classes than this grow, only some of them are explained.
 const MOST_EXPLAINED: usize = 24;
-/// A test that has grown by this much is not repeated until the heap ends.
+/// A test that has grown by this much is stopped before the heap is full.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 
-/// A test that adds this much in each of its first iterations may run out of memory before its
-/// holders are asked for: they are asked at once.
+/// A test that adds this much in each of its first iterations may run out of memory before its holders are requested.
+/// So they are requested at once.
 const HURRY_BYTES: f64 = (4_u64 << 20) as f64;
 const HURRY_ITERATIONS: usize = 3;
 
@@ -56,12 +55,12 @@ pub struct JavaConfirmation {
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
-    /// How long its iterations worked so far.
+    /// How long its iterations have worked so far.
     worked: Duration,
-    /// How often the holders were asked for, and how many ends there are to the answer.
+    /// Number of requests for holders, and ends left until the answer.
     explained: u32,
     ends_to_answer: u32,
-    /// They were asked for early.
+    /// Holders were requested early.
     hurried: bool,
     done: bool,
     leaks: bool,
@@ -86,9 +85,9 @@ impl JavaConfirmation {
         }
     }
 
-    /// To be asked after each end of the test, those before the holders are told too. `elapsed` is
-    /// the time that its iterations took so far, `starved` how much of it threads of the process
-    /// waited for a processor that others had.
+    /// Must be called after each end of the test, including the ends before the holders are reported. `elapsed` is the
+    /// time that its iterations took so far. `starved` is the part of it in which threads of the process waited for a
+    /// processor that other processes used.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Next {
         if self.done {
             return Next::Stop;
@@ -112,7 +111,7 @@ impl JavaConfirmation {
         next
     }
 
-    /// Is the heap about to be full? Asked once.
+    /// Is the heap about to be full? Checked once.
     fn is_filling(&self, record: &ProcessRecord) -> bool {
         let windows = histograms(record, &self.test);
         let grew = |pair: &[f64]| pair[1] - pair[0] > HURRY_BYTES;
@@ -156,7 +155,7 @@ impl JavaConfirmation {
             self.next_check = ends + GROWING_TIMES as usize;
             return Next::Continue;
         }
-        // Its holders may have shown that what grew is no leak, or it came to rest meanwhile.
+        // Its holders may have shown that the growth is no leak, or it has settled meanwhile.
         if !self.enough(&findings, &counters, elapsed) {
             return Next::Continue;
         }
@@ -165,8 +164,8 @@ impl JavaConfirmation {
         if unexplained && may_leak { Next::Explain } else { Next::Stop }
     }
 
-    /// May it end for want of time, behind `next`? It ran as often and as long as it has to at least,
-    /// and what leaks is not about to be explained.
+    /// May it end for lack of time, after `next`? Only if it ran as often and as long as required, and no leak is about
+    /// to be explained.
     #[must_use]
     pub fn may_give_way(&self, record: &ProcessRecord, next: Next) -> bool {
         let explains = self.ends_to_answer > 0 && (self.leaks || next != Next::Explain);
@@ -175,7 +174,7 @@ impl JavaConfirmation {
         !explains && ran_its_least()
     }
 
-    /// Did it go on growing, when it was stopped?
+    /// Was it still growing when it was stopped?
     #[must_use]
     pub fn leaks(&self) -> bool {
         self.leaks
@@ -201,13 +200,13 @@ impl JavaConfirmation {
         if (findings.paused || findings.irregular) && elapsed < self.run.patience() {
             return false;
         }
-        // Where something leaks for certain, the rest need not be known.
+        // If something certainly leaks, the other classes need not be decided.
         let objects = findings.open.is_empty() || !findings.growing.is_empty();
         let decided = objects && counters.iter().all(|finding| *finding != Finding::Open);
         decided || ends >= self.run.most
     }
 
-    /// What threads, buffers and the like do, where they have a limit.
+    /// Findings for threads, buffers and other counters with a limit.
     fn counters(&self, record: &ProcessRecord) -> Vec<Finding> {
         let windows = histograms(record, &self.test);
         let counted = self
@@ -231,14 +230,14 @@ mod tests {
     use crate::java::dsl::Jvm;
     use crate::observer::Observer;
 
-    /// What it asks for, and after how many iterations of this length; where it asks, it grows for certain.
+    /// What it asks for, and after how many iterations of this length. If it asks, it certainly grows.
     fn asks(iteration_ms: u64, body: impl Fn(&mut Jvm, u32)) -> (Next, usize) {
         let (next, iterations, leaks) = asks_unsure(iteration_ms, body);
         assert_eq!(leaks, next == Next::Explain);
         (next, iterations)
     }
 
-    /// The same, and whether it grows for certain.
+    /// The same, and whether it certainly grows.
     fn asks_unsure(iteration_ms: u64, body: impl Fn(&mut Jvm, u32)) -> (Next, usize, bool) {
         let mut jvm = Jvm::new();
         let mut observer = Observer::new();
@@ -264,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_comes_to_rest_is_told_quickly() {
-        // Two seconds, or so many that a leak in one of twenty would have shown.
+        // Two seconds, or so many iterations that a leak in one of twenty would have shown.
         assert_eq!(asks(100, |_, _| ()), (Next::Stop, 20));
         assert_eq!(asks(1, |_, _| ()), (Next::Stop, 91));
         assert_eq!(asks(3000, |_, _| ()), (Next::Stop, 13));
@@ -300,7 +299,7 @@ mod tests {
         );
     }
 
-    /// Where the time is over for those that wait: what has begun is not left open for a few executions more.
+    /// When time is short for waiting tests, a test that has begun is not stopped a few executions before its end.
     #[test]
     fn it_gives_way_when_it_ran_its_least_and_nothing_is_about_to_be_explained() {
         let mut jvm = Jvm::new();
@@ -320,8 +319,7 @@ mod tests {
         assert!(said.iter().any(|(_, may)| *may), "{said:?}");
     }
 
-    /// The virtual machine loads a class when its compiler comes to it: after 15, 26 and 34
-    /// iterations, say.
+    /// The virtual machine loads a class when its compiler reaches it, for example after 15, 26 and 34 iterations.
     #[test]
     fn three_steps_are_no_leak() {
         let late = [14, 25, 33];
@@ -335,9 +333,9 @@ mod tests {
         assert_eq!(asks(200, |jvm, i| jvm.tiles(u64::from(i % 5 == 0))).0, Next::Explain);
     }
 
-    /// Recorded with JDK 25: the compiler came to methods of one call per execution, and made two
-    /// classes of arrays; no class was loaded. How many executions follow depends on how busy the
-    /// machine is. Holders are not asked for: that alone makes one more for a while.
+    /// Recorded with JDK 25. The compiler reached methods that are called once per execution and made two classes of
+    /// arrays; no class was loaded. The number of executions that follow depends on the load of the machine. Holders
+    /// are not requested: that alone would make one more for a while.
     #[test]
     fn a_late_step_of_the_machine_is_watched_until_it_is_known_to_be_all() {
         for late in [48, 54, 60, 66] {
@@ -350,7 +348,7 @@ mod tests {
             assert_eq!(next, Next::Stop, "{late}");
             assert!(iterations < 300, "{late}: {iterations}");
         }
-        // What goes on is explained, and no later than other growth that is rare.
+        // Growth that continues is explained, and no later than other rare growth.
         let loader = |jvm: &mut Jvm, i: u32| {
             let loads = u64::from(i % 30 == 24);
             jvm.add("java.lang.Class", loads, 120);
@@ -372,8 +370,7 @@ mod tests {
         assert!((24..60).contains(&iterations), "{iterations}");
     }
 
-    /// What grew for a while is given back as its holders are looked for: the test goes on, and
-    /// comes to rest.
+    /// What grew for a while is freed while its holders are searched. The test continues and settles.
     #[test]
     fn growth_that_is_over_when_it_is_explained_is_no_leak() {
         let mut jvm = Jvm::new();
@@ -399,8 +396,8 @@ mod tests {
         assert!(asked.is_some() && confirmation.done && !confirmation.leaks());
     }
 
-    /// The first execution makes thousands of strings that the second gives back: still lower than
-    /// at the first end, they grow.
+    /// The first execution makes thousands of strings that the second one frees. The class grows although it is still
+    /// below the first end.
     #[test]
     fn a_leak_below_what_the_first_execution_left_is_no_rest() {
         let (next, iterations) = asks(100, |jvm, i| match i {
@@ -412,7 +409,7 @@ mod tests {
         assert!(iterations > 12, "{iterations}");
     }
 
-    /// One array more each time, among those that the virtual machine makes now and then.
+    /// One more array each time, among those that the virtual machine makes irregularly.
     #[test]
     fn irregular_arrays_are_asked_for_before_they_are_called_noise() {
         let noise = [9, 0, 7, 1, 12, 0, 3, 8, 0, 5];
@@ -430,8 +427,7 @@ mod tests {
         assert!(!confirmation.leaks());
     }
 
-    /// Asked for are classes that grew in each of the last windows: one that stood still for once is
-    /// not among them.
+    /// A request names classes that grew in each of the last windows. A class that paused once is not among them.
     #[test]
     fn a_class_that_was_left_out_is_asked_for_once_more() {
         let mut jvm = Jvm::new();

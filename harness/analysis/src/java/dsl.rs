@@ -1,5 +1,4 @@
-//! Streams of Java virtual machines for tests: live objects are told by class, boundaries become
-//! real frames.
+//! Streams of Java virtual machines for tests. A test describes live objects by class; this file writes the frames.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::dsl::{MS, hello};
 use crate::observer::Observer;
 use crate::record::ProcessRecord;
 
-/// A Java virtual machine that is being told.
+/// A Java virtual machine under construction.
 pub(crate) struct Jvm {
     pub(crate) frames: Vec<(Frame, u64)>,
     t_ns: u64,
@@ -53,7 +52,7 @@ impl Jvm {
         self.t_ns += MS;
     }
 
-    /// So much later.
+    /// Advances the clock.
     pub(crate) const fn wait(&mut self, ms: u64) {
         self.t_ns += ms * MS;
     }
@@ -68,7 +67,7 @@ impl Jvm {
         id
     }
 
-    /// So many more instances, of this size each.
+    /// Adds instances of this size.
     pub(crate) fn add(&mut self, class: &str, instances: u64, size: u64) {
         let id = self.id(class);
         let live = self.live.entry(id).or_default();
@@ -83,13 +82,13 @@ impl Jvm {
         live.1 -= instances * size;
     }
 
-    /// One class has these figures now.
+    /// Sets the figures of one class.
     pub(crate) fn set(&mut self, class: &str, instances: u64, bytes: u64) {
         let id = self.id(class);
         self.live.insert(id, (instances, bytes));
     }
 
-    /// What an entry of a `HashMap<Object, Tile>` with a `byte[]` in it adds, table included.
+    /// Adds what an entry of a `HashMap<Object, Tile>` with a `byte[]` in it adds, including the table.
     pub(crate) fn tiles(&mut self, count: u64) {
         self.add("com.example.Tile", count, 24);
         self.add("byte[]", count, 4000);
@@ -123,7 +122,7 @@ impl Jvm {
         self.boundary(BoundaryKind::TestEnd, class, method, iteration);
     }
 
-    /// One execution in the build's own run: nothing is collected.
+    /// One execution in the build's own run: nothing is measured.
     pub(crate) fn test(&mut self, class: &str, method: &str) {
         self.boundary(BoundaryKind::TestStart, class, method, 0);
         self.boundary(BoundaryKind::TestEnd, class, method, 0);
@@ -178,14 +177,14 @@ impl Jvm {
         }));
     }
 
-    /// Who holds a class: each way as `kind owner.name -> class` from the root on, with its
-    /// instances of one window; none: nobody.
+    /// Reports the holders of a class: each path as `kind owner.name -> class` from the root, with its instances in one
+    /// window. No path: nobody holds it.
     pub(crate) fn held(&mut self, class: &str, ways: &[(u64, &[&str])]) {
         let instances = ways.iter().map(|(instances, _)| instances).sum::<u64>().max(1);
         self.held_some(instances, class, ways);
     }
 
-    /// The same, where so many instances were looked for.
+    /// The same, if this many instances were searched.
     pub(crate) fn held_some(&mut self, instances: u64, class: &str, ways: &[(u64, &[&str])]) {
         let (boundary, class) = (self.sequence + 1, self.id(class));
         let paths: Vec<HolderPath> = ways
@@ -226,12 +225,12 @@ impl Jvm {
         self.frame(Frame::JavaSites(JavaSites { boundary, records }));
     }
 
-    /// The end that brings the holders: the same one again.
+    /// The second end of the same execution, which brings the holders.
     pub(crate) fn explained(&mut self, class: &str, method: &str, iteration: u32) {
         self.boundary(BoundaryKind::TestEnd, class, method, iteration);
     }
 
-    /// Ways to what [`Self::tiles`] adds below a static field of `com.example.Registry`.
+    /// Reports the paths to what [`Self::tiles`] adds, below a static field of `com.example.Registry`.
     pub(crate) fn tiles_held(&mut self, field: &str, count: u64) {
         let root = format!("static com.example.Registry.{field} -> java.util.HashMap");
         let table = "field java.util.HashMap.table -> java.util.HashMap$Node[]";

@@ -1,8 +1,8 @@
-//! Which classes of a test that is repeated are explained: those that grew in window after window.
+//! Chooses the classes of a repeated test to explain: those that grew in several windows in a row.
 //!
-//! Data flow: the histograms of a record's windows → how often in a row each class grew ([`Grown`])
-//! → the numbers that the agent is given. The agent marks and follows the instances of these, so
-//! there is a limit to how many.
+//! Data flow: the histograms of a record's windows → how many windows in a row each class grew ([`Grown`]) → class
+//! numbers for the agent. The agent tags the instances of these classes and searches their holders, so the number of
+//! classes is limited.
 
 use std::collections::HashMap;
 
@@ -13,22 +13,22 @@ use crate::record::ProcessRecord;
 use super::names::is_own;
 use super::series::Heap;
 
-/// Classes that are explained at most: those with most bytes, and of the project's own some more.
+/// Most classes to explain: those with the most bytes, and some more of the project's own.
 const MOST: usize = 24;
 const MOST_OWN: usize = 24;
-/// Windows in a row in which a class has to grow to be worth an explanation.
+/// A class must grow in this many windows in a row to be explained.
 pub(super) const GROWING_TIMES: u32 = 3;
 
-/// In how many windows in a row a class grew, and by how many bytes in them all.
+/// Number of windows in a row in which a class grew, and the bytes it gained in all of them.
 #[derive(Clone, Copy, Default)]
 struct Grown {
     times: u32,
     bytes: u64,
 }
 
-/// The classes that grew in each of the last windows, those with most bytes first: of the project
-/// that tests with `suite`, of all others, and as many more that are not the JDK's as there are
-/// less of the project.
+/// The classes that grew in each of the last windows, those with the most bytes first. They come from the project that
+/// is tested by `suite`, then from all other classes. If the project has fewer classes than its share, more classes
+/// outside the JDK fill it up.
 #[must_use]
 pub fn classes_to_explain(record: &ProcessRecord, suite: &str) -> ClassNumbers {
     let Some(java) = &record.java else { return ClassNumbers::default() };
@@ -54,7 +54,7 @@ fn growing(record: &ProcessRecord) -> HashMap<u32, Grown> {
     for window in record.windows.iter().filter(|window| window.java.as_deref().is_some_and(measured)) {
         let mut next = HashMap::new();
         heap.apply(window, |class, was, now| {
-            // Bytes count by themselves: some strings and arrays come and go while a large one stays.
+            // Bytes count by themselves: small strings and arrays come and go while a large one stays.
             if now.instances > was.instances || now.bytes > was.bytes {
                 let before = growing.get(&class).copied().unwrap_or_default();
                 let grown: &mut Grown =
@@ -67,7 +67,7 @@ fn growing(record: &ProcessRecord) -> HashMap<u32, Grown> {
     growing
 }
 
-/// The first two parts of the package of a test class: what the project's own classes begin with.
+/// The first two parts of the package of a test class: the common prefix of the project's own classes.
 fn package_of(suite: &str) -> String {
     let package = suite.rsplit_once('.').map_or("", |(package, _)| package);
     package.split('.').filter(|part| !part.is_empty()).take(2).map(|part| format!("{part}.")).collect()
@@ -86,7 +86,7 @@ mod tests {
     /// Instances and bytes by class, one window after the other.
     type Windows = Vec<BTreeMap<&'static str, (u64, u64)>>;
 
-    /// What is chosen after these windows, by the names in the stream.
+    /// Names of the chosen classes after these windows, and all class names in the stream.
     fn chosen(windows: &Windows, suite: &str) -> (Vec<String>, BTreeMap<u32, String>) {
         let mut jvm = Jvm::new();
         let every: Vec<&str> = windows.iter().flat_map(BTreeMap::keys).copied().collect();
@@ -111,7 +111,7 @@ mod tests {
         (numbers.as_slice().iter().map(|number| names[number].clone()).collect(), names)
     }
 
-    /// The choice that the agent made by itself before version 3 of the stream, written as it was.
+    /// Copy of the choice that the agent made before version 3 of the stream.
     mod before {
         use std::collections::BTreeMap;
 
@@ -223,8 +223,8 @@ mod tests {
                 for (class, step) in pool.iter().zip(steps) {
                     let (instances, bytes) = live.entry(*class).or_default();
                     match step {
-                        // Most grow, by bytes that differ or not; some rest, shrink, go, or have
-                        // fewer and larger instances.
+                        // Most grow, some with equal bytes. Others stay, shrink, vanish, or have fewer and larger
+                        // instances.
                         0 => (*instances, *bytes) = (0, 0),
                         1 => {}
                         2 => (*instances, *bytes) = (*instances / 2, *bytes / 2),
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Windows in each of which class `id` has so many bytes.
+    /// Windows with the bytes of each class.
     fn windows(names: &[&'static str], bytes: &[Vec<u64>]) -> Windows {
         let window = |bytes: &Vec<u64>| names.iter().copied().zip(bytes.iter().map(|b| (1, *b))).collect();
         bytes.iter().map(window).collect()

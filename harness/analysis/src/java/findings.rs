@@ -1,4 +1,4 @@
-//! Which classes go on growing from iteration to iteration, and which of them are noise.
+//! Decides which classes keep growing from iteration to iteration, and which of them are noise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,84 +13,79 @@ use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::{as_f64, float};
 
-/// Growth that is flat for fewer iterations than this has not stalled.
+/// Growth must be flat for at least this many iterations to count as stalled.
 const STALLED: usize = 6;
-/// Fewer steps than this may be as many accidents, such as classes that are loaded, or arrays of
-/// them that are made, when the compiler comes to them, or that specialise a method handle after so
-/// many calls.
+/// Fewer steps than this may be accidents. For example, the compiler reaches classes that are then loaded, or makes
+/// arrays of them, or specialises a method handle after many calls.
 pub(super) const FEW_STEPS: usize = 4;
-/// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration
-/// are something else.
+/// A compiler resolves only a few short strings. More bytes than this per iteration are something else.
 pub(crate) const LITERAL_BYTES: f64 = 4096.0;
-/// Objects are a multiple of this large.
+/// Object sizes are multiples of this.
 const ALIGNMENT: f64 = 8.0;
-/// Steps of a series that must be equal before they stand for all of them.
+/// Share of equal steps in a series that makes them the usual step.
 const USUAL_SHARE: f64 = 0.5;
-/// Strings that a compiler resolves come irregularly: a leak's series stays this near to its line,
-/// as a share of its slope.
+/// Strings that a compiler resolves come irregularly. The series of a leak stays this near to its line, as a share of
+/// its slope.
 const REGULAR_SHARE: f64 = 0.25;
 
-/// The classes of a test that did not come to rest.
+/// The classes of a test that did not settle.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Go on growing, and nothing speaks against a leak.
+    /// Classes that keep growing, without evidence against a leak.
     pub(crate) growing: Vec<Growing>,
-    /// Go on growing, but are not leaks, with why.
+    /// Classes that keep growing but are no leaks, each with the reason.
     pub(crate) noise: Vec<(String, Noise)>,
-    /// Cannot be told yet.
+    /// Classes that are still undecided.
     pub(crate) open: Vec<String>,
-    /// Those of `open` that rose too often to be accidents.
+    /// Classes of `open` that rose too often for accidents.
     pub(crate) rising: BTreeSet<String>,
-    /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be
-    /// estimated.
+    /// Estimated bytes per iteration of classes that are no leaks or undecided.
     pub(crate) left_out: BTreeMap<String, f64>,
-    /// Growth has paused, or is but a step or two: more iterations may show that it is over.
+    /// Growth has paused, or is only a step or two. More iterations may show that it is over.
     pub(crate) paused: bool,
-    /// Something that grows has no usual step: more iterations show what is noise of the virtual
-    /// machine.
+    /// A growing class has no usual step. More iterations show what is noise of the virtual machine.
     pub(crate) irregular: bool,
-    /// The holders of some growing classes were looked for, those of others were not.
+    /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
-    /// Strings or arrays come irregularly, and nobody was asked who holds them: one of the project's own may.
+    /// Strings or arrays come irregularly, and their holders were not searched. One may belong to the project.
     pub(crate) unasked: bool,
-    /// Why not everybody who holds a growing class was found.
+    /// Why the search did not find all holders of a growing class.
     pub(crate) cut: BTreeSet<String>,
-    /// Iterations since any class was higher than ever before.
+    /// Iterations since the last new high of any class.
     pub(crate) quiet: usize,
-    /// Bytes by which the growing classes grew in all.
+    /// Total growth of the growing classes in bytes.
     pub(crate) grown_bytes: f64,
     /// Ends with a histogram.
     pub(crate) ends: usize,
 }
 
-/// A class that goes on growing.
+/// A class that keeps growing.
 #[derive(Debug, Clone)]
 pub(crate) struct Growing {
     pub(crate) series: ClassSeries,
-    /// Instances per iteration; 0: only their bytes grow.
+    /// Instances per iteration. 0: only its bytes grow.
     pub(crate) count: f64,
     /// Bytes per iteration.
     pub(crate) bytes: f64,
-    /// Bytes by which it grew in all.
+    /// Total growth in bytes.
     grown_bytes: f64,
-    /// Most of the iterations add the same.
+    /// Most iterations add the same.
     is_regular: bool,
-    /// Each iteration adds something, by count or by bytes.
+    /// Each iteration adds something, either instances or bytes.
     pub(super) is_steady: bool,
-    /// What is known of who holds it.
+    /// Its holders, as far as known.
     pub(crate) held: HeldBy,
 }
 
-/// A class with a smaller share did not fill the heap, unless it is the project's or a library's.
+/// A class with a smaller share did not fill the heap, unless it belongs to the project or a library.
 const FILLING_SHARE: f64 = 0.05;
-/// Memory that ran out was filled by its leak to this part at least: a test may need most of the
-/// heap for itself.
+/// When memory ran out, the leak must fill at least this part of the heap: a test may need most of the heap for itself.
 const FILLED_PART: f64 = 0.25;
-/// Ends that are needed to tell growth from what the first execution leaves.
+/// Ends needed to tell growth from what the first execution leaves.
 const ENDS_UNTIL_FULL: usize = 2;
 
-/// What grew with each execution of `test` until memory ran out, and how it ran out. `None`: it did
-/// not, or something else filled the heap.
+/// What grew with each execution of `test` until memory ran out, and the error. `None`: memory did not run out, or
+/// something else filled the heap.
 pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, Findings)> {
     let error = ended_by_error(record, test)?;
     let passed = |window: &&&Window| window.outcome != Some(Outcome::Failed);
@@ -125,7 +120,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Growing {
-    /// A class of whose holders nothing is known, that grows by so many instances and bytes.
+    /// A class without known holders that grows by this many instances and bytes.
     pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
         let grown_bytes = grew(&series.bytes);
         Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: HeldBy::Unknown }
@@ -139,13 +134,13 @@ impl Findings {
         let explained = holders(record, test);
         let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
-        // By bytes alone, and by count: a table between two doublings has not paused while its
-        // entries grow.
+        // One flag for classes that grow only by bytes, and one for classes that grow by count. A table between two
+        // doublings has not paused while its entries grow.
         let (mut paused, mut counted, mut stalled, mut rare) = ([false; 2], false, false, false);
         let mut unheld = Vec::new();
         for series in grown(record, test, warm_up) {
             findings.quiet = findings.quiet.min(quiet(&series, warm_up));
-            // As most of what grew once does: far cheaper to see than a slope.
+            // Most classes that grew once are over: this check is much cheaper than a slope.
             if is_over(&series.instances, warm_up) && is_over(&series.bytes, warm_up) {
                 continue;
             }
@@ -182,8 +177,8 @@ impl Findings {
                 }
             }
         }
-        // What the fields of a class object refer to is not seen, but for its `ClassValue`s, so no holder may have
-        // been found: it is a leak where something leaks by the same number.
+        // Holders that are fields of a class object are not seen, except for its `ClassValue`s. So a class without a
+        // holder is a leak if another leak has the same count.
         for growing in unheld {
             if findings.growing.iter().any(|other| other.count > 0.0 && other.count == growing.count) {
                 findings.growing.push(growing);
@@ -196,7 +191,7 @@ impl Findings {
         findings.leave_groups_of_timeouts(record, test);
         findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
-        // Beside what leaks for certain, nobody has to know whether a step or two were all.
+        // If something certainly leaks, it does not matter whether a step or two of others were all.
         findings.paused = paused[usize::from(counted)] || stalled || rare && findings.growing.is_empty();
         findings
     }
@@ -215,8 +210,8 @@ impl Findings {
         }
     }
 
-    /// Without a known holder, a class of the JDK that grows now and then is no leak by itself: it
-    /// may be the virtual machine's own. Beside what leaks for certain it counts.
+    /// Without a known holder, a class of the JDK that grows irregularly is no leak by itself: it may belong to the
+    /// virtual machine. It counts together with a certain leak.
     fn leave_what_is_unsure(&mut self) {
         let is_sure = |growing: &Growing| {
             growing.is_steady || is_own(&growing.series.class) || matches!(growing.held, HeldBy::Paths { .. })
@@ -230,12 +225,12 @@ impl Findings {
         }
     }
 
-    /// How much of what grows was explained, and how well.
+    /// How completely the holders of growing classes are known.
     fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
         self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
         let told = |growing: &Growing| explained.get(growing.series.class.as_str());
-        // A table that doubles and what comes now and then is not looked for; what is held through
-        // it tells as much.
+        // Holders of a class that doubles its table or grows irregularly are not needed: objects held through it show
+        // as much.
         let steady = |growing: &&Growing| growing.count > 0.0 && growing.is_regular;
         let steady = || self.growing.iter().filter(steady);
         self.unexplained = steady().any(|growing| told(growing).is_some())
@@ -244,9 +239,9 @@ impl Findings {
         self.cut = cut.filter(|why| why != UNHELD).collect();
     }
 
-    /// A test framework keeps hundreds of classes, of which only some are explained, and what the
-    /// JDK refers to besides is reported with a way of the JDK: where nothing leads to the project or a
-    /// library, all is the framework's.
+    /// A test framework keeps hundreds of classes, and only some of them are explained. Objects that the JDK also
+    /// refers to are reported with a path of the JDK. If no path leads to the project or a library, everything belongs
+    /// to the framework.
     fn leave_to_framework(&mut self, project: &str) {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
         let foreign = |name: &str| !is_own(name) || is_of_framework(name);
@@ -260,12 +255,12 @@ impl Findings {
         if kept && !self.growing.iter().any(leads_elsewhere) {
             let rest = std::mem::take(&mut self.growing);
             self.noise.extend(rest.into_iter().map(|growing| (growing.series.class, Noise::Framework)));
-            // Its tables, which double now and then.
+            // Tables of the framework, which double now and then.
             self.open.retain(|class| is_of_project(class, project));
         }
     }
 
-    /// Each of the groups has to be JUnit's own. One whose thread goes on is the thread's.
+    /// Applies only if JUnit made all of these thread groups. A group whose thread continues belongs to the thread.
     fn leave_groups_of_timeouts(&mut self, record: &ProcessRecord, test: &str) {
         let grows = |name: &str| self.growing.iter().any(|growing| growing.series.class == name);
         if !grows(THREAD_GROUP) || grows("java.lang.Thread") {
@@ -278,7 +273,7 @@ impl Findings {
         };
         let mut left: Vec<Growing> = self.growing.extract_if(.., of_junit).collect();
         if left.iter().any(|growing| growing.series.class == THREAD_GROUP) {
-            // Their parent's table of them doubles now and then.
+            // The table of groups in their parent doubles now and then.
             let is_table = |class: &str| class == "java.lang.ThreadGroup[]";
             left.extend(self.growing.extract_if(.., |g| is_table(&g.series.class) && g.count == 0.0));
             self.open.retain(|class| !is_table(class));
@@ -289,7 +284,8 @@ impl Findings {
 
 const THREAD_GROUP: &str = "java.lang.ThreadGroup";
 
-/// How many instances of a class JUnit made in one execution for time limits; 0 if any is somebody else's.
+/// Number of instances of a class that JUnit made in one execution for time limits. 0 if any of them was made
+/// elsewhere.
 fn made_for_timeouts(record: &ProcessRecord, test: &str, class: &str) -> u64 {
     const MAKER: &str = "org.junit.internal.runners.statements.FailOnTimeout.evaluate";
     let Some(java) = &record.java else { return 0 };
@@ -304,7 +300,7 @@ fn made_for_timeouts(record: &ProcessRecord, test: &str, class: &str) -> u64 {
     last.iter().map(|site| site.samples).fold(0, u64::saturating_add)
 }
 
-/// A class that grows, and why it is no leak, if it is none.
+/// A growing class, and the reason if it is no leak.
 fn growing(
     mut series: ClassSeries,
     by_count: bool,
@@ -318,17 +314,17 @@ fn growing(
     let grown_bytes = grew(&series.bytes);
     let step = usual(&mut series.instances, warm_up);
     let step_of_bytes = usual(&mut series.bytes, warm_up);
-    // One array in place of another: what comes and goes besides is the virtual machine's.
+    // One array replaces another. Other arrays that come and go belong to the virtual machine.
     let is_enlarged = step.is_none() && step_of_bytes.is_some();
     let by_count = by_count && !is_enlarged;
     let (held, mut noise) =
         match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
             Ok(held) => (held, None),
-            // None of an execution outlives the next one.
+            // No object of an execution survives the next one.
             Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
             Err(noise) => (HeldBy::Unknown, Some(noise)),
         };
-    // The JDK keeps a name or two of its own, which says nothing of those that come now and then.
+    // The JDK keeps a few names of its own, which does not explain those that come irregularly.
     let of_the_jdk = !is_enlarged
         && match &held {
             HeldBy::Unknown => irregular,
@@ -348,7 +344,7 @@ fn growing(
     (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)
 }
 
-/// Did it rise so rarely that these may have been accidents?
+/// Did it rise so rarely that the rises may be accidents?
 fn has_few_steps(series: &ClassSeries, warm_up: usize) -> bool {
     [&series.instances, &series.bytes].iter().all(|figures| steps(figures, warm_up) < FEW_STEPS)
 }
@@ -366,8 +362,7 @@ fn judge(values: &[f64], block: f64, warm_up: usize, confidence: f64) -> Growth 
     judge_series(values, Allowed { limit: 0.0, block, warm_up, confidence })
 }
 
-/// Ends since the class was higher than at any end before; those of the warm-up, which load and
-/// throw away, are left out.
+/// Ends since the last new high of the class. Those of the warm-up, which load classes and free memory, are ignored.
 fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     let since_high = |values: &[f64]| {
         let mut high = warm_up.min(values.len().saturating_sub(1));
@@ -381,9 +376,8 @@ fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     since_high(&series.instances).min(since_high(&series.bytes))
 }
 
-/// Grew, and has been flat for more than twice as long as ever before since: something that filled
-/// late, as keys that are cached at first. A table that doubles is flat for twice as long each
-/// time.
+/// True if the series grew and has since been flat for more than twice as long as ever between two rises. So it filled
+/// late, like keys that are cached on first use. A table that doubles is flat for twice as long each time.
 pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     let Some((&first, counted)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return false };
     let (mut high, mut last, mut longest) = (first, None, 0);
@@ -397,9 +391,9 @@ pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
-/// What an iteration usually adds: the step that at least half of them take; `None`: there is none,
-/// so the slope has to do. Exact where noise of the virtual machine comes on top of a leak now and
-/// then; the values are then freed of that noise.
+/// The usual step of an iteration: the one that at least half of them take. `None`: there is none, so the slope is
+/// used. The usual step is exact where noise of the virtual machine is added to a leak now and then. The noise is then
+/// removed from the values.
 fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     let counted = values.get_mut(warm_up..).unwrap_or_default();
     let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -415,7 +409,7 @@ fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     Some(middle)
 }
 
-/// Stays the series near to its line?
+/// Does the series stay near its line?
 pub(super) fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
     let counted = values.get(warm_up..).unwrap_or_default();
     let mut rests: Vec<f64> =

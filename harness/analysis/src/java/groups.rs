@@ -1,9 +1,8 @@
-//! From growing classes to leaks: what is held through one another is one leak.
+//! Joins growing classes into leaks: classes held through one another are one leak.
 //!
-//! A map that is never cleared grows by nodes, keys, values and what the values refer to. The way
-//! from the root to each of them begins with the way to the one that holds it, so classes are
-//! joined where one way continues another. A leak is titled by the project's own class nearest to
-//! the root; the JDK's are named only where nothing else grew.
+//! A map that is never cleared grows by nodes, keys, values and what the values refer to. The path from the root to
+//! each of them begins with the path to its holder. So classes are joined if one path continues another. A leak is
+//! named after the project's own class nearest to the root. Classes of the JDK are used only if nothing else grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +21,9 @@ use crate::record::ProcessRecord;
 use crate::signature::java_id;
 use crate::stats::float;
 
-/// A way that holds less than this share of what grew does not explain it.
+/// A path that holds less than this share of what grew does not explain the growth.
 const EXPLAINING_SHARE: f64 = 0.3;
-/// Ways of one class that are looked at.
+/// Most paths to use per class.
 const MAX_PATHS: usize = 16;
 
 /// Objects that are held through one another and grow together.
@@ -32,15 +31,15 @@ const MAX_PATHS: usize = 16;
 pub(crate) struct JavaLeak {
     /// `j1-…`.
     pub(crate) id: String,
-    /// What it is called by.
+    /// The class that names the leak.
     pub(crate) class: String,
-    /// Instances of [`Self::class`] per iteration; 0: only their bytes grow.
+    /// Instances of [`Self::class`] per iteration. 0: only their bytes grow.
     pub(crate) count: f64,
     /// Bytes of all its classes per iteration.
     pub(crate) bytes: f64,
-    /// From the root to [`Self::class`]; empty: not known.
+    /// Path from the root to [`Self::class`]. Empty: unknown.
     pub(crate) holder: Vec<HolderStep>,
-    /// Where it is allocated, innermost first.
+    /// Allocation stack, innermost first.
     pub(crate) frames: Vec<Frame>,
     /// Live instances of all its classes at the ends of the test.
     pub(crate) instances: Vec<f64>,
@@ -51,25 +50,24 @@ pub(crate) struct JavaLeak {
 }
 
 impl JavaLeak {
-    /// Did it grow in the rounds? Of a leak with classes of the project or of a library, one of
-    /// these did; the JDK's grow beside anything.
+    /// Did it grow in the rounds? If the leak has classes of the project or a library, one of these must have grown:
+    /// classes of the JDK grow together with anything.
     pub(crate) fn is_of(&self, suspect: &JavaSuspect) -> bool {
         let has_own = self.classes.iter().any(|class| is_own(class));
         suspect.saw_any(self.classes.iter().map(String::as_str).filter(|class| !has_own || is_own(class)))
     }
 }
 
-/// One way to a class.
+/// One path to a class.
 #[derive(Debug, Clone)]
 struct Way {
-    /// In the list of growing classes.
+    /// Index in the list of growing classes.
     class: usize,
     instances: f64,
     steps: Vec<HolderStep>,
 }
 
-/// The leaks of `test`, of which these classes grow: the largest first, those of the project before
-/// others.
+/// The leaks of `test`, made of its growing classes. Leaks of the project come first, then by size.
 pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> Vec<JavaLeak> {
     let growing = &findings.growing;
     let ways = chosen(growing);
@@ -111,7 +109,7 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         let of_group: Vec<&Way> = group.iter().map(|way| &ways[*way]).collect();
         leaks.push(leak(record, test, growing, &members, &of_group));
     }
-    // The project's own first: what a library keeps beside it goes with it as a rule.
+    // The project's own leaks come first: a library usually keeps its part only as long as they exist.
     let rank = |leak: &JavaLeak| naming_rank(&leak.class, &project);
     leaks.sort_by(|a, b| {
         rank(a).cmp(&rank(b)).then_with(|| b.bytes.total_cmp(&a.bytes)).then_with(|| a.id.cmp(&b.id))
@@ -119,8 +117,8 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
     leaks
 }
 
-/// The ways that explain the growth of each class. A class of the JDK that is held in many ways
-/// besides belongs to what it is held through.
+/// The paths that explain the growth of each class. A class of the JDK that has many other paths belongs to the classes
+/// on its path.
 fn chosen(growing: &[Growing]) -> Vec<Way> {
     let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| told(class, g)).collect();
     behind_instances(&mut all, growing);
@@ -133,9 +131,9 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
             waiting.push(class)
         }
     }
-    // Nearest to the root first, so that a node is known before its key and value.
+    // Nearest to the root first, so that a node is placed before its key and value.
     waiting.sort_by_key(|class| explaining(&growing[*class], &all[*class]).map(|way| way.steps.len()).min());
-    // Of how many classes some are held there: what grows together is held together.
+    // Number of classes with a path that continues this one: classes that grow together are held together.
     let company =
         |way: &Way| all.iter().filter(|ways| ways.iter().any(|other| continues(other, way))).count();
     loop {
@@ -143,7 +141,7 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
         waiting.retain(|class| {
             let known = |way: &&Way| chosen.iter().any(|known| continues(known, way));
             let through: Vec<Way> = all[*class].iter().filter(known).cloned().collect();
-            // Few through each of several fields, but enough through all of them.
+            // Each of several fields may hold few instances, but all of them together enough.
             let wait = through.is_empty() || held_by(through.iter()) < enough(&growing[*class], &all[*class]);
             if !wait {
                 found = true;
@@ -155,8 +153,8 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
             continue;
         }
         let explained = |class: &usize| is_explained(&growing[*class], &all[*class]);
-        // A way that holds a few of many, or what is replaced each time, is better than none where
-        // nothing else is known.
+        // If nothing else is known, use a path that holds only a few of many instances, or one to arrays that are
+        // replaced each time.
         let most_company = |class: &usize| all[*class].iter().map(company).max().unwrap_or(0);
         let any = || {
             let held = (0..waiting.len()).rev().filter(|at| !all[waiting[*at]].is_empty());
@@ -173,19 +171,20 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
     }
 }
 
-/// Do these ways lead to what grows, or could that be other instances? Of very many the holders of
-/// [`MAX_EXPLAINED`] are known.
+/// Do these paths lead to what grows, or may these be other instances? The agent searches the holders of at most
+/// [`MAX_EXPLAINED`] instances.
 fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     let others =
         matches!(growing.held, HeldBy::Paths { open, .. } if growing.count > 0.0 && open >= growing.count);
-    // Of arrays that are replaced each time the JDK keeps others, of its own.
+    // If arrays are replaced each time, paths through the JDK alone may lead to other arrays of the JDK.
     let replaced = growing.count <= 0.0
         && !ways.iter().flat_map(|way| &way.steps).any(|step| is_own(&step.owner) || is_own(&step.class));
     let told = held_by(explaining(growing, ways));
     !ways.is_empty() && !others && !replaced && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
-/// Holders are reported of what one iteration left: what is far less than that is not what grows.
+/// Paths with enough instances. Holders are reported for what one iteration left; a path with far fewer instances does
+/// not hold what grows.
 fn explaining<'a>(growing: &Growing, ways: &'a [Way]) -> impl Iterator<Item = &'a Way> {
     let enough = enough(growing, ways);
     ways.iter().filter(move |way| way.instances >= enough)
@@ -205,8 +204,8 @@ fn told(class: usize, growing: &Growing) -> Vec<Way> {
     paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect()
 }
 
-/// A class loader lives as long as an instance of a class it loaded: a way that begins with one
-/// goes on from such an instance.
+/// A class loader lives as long as an instance of a class that it loaded. So a path from a class loader continues the
+/// path to such an instance.
 fn behind_instances(all: &mut [Vec<Way>], growing: &[Growing]) {
     let loader =
         |way: &Way| way.steps.first().is_some_and(|first| first.kind == HolderKind::ClassLoader.text());
@@ -232,7 +231,7 @@ fn way(class: usize, path: &HolderPath) -> Way {
             before.class = step.class;
             continue;
         }
-        // A list's nodes refer to one another: how many are passed on the way says nothing.
+        // Nodes of a list refer to one another. How many of them are on the path does not matter.
         let linked = steps.last().is_some_and(|before| before.class == step.owner);
         if linked && link.kind == HolderKind::Field && step.owner == step.class {
             continue;
@@ -253,9 +252,8 @@ fn step(link: &HolderLink) -> HolderStep {
     }
 }
 
-/// Takes out the groups of objects of the JDK that are only held because something is to be cleaned
-/// or finalized once it is gone, or because a virtual thread lives: they grow with that, as long as
-/// anything else is known to grow.
+/// Removes groups of JDK objects that are held only for cleaning or finalizing something, or because a virtual thread
+/// lives. They grow with that thing. They stay if nothing else is known to grow.
 fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growing]) -> Vec<usize> {
     let registered = |group: &Vec<usize>| {
         let of_jdk = |way: &Way| !is_own(&growing[way.class].series.class);
@@ -270,7 +268,8 @@ fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growin
     classes.into_iter().filter(|class| !held(class)).collect()
 }
 
-/// The lists of cleaners, finalizers and virtual threads, and what gives the pixels of images back.
+/// Does the path go through a list of cleaners, finalizers or virtual threads, or through the code that frees the
+/// pixels of images?
 fn is_registration(way: &Way) -> bool {
     const LISTS: [&str; 4] = [
         "java.lang.ref.Finalizer",
@@ -282,11 +281,11 @@ fn is_registration(way: &Way) -> bool {
     way.steps.iter().any(|step| of(&step.owner))
 }
 
-/// Is one of them the beginning of the other?
+/// Is one path the beginning of the other?
 fn continues(a: &Way, b: &Way) -> bool {
     let same = |(a, b): (&HolderStep, &HolderStep)| {
         let (long, short) = if a.name.len() > b.name.len() { (&a.name, &b.name) } else { (&b.name, &a.name) };
-        // The table of a map, and what is in it.
+        // The table of a map, and its entries.
         let within =
             long.strip_prefix(short.as_str()).is_some_and(|rest| rest.split("[x]").all(str::is_empty));
         a.kind == b.kind && a.owner == b.owner && within
@@ -294,7 +293,7 @@ fn continues(a: &Way, b: &Way) -> bool {
     !a.steps.is_empty() && !b.steps.is_empty() && a.steps.iter().zip(&b.steps).all(same)
 }
 
-/// Ways that continue one another, directly or through a third.
+/// Groups of paths that continue one another, directly or through a third.
 fn joined(ways: &[Way]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (i, way) in ways.iter().enumerate() {
@@ -308,7 +307,7 @@ fn joined(ways: &[Way]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The classes of a group, each with the share of its growth that is held there.
+/// The classes of a group, each with the share of its growth that the group holds.
 fn shares(group: &[usize], ways: &[Way]) -> Vec<(usize, f64)> {
     let mut here = BTreeMap::<usize, f64>::new();
     for way in group {
@@ -330,8 +329,8 @@ fn leak(
     members: &[(usize, f64)],
     ways: &[&Way],
 ) -> JavaLeak {
-    // A table that doubles now and then says less exactly what its entries say. What adds bytes each time, in an uneven
-    // number of arrays, is a part of the leak.
+    // A table that doubles now and then is less exact than its entries, so it is left out. A class that adds bytes each
+    // time in an uneven number of arrays is a part of the leak.
     let counted = members.iter().any(|(class, _)| growing[*class].count > 0.0);
     let says = |class: usize| !counted || growing[class].count > 0.0 || growing[class].is_steady;
     let members: Vec<(usize, f64)> = members.iter().copied().filter(|(class, _)| says(*class)).collect();
@@ -347,7 +346,7 @@ fn leak(
     let (title, share) = titled(growing, &members, ways, &project_of(test));
     let class = growing[title].series.class.clone();
     let count = whole(growing[title].count * share);
-    // If nobody looked for the holders of this class, those of a class with as many objects are known.
+    // If the holders of this class were not searched, use those of a class with the same count.
     let as_many = members.iter().filter(|(class, _)| growing[*class].count == growing[title].count);
     let nearest = as_many.filter_map(|(class, _)| way_to(*class, ways)).min_by_key(|way| way.steps.len());
     let way = way_to(title, ways).or(nearest);
@@ -364,14 +363,14 @@ fn leak(
     JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, classes }
 }
 
-/// A share of whole objects is a whole number, as nearly as it can be known.
+/// The share of objects should be a whole number: rounds it if it is nearly whole.
 fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The class a leak is called by: the project's own before a library's, and these before the JDK's;
-/// one whose holder is known, or that comes by the number of one whose holder is; no node of a
-/// collection, and no bytes of texts; the nearest to the root, then the one with most bytes.
+/// The class that names the leak. The project's own classes come before those of libraries, and these before those of
+/// the JDK. Next come classes with a known holder, or with the same count as such a class. Nodes of collections and
+/// bytes of strings come last. Then the nearest to the root wins, then the one with the most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let held: Vec<f64> =
         ways.iter().map(|way| growing[way.class].count).filter(|count| *count > 0.0).collect();
@@ -393,7 +392,7 @@ fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project:
     members.iter().min_by(better).copied().unwrap_or((0, 1.0))
 }
 
-/// The shortest of the ways that hold most of a class; of equal ones always the same.
+/// The path that holds most instances of a class; of equal ones the shortest. The choice is deterministic.
 fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
     let of_class = ways.iter().copied().filter(|way| way.class == class);
     let text =
@@ -404,18 +403,19 @@ fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
     })
 }
 
-/// Nothing of the project or of a library is on the way.
+/// No class of the project or of a library is on the path.
 fn is_of_jdk_alone(holder: &[HolderStep]) -> bool {
     !holder.is_empty() && !holder.iter().any(|step| is_own(&step.owner))
 }
 
-/// The first call on a stack that is not the JDK's.
+/// The first call on a stack that does not belong to the JDK.
 fn own_call(frames: &[Frame]) -> Option<&str> {
     frames.iter().filter_map(|frame| frame.function.as_deref()).find(|call| is_own(call))
 }
 
-/// Where a leak of these classes, each with its instances per iteration, was allocated, and by which own calls, if as
-/// many of a class were seen as leak. Strings and their bytes survive from many places, nodes as a rule do not.
+/// Where the leak was allocated, and by which own calls, if the number of samples of one class equals its leak count.
+/// `counts` has the classes with their instances per iteration. Strings and their bytes survive from many places; nodes
+/// usually do not.
 fn made_for_certain(
     record: &ProcessRecord,
     test: &str,
@@ -431,34 +431,35 @@ fn made_for_certain(
         counts.iter().copied().filter_map(exact).min_by_key(|(text, class, _)| (*text, *class))?;
     let mut stacks: Vec<_> =
         sites.iter().map(|site| (std::cmp::Reverse(site.samples), java.stack(site.stack))).collect();
-    // Equal ones have a fixed order.
+    // Equal stacks have a fixed order.
     let text = |frames: &[Frame]| frames.iter().map(|f| (f.function.clone(), f.line)).collect::<Vec<_>>();
     stacks.sort_by_cached_key(|(samples, frames)| (*samples, text(frames)));
     let calls = stacks.iter().filter_map(|(_, frames)| own_call(frames).map(str::to_owned)).collect();
     Some((stacks.into_iter().next()?.1, calls))
 }
 
-/// `certain`: the own calls that made it, as far as they are known for certain.
+/// `certain`: the own calls that allocated it, if they are known for certain.
 fn id(
     (test, class): (&str, &str),
     holder: &[HolderStep],
     frames: &[Frame],
     certain: &BTreeSet<String>,
 ) -> String {
-    // The line of a frame moves with every edit.
+    // The line of a frame changes with every edit.
     let stable = |step: &HolderStep| match step.kind == HolderKind::Stack.text() {
         true => step.name.split('(').next().unwrap_or_default().to_owned(),
         false => step.name.clone(),
     };
     let step = |step: &HolderStep| format!("{} {}.{}", step.kind, step.owner, stable(step));
-    // What the JDK alone holds (`DeleteOnExitHook.files`) comes from many places. Which of a node, its text and the
-    // bytes of that is seen to be held differs from run to run: what holds their collection does not.
+    // Many places use what the JDK alone holds (`DeleteOnExitHook.files`). Whether the holder of a node, of its string
+    // or of the bytes is found differs from run to run. The holder of their collection does not.
     let collection = holder.iter().skip(1).position(|step| step.owner.starts_with("java.util."));
     let calls = || frames.iter().filter_map(|frame| frame.function.as_deref());
     let (class, holder, calls): (_, _, Vec<&str>) = match collection {
         _ if holder.is_empty() => (class, holder, calls().collect()),
         _ if !is_of_jdk_alone(holder) => (class, holder, Vec::new()),
-        // Without a call it is this test's alone: a waiver of it covers no leak of another test in the same collection.
+        // Without a call, the id is unique to this test: a waiver for it covers no leak of another test in the same
+        // collection.
         Some(at) if !is_own(class) && certain.is_empty() => ("", &holder[..=at], vec![test]),
         Some(at) if !is_own(class) => ("", &holder[..=at], certain.iter().map(String::as_str).collect()),
         _ => (class, holder, own_call(frames).into_iter().collect()),
@@ -467,9 +468,9 @@ fn id(
     java_id(class, steps.iter().map(String::as_str).chain(calls))
 }
 
-/// The stack that allocated most of the class's surviving samples. Strings and the like live in
-/// many places: a stack through a class that is on the way to the leak goes before one through the
-/// project's own code, and this before what JUnit, say, allocated more of.
+/// The stack that allocated most of the class's surviving samples. Strings and similar objects come from many places.
+/// So a stack through a class on the holder path is preferred, then one through the project's own code, then one with
+/// more bytes (of JUnit, for example).
 fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderStep]) -> Vec<Frame> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut by_stack = BTreeMap::<u32, u64>::new();

@@ -1,8 +1,8 @@
-//! Repeating a test class that nothing made suspect: does anything grow, however rarely?
+//! Repeats a test class that is no suspect: does anything grow, however rarely?
 //!
-//! Each window has many executions, so that a leak in one of them shows in some windows. What rose
-//! is confirmed by another run, whose windows have so many executions that each of them grows
-//! ([`Rare::window`]): there it is held against the thresholds, and explained.
+//! Each window has many executions, so a rare leak shows in some windows. Another run confirms what rose. Its windows
+//! have so many executions that the leak grows in each of them ([`Rare::window`]). That run is checked against the
+//! thresholds and explained.
 
 use std::time::Duration;
 
@@ -19,14 +19,13 @@ use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::as_f64;
 
-/// Nothing is told from fewer windows.
+/// Fewest windows for any result.
 const LEAST_WINDOWS: usize = 8;
-/// Nor is growth from fewer than these.
+/// Fewest windows for a certain leak.
 const WINDOWS_OF_GROWTH: usize = 13;
-/// What comes by chance once in so many executions stays away for so many times as many in one of
-/// twenty cases.
+/// A random event that happens once in `k` executions is missing in `CERTAIN * k` executions with a probability of 5 %.
 const CERTAIN: f64 = 3.0;
-/// What rose and is named.
+/// Most rising classes to name.
 const NAMED: usize = 3;
 
 /// Watches the repetitions of one test class.
@@ -39,12 +38,12 @@ pub struct JavaHunt {
     next_check: usize,
 }
 
-/// What a hunt saw in one test class.
+/// Result of a hunt for one test class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JavaHunted {
     /// Executions.
     pub executions: u64,
-    /// How long one of them took, and what lay between two windows.
+    /// Duration of one execution, and pause between two windows.
     pub execution: Duration,
     /// See [`Self::execution`].
     pub pause: Duration,
@@ -57,7 +56,7 @@ pub struct JavaHunted {
 pub struct Rare {
     /// What: `3 × com.example.Chunk`.
     pub what: String,
-    /// Executions of a window in which it rises for certain, or but for one time in twenty.
+    /// Executions per window so that it rises in every window, or with a probability of 95 %.
     pub window: u32,
 }
 
@@ -69,14 +68,14 @@ struct Risen {
 }
 
 impl JavaHunt {
-    /// Hunts in a test class of `suite`.
+    /// Hunts for leaks in a test class of `suite`.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, test: &str, time: HuntTime) -> Self {
         let policy = policy.clone();
         Self { suite: suite.to_owned(), test: test.to_owned(), policy, time, next_check: 0 }
     }
 
-    /// To be asked after each window. `elapsed` is the time since the virtual machine was started.
+    /// Must be called after each window. `elapsed` is the time since the virtual machine was started.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         let ended = |w: &Window| w.outcome.is_some_and(|outcome| outcome != Outcome::Passed);
         if record.damaged.is_some() || elapsed >= self.time.most || record.windows_of(&self.test).any(ended) {
@@ -95,10 +94,10 @@ impl JavaHunt {
     }
 }
 
-/// What the windows of `test` say in the end.
+/// Final result from the windows of `test`.
 ///
 /// # Errors
-/// Why they say nothing.
+/// Why there is no result.
 pub fn java_hunted(
     record: &ProcessRecord,
     suite: &str,
@@ -144,7 +143,7 @@ fn warm_up(policy: &GatePolicy, windows: usize) -> usize {
     (policy.warm_up as usize).min(windows / 3)
 }
 
-/// How many executions each of these windows has: iterations are counted in executions.
+/// Executions per window. The iteration numbers of these windows count executions.
 pub(crate) fn executions_of_window(windows: &[&Window]) -> f64 {
     let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return 1.0 };
     let between = f64::from(last.iteration.saturating_sub(first.iteration));
@@ -156,7 +155,7 @@ fn whole(value: f64) -> u32 {
     (value.round() as u32).max(1)
 }
 
-/// All that rose, and has not come to rest.
+/// Everything that rose and has not settled.
 fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -> Vec<Risen> {
     let windows = histograms(record, test);
     let warm_up = warm_up(policy, windows.len());
@@ -182,8 +181,7 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
     all
 }
 
-/// A class that goes on rising. Of the JDK's only what rose several times: its own caches fill
-/// late.
+/// A class that keeps rising. A class of the JDK must have risen several times, because the JDK's own caches fill late.
 fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
     let warm_up = allowed.warm_up;
     let (_, bytes) = last_rise(&series.bytes, warm_up);
@@ -249,7 +247,7 @@ mod tests {
             assert!(windows < 60 && rare.what.ends_with(class), "{windows} {rare:?}");
             assert!(window.contains(&rare.window), "{class}: {}", rare.window);
         }
-        // Once in 2400: seen three times, and watched for as long as it may.
+        // Once in 2400: it is seen three times and watched for as long as allowed.
         let (windows, hunted) = hunt(add("com.example.Chunk", 24, 2400));
         assert_eq!(
             (windows, hunted.unwrap().rare.map(|rare| rare.what)),

@@ -1,8 +1,8 @@
-//! A Java program that is a test as a whole: what is alive as its virtual machine ends, over runs
-//! that repeat its work a different number of times.
+//! A Java program that is a test as a whole: compares what is alive when its virtual machine ends, over runs that
+//! repeat its work a different number of times.
 //!
-//! The JDK keeps more the longer a program runs (literals of compiled code, say), in no even steps:
-//! its classes count only where each repetition adds the same.
+//! The JDK keeps more the longer a program runs (for example literals of compiled code), in uneven steps. So classes of
+//! the JDK count only if each repetition adds the same.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,10 @@ use crate::growth::{Allowed, Finding, judge_points};
 use crate::record::ProcessRecord;
 use crate::stats::float;
 
-/// An even series stays this near to its line, besides one object: a share of what a repetition
-/// adds.
+/// Allowed deviation of an even series from its line, in addition to one object: a share of what a repetition adds.
 const EVEN_SHARE: f64 = 0.5;
 
-/// Which classes grow with the length of a run; `None`: a run did not tell what was alive at its
-/// end.
+/// The classes that grow with the length of a run. `None`: a run did not report what was alive at its end.
 pub(crate) fn of_lengths(runs: &[(f64, &ProcessRecord)], confidence: f64) -> Option<Findings> {
     let mut all = BTreeMap::<String, ClassSeries>::new();
     for (at, (_, record)) in runs.iter().enumerate() {

@@ -1,15 +1,15 @@
 //! Java suites: from class histograms to suspects, leaks and who holds them.
 //!
-//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], in `record`, and a
-//! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test, by its normalised name
-//! (`names`); `rounds` compares the rounds of a screen, and `replaced` says what hides in them; `findings` says which
-//! classes go on growing, `held` who holds them; `windows` tells what the build's own run left, to be compared with a
-//! baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was seen,
-//! `explain` which classes the agent then looks for the holders of; `hunt` does so for what was never suspect;
-//! `lengths` does all of it for a program that is a test as a whole.
+//! Data flow: `reader` stores what the frames report about the virtual machine ([`JavaRecord`] in `record`, and one
+//! [`JavaWindow`] per end of a test). `series` follows every class over the ends of a test by its normalised name
+//! (`names`). `rounds` compares the rounds of a screen; `replaced` finds leaks that they hide. `findings` decides which
+//! classes keep growing; `held` says who holds them. `windows` describes what the build's own run left, for comparison
+//! with a baseline. `groups` joins classes that are held through one another into leaks. `confirm` decides when enough
+//! was seen; `explain` chooses the classes whose holders the agent then searches. `hunt` repeats test classes that are
+//! no suspects. `lengths` judges a program that is a test as a whole.
 //!
-//! Beside it: `out_of_memory` says in whose window memory ran out and what filled the heap; `tracked_objects`
-//! counts objects of followed classes, `tracked_report` reports them.
+//! In addition, `out_of_memory` finds the window in which memory ran out and what filled the heap. `tracked_objects`
+//! counts objects of tracked classes; `tracked_report` reports them.
 
 mod confirm;
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Whose classes are they?
+//! Classifies classes by their owner: project, library, JDK or test framework.
 
 pub(crate) use memgate_model::stable_class_name as normalised;
 
-/// Is it a class of the project or of a library it uses, not of the JDK, and not of Android as
-/// Robolectric brings it? Arrays are what their elements are.
+/// Is it a class of the project or of a library, that is, neither of the JDK nor of Android as Robolectric supplies it?
+/// An array is classified by its elements.
 pub(crate) fn is_own(name: &str) -> bool {
     const JDK: [&str; 11] = [
         "java.",
@@ -26,23 +26,23 @@ pub(crate) fn is_own(name: &str) -> bool {
     !primitive && !JDK.iter().any(|prefix| element.starts_with(prefix))
 }
 
-/// What the names of the project's own classes begin with, as far as a test tells: the first two
-/// parts of its package. Empty where it has none.
+/// The name prefix of the project's own classes, derived from a test: the first two parts of its package. Empty if it
+/// has no package.
 pub(crate) fn project_of(test: &str) -> String {
     const PARTS: usize = 2;
     let is_package = |part: &&str| part.starts_with(|c: char| c.is_lowercase());
     let package: Vec<&str> = test.split('.').take_while(is_package).take(PARTS).collect();
-    // A test without a class: its name alone would pass for a package.
+    // A test without a class: the name alone would look like a package.
     if package.is_empty() || package.join(".") == test { String::new() } else { package.join(".") + "." }
 }
 
-/// Is it a class of the project whose classes begin so?
+/// Is it a class of the project with this prefix?
 pub(crate) fn is_of_project(name: &str, project: &str) -> bool {
     !project.is_empty() && name.starts_with(project)
 }
 
-/// How well a class names a leak, the best first: one of the project, one of a library, one of
-/// those without a name of its own (anonymous, a lambda), one of the JDK.
+/// How well a class names a leak, best first: a class of the project, of a library, a nameless class (anonymous, a
+/// lambda), a class of the JDK.
 pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     if !is_own(name) {
         return 4;
@@ -55,14 +55,13 @@ pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     u8::from(!is_of_project(name, project)) + if nameless { 2 } else { 0 }
 }
 
-/// A test framework that keeps objects of its own for each test, as long as the virtual machine
-/// lives.
+/// Does it belong to a test framework that keeps objects for each test as long as the virtual machine runs?
 pub(crate) fn is_of_framework(name: &str) -> bool {
     const FRAMEWORKS: [&str; 3] = ["org.robolectric.", "androidx.test.", "org.testng."];
     FRAMEWORKS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// A node or table of a collection: it says nothing of what is collected.
+/// A node or table of a collection: it does not show what is collected.
 pub(crate) fn is_inside_collection(name: &str) -> bool {
     let element = name.trim_end_matches("[]");
     element.starts_with("java.util.") && element.contains('$')
@@ -72,13 +71,13 @@ pub(crate) fn is_inside_collection(name: &str) -> bool {
         )
 }
 
-/// What a collector puts into gaps that it does not close; before JDK 19 these are arrays of int.
+/// Filler objects that a collector puts into gaps; before JDK 19 these are int arrays.
 pub(crate) fn is_filler(name: &str) -> bool {
     name.starts_with("jdk.internal.vm.Filler")
 }
 
-/// What the virtual machine makes for methods and classes as it comes to them: mirrors of classes
-/// and of their arrays, method handles and their forms, accessors, references to them.
+/// Objects that the virtual machine makes when it first uses methods and classes: mirrors of classes and of their
+/// arrays, method handles and their forms, accessors, references to them.
 pub(crate) fn is_made_by_machine(name: &str) -> bool {
     const PREFIXES: [&str; 6] = [
         "java.lang.invoke.",
@@ -91,7 +90,7 @@ pub(crate) fn is_made_by_machine(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What the virtual machine makes while code is compiled and literals are resolved.
+/// Objects that the virtual machine makes when code is compiled and literals are resolved.
 pub(crate) fn is_literal(name: &str) -> bool {
     matches!(name, "java.lang.String" | "byte[]" | "char[]")
 }

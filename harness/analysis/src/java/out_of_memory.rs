@@ -1,5 +1,4 @@
-//! Errors for lack of memory, and heaps above their limit: in whose window they came, and what
-//! filled the heap.
+//! Out-of-memory errors, and heaps above their limit: the window in which they happened, and what filled the heap.
 
 use memgate_model::format_bytes;
 use memgate_wire::Outcome;
@@ -10,13 +9,13 @@ use super::record::{Exhaustion, JavaRecord};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::float;
 
-/// Errors of one process that are kept.
+/// Most errors to keep per process.
 const MAX_ERRORS: usize = 64;
-/// Classes that are named.
+/// Most classes to name.
 const SHOWN: usize = 3;
 
 impl Exhaustion {
-    /// In words.
+    /// Description for the report.
     pub(crate) fn described(&self) -> String {
         let bytes = |bytes: u64| format_bytes(float(bytes));
         let kind = if self.limit { "" } else { "OutOfMemoryError: " };
@@ -51,7 +50,7 @@ impl Exhaustion {
 }
 
 impl JavaRecord {
-    /// Keeps what is reported of an error.
+    /// Stores what is reported about an error.
     pub(crate) fn ran_out(&mut self, told: &JavaExhausted, t_ns: u64) {
         if self.exhausted.len() >= MAX_ERRORS {
             return;
@@ -69,8 +68,7 @@ impl JavaRecord {
             held: String::new(),
             dump: told.dump.clone(),
         };
-        // Above its limit the heap is looked at by a thread of its own, which tells later what it
-        // saw.
+        // Above the limit, a separate thread of the agent inspects the heap and reports its results later.
         match self.exhausted.iter_mut().find(|first| first.limit && exhaustion.limit) {
             Some(first) => {
                 let (t_ns, heap_used, heap_max) = (first.t_ns, first.heap_used, first.heap_max);
@@ -81,17 +79,16 @@ impl JavaRecord {
     }
 }
 
-/// The error that tells most of a test in whose window memory ran out; an end of 0: it never ended.
+/// The most informative error of a test in whose window memory ran out. `end_ns` 0: the test never ended.
 pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
     let java = record.java.as_ref()?;
     let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
-    // The first error tells most: it was looked at closely, and the others are often its
-    // consequences.
+    // The first error is the most informative: it was inspected closely, and later errors are often its consequences.
     let error = java.exhausted.iter().filter(inside).find(|e| !e.limit);
     error.or_else(|| java.exhausted.iter().find(inside))
 }
 
-/// The error that ended a test: it failed, or its process broke off, after memory had run out.
+/// The error that ended a test: the test failed, or its process broke off, after memory ran out.
 pub(crate) fn ended_by_error<'a>(record: &'a ProcessRecord, test: &str) -> Option<&'a Exhaustion> {
     let failed = |window: &&Window| window.outcome == Some(Outcome::Failed);
     let failed = record.windows_of(test).filter(failed).map(|window| (window.start_ns, window.end_ns));
@@ -105,7 +102,7 @@ pub fn ran_out_of_memory(record: &ProcessRecord, test: &str) -> bool {
     ended_by_error(record, test).is_some()
 }
 
-/// The first error between two moments.
+/// The first error in this interval.
 pub(super) fn error(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
     let errors = record.java.as_ref()?.exhausted.iter().filter(|e| !e.limit);
     errors.into_iter().find(|e| (start_ns..=end_ns).contains(&e.t_ns))
@@ -119,7 +116,7 @@ mod tests {
     use crate::java::dsl::Jvm;
     use crate::observer::Observer;
 
-    /// Of each window: what is said of memory that ran out in it.
+    /// For each window: the description if memory ran out in it.
     fn said(mut jvm: Jvm) -> Vec<Option<String>> {
         let mut observer = Observer::new();
         jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));

@@ -1,8 +1,7 @@
-//! From Java frames to what belongs to a boundary, in bounded memory.
+//! Assigns Java frames to their boundaries, in bounded memory.
 //!
-//! A histogram is reported as what changed since the one before, so none may be lost: whatever does not
-//! fit (a part out of order, a class nobody named, a boundary that never comes) makes the record
-//! damaged.
+//! A histogram contains only the changes since the one before, so none may be lost. If something does not fit (a part
+//! out of order, a class without a name, a boundary that never comes), the record is marked as damaged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,26 +14,26 @@ use super::names::normalised;
 use super::record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 use crate::os_names;
 
-/// Classes a stream may name, and bytes of their names.
+/// Limits on the classes in a stream and on the bytes of their names.
 const MAX_CLASSES: usize = 500_000;
 const MAX_NAME_BYTES: usize = 64 << 20;
-/// Links of all holder paths.
+/// Limit on the links of all holder paths.
 const MAX_LINKS: usize = 200_000;
-/// Methods and stack nodes.
+/// Limit on methods and stack nodes.
 const MAX_NODES: usize = 1_000_000;
-/// Boundaries whose frames may wait at one time.
+/// Limit on boundaries with waiting frames.
 const MAX_WAITING: usize = 64;
 
-/// Says what is wrong with the stream.
+/// Describes what is wrong with the stream.
 type Damage = String;
 
-/// Frames of boundaries that have not come.
+/// Frames still waiting for their boundary.
 #[derive(Debug, Default)]
 pub(crate) struct JavaReader {
     waiting: BTreeMap<u32, JavaWindow>,
-    /// The boundary whose histogram is being told.
+    /// The boundary of the histogram whose parts are arriving.
     telling: Option<u32>,
-    /// What changed at boundaries that end no test: it belongs to the next end of one.
+    /// Changes at boundaries that do not end a test. They belong to the next end of a test.
     carried: JavaWindow,
     last_threads: JavaNames,
     name_bytes: usize,
@@ -58,7 +57,7 @@ impl JavaReader {
         Ok(())
     }
 
-    /// Keeps the records there is `room` for and returns how many.
+    /// Stores the records if there is `room` for them. Returns their number.
     pub(crate) fn histogram(
         &mut self,
         record: &JavaRecord,
@@ -88,7 +87,7 @@ impl JavaReader {
         Ok(kept)
     }
 
-    /// `room` is how many names of threads may still be kept; returns how many were.
+    /// `room` is the number of thread names that may still be stored. Returns how many were.
     pub(crate) fn state(&mut self, state: &JavaState, room: usize) -> Result<usize, Damage> {
         let mut names = os_names::count(state.thread_names.iter().map(|name| os_names::thread(name)));
         let mut used = 0;
@@ -125,7 +124,7 @@ impl JavaReader {
             record.methods.entry(method.id).or_insert(method);
         }
         for node in stacks.nodes {
-            // Parents first and once each, so that following parents always ends.
+            // A node must come after its parent, and only once. So following parents always ends.
             if node.id != 0 && (node.parent == 0 || record.nodes.contains_key(&node.parent)) {
                 record.nodes.entry(node.id).or_insert(node);
             }
@@ -161,7 +160,7 @@ impl JavaReader {
         Ok(self.waiting.entry(boundary).or_default())
     }
 
-    /// What belongs to the boundary that has come; `ends_test`: a window takes it.
+    /// Data of the boundary that has come. `ends_test`: a window takes it.
     pub(crate) fn take(&mut self, sequence: u32, ends_test: bool) -> Result<Option<JavaWindow>, Damage> {
         let lost = self.telling.is_some_and(|telling| telling < sequence);
         if self.telling.is_some_and(|telling| telling <= sequence) {
@@ -187,7 +186,7 @@ impl JavaReader {
         Ok(Some(window))
     }
 
-    /// Of every class only the last figures matter.
+    /// Only the latest figures of every class matter.
     fn carry(&mut self, window: JavaWindow) {
         self.carried.settle(window);
         let last: BTreeMap<u32, ClassCount> = self.carried.changes.drain(..).map(|c| (c.class, c)).collect();
@@ -248,8 +247,7 @@ mod tests {
         assert_eq!(record.damaged, None);
     }
 
-    /// Whatever a histogram refers to must have been told: what is missing would be taken for
-    /// growth, or hide it.
+    /// Everything that a histogram refers to must be in the stream. Missing data would look like growth, or hide it.
     #[test]
     fn a_stream_with_a_gap_is_damaged() {
         let spoiled = |spoil: &dyn Fn(&mut Frame) -> bool| {
@@ -312,8 +310,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Java frames in any order, with any numbers, never panic, and neither does what judges
-        /// them.
+        /// Java frames in any order and with any numbers never cause a panic, neither here nor when they are judged.
         #[test]
         fn no_order_of_frames_panics(
             steps in proptest::collection::vec((0_u8..8, 0_u32..5, 0_u32..4, proptest::num::u64::ANY), 0..80)

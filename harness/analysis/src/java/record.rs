@@ -1,4 +1,4 @@
-//! What is known of a Java virtual machine after its frames were read.
+//! Everything that is known about a Java virtual machine after reading its frames.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNod
 
 use super::tracked_objects::Followed;
 
-/// Frames of one stack that are shown.
+/// Most frames to show of one stack.
 const MAX_FRAMES: usize = 200;
 
-/// The part of a record that only a Java virtual machine has.
+/// The part of a record that only Java virtual machines have.
 #[derive(Debug, Clone, Default)]
 pub struct JavaRecord {
-    /// The virtual machine and what it was started with.
+    /// The virtual machine and its start options.
     pub jvm: Option<JvmInfo>,
-    /// Normalised names by number; classes of one normalised name share it.
+    /// Normalised names by number. Classes with the same normalised name share it.
     pub(crate) classes: HashMap<u32, Arc<str>>,
     pub(crate) methods: HashMap<u32, JavaMethod>,
     pub(crate) nodes: HashMap<u32, JavaStackNode>,
     /// Every time it ran out of memory.
     pub exhausted: Vec<Exhaustion>,
-    /// Objects of followed classes.
+    /// Objects of tracked classes.
     pub followed: Followed,
 }
 
@@ -31,26 +31,26 @@ pub struct JavaRecord {
 pub struct Exhaustion {
     /// When.
     pub t_ns: u64,
-    /// What the virtual machine says: `Java heap space`; or which limit it is above.
+    /// Message of the virtual machine (`Java heap space`), or the limit that was exceeded.
     pub what: String,
     /// No error: the heap is above its limit.
     pub limit: bool,
     /// Used heap, bytes.
     pub heap_used: Option<u64>,
-    /// The largest it may become.
+    /// Maximum heap size, bytes.
     pub heap_max: Option<u64>,
     /// Classes with most bytes: name, instances, bytes.
     pub classes: Vec<(String, u64, u64)>,
-    /// Where most of what was sampled was allocated, innermost first.
+    /// Where most of the sampled bytes were allocated, innermost first.
     pub frames: Vec<Frame>,
-    /// What held the heap, in the words of who looked into the dump; empty: nobody did.
+    /// What held the heap, as text from the inspection of the heap dump. Empty: not inspected.
     pub held: String,
     /// The heap dump.
     pub dump: Option<String>,
 }
 
 impl JavaRecord {
-    /// The name of a class, without what differs from run to run; `None`: it was never told.
+    /// The normalised name of a class. `None`: the stream has no name for it.
     #[must_use]
     pub fn class(&self, id: u32) -> Option<&str> {
         self.classes.get(&id).map(|name| &**name)
@@ -77,19 +77,18 @@ impl JavaRecord {
     }
 }
 
-/// What the virtual machine said at the end of a window.
+/// Java part of a window: what the virtual machine reported at its end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JavaWindow {
     /// A class histogram belongs to it.
     pub histogram: bool,
     /// That histogram names every class with a live instance: what it does not name is gone.
     pub full: bool,
-    /// Classes whose figures differ from the histogram before, with the figures now. A later entry
-    /// of a class wins.
+    /// Classes whose figures differ from the previous histogram, with the new figures. A later entry of a class wins.
     pub changes: Vec<ClassCount>,
     /// Counters.
     pub state: Option<JavaSnapshot>,
-    /// Who holds what grew, where it was asked for.
+    /// Holders of growing classes, if they were requested.
     pub holders: Vec<Holders>,
     /// Where surviving samples were allocated.
     pub sites: Vec<JavaSite>,
@@ -98,7 +97,7 @@ pub struct JavaWindow {
 }
 
 impl JavaWindow {
-    /// A later end of the same window: its histogram is relative to this one.
+    /// Merges a later end of the same window, whose histogram is relative to this one.
     pub(crate) fn settle(&mut self, later: Self) {
         if later.full {
             self.changes.clear();
@@ -114,7 +113,7 @@ impl JavaWindow {
     }
 }
 
-/// Counters of the virtual machine at one moment; what was not read is `None`.
+/// Counters of the virtual machine at one moment. `None`: not read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JavaSnapshot {
     /// Used heap, bytes.
@@ -135,6 +134,5 @@ pub struct JavaSnapshot {
     pub jni_globals: Option<u64>,
 }
 
-/// Names of Java threads, each with how many of it there are, sorted: where they were started is not
-/// looked for.
+/// Sorted names of Java threads, each with its count. Their origin is not recorded.
 pub type JavaNames = Arc<Vec<(String, u32)>>;

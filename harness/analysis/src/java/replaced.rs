@@ -1,11 +1,11 @@
-//! Leaks that no window of the rounds shows, because a test class replaces what another one left: each sets a static
-//! field, and one of them also keeps what it sets there. In its own window one object comes and one goes. The object
-//! that stays shows in the window of the next class that sets the field, and only as long as the leaking class runs
-//! before that one.
+//! Leaks that no window of the rounds shows, because a test class replaces what another one left. Example: several test
+//! classes set a static field, and one of them also keeps the object that it sets. In its own window one object is
+//! added and another goes. The kept object shows in the window of the next class that sets the field, but only while
+//! the leaking class runs before that one.
 //!
-//! So where a class of the project, or of a library, grew in a window while all test classes ran, and no longer when
-//! fewer of them did, rounds in which each test class runs twice in a row tell more: the second execution replaces
-//! what the first one left.
+//! So check for a class of the project or of a library that grew in a window while all test classes ran, and stopped
+//! growing when fewer of them ran. Then rounds in which each test class runs twice in a row help: the second execution
+//! replaces what the first one left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use super::rounds::WARM_UP;
 use super::series::Heap;
 use crate::record::{ProcessRecord, Unit};
 
-/// Rounds behind the warm-up that are looked at: test classes that change nothing run no longer.
+/// Rounds after the warm-up that are checked. Later, test classes that change nothing no longer run.
 const LOOKED_AT: u32 = 2;
 
-/// Growth counts if it came in so many rounds in a row: a cache that is filled once does not.
+/// Growth counts if it happened in this many rounds in a row: a cache that is filled once does not.
 const GREW: u32 = 2;
 
 /// The last measured window of a test class.
@@ -26,9 +26,9 @@ struct Last<'a> {
     /// Windows that had ended, and how many of these were after the end of the one before.
     at: usize,
     since: usize,
-    /// Instances at its end, of classes that are looked at.
+    /// Instances at its end, of classes that are checked.
     live: BTreeMap<&'a str, u64>,
-    /// Those of which there were more than before it, and than a round before; in how many rounds in a row.
+    /// Classes that grew both in the window and since the round before, with the number of such rounds in a row.
     grew: BTreeMap<&'a str, u32>,
 }
 
@@ -41,7 +41,7 @@ pub fn grew_in_company(record: &ProcessRecord) -> Option<String> {
     let mut units = BTreeMap::<String, Last<'_>>::new();
     let mut at = 0;
     for window in &record.windows {
-        // What the first histogram adds was there before.
+        // The first histogram also contains what was there before.
         let is_first = live.is_empty();
         let mut added = BTreeSet::new();
         heap.apply(window, |class, was, now| {
@@ -78,7 +78,8 @@ mod tests {
     use super::*;
     use crate::java::dsl::Jvm;
 
-    /// Each test class sets a static field, and `KeepsTest` keeps what it sets; those that change nothing run thrice.
+    /// Each test class sets a static field, and `KeepsTest` keeps what it sets. Those that change nothing run three
+    /// times.
     fn found(keeps: bool, class: &str) -> Option<String> {
         let mut jvm = Jvm::new();
         let mut kept_by_last = false;

@@ -1,4 +1,4 @@
-//! Every class over the ends of a test, and the counters of the virtual machine.
+//! Series of every class over the ends of a test, and counters of the virtual machine.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,10 +11,10 @@ use crate::stats::float;
 use super::names::is_filler;
 use super::record::JavaSnapshot;
 
-/// Values of all series of one test together; beyond it the classes that grew least are left out.
+/// Limit on the values in all series of one test. Beyond it, the classes that grew least are left out.
 const MAX_VALUES: usize = 10_000_000;
 
-/// Figures of one class, where they changed: end and figures.
+/// Figures of one class: end and figures of each change.
 type Steps = Vec<(usize, Count)>;
 
 /// Live instances and bytes of one class.
@@ -32,15 +32,15 @@ pub(crate) struct ClassSeries {
     pub(crate) bytes: Vec<f64>,
 }
 
-/// The heap, as the histograms of a stream tell it one after the other.
+/// The current heap, updated by the histograms of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
     by_id: HashMap<u32, Count>,
 }
 
 impl Heap {
-    /// Applies the histogram at the end of a window and hands every class that changed, with its
-    /// figures before and now, to `changed`.
+    /// Applies the histogram at the end of a window. Calls `changed` for every changed class with its figures before
+    /// and now.
     pub(super) fn apply(&mut self, window: &Window, mut changed: impl FnMut(u32, Count, Count)) {
         let Some(java) = window.java.as_deref().filter(|java| java.histogram) else { return };
         let mut before = if java.full { std::mem::take(&mut self.by_id) } else { HashMap::new() };
@@ -83,7 +83,7 @@ pub(crate) fn totals(record: &ProcessRecord, test: &str) -> Vec<f64> {
     totals
 }
 
-/// Classes of which more is alive at the last end of `test` than after its first `warm_up` ends.
+/// Classes with more live objects or bytes at the last end of `test` than after its first `warm_up` ends.
 pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<ClassSeries> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut heap = Heap::default();
@@ -117,7 +117,7 @@ pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<C
     series
 }
 
-/// Bytes and instances at the last end above those after the warm-up; `None`: it did not grow.
+/// Growth of bytes and instances from the end of the warm-up to the last end. `None`: it did not grow.
 fn growth(of: &[Steps], warm_up: usize) -> Option<(u64, u64)> {
     let first =
         |s: &Steps| s.iter().take_while(|(at, _)| *at <= warm_up).last().map(|(_, c)| *c).unwrap_or_default();
@@ -148,8 +148,8 @@ fn filled(name: &str, of: &[Steps], ends: usize) -> ClassSeries {
     series
 }
 
-/// A counter of the virtual machine, or its descriptors, at these ends; fewer values than ends, and it was not always
-/// told.
+/// A counter of the virtual machine, or its descriptors, at these ends. There are fewer values than ends if it was not
+/// always reported.
 pub(crate) fn values(windows: &[&Window], metric: Metric) -> Vec<f64> {
     let of = |window: &&Window| match metric {
         Metric::OsFds => Some(window.os_end.as_ref()?.fd_count()),
@@ -158,7 +158,7 @@ pub(crate) fn values(windows: &[&Window], metric: Metric) -> Vec<f64> {
     windows.iter().filter_map(of).map(float).collect()
 }
 
-/// The used heap at those ends that a collection came before, with their time.
+/// The used heap, with the time, at those ends that follow a collection.
 pub(crate) fn live(windows: &[&Window]) -> impl Iterator<Item = (u64, u64)> {
     let collected = windows.iter().filter(|w| w.java.as_ref().is_some_and(|java| java.histogram));
     collected.filter_map(|w| Some((w.end_ns, snapshot(w)?.heap_used?)))
@@ -181,7 +181,7 @@ fn snapshot(window: &Window) -> Option<&JavaSnapshot> {
     window.java.as_ref()?.state.as_ref()
 }
 
-/// Live threads by name at these ends, for names whose number is not always the same.
+/// Live threads by name at these ends, for names whose number increases at least once.
 pub(crate) fn thread_names(windows: &[&Window]) -> Vec<(String, Vec<f64>)> {
     let states: Vec<_> = windows.iter().filter_map(|w| snapshot(w)).collect();
     let mut all = BTreeMap::<&str, Vec<f64>>::new();
@@ -194,7 +194,7 @@ pub(crate) fn thread_names(windows: &[&Window]) -> Vec<(String, Vec<f64>)> {
     all.into_iter().map(|(name, counts)| (name.to_owned(), counts)).collect()
 }
 
-/// Where surviving samples of a class were allocated, as far as it was told last.
+/// Where surviving samples of a class were allocated, from the latest report.
 pub(super) fn last_sites<'a>(record: &'a ProcessRecord, test: &'a str, class: &str) -> Vec<&'a JavaSite> {
     let Some(java) = &record.java else { return Vec::new() };
     let told = record.windows_of(test).filter_map(|window| {

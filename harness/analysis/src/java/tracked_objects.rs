@@ -1,9 +1,9 @@
-//! Objects of followed classes: what was allocated where, how long it lived, what is left.
+//! Objects of tracked classes: where they were allocated, how long they lived, and what is left.
 //!
-//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and
-//! counts per class and stack; events tell what was ordered meanwhile ([`Followed::obeyed`]) →
-//! `tracked_report` reports it. The agent tells an end when the virtual machine does, some time
-//! after the collection: lifetimes are upper bounds.
+//! Data flow: `JavaObjects` frames → [`Followed::objects`] matches each freed object with its allocation and counts per
+//! class and stack; events report commands that were executed meanwhile ([`Followed::obeyed`]) → `tracked_report`
+//! reports the result. The agent reports a freed object when the virtual machine does, some time after the collection.
+//! So lifetimes are upper bounds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,25 +11,25 @@ use memgate_model::LIFETIMES_NS;
 use memgate_wire::java::JavaObjects;
 use memgate_wire::spool::follow::{BEGINS, PAUSES, RESET};
 
-/// Sites and live objects that are kept; what is beyond counts as lost.
+/// Limits on sites and live objects; everything beyond counts as lost.
 const MAX_SITES: usize = 100_000;
 const MAX_ALIVE: usize = 2_000_000;
 
-/// Objects of followed classes in one process.
+/// Objects of tracked classes in one process.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
     pub(super) sites: BTreeMap<(u32, u32), Counts>,
     alive: HashMap<u64, Born>,
-    /// Events that the agent had no room for.
+    /// Events that the agent dropped for lack of room.
     pub(super) lost: u64,
-    /// Objects that there was no room for here.
+    /// Objects dropped here for lack of room.
     pub(super) left_out: u64,
-    /// Objects are followed in this process, whether or not there was one.
+    /// Tracking has begun in this process, even if no object was seen yet.
     begun: bool,
     pub(super) pauses: u64,
 }
 
-/// What is known of an object that lives.
+/// Data of a live object.
 #[derive(Debug, Clone, Copy)]
 struct Born {
     site: (u32, u32),
@@ -51,14 +51,13 @@ impl Followed {
         !self.sites.is_empty() || self.lost > 0
     }
 
-    /// Are objects followed in this process?
+    /// Does this process track objects?
     #[must_use]
     pub const fn is_following(&self) -> bool {
         self.begun
     }
 
-    /// What was ordered was obeyed: everything that was followed before is forgotten, or taking
-    /// pauses.
+    /// A command was executed: tracking begins, pauses, or forgets everything tracked before.
     pub(crate) fn obeyed(&mut self, what: &str) {
         match what {
             BEGINS => self.begun = true,
@@ -68,7 +67,7 @@ impl Followed {
         }
     }
 
-    /// Reads what a frame tells.
+    /// Reads the objects in a frame.
     pub(crate) fn objects(&mut self, frame: &JavaObjects) {
         self.lost = self.lost.max(frame.lost);
         for born in &frame.born {

@@ -1,5 +1,5 @@
-//! What was followed in a run: adds up its processes, names the stacks, blames the classes that
-//! allocate, and keeps what has most bytes.
+//! Report on tracked objects of a run: sums up its processes, names the stacks, blames the allocating classes, and
+//! keeps the entries with the most bytes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::tracked_objects::Counts;
 use crate::policy::FollowPolicy;
 use crate::record::ProcessRecord;
 
-/// What was followed in these processes, most bytes first; `None`: nothing was.
+/// Tracked objects of these processes, most bytes first. `None`: nothing was tracked.
 pub fn followed<'a>(
     processes: impl Iterator<Item = &'a ProcessRecord>,
     policy: &FollowPolicy,
@@ -67,7 +67,7 @@ fn add(
     }
 }
 
-/// The classes that allocate, most live bytes first.
+/// The allocating classes, most live bytes first.
 fn blame(sites: &[FollowedSite], policy: &FollowPolicy) -> Vec<Blamed> {
     let mut blamed: BTreeMap<&str, Blamed> = BTreeMap::new();
     for site in sites {
@@ -85,7 +85,7 @@ fn blame(sites: &[FollowedSite], policy: &FollowPolicy) -> Vec<Blamed> {
     blamed
 }
 
-/// The innermost class of the stack that may be blamed.
+/// The innermost class of the stack that the policy allows to blame.
 fn culprit<'a>(frames: &'a [Frame], policy: &FollowPolicy) -> &'a str {
     let fits = |class: &str, part: &String| match part.strip_suffix('*') {
         Some(prefix) => class.starts_with(prefix),

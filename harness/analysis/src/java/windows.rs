@@ -1,9 +1,7 @@
-//! What the build's own run left behind, window by window, and what of it differs from an accepted
-//! run.
+//! What the build's own run left, window by window, and how it differs from an accepted run.
 //!
-//! A first execution always grows: classes load, caches fill. Executed again in a new virtual
-//! machine, the same tests in the same order grow by the same, so a window that left what it left
-//! when it was found to be clean need not be screened again.
+//! A first execution always grows: classes load, caches fill. In a new virtual machine, the same tests in the same
+//! order grow by the same. So a window that leaves what it left when it was found clean need not be screened again.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +11,33 @@ use super::names::{is_literal, is_made_by_machine, is_own};
 use super::series::Heap;
 use crate::record::{ProcessRecord, Window};
 
-/// Objects of a class may be larger than before by one part in so many.
+/// Objects of a class may be larger than before by one part in this many.
 const SLACK_BYTES: u64 = 16;
-/// Bytes of an array that comes on top of those before, roughly.
+/// Approximate bytes of an additional array.
 const BYTES_OF_ONE: u64 = 128;
-/// Objects of the JDK that come or go from run to run.
+/// Allowed difference of JDK objects between runs.
 const FEW: u64 = 2;
-/// Objects that the virtual machine makes for methods and classes it looks at.
+/// Allowed difference of objects that the virtual machine makes for methods and classes.
 const SOME: u64 = 8;
 
-/// Entries of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes
-/// back to the set, though what they stood for is gone: by a hundred more or less from run to run.
+/// Entries of the virtual machine's set of method types, each in a [`NODE`]. They stay after their method type is gone,
+/// until the set is used again. So their number differs by about a hundred between runs.
 const WEAK_ENTRY: &str = "java.lang.invoke.MethodType$ConcurrentWeakInternSet$WeakEntry";
 const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 
-/// By how many instances the same tests may differ in two virtual machines: not at all in classes
-/// of the project. The virtual machine itself interns strings, resolves methods and fills caches as
-/// threads and its compiler come to it. `None`: it says nothing; cleaners are cleaned after a
-/// collection, and what they stand for is told apart (`java.direct_bytes`).
+/// The number of instances by which the same tests may differ in two virtual machines. Classes of the project must not
+/// differ. The virtual machine interns strings, resolves methods and fills caches as threads and its compiler reach
+/// them. `None`: the class is ignored. Example: cleaners are cleaned after a collection, and what they stand for is
+/// counted separately (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
     const CLEANED: [&str; 4] = [
         "jdk.internal.ref.",
-        // Stands for a logger that is gone: the next logger that is made takes it away.
+        // Refers to a logger that is gone. It is removed when the next logger is made.
         "java.util.logging.LogManager$LoggerWeakRef",
         "java.nio.DirectByteBuffer",
         "java.lang.invoke.MethodHandleNatives$CallSiteContext",
     ];
-    // What runs the tests is in the middle of its own work at the end of a window.
+    // Test runners are in the middle of their own work at the end of a window.
     const RUNNERS: [&str; 4] =
         ["org.apache.maven.surefire.", "org.gradle.", "org.junit.", "junit.framework."];
     const CACHES: [&str; 1] = [NODE];
@@ -47,7 +45,7 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
     if begins(&CLEANED) || begins(&RUNNERS) || name == WEAK_ENTRY {
         return None;
     }
-    // Whichever thread comes first to a class or a method type makes its node.
+    // The first thread that uses a class or a method type makes its node.
     if is_made_by_machine(name) || begins(&CACHES) {
         return Some(accepted.isqrt().saturating_add(SOME));
     }
@@ -57,7 +55,7 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
     Some(if is_own(name) || name.starts_with("java.threads") { 0 } else { FEW })
 }
 
-/// What of one class a window left behind, beyond what was there before.
+/// What a window left of one class, in addition to what was there before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// Instances.
@@ -71,15 +69,13 @@ pub struct Left {
 pub struct ClassWindow {
     /// The test classes whose tests ran in it, in this order; the last one ended it.
     pub classes: Vec<String>,
-    /// By class (normalised) what it left; counters of the virtual machine by the name of their
-    /// metric.
+    /// What it left, by class (normalised). Counters of the virtual machine have the name of their metric.
     pub left: BTreeMap<String, Left>,
-    /// Why it says nothing.
+    /// Why it cannot be compared.
     pub unusable: Option<String>,
 }
 
-/// The windows of one process, in their order. Test classes after the last one that ended with a
-/// histogram are in none.
+/// The windows of one process, in order. Test classes after the last end with a histogram belong to no window.
 #[must_use]
 pub fn class_windows(record: &ProcessRecord) -> Vec<ClassWindow> {
     let Some(java) = &record.java else { return Vec::new() };
@@ -104,7 +100,7 @@ pub fn class_windows(record: &ProcessRecord) -> Vec<ClassWindow> {
             }
         });
         let counters = known.since(window);
-        // Before the first class: the start of the virtual machine.
+        // Before the first class: this is the start of the virtual machine.
         if next.classes.is_empty() {
             continue;
         }
@@ -129,8 +125,8 @@ impl ClassWindow {
         }
     }
 
-    /// What it left beyond `accepted`, most instances first; empty: it left no more than that. What
-    /// two executions of the same tests differ by is no more: see [`slack`].
+    /// What it left in excess of `accepted`, most instances first. Empty: nothing. Differences between two executions
+    /// of the same tests are allowed: see [`slack`].
     #[must_use]
     pub fn beyond(&self, accepted: &BTreeMap<String, Left>) -> Vec<(&str, Left)> {
         let instances = |of: &BTreeMap<String, Left>| of.get(WEAK_ENTRY).map_or(0, |left| left.instances);
@@ -139,8 +135,7 @@ impl ClassWindow {
             let was = accepted.get(name).copied().unwrap_or_default();
             let Some(slack) = slack(name, was.instances) else { return false };
             let slack = slack.saturating_add(if name == NODE { weak } else { 0 });
-            // All objects of a class have one size, which may be large (a thread: 376 B); arrays
-            // differ.
+            // All objects of a class have one size, which may be large (a thread: 376 B). Array sizes differ.
             let of_one =
                 if name.ends_with("[]") { 0 } else { now.bytes.checked_div(now.instances).unwrap_or(0) };
             let bytes = was
@@ -160,7 +155,7 @@ impl ClassWindow {
     }
 }
 
-/// Counters of the virtual machine at the end before.
+/// Counters of the virtual machine at the previous end.
 #[derive(Default)]
 struct Counters {
     threads: u64,

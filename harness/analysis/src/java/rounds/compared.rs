@@ -1,7 +1,7 @@
-//! The rounds of one test class: what each added, and what of it grew in all of them.
+//! The rounds of one test class: what each round added, and what grew in all of them.
 //!
-//! Data flow: what a window added ([`Added`]), and what there was of each class at its end and a round before
-//! ([`Round`]) → the classes that grew in every comparison ([`Grown`]), and the least that each counter did.
+//! Data flow: what a window added ([`Added`]), and the figures of each class at its end and one round before
+//! ([`Round`]) → the classes that grew in every comparison ([`Grown`]), and the smallest increase of each counter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,65 +14,65 @@ use crate::java::names::is_literal;
 use crate::java::series::Count;
 use crate::record::Window;
 
-/// Time after which a suspect that may have left but literals ran often enough.
+/// A suspect that may have left only literals has run often enough after this time.
 const LITERALS_NS: u64 = 5_000_000_000;
-/// How many a round resolves at most.
+/// Most literals that a round resolves.
 const LITERALS_OF_A_ROUND: f64 = 12.0;
 
 /// The rounds of one test class.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
-    /// Measured ends, the number of the last of them, and the round it was in.
+    /// Number of measured ends, number of the last end, and its round.
     pub(super) times: usize,
     end: usize,
     pub(super) round: u32,
-    /// Time within it.
+    /// Total time in its windows.
     spent_ns: u64,
-    /// The test class that ended before it, of those that change something.
+    /// The last test class before it that changes something.
     pub(super) before: String,
-    /// What ended right before it in the first round after the warm-up, and whether that added anything in the last
-    /// one.
+    /// The unit that ended right before it in the first round after the warm-up. Whether the unit before it grew in the
+    /// last round.
     pub(super) behind: String,
     pub(super) follows_growth: bool,
     /// The first round after the warm-up changed nothing.
     pub(super) still: bool,
-    /// The last one changed nothing.
+    /// The last round changed nothing.
     pub(super) rests: bool,
-    /// Rounds that were compared with the one before.
+    /// Number of rounds that were compared with the round before.
     pub(super) rounds: usize,
-    /// Classes that grew in each of these.
+    /// Classes that grew in each comparison.
     pub(super) grown: BTreeMap<Arc<str>, Grown>,
-    /// Classes that grew in the window in the first of these, and not over the round.
+    /// Classes that grew in the window in the first comparison, but not over the whole round.
     given_back: BTreeMap<Arc<str>, Grown>,
-    /// What the window added to counters in the first of these.
+    /// What the window added to counters in the first comparison.
     first: Counters,
-    /// The first of these is the last, and something changed in it.
+    /// Only one comparison was made, and something changed in it.
     pub(super) may_hide: bool,
-    /// Classes of which the window gave something back in the first of these.
+    /// Classes of which the window freed something in the first comparison.
     gave_back: BTreeSet<Arc<str>>,
-    /// What they added in all.
+    /// Sum of what all rounds added.
     pub(super) added: BTreeMap<Arc<str>, Delta>,
     pub(super) added_to_counters: Counters,
     /// Counters at the last end.
     counters: Counters,
-    /// The least that a round added to them, and the least but for that one round: it may have hidden a leak.
+    /// The smallest increase of each counter in a round, and the second smallest: one round may have hidden a leak.
     lowest: Counters,
     least: Counters,
 }
 
-/// What each round added of one class that grew in all of them.
+/// What each round added to a class that grew in all of them.
 #[derive(Debug)]
 pub(super) struct Grown {
     pub(super) deltas: Vec<Delta>,
     how: How,
-    /// In one round it did not grow, while something was given back that may have hidden it.
+    /// It did not grow in one round, while something was freed that may have hidden its growth.
     fell: bool,
-    /// The window before may have left it.
+    /// It may belong to the window before.
     pub(super) may_be_of_before: bool,
 }
 
-/// Which figures rose each time. Each counts by itself: some strings and arrays come and go while a large
-/// one stays.
+/// Which figures rose each time. Each figure counts by itself: small strings and arrays come and go while a large one
+/// stays.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     instances: bool,
@@ -91,19 +91,19 @@ pub(super) type History = HashMap<Arc<str>, Vec<(usize, Count)>>;
 /// What a window added to each class.
 pub(super) struct Added {
     pub(super) deltas: BTreeMap<Arc<str>, Delta>,
-    /// Where less went in it than the window before had added: what both left.
+    /// Classes of which this window freed less than the window before had added: what both left together.
     pub(super) of_both: BTreeMap<Arc<str>, Delta>,
 }
 
 /// One comparison.
 struct Round<'a> {
-    /// The end a round before, and this one.
+    /// The end one round before, and this end.
     ends: [usize; 2],
     history: &'a History,
-    /// What the window added, and what both left where it may be of either.
+    /// What the window added, and what it and the window before left together if it may come from either.
     deltas: BTreeMap<Arc<str>, Delta>,
     of_both: BTreeMap<Arc<str>, Delta>,
-    /// Classes of which the window gave something back.
+    /// Classes of which the window freed something.
     gives_back: BTreeSet<Arc<str>>,
 }
 
@@ -114,7 +114,7 @@ impl Round<'_> {
         self.ends.map(|end| height(steps, end))
     }
 
-    /// Added by the window itself, and not given back by the rest of the round.
+    /// Growth within the window that the rest of the round did not free.
     fn how(&self, class: &Arc<str>, delta: Delta) -> How {
         let [before, now] = self.heights(class);
         let in_window = delta.in_window();
@@ -124,18 +124,18 @@ impl Round<'_> {
         }
     }
 
-    /// Is there less of it, by the window or by the round?
+    /// Did it decrease, in the window or over the round?
     fn fell(&self, class: &Arc<str>, delta: Delta) -> bool {
         let [before, now] = self.heights(class);
         delta.falls() || now.instances < before.instances || now.bytes < before.bytes
     }
 
-    /// Does it not grow, where the window gives back objects of other classes? These may have been of a late release.
+    /// True if it does not grow while the window frees objects of other classes, perhaps in a late release.
     fn is_hidden(&self, class: &Arc<str>, how: How) -> bool {
         !self.gives_back.is_empty() && !self.gives_back.contains(class) && !how.is_any()
     }
 
-    /// A class with what these rounds added of it.
+    /// A class with what these rounds added to it.
     fn grown(&self, class: &Arc<str>, deltas: Vec<Delta>, fell: bool) -> Grown {
         let how = self.how(class, deltas.last().copied().unwrap_or_default());
         Grown { deltas, how, fell, may_be_of_before: self.of_both.contains_key(class) }
@@ -143,12 +143,12 @@ impl Round<'_> {
 }
 
 impl Compared {
-    /// Can it be told whether it grows?
+    /// Is it known whether it grows?
     pub(super) fn is_told(&self) -> bool {
         self.still || self.rounds > 0
     }
 
-    /// Compares the end of its window, number `at`, with that of the round before.
+    /// Compares end number `at` of its window with the end one round before.
     pub(super) fn compare(&mut self, at: usize, history: &History, added: Added) {
         let Added { mut deltas, of_both } = added;
         deltas.extend(of_both.iter().map(|(class, delta)| (Arc::clone(class), *delta)));
@@ -199,7 +199,7 @@ impl Compared {
         self.grown.append(&mut late);
     }
 
-    /// What grows in the second comparison, and may have been hidden in the first one by what the window gave back.
+    /// Classes that grow in the second comparison and may have been hidden in the first one by what the window freed.
     fn hidden_at_first(&self, round: &Round<'_>) -> BTreeMap<Arc<str>, Grown> {
         if self.rounds != 1 || self.gave_back.is_empty() {
             return BTreeMap::new();
@@ -209,7 +209,7 @@ impl Compared {
         new.map(|(class, delta)| (Arc::clone(class), round.grown(class, vec![*delta; 2], true))).collect()
     }
 
-    /// Its window ended, behind that of `before`; compared or not.
+    /// Stores an end of its window, after that of `before`, whether or not it was compared.
     pub(super) fn has_ended(&mut self, window: &Window, at: usize, before: &str, counters: &Counters) {
         self.times += 1;
         self.end = at;
@@ -219,7 +219,7 @@ impl Compared {
         self.counters.clone_from(counters);
     }
 
-    /// Counters that grew in each round by more than is allowed, but for one.
+    /// Counters that grew by more than is allowed in each round but one.
     pub(super) fn grown_counters(
         &self,
         limit: impl Fn(Metric) -> Option<f64>,
@@ -228,7 +228,7 @@ impl Compared {
         least.filter(move |(metric, least)| limit(*metric).is_some_and(|limit| *least > limit))
     }
 
-    /// What the window added to the counters since `before`, and the round since its end.
+    /// Compares counters: what the window added since `before`, and what the round added since the window's last end.
     pub(super) fn compare_counters(
         &mut self,
         before: &Counters,
@@ -263,7 +263,7 @@ impl Compared {
         }
     }
 
-    /// Is it too early to tell whether more grew than literals?
+    /// Is it too early to tell whether anything but literals grew?
     pub(super) fn may_be_literals(&self) -> bool {
         let few = |(class, grown): (&Arc<str>, &Grown)| {
             let least = grown.least();
@@ -272,7 +272,7 @@ impl Compared {
         self.round + 1 < ROUNDS_OF_LITERALS && self.spent_ns < LITERALS_NS && self.grown.iter().all(few)
     }
 
-    /// The classes that grew, those with most bytes first.
+    /// The classes that grew, the most bytes first.
     pub(super) fn ranked(&self) -> Vec<(&Arc<str>, &Grown)> {
         let mut ranked: Vec<_> = self.grown.iter().collect();
         ranked.sort_by(|a, b| b.1.least().bytes.total_cmp(&a.1.least().bytes));
@@ -281,7 +281,7 @@ impl Compared {
 }
 
 impl Grown {
-    /// What the round that added least has added; 0 for a figure that did not rise each time.
+    /// The smallest increase over the rounds; 0 for a figure that did not rise each time.
     pub(super) fn least(&self) -> Delta {
         let least = |of: fn(&Delta) -> f64| self.deltas.iter().map(of).fold(f64::INFINITY, f64::min);
         Delta {
@@ -295,7 +295,7 @@ impl Grown {
         self.deltas.first().copied().unwrap_or_default().in_window()
     }
 
-    /// What a round added of what there was more of each time.
+    /// What a round added, of the figures that rose each time.
     pub(super) fn added(&self, round: usize) -> Delta {
         let delta = self.deltas.get(round).copied().unwrap_or_default();
         Delta {
@@ -326,7 +326,7 @@ impl Delta {
         self.instances < 0.0 || self.bytes < 0.0
     }
 
-    /// What it and the window before added together, where it gave back less than that one had added.
+    /// What this window and the one before added together, if this one freed less than the one before had added.
     pub(super) fn less_gone(self, before: Self) -> Option<Self> {
         let of_both = |now: f64, before: f64| if now < 0.0 { (now + before).max(now) } else { now };
         let both = Self {
@@ -336,13 +336,13 @@ impl Delta {
         (self.falls() && both.in_window().is_any()).then_some(both)
     }
 
-    /// What the window added, whatever the rest of the round did.
+    /// What the window added, regardless of the rest of the round.
     pub(super) fn in_window(self) -> How {
         How { instances: self.instances > 0.0, bytes: self.bytes > 0.0 }
     }
 }
 
-/// What was added to a counter, where it was read both times.
+/// Increase of a counter, if it was read both times.
 pub(super) fn added(before: &Counters, now: &Counters, metric: Metric) -> Option<f64> {
     Some(now.get(&metric)? - before.get(&metric)?)
 }

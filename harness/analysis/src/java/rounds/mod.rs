@@ -1,30 +1,29 @@
-//! The screen of a JVM suite: rounds of all its test classes in one virtual machine, compared with
-//! one another.
+//! The screen of a JVM suite: runs rounds of all its test classes in one virtual machine and compares them.
 //!
-//! A first execution always grows (classes, literals, reflection data), so nothing is concluded from the
-//! first two. A window that changes nothing at all in the third is no suspect. From then on the end of a
-//! window is compared with its end a round before. A window is suspect as long as the same class grows in it
-//! in every round, by more than is allowed, and there is more of it at this window's end than a round before:
-//! what the rest of the round gives back is no growth. It may give back once what the warm-up left, and hide
-//! a leak: in the first comparison that excuses nothing, and a window that changed something is compared
-//! twice. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of
-//! suspects alone.
+//! A first execution always grows (classes, literals, reflection data), so the first two rounds are ignored. A window
+//! that changes nothing in the third round is no suspect. From then on, the end of a window is compared with its end
+//! one round before.
 //!
-//! What others leave may be freed within a window, and hide its growth:
-//! - What the window before left is freed here. Where another window ran before than in the last round, the two
-//!   ends are not compared.
-//! - If less is freed than the window before added, the rest may be of either: both are suspect.
-//! - If exactly as much is freed as this window leaks, nothing seems to grow. So the window behind a suspect runs
-//!   as often as the suspect, and is confirmed if the suspect does not grow alone ([`JavaSuspect::behind`]). Not so
-//!   where strings and arrays alone grow: these the virtual machine makes and frees by itself.
-//! - Another test may free something late: one round without growth is excused if the window freed objects of
-//!   another class. For counters one round is always excused.
-//! - The virtual machine frees some of its own arrays and strings, now and then: after the rounds of a suspect, one
-//!   round with less of them is excused.
+//! A window is suspect if, in every round, the same class grows in it by more than is allowed, and has more objects at
+//! its end than one round before. So what the other windows of the round free is no growth. They may free once what the
+//! warm-up left, and so hide a leak. Therefore the first comparison does not clear a window that changed something: it
+//! is compared twice. A window that is no suspect need not run again ([`RoundsWatch::is_done`]), so later rounds
+//! contain only suspects.
 //!
-//! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
-//! far is suspect, with the class in whose window it ran out and those that could not be compared:
-//! a leak may be that large.
+//! Objects of other windows may be freed within a window and hide its growth:
+//! - Objects of the window before are freed here. If another window ran before than in the last round, the two ends are
+//!   not compared.
+//! - If less is freed than the window before added, the remaining objects may come from either: both are suspect.
+//! - If exactly as much is freed as this window leaks, nothing seems to grow. So the window after a suspect runs as
+//!   often as the suspect, and is confirmed if the suspect does not grow alone ([`JavaSuspect::behind`]). This does not
+//!   apply if only strings and arrays grow: the virtual machine makes and frees these by itself.
+//! - Another test may free something late. One round without growth is excused if the window freed objects of another
+//!   class. For counters one round is always excused.
+//! - The virtual machine frees some of its own arrays and strings now and then. After the rounds of a suspect, one
+//!   round with fewer of them is excused.
+//!
+//! The rounds end if memory runs out ([`RoundsWatch::is_exhausted`]). Suspects are then: windows that grew so far, the
+//! class in whose window memory ran out, and those that could not be compared. A leak may be that large.
 
 mod compared;
 mod suspect;
@@ -51,32 +50,32 @@ use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Unit, Window};
 use crate::stats::float;
 
-/// Rounds before the first that is looked at.
+/// Rounds before the first one that counts.
 pub(super) const WARM_UP: u32 = 2;
 /// Rounds of a suspect.
 const ROUNDS_OF_SUSPECTS: u32 = 8;
-/// Rounds over the tests of one class. Each runs in all of them, measured or not: a test may need the one before it.
+/// Rounds over the tests of one class. All tests run in each round, measured or not: a test may need the one before it.
 const ROUNDS_OF_TESTS: u32 = 6;
-/// Rounds of a suspect that may have left but literals.
+/// Rounds of a suspect that may have left only literals.
 pub const ROUNDS_OF_LITERALS: u32 = 40;
 
-/// What grows like objects do, where it is limited.
+/// Counters that are judged like objects, if they have a limit.
 fn counters() -> impl Iterator<Item = Metric> {
     Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).chain([Metric::OsFds])
 }
 
-/// Does a fall of it tell that something is given back? The virtual machine unloads classes when it likes.
+/// Does a decrease show that something was freed? The virtual machine unloads classes at any time.
 fn falls_tell(counter: Metric) -> bool {
     counter.kind() != Kind::Loaded
 }
 
-/// Those that were read.
+/// Counters that were read.
 type Counters = BTreeMap<Metric, f64>;
 
-/// Suspects of the launcher's rounds, in the order they ran. `suite` is the name thresholds know.
+/// Suspects of the launcher's rounds, in the order they ran. `suite` is the name that thresholds use.
 ///
 /// # Errors
-/// When the rounds tell nothing; a fragment that fits after "the rounds were not measured: ".
+/// If the rounds give no result. The text is a fragment that fits after "the rounds were not measured: ".
 pub fn screen_rounds(
     record: &ProcessRecord,
     suite: &str,
@@ -111,7 +110,7 @@ fn suspects(
         match suspects.iter_mut().find(|known| known.suite == id) {
             Some(known) if known.why.is_empty() => known.why = why,
             Some(known) => known.why = format!("{}, {why}", known.why),
-            // No Java class is suspect, or the suspect would be known.
+            // Without a Java suspect, its classes are empty.
             None => suspects.extend(
                 watch
                     .windows
@@ -129,33 +128,32 @@ pub struct RoundsWatch {
     suite: String,
     unit: Unit,
     policy: GatePolicy,
-    /// Windows of the record that were looked at.
+    /// Windows of the record that were read.
     seen: usize,
     heap: Heap,
     history: History,
-    /// Ends with a histogram, and the counters at the last of them.
+    /// Number of ends with a histogram, and the counters at the last of them.
     ends: usize,
     counters: Counters,
-    /// The test class that ended last, of those that change something, what the last window added, and whether that
-    /// was more than is allowed.
+    /// The last test class that changed something. What the last window added, and whether that was more than is
+    /// allowed.
     last: String,
     added_last: BTreeMap<Arc<str>, Delta>,
     grew_last: bool,
-    /// Whatever ended last.
+    /// The last unit, whether or not it changed something.
     previous: String,
     windows: BTreeMap<String, Compared>,
     /// Test classes in the order they ran.
     order: Vec<String>,
-    /// All that ran so far, measured or not.
+    /// All units that ran so far, measured or not.
     known: BTreeSet<String>,
     failing: BTreeSet<String>,
-    /// Memory ran out first in the window of this test class; in which round, and with what the
-    /// heap was full.
+    /// The test class in whose window memory first ran out, and a text with the round and what filled the heap.
     ran_out: Option<(String, String)>,
 }
 
 impl RoundsWatch {
-    /// For the rounds of `suite`, which run these.
+    /// For the rounds of `suite`, which consist of these units.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, unit: Unit) -> Self {
         Self {
@@ -179,7 +177,7 @@ impl RoundsWatch {
         }
     }
 
-    /// Looks at the windows that are new in the record.
+    /// Reads the windows that are new in the record.
     pub fn observe(&mut self, record: &ProcessRecord) {
         let new = self.seen;
         self.seen = record.windows.len();
@@ -194,7 +192,7 @@ impl RoundsWatch {
             self.window(record, window);
             let unit = self.unit.of(window);
             self.known.insert(unit.clone());
-            // One that changes nothing may be left out.
+            // A unit that changes nothing may be left out.
             if !self.windows.get(&unit).is_some_and(|compared| compared.still) {
                 self.last = unit;
             }
@@ -203,7 +201,7 @@ impl RoundsWatch {
 
     fn has_failed(&mut self, record: &ProcessRecord, window: &Window) {
         match out_of_memory(record, window) {
-            // In the warm-up its tests that fail are left out from then on.
+            // Tests that fail in the warm-up are left out from then on.
             None if window.iteration < WARM_UP => {}
             None => {
                 self.failing.insert(self.unit.of(window));
@@ -216,7 +214,7 @@ impl RoundsWatch {
         }
     }
 
-    /// Did memory run out? Then the rounds that follow tell nothing.
+    /// Did memory run out? Then later rounds show nothing.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.ran_out.is_some()
@@ -239,7 +237,8 @@ impl RoundsWatch {
         }
     }
 
-    /// May what the window before leaves hide what this one does? Whether that one grows is not known at first.
+    /// May objects of the window before hide what this one leaves? At first it is unknown whether the window before
+    /// grows.
     fn is_behind_a_suspect(&self, compared: &Compared) -> bool {
         let before = self.windows.get(&compared.behind).filter(|_| self.unit == Unit::Class);
         let grows = |before: &Compared| {
@@ -250,14 +249,14 @@ impl RoundsWatch {
         compared.follows_growth && compared.round + 1 < ROUNDS_OF_SUSPECTS && before.is_some_and(grows)
     }
 
-    /// Did more grow than literals? These the virtual machine makes and frees by itself, in any class.
+    /// Did anything but literals grow? The virtual machine makes and frees literals by itself, in any class.
     fn grows_beyond_literals(&self, id: &str, compared: &Compared) -> bool {
         let limit = |metric| smallest_limit(&self.policy, &self.suite, id, metric, Per::Iteration);
         compared.grown.keys().any(|class| !is_literal(class))
             || compared.grown_counters(limit).next().is_some()
     }
 
-    /// Was each test of the class measured often enough? `done`: ids of those that are measured no more.
+    /// Was each test of the class measured often enough? `done`: ids of tests that are no longer measured.
     #[must_use]
     pub fn is_over(&self, done: &BTreeSet<String>) -> bool {
         let ran = |id: &String| {
@@ -267,7 +266,7 @@ impl RoundsWatch {
         self.unit == Unit::Test && !self.windows.is_empty() && self.known.iter().all(ran)
     }
 
-    /// Did it run as often as a suspect?
+    /// Did it run as often as a suspect must?
     #[must_use]
     pub fn ran_like_a_suspect(&self, suite: &str, test: &str) -> bool {
         let id = self.unit.id(suite, test);
@@ -310,7 +309,7 @@ impl RoundsWatch {
         self.counters = counters;
     }
 
-    /// Did a window add an object that is no literal, or more to a counter than is allowed?
+    /// Did a window add an object that is no literal, or increase a counter by more than is allowed?
     fn grows(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let over = |metric| {
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
@@ -320,11 +319,11 @@ impl RoundsWatch {
         deltas.iter().any(grows) || self::counters().any(over)
     }
 
-    /// Did a window change nothing, or add to counters no more than is allowed? What it gives back may be what another
-    /// needs it for, or hide what it leaves.
+    /// Did a window change nothing, and increase counters by no more than is allowed? What it frees counts as a change:
+    /// another window may depend on it, or it may hide what this window leaves.
     fn is_still(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let within = |metric| {
-            // Who looks at a process may not see its descriptors, at no time.
+            // The harness may be unable to see the descriptors of this process at all.
             if metric == Metric::OsFds && !counters.contains_key(&metric) {
                 return true;
             }
@@ -336,7 +335,7 @@ impl RoundsWatch {
         !deltas.values().any(|delta| delta.is_change()) && self::counters().all(within)
     }
 
-    /// What the window added to each class, as the heap is known now; `None`: it was not counted.
+    /// What the window added to each class. Updates the known heap. `None`: the window has no histogram.
     fn heap_of(&mut self, record: &ProcessRecord, window: &Window) -> Option<BTreeMap<Arc<str>, Delta>> {
         let java = record.java.as_ref()?;
         if !window.java.as_ref().is_some_and(|java| java.histogram) {
@@ -364,7 +363,7 @@ impl RoundsWatch {
         Some(deltas)
     }
 
-    /// Compares the end of a window with that of the round before, if the same window ran before both.
+    /// Compares the end of a window with its end one round before, if the same window ran before both.
     fn compare(&mut self, window: &Window, at: usize, added: Added, counters: &Counters) {
         let unit = self.unit.of(window);
         let limit = |metric| smallest_limit(&self.policy, &self.suite, &unit, metric, Per::Iteration);
@@ -380,13 +379,13 @@ impl RoundsWatch {
         compared.has_ended(window, at, &self.last, counters);
     }
 
-    /// What grew in each round by more than is allowed, in words.
+    /// Texts for what grew in each round by more than is allowed.
     fn why(&self, class: &str, compared: &Compared) -> Vec<String> {
         if compared.rounds == 0 {
             return Vec::new();
         }
-        // In a class that grew by more than is allowed each test that grew at all is confirmed: it is judged by a limit
-        // of its own, and what it leaves is none of the class's.
+        // In a class that grew by more than is allowed, each test that grew at all is confirmed: it is judged by its
+        // own limit, and what it leaves does not belong to the class.
         let limit = |metric| {
             let limit = smallest_limit(&self.policy, &self.suite, class, metric, Per::Iteration)?;
             Some(if self.unit == Unit::Test { 0.0 } else { limit })
@@ -396,10 +395,10 @@ impl RoundsWatch {
         why
     }
 
-    /// Who is suspect, when the rounds are over.
+    /// The suspects after all rounds.
     ///
     /// # Errors
-    /// When the rounds tell nothing; a fragment that fits after "the rounds were not measured: ".
+    /// If the rounds give no result. The text is a fragment that fits after "the rounds were not measured: ".
     pub fn suspects(&self, record: &ProcessRecord) -> Result<Vec<JavaSuspect>, String> {
         if let Some(why) = crate::measured::unmeasured(record, None) {
             return Err(why);
@@ -407,7 +406,7 @@ impl RoundsWatch {
         if let Some(damage) = &record.damaged {
             return Err(format!("their recording is damaged: {damage}"));
         }
-        // JUnit or the launcher may have found no memory to go on with.
+        // JUnit or the launcher may have had too little memory to continue.
         let broken_off = record.open.iter().find_map(|open| {
             let (round, why) =
                 (open.window.iteration.saturating_add(1), out_of_memory(record, &open.window)?);
@@ -450,7 +449,7 @@ impl RoundsWatch {
         Ok(suspects)
     }
 
-    /// Who is suspect if this one does not grow alone.
+    /// The suspect to use if this one does not grow alone.
     fn behind(&self, suspect: &JavaSuspect, known: &BTreeSet<String>) -> Option<JavaSuspect> {
         let mut others = self.order.iter().filter(|id| !known.contains(*id) && !self.failing.contains(*id));
         let is_next = |id: &&String| self.windows.get(*id).is_some_and(|next| next.behind == suspect.suite);
@@ -473,8 +472,8 @@ impl RoundsWatch {
         })
     }
 
-    /// Who is suspect when memory ran out in the window of `exhausted`: what grew so far, and what
-    /// could not be compared.
+    /// The suspects if memory ran out in the window of `exhausted`: those that grew so far, and those that could not be
+    /// compared.
     fn suspects_until(&self, record: &ProcessRecord, exhausted: &str, ran_out: &str) -> Vec<JavaSuspect> {
         let mut suspects: Vec<JavaSuspect> = Vec::new();
         let open = record.open.iter().map(|open| &open.window);

@@ -1,4 +1,4 @@
-//! A test class, or a test, that the rounds make suspect, and what they saw of it in words.
+//! Suspects of the rounds: test classes or tests, and a description of their growth.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,33 +9,31 @@ use super::compared::{Compared, Delta, Grown};
 use super::counters;
 use crate::java::names::{is_of_project, project_of};
 
-/// Classes a suspect names in words.
+/// Most classes to name in the text.
 const NAMED: usize = 3;
 
-/// A test class, or a test, to look at alone.
+/// A test class, or a test, that must be repeated alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JavaSuspect {
     /// The test class, or the id of the test.
     pub suite: String,
-    /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the
-    /// like do.
+    /// Classes that grow in it, the most bytes first. Empty if only counters such as threads and buffers grow.
     pub classes: Vec<String>,
-    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before
-    /// that could be told.
+    /// Text for what grew: `12 × com.example.Tile, 24 × byte[]`. Empty if the rounds ended too early.
     pub why: String,
-    /// Those of `classes` that the test class before it may have left instead.
+    /// Classes of `classes` that the test class before it may have left instead.
     pub may_be_of_before: BTreeSet<String>,
-    /// Classes and counters of which the rounds added something in all, though not each of them.
+    /// Classes and counters that increased over all rounds together, even if not in each of them.
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
-    /// Who is suspect instead, if this one does not grow alone: in each round the next window may free what this one
-    /// left, and leak as much.
+    /// The suspect to use if this one does not grow alone: in each round the next window may free what this one left,
+    /// and leak as much.
     pub behind: Option<Box<JavaSuspect>>,
 }
 
 impl JavaSuspect {
-    /// What the rounds saw: `12 × com.example.Tile in each of the last rounds`.
+    /// Description of its growth: `12 × com.example.Tile in each of the last rounds`.
     #[must_use]
     pub fn seen(&self) -> String {
         let grew = (!self.why.is_empty()).then(|| format!("{} in each of the last rounds", self.why));
@@ -46,8 +44,7 @@ impl JavaSuspect {
         }
     }
 
-    /// Did any of these classes grow in the rounds of its test class? Where the rounds told of
-    /// nothing, nothing speaks against it.
+    /// Did any of these classes grow in the rounds of its test class? Also true if the rounds gave no information.
     pub(crate) fn saw_any<'a>(&self, mut classes: impl Iterator<Item = &'a str>) -> bool {
         self.told_nothing() || classes.any(|class| self.added.0.iter().any(|grew| grew == class))
     }
@@ -57,8 +54,7 @@ impl JavaSuspect {
         self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
     }
 
-    /// Classes of the project among those that grew in each of the last rounds, and that the test class before did
-    /// not leave.
+    /// Classes of the project that grew in each of the last rounds and were not left by the test class before.
     pub(crate) fn classes_of_project(&self) -> impl Iterator<Item = &str> {
         let project = project_of(&self.suite);
         let own = self.classes.iter().filter(|class| !self.may_be_of_before.contains(*class));
@@ -101,7 +97,7 @@ pub(super) fn suspect(
     }
 }
 
-/// The classes in words, where all together are more than is allowed in each round.
+/// Texts for the classes, if all of them together exceed what is allowed in each round.
 pub(super) fn objects(grown: &[(&Arc<str>, &Grown)], limit: impl Fn(Metric) -> Option<f64>) -> Vec<String> {
     let rounds = grown.first().map_or(0, |(_, grown)| grown.deltas.len());
     let all = |of: fn(&Delta) -> f64| {

@@ -3,7 +3,7 @@ use crate::java::dsl::Jvm;
 
 type Body = Box<dyn Fn(&mut Jvm, u32)>;
 
-/// Six rounds of three classes, of which the second does this.
+/// Six rounds of three classes. `body` is the second class.
 fn suspects(body: &Body) -> Vec<(String, Vec<String>, String)> {
     let mut jvm = Jvm::new();
     for round in 0..6 {
@@ -15,8 +15,8 @@ fn suspects(body: &Body) -> Vec<(String, Vec<String>, String)> {
     found.into_iter().map(|s| (s.suite, s.classes, s.why)).collect()
 }
 
-/// Rounds over the tests of a class, with the orders of the harness: how often each of them was measured, and
-/// which of them grow.
+/// Rounds over the tests of a class, ordered as the harness does: how often each test was measured, and which tests
+/// grow.
 fn rounds_of_tests(
     policy: &GatePolicy,
     tests: &[&str],
@@ -65,7 +65,7 @@ fn rounds_over_tests_tell_which_of_them_grow() {
     assert_eq!(rounds_of_tests(&generous, &tests, body).1, ["PageTest.keeps"], "whatever it is allowed");
 }
 
-/// All of them rest at once; what one does that is measured no more makes no other one suspect that rests.
+/// All tests rest at once. Changes of a test that is no longer measured do not make a resting test suspect.
 #[test]
 fn rounds_over_tests_of_which_none_grows_are_over_soon() {
     let policy = GatePolicy::default();
@@ -163,7 +163,7 @@ fn what_the_rest_of_the_round_gives_back_is_no_growth() {
     assert_eq!(screen_rounds(&jvm.end(), "loaders", &GatePolicy::default()), Ok(Vec::new()));
 }
 
-/// The orders of the harness: what is known to be no suspect does not run again.
+/// As the harness does it: what is known to be no suspect does not run again.
 #[test]
 fn later_rounds_are_of_suspects_alone() {
     let policy = GatePolicy::default();
@@ -176,7 +176,7 @@ fn later_rounds_are_of_suspects_alone() {
         ran.push(left.len());
         left.retain(|class| {
             jvm.window(class, "", round, |jvm| match *class {
-                // What it leaves goes within the next window, whichever that is.
+                // What it leaves is freed in the next window, whichever that is.
                 "FirstTest" => jvm.set("byte[]", 500, 50_000),
                 "LeakTest" => {
                     jvm.set("byte[]", 100, 10_000);
@@ -198,7 +198,7 @@ fn later_rounds_are_of_suspects_alone() {
     assert_eq!(Ok(found), screen_rounds(&observer.into_record(), "loaders", &policy), "read again");
 }
 
-/// What the warm-up left goes late, and the leaking class has run behind that only once.
+/// What the warm-up left is freed late, and the leaking class has run after that only once.
 #[test]
 fn what_goes_once_within_a_round_hides_no_leak() {
     let policy = GatePolicy::default();
@@ -238,7 +238,7 @@ fn what_goes_once_within_a_round_hides_no_leak() {
     assert_eq!(whys, [("LeakTest", why)]);
 }
 
-/// Rounds of a class as long as it is not done, and what is suspected.
+/// Rounds of a class until it is done, and its suspicion.
 fn rounds_of(body: impl Fn(&mut Jvm, u32)) -> (u32, Option<String>) {
     let mut jvm = Jvm::new();
     let mut observer = crate::observer::Observer::new();
@@ -255,7 +255,8 @@ fn rounds_of(body: impl Fn(&mut Jvm, u32)) -> (u32, Option<String>) {
     (last.map_or(ROUNDS_OF_LITERALS, |last| last + 1), suspects.into_iter().next().map(|s| s.why))
 }
 
-/// An object of the same class, or a thread of an earlier test, goes late: in that round there are no more of them.
+/// An object of the same class, or a thread of an earlier test, is freed late: in that round their number does not
+/// grow.
 #[test]
 fn what_another_test_gives_back_late_hides_no_leak() {
     for hidden in 3..8 {
@@ -281,8 +282,7 @@ fn what_another_test_gives_back_late_hides_no_leak() {
     assert_eq!(now_and_then, (7, None));
 }
 
-/// Rounds of a class that leaves some strings in each of them until one leaves none, and what
-/// is suspected.
+/// Rounds of a class that leaves some strings in each round until one leaves none, and its suspicion.
 fn rounds_of_strings(each: u64, until: u32, other: bool, round_ms: u64) -> (u32, Option<String>) {
     let policy = GatePolicy::default();
     let mut jvm = Jvm::new();
@@ -330,7 +330,8 @@ fn a_few_strings_have_to_grow_for_longer() {
     assert_eq!(rounds_of_strings(2, 99, false, 700), (10, why(2)), "slow tests");
 }
 
-/// 24 rounds of five arrays each, and then the virtual machine gave back twenty of its own: that passed.
+/// Regression test: after 24 rounds of five arrays each, the virtual machine freed twenty of its own, and the leak was
+/// missed.
 #[test]
 fn what_the_machine_gives_back_once_hides_no_leak_of_arrays() {
     let found = |falls: &[u32], in_test: &str| {
@@ -357,7 +358,7 @@ fn what_the_machine_gives_back_once_hides_no_leak_of_arrays() {
     }
 }
 
-/// Objects with finalizers go within the next window: 98 less there, of which two stayed.
+/// Objects with finalizers are freed in the next window: 98 fewer there, of which two stayed.
 #[test]
 fn a_leak_in_whose_window_something_of_the_one_before_goes_is_suspect() {
     let suspects = |leaks: [u64; 2]| {
@@ -391,7 +392,7 @@ fn a_leak_in_whose_window_something_of_the_one_before_goes_is_suspect() {
     );
 }
 
-/// One object of a test goes within the next one, which keeps another: each round adds nothing there.
+/// An object of one test is freed in the next test, which keeps another: each round adds nothing there.
 #[test]
 fn what_runs_behind_a_suspect_is_suspect_if_that_one_does_not_grow_alone() {
     let mut jvm = Jvm::new();
@@ -436,7 +437,7 @@ fn what_runs_behind_a_suspect_is_suspect_if_that_one_does_not_grow_alone() {
     assert!(!behind.keeps_classes_of_project());
 }
 
-/// A test class hands one on, and the next one keeps as much as it closes.
+/// A test class leaves one, and the next class keeps as many as it frees.
 #[test]
 fn what_runs_behind_a_suspect_is_suspect_for_counters_too() {
     let limits = vec![crate::policy::Limit::fail(Metric::JavaJniGlobals, 0.0, "x")];
@@ -449,7 +450,7 @@ fn what_runs_behind_a_suspect_is_suspect_for_counters_too() {
         left.retain(|class| {
             jvm.window(class, "", round, |jvm| match *class {
                 "com.example.PassesTest" => jvm.jni_globals += 1,
-                // Takes one, and gives back that of the class before.
+                // Takes one, and frees that of the class before.
                 "com.example.KeepsTest" if round == 0 => jvm.jni_globals += 1,
                 _ => {}
             });
@@ -468,7 +469,7 @@ fn what_runs_behind_a_suspect_is_suspect_for_counters_too() {
     assert_eq!(behind.added, (vec![], vec![Metric::JavaJniGlobals]));
 }
 
-/// Two threads of an earlier test end in the first round that is looked at, and in the first that is compared.
+/// Two threads of an earlier test end in the first round that counts, and in the first that is compared.
 #[test]
 fn threads_that_end_once_hide_no_leak_of_a_thread() {
     for hidden in [2, 3] {

@@ -1,4 +1,4 @@
-//! What the launcher told of test classes and tests that failed, or did not run, in the rounds.
+//! What the launcher reported about test classes and tests that failed, or did not run, in the rounds.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::java::out_of_memory::error;
 use crate::java::record::Exhaustion;
 use crate::record::{ProcessRecord, Window};
 
-/// Test classes that fail in the rounds that are compared, for another reason than that memory ran
-/// out: nothing is known of what they leave.
+/// Test classes that fail in the compared rounds, for another reason than lack of memory. It is unknown what they
+/// leave.
 pub(crate) fn failing(record: &ProcessRecord) -> BTreeSet<&str> {
     let failed = record.windows.iter().filter(|w| class_failed(w) && w.iteration >= WARM_UP);
     failed.filter(|w| out_of_memory(record, w).is_none()).map(|w| w.suite.as_str()).collect()
@@ -21,9 +21,9 @@ pub(super) fn out_of_memory<'a>(record: &'a ProcessRecord, window: &Window) -> O
     error(record, window.start_ns, end_ns)
 }
 
-/// Tests that failed in the warm-up and were left out from then on, all invocations together: their
-/// class, and [`base_of`] their names. One that found no memory is not among them: what filled the
-/// heap is looked for.
+/// Tests that failed in the warm-up and were left out from then on: their class and name, without the number of the
+/// invocation ([`base_of`]). Tests that failed for lack of memory are not included: what filled the heap is
+/// investigated.
 #[must_use]
 pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
     let full = record.windows.iter().filter(|w| class_failed(w) && out_of_memory(record, w).is_some());
@@ -33,16 +33,16 @@ pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
     tests.map(|w| (w.suite.clone(), base_of(&w.test).to_owned())).collect()
 }
 
-/// Tests that the launcher told as skipped, or missing, in the last round of the warm-up: their
-/// class and their names. Of a class in which nothing runs later on, the name is empty.
+/// Tests that the launcher reported as skipped or missing in the last round of the warm-up: their class and name. The
+/// name is empty for a class in which nothing runs later.
 pub(crate) fn skipped(record: &ProcessRecord) -> BTreeSet<(&str, &str)> {
     let skipped = record.windows.iter().filter(|w| w.outcome == Some(Outcome::Skipped));
     let told = skipped.filter(|w| w.test.is_empty() == (w.iteration >= WARM_UP));
     told.map(|w| (w.suite.as_str(), w.test.as_str())).collect()
 }
 
-/// The name of a test without the number of an invocation, as the launcher leaves it out:
-/// `scroll(int)[2]` is `scroll(int)`.
+/// The name of a test without the number of an invocation, as the launcher uses it to leave out tests: `scroll(int)[2]`
+/// is `scroll(int)`.
 #[must_use]
 pub fn base_of(test: &str) -> &str {
     let base = test.split('[').next().unwrap_or(test);
@@ -53,7 +53,7 @@ pub(super) fn has_failed(window: &Window) -> bool {
     window.outcome == Some(Outcome::Failed)
 }
 
-/// Did a class fail? Its tests that did are told apart.
+/// Did a class fail? Its failed tests have windows of their own.
 fn class_failed(window: &Window) -> bool {
     has_failed(window) && window.test.is_empty()
 }
