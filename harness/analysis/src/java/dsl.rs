@@ -214,7 +214,7 @@ impl Jvm {
     pub(crate) fn sites(&mut self, class: &str, stacks: &[(&str, &str, u64)]) {
         let (boundary, class) = (self.sequence + 1, self.id(class));
         let mut records = Vec::new();
-        // Numbers of their own, so that another class may be told too.
+        // Own numbers, so that another class can be reported, too.
         for (id, (owner, name, bytes)) in (1000 * class..).zip(stacks) {
             let (class_name, name) = ((*owner).to_owned(), (*name).to_owned());
             let methods = vec![JavaMethod { id, class: class_name, name, file: String::new() }];

@@ -84,9 +84,9 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         }
         return leaks;
     }
-    // What nobody looked for grows together with something: with what grows by the same number,
-    // else with the project's own, of which it is a part more likely than of what a library keeps
-    // beside it, and of these with the largest.
+    // A class without a path joins a group that has a class with the same count. Otherwise it joins the first group.
+    // The project's own groups come first, because the class more likely belongs to these than to what a library keeps.
+    // Larger groups come before smaller ones.
     let project = project_of(test);
     let own = |group: &Vec<usize>| {
         group.iter().map(|way| naming_rank(&growing[ways[*way].class].series.class, &project)).min()

@@ -54,7 +54,7 @@ pub struct JavaHunted {
 /// Something that rose in some windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rare {
-    /// What: `3 × com.example.Chunk`.
+    /// Description: `3 × com.example.Chunk`.
     pub what: String,
     /// Executions per window so that it rises in every window, or with a probability of 95 %.
     pub window: u32,

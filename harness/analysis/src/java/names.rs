@@ -19,8 +19,8 @@ pub(crate) fn is_own(name: &str) -> bool {
         "org.robolectric.",
     ];
     let element = name.trim_end_matches("[]");
-    // Primitive types have no package; neither have classes of the default package, whose names
-    // begin with a capital.
+    // Primitive types have no package. Neither have classes of the default package, but their names begin with a
+    // capital letter.
     let primitive =
         !element.contains('.') && !element.starts_with(|c: char| c.is_uppercase() || c == '_' || c == '$');
     !primitive && !JDK.iter().any(|prefix| element.starts_with(prefix))

@@ -82,7 +82,7 @@ impl JavaRecord {
 pub struct JavaWindow {
     /// A class histogram belongs to it.
     pub histogram: bool,
-    /// That histogram names every class with a live instance: what it does not name is gone.
+    /// The histogram lists every class with a live instance. Classes missing in it have none.
     pub full: bool,
     /// Classes whose figures differ from the previous histogram, with the new figures. A later entry of a class wins.
     pub changes: Vec<ClassCount>,

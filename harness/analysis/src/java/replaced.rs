@@ -23,7 +23,7 @@ const GREW: u32 = 2;
 /// The last measured window of a test class.
 #[derive(Default)]
 struct Last<'a> {
-    /// Windows that had ended, and how many of these were after the end of the one before.
+    /// Number of windows that had ended, and how many of them ended after the previous window of this test class.
     at: usize,
     since: usize,
     /// Instances at its end, of classes that are checked.

@@ -1,8 +1,8 @@
-//! A review against its base: what a failing test leaks that the base leaks too does not fail it.
+//! A review against its base: a leak that the base has too does not fail a test.
 //!
-//! Data flow: a judgement that fails, what the base says of its leaks → [`stands`] → how it stands, and why.
-//! Whatever the base cannot speak for stays a failure: figures without a leak, a leak it does not have, one that was
-//! fixed there, one that was smaller there.
+//! Data flow: a failing judgement and the leaks of the base → [`stands`] → how the test compares with the base, and
+//! why. It stays a failure if the base does not explain it: figures without a leak, a leak that is missing on the base,
+//! one that was fixed there, or one that was smaller there.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use memgate_model::{
     format_count,
 };
 
-/// Leaks that are named before the rest is counted.
+/// Most leaks to name; the others are counted.
 const NAMED: usize = 3;
-/// Equal figures may differ by this factor, where they were computed another way.
+/// Rounding tolerance between equal figures that were computed differently.
 const ROUNDING: f64 = 1.0 + 1e-9;
-/// The slope of one leak is a little off the whole number it stands for.
+/// Tolerance for the slope of one leak, which may differ a little from the exact number.
 const NEAR: f64 = 1.05;
-/// So many objects per iteration are none.
+/// Fewer objects per iteration than this count as none.
 const FEW: f64 = 0.05;
 
-/// How a failing test stands to the base, and why, in words; `None`: the base cannot speak for it.
+/// How a failing test compares with the base, and why. `None`: the base does not explain the failure.
 pub(super) fn stands(
     base: &BaseLeaks,
     test: &str,
@@ -63,7 +63,7 @@ pub(super) fn stands(
                 .is_some_and(|limit| limit.level == Level::Fail && value.low > limit.limit)
         };
         let Some(value) = Some(value).filter(exceeds) else { continue };
-        // What a flaky leak left on the base by chance says nothing of what it may leave.
+        // What a flaky leak happened to leave on the base does not show what it may leave.
         let figure = before.filter(|_| !is_flaky).and_then(|figures| figures.get(metric));
         let most = match figure {
             Some((_, high)) if *high > 0.0 => *high,
@@ -82,8 +82,8 @@ pub(super) fn stands(
     })
 }
 
-/// What of a leak is more than on the base; `None`: nothing, or no more than chance. The figure of its test may hide
-/// it: another leak is fixed at the same time.
+/// Describes which amount of a leak is larger than on the base. `None`: none, or not by more than chance. The figure of
+/// its test does not show it if another leak was fixed at the same time.
 fn grown(
     leak: &Leak,
     there: &BaseLeak,
@@ -110,9 +110,9 @@ fn grown(
         return Some(format!("{now} of {} against {then}", leak.id));
     }
     let most = match leak.kind {
-        // A heap dump is counted, not estimated.
+        // Objects in a heap dump are counted, not estimated.
         LeakKind::Heap => there.count * ROUNDING,
-        // Ranges that are enlarged are none more.
+        // Enlarged ranges do not increase the number of ranges.
         LeakKind::Mapped => return None,
         _ => there.count * NEAR + FEW + objects.iter().map(chance).sum::<f64>(),
     };
@@ -120,7 +120,7 @@ fn grown(
     (leak.count_per_iteration > most).then(|| format!("{now} objects of {} against {then}", leak.id))
 }
 
-/// What the leaks left on the base, as this metric counts it; `None`: they are none of it.
+/// Sum of what these leaks left on the base, for this metric. `None`: the metric does not count them.
 fn together(metric: Metric, leaks: &[&Leak], there: &[&BaseLeak]) -> Option<f64> {
     let kind = metric.leaks()?;
     let amount = |leak: &BaseLeak| match metric.unit() {

@@ -1,6 +1,6 @@
-//! Children that a program forks: they are not judged, so what they end with is told.
+//! Children that a program forks. They are not judged, so what they leave is reported.
 //!
-//! Some frameworks run each test in a child (Check). Such a program has nothing of its own alive at its end.
+//! Some frameworks run each test in a child (Check). Such a program itself has nothing alive at its end.
 
 use memgate_model::{BoundaryQuality, Metric, Per, format_bytes, format_counted};
 use memgate_wire::{Counters, GoodbyeReason};
@@ -11,10 +11,10 @@ use crate::policy::smallest_limit;
 use crate::record::ProcessRecord;
 use crate::stats::float;
 
-/// What glibc allocates for a stream on its first use: for a file or a pipe, for a terminal.
+/// Buffer sizes that glibc allocates for a stream on first use: for a file or pipe, and for a terminal.
 const STREAM_BUFFERS: [u64; 2] = [4096, 1024];
 
-/// What forked children of a plain program ended with, where it is more than the program itself may leave.
+/// What forked children of a plain program left, if it is more than the program itself may leave.
 pub(super) fn left(context: &JudgeContext<'_>, suite: &SuiteInput) -> Option<String> {
     if suite.boundary != BoundaryQuality::Process || suite.java.is_some() {
         return None;
@@ -41,8 +41,8 @@ pub(super) fn left(context: &JudgeContext<'_>, suite: &SuiteInput) -> Option<Str
     })
 }
 
-/// Bytes and blocks that a forked child ended with beyond those of its parent, if any. Its stream has no more of them:
-/// there may be thousands of children.
+/// Bytes and blocks that a forked child had at its end in addition to those of its parent, if any. The stream of a
+/// child has only counters: there may be thousands of children.
 fn own(record: &ProcessRecord) -> Option<(u64, u64)> {
     let becomes_another = record.goodbye.as_ref().is_some_and(|bye| bye.reason == GoodbyeReason::Exec);
     if record.is_main() || becomes_another {

@@ -1,5 +1,5 @@
-//! A test that ran alone and with the tests around it: what it leaves only after them, and what it
-//! hands to those after it.
+//! A test that ran alone and together with the tests around it: what it leaves only after them, and what it hands to
+//! later tests.
 
 use std::collections::BTreeSet;
 
@@ -22,15 +22,15 @@ use crate::record::{Names, ProcessRecord, Window, sum};
 use crate::screen::ENOUGH_REPETITIONS;
 use crate::stats::float;
 
-/// What glibc takes for the next 32 functions that run at exit: two words, and four for each function.
+/// What glibc allocates for the next 32 functions to run at exit: two words, and four words per function.
 const EXIT_LIST_BYTES: u64 = 8 * (2 + 32 * 4);
 
-/// What became of running the test with others.
+/// Result of running the test together with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 
 impl TestJudge<'_, '_> {
-    /// Ids of what grows alone and does not among the others, because tests after this one free or
-    /// close it.
+    /// Ids of what grows when the test runs alone, but not together with the others, because later tests free or close
+    /// it.
     pub(super) fn handed(&mut self, alone: &ProcessRecord, together: Together<'_>) -> BTreeSet<String> {
         let test = self.id;
         let Some(Ok(together)) =
@@ -53,7 +53,7 @@ impl TestJudge<'_, '_> {
         if !handed.is_empty() {
             let mut places = Places::new(together, self.context.resolve);
             let exchanged = groups::exchanged(test, &mut places);
-            // Where it is much less that goes, it is only what a growing table replaces.
+            // If much less goes, a growing table has only been replaced.
             let goes = |(came, went): &(u64, u64)| *came > 0 && went * 2 >= *came;
             handed.retain(|id| exchanged.get(id).is_some_and(goes));
             for group in series(&mut places) {
@@ -76,8 +76,8 @@ impl TestJudge<'_, '_> {
         handed
     }
 
-    /// As a leak where it grows among the others, else as what was allocated once. Is it waived, by who
-    /// holds it?
+    /// Lists the group as a leak if it grows together with the others, otherwise as a one-time allocation. Returns
+    /// whether a waiver covers it.
     fn list_among(&mut self, group: &Held, seen: &Seen, together: &ProcessRecord) -> bool {
         let policy = self.context.policy;
         let slope = |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block));
@@ -93,8 +93,8 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// How many, of this name or of any, are open at the ends of the test, and how many its windows
-/// opened, one after the other.
+/// How many of this name (or of any name) are open at the ends of the test, and the running sum of those that its
+/// windows opened.
 fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
     let count = |names: &Names| {
         let of_name =
@@ -110,13 +110,13 @@ fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str
     values.unzip()
 }
 
-/// What the screen saw of this test, and what its executions alone show nothing of.
+/// What the screen saw of this test and its executions alone did not show.
 pub(super) struct Missing<'a> {
     screened: &'a ProcessInput,
     window: &'a Window,
     pub(super) records: Vec<SnapshotRecord>,
     pub(super) os: Vec<(OsKind, f64)>,
-    /// What no waiver covers of descriptors, threads and mappings.
+    /// Descriptors, threads and mappings that no waiver covers.
     os_groups: Vec<OsGroup>,
     alone: usize,
 }
@@ -165,16 +165,15 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Each function's `static` is noted to be destroyed at exit. Which test pays for the next list of these is chance:
-    /// a cost that comes once.
+    /// Each function's `static` is registered to be destroyed at exit. Which test allocates the next list for this is
+    /// chance, so it is a one-time cost.
     pub(super) fn knows_exit_lists(&mut self, judge: &mut TestJudge<'_, '_>) {
         let mut places = Places::new(&self.screened.record, judge.context.resolve);
         let is_list = |record: &SnapshotRecord| record.size == EXIT_LIST_BYTES && record.count == 1;
         self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
     }
 
-    /// Judges it by what the test does among the others; where that is not known, it is
-    /// unconfirmed.
+    /// Judges by what the test does together with the others. Without such a run the growth stays unconfirmed.
     pub(super) fn judge(mut self, judge: &mut TestJudge<'_, '_>, together: Together<'_>) {
         self.waive_os(judge);
         self.os.retain(|(kind, count)| judge.is_too_much(kind.metric(), *count));
@@ -210,7 +209,7 @@ impl<'a> Missing<'a> {
         self.unconfirmed(judge, &unwaived, &why);
     }
 
-    /// Takes what waivers cover of descriptors, threads and mappings.
+    /// Removes descriptors, threads and mappings that waivers cover.
     fn waive_os(&mut self, judge: &mut TestJudge<'_, '_>) {
         for group in leaks::os_left(&self.screened.record, self.window, judge.context) {
             let Some((_, count)) = self.os.iter_mut().find(|(kind, _)| *kind == group.kind) else { continue };
@@ -225,7 +224,7 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// By the record of a run in which the tests around it were repeated too.
+    /// Judges by the record of a run that also repeated the tests around it.
     fn among(self, judge: &mut TestJudge<'_, '_>, together: &ProcessRecord, groups: Vec<Held>) {
         let windows = together.windows_of(judge.id).count();
         let allowed = allowed(judge.context.policy, windows, 0.0);
@@ -252,7 +251,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Judges these blocks by what it left among the others. Returns those of which it left less there.
+    /// Judges these blocks by what the test left in the run with the others. Returns the groups of which it left less
+    /// there.
     fn blocks_among(
         &self,
         judge: &mut TestJudge<'_, '_>,
@@ -289,7 +289,7 @@ impl<'a> Missing<'a> {
         unseen
     }
 
-    /// Judges descriptors, threads or mapped memory by what there was at its ends among the others.
+    /// Judges descriptors, threads or mapped memory by their number at the test's ends in the run with the others.
     fn handles_among(
         &self,
         judge: &mut TestJudge<'_, '_>,
@@ -322,7 +322,7 @@ impl<'a> Missing<'a> {
         self.records.iter().filter(|record| places.of(record.stack).id == group.place.id).copied().collect()
     }
 
-    /// A warning, or a failure by policy, with both figures.
+    /// Reports a warning, or a failure by policy, with both figures.
     fn unconfirmed(&self, judge: &mut TestJudge<'_, '_>, groups: &[Held], why: &str) {
         let bytes: f64 = groups.iter().map(|group| group.bytes).sum();
         let count: f64 = groups.iter().map(|group| group.count).sum();

@@ -1,4 +1,4 @@
-//! Values over time for the report's charts, few enough for a page.
+//! Values over time for the report's charts, thinned to fit a page.
 
 use memgate_model::{Area, CurvePoint, GrowthPoint, Kind, Metric};
 
@@ -7,15 +7,15 @@ use crate::record::{CurveSample, ProcessRecord, Window};
 use crate::screen::os_value;
 use crate::stats::float;
 
-/// Points of one test, all metrics together.
+/// Most points of one test, all metrics together.
 const MAX_POINTS: usize = 500;
-/// Points of one metric over the iterations.
+/// Most points of one metric over the iterations.
 const MAX_GROWTH_POINTS: usize = 100;
-/// Points of one metric over a whole suite, and ends of its tests.
+/// Most points of one metric over a whole suite, and most ends of its tests.
 const MAX_SUITE_POINTS: usize = 300;
 const MAX_TEST_ENDS: usize = 500;
 
-/// The values at the ends of a repeated test. Counts that never change say nothing.
+/// The values at the ends of a repeated test. Counts that never change are left out.
 pub(super) fn of_iterations(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurvePoint> {
     let value = |w: &Window, metric| match metric {
         Metric::NativeLiveBytes => Some(float(w.end.live_bytes())),
@@ -37,7 +37,7 @@ pub(super) fn of_java(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurveP
     points(record.first_ns, std::iter::once((Metric::JavaLiveBytes, heap)))
 }
 
-/// The series a slope was estimated from; what never changes says nothing.
+/// The series from which a slope was estimated. Constant series are left out.
 pub(super) fn of_growth(metric: Metric, values: &[(f64, f64)]) -> Vec<GrowthPoint> {
     if values.windows(2).all(|pair| pair[0].1 == pair[1].1) {
         return Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn of_growth(metric: Metric, values: &[(f64, f64)]) -> Vec<GrowthPoin
 /// The last known values before a process broke off.
 pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint> {
     let of_java = [Metric::JavaHeapUsed].into_iter().filter(|_| record.java.is_some());
-    // Native figures of a virtual machine without a native tracker are nobody's.
+    // Native figures of a virtual machine without a native tracker mean nothing.
     let is_told = |metric: &Metric| *metric != Metric::NativeLiveBytes || !record.is_java_only();
     of_samples(record, Metric::in_curves_of_tests().filter(is_told).chain(of_java), from_ns, u64::MAX)
 }
@@ -68,7 +68,7 @@ fn of_samples(
     from_ns: u64,
     to_ns: u64,
 ) -> Vec<CurvePoint> {
-    // The last sample before the test is the level it began from.
+    // The last sample before the test shows the level at its start.
     let begin = record.curve.partition_point(|s| s.t_ns < from_ns).saturating_sub(1);
     let end = record.curve.partition_point(|s| s.t_ns <= to_ns);
     let samples = record.curve.get(begin..end).unwrap_or_default();
@@ -91,7 +91,7 @@ fn of_sample(sample: &CurveSample, metric: Metric) -> Option<u64> {
     }
 }
 
-/// The values of a suite over its whole run: what all its processes have together at each moment.
+/// The values of a suite over its whole run: sums over all its processes.
 pub(super) fn of_suite(processes: &[ProcessInput]) -> Vec<CurvePoint> {
     let mut points = Vec::new();
     for metric in Metric::in_curves_of_suites() {
@@ -101,7 +101,7 @@ pub(super) fn of_suite(processes: &[ProcessInput]) -> Vec<CurvePoint> {
     points
 }
 
-/// Where its tests ended on that curve.
+/// The ends of its tests on that curve.
 pub(super) fn test_ends(processes: &[ProcessInput]) -> Vec<(u64, String)> {
     let zero_ns = began(processes);
     let windows = mains(processes).flat_map(|record| &record.windows).filter(|w| !w.test.is_empty());
@@ -112,7 +112,7 @@ pub(super) fn test_ends(processes: &[ProcessInput]) -> Vec<(u64, String)> {
     (0..keep).map(at).map(|w| (w.end_ns.saturating_sub(zero_ns), w.id())).collect()
 }
 
-/// Not the children a test forked: they begin with what is their parent's.
+/// Without children that a test forked: these start with the memory of their parent.
 fn mains(processes: &[ProcessInput]) -> impl Iterator<Item = &ProcessRecord> {
     processes.iter().map(|process| &process.record).filter(|record| record.is_main())
 }
@@ -121,8 +121,7 @@ fn began(processes: &[ProcessInput]) -> u64 {
     mains(processes).map(|record| record.first_ns).min().unwrap_or(0)
 }
 
-/// The sum over all processes after each value that one of them told; a process that ended has
-/// nothing any more.
+/// The sum over all processes after each new value. A process that has ended counts as 0.
 fn sums(processes: &[ProcessInput], metric: Metric) -> Vec<(u64, f64)> {
     let zero_ns = began(processes);
     let last_ns = mains(processes).map(|record| record.last_ns).max().unwrap_or(0);
@@ -131,7 +130,7 @@ fn sums(processes: &[ProcessInput], metric: Metric) -> Vec<(u64, f64)> {
         let before = told.len();
         match metric {
             Metric::NativeLiveBytes if record.is_java_only() => {}
-            // Only what is left by a collection is alive.
+            // Only what survives a collection is alive.
             Metric::JavaLiveBytes => {
                 let windows: Vec<&Window> = record.windows.iter().collect();
                 told.extend(crate::java::live(&windows).map(|(at_ns, value)| (at_ns, number, value)));
@@ -155,7 +154,7 @@ fn sums(processes: &[ProcessInput], metric: Metric) -> Vec<(u64, f64)> {
     after.collect()
 }
 
-/// As many points as are shown: of each stretch its highest, and the first and the last of all.
+/// As many points as are shown: the highest of each stretch, and the first and the last of all.
 fn peaks(values: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let [first, inner @ .., last] = values else { return Vec::new() };
     let stretch = inner.len().div_ceil(MAX_SUITE_POINTS - 2).max(1);

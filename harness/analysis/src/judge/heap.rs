@@ -1,8 +1,7 @@
-//! Heap dumps of a suite: what is over and still there, and how many objects of a class.
+//! Heap dumps of a suite: leaked objects, and numbers of objects per class.
 //!
-//! They are one entry of the suite, beside its tests: a dump does not tell which test left what. Its
-//! leaks are leaks like others, with ids and waivers. What could not be dumped, is not whole, or in
-//! which nothing was looked for is an error, never a pass.
+//! Each is an entry of the suite next to its tests, because a dump does not show which test left what. Its leaks have
+//! ids and waivers like others. A dump that failed, is incomplete or was not searched is an error, never a pass.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +15,10 @@ use super::judgement::Judgement;
 use crate::signature::{heap_class_id, heap_id};
 use crate::stats::float;
 
-/// Pictures of Android.
+/// Bitmaps of Android.
 const BITMAP: &str = "android.graphics.Bitmap";
 
-/// The entry of a suite; `None`: nothing is to be judged, or what it waits for did not happen.
+/// The entry of a suite. `None`: nothing must be judged, or the event that triggers the dump did not happen.
 pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapCheck) -> Option<TestReport> {
     let limits = check.limits.as_ref()?;
     if check.dumps.is_empty() && check.at != HeapAt::SuiteEnd {
@@ -37,8 +36,8 @@ pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapChe
     Some(TestReport { is_class: true, ..j.report(id, Outcome::Passed, 0.0) })
 }
 
-/// What dumps add to leaks that the agent found: how much they retain. Said where a test fails or warns; it decides
-/// nothing.
+/// Adds retained sizes from dumps to leaks that the agent found. They appear where a test fails or warns; they do not
+/// change the verdict.
 pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
     for test in tests.iter_mut().filter(|test| test.verdict >= Verdict::Warn && !test.is_heap_dump()) {
         let of_class = |leak: &Leak| {
@@ -93,7 +92,7 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
     }
 }
 
-/// What a dump cannot tell.
+/// Reports what a dump cannot show.
 fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, j: &mut Judgement) {
     if let Some(why) = &seen.truncated {
         j.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
@@ -207,7 +206,7 @@ fn of_bitmaps(
     join(leaks, leak);
 }
 
-/// The same leak in several processes is one.
+/// Joins equal leaks of several processes.
 fn join(leaks: &mut BTreeMap<String, Leak>, leak: Leak) {
     match leaks.get_mut(&leak.id) {
         Some(known) => {

@@ -1,9 +1,9 @@
-//! A JVM suite: tests from the build's own run, suspects from the launcher's rounds, verdicts from
-//! repeating them alone.
+//! A JVM suite: the build's own run shows its tests, the launcher's rounds find suspects, and repeating these alone
+//! gives the verdicts.
 //!
-//! The build's own run only tells which tests there are and how they ended; a first execution
-//! always grows. What was confirmed as a whole test class, and cannot be told from its tests, is an
-//! entry of its own, named by the class.
+//! The build's own run shows only which tests there are and how they ended, because a first execution always grows. A
+//! leak that was confirmed for a whole test class, and is not one of its single tests, gets an entry named by the
+//! class.
 
 mod whole_class;
 
@@ -33,14 +33,14 @@ use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
 use crate::stats::as_f64;
 
-/// Why a passed test was not judged: singular and plural wording.
+/// Why a passed test was not judged, in singular and plural.
 const FAIL_AGAIN: [&str; 2] = ["for it fails when it is repeated", "for they fail when they are repeated"];
 const SKIPPED_AGAIN: [&str; 2] =
     ["for it is skipped when it is repeated", "for they are skipped when they are repeated"];
-/// A smaller share of a heap's growth may be tables that double now and then.
+/// A smaller share of a heap's growth may come from tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
-/// The tests of a JVM suite; what concerns it as a whole goes to `notes`.
+/// Judges the tests of a JVM suite. What concerns the whole suite goes to `notes`.
 pub(super) fn tests(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
@@ -50,7 +50,7 @@ pub(super) fn tests(
 ) -> Vec<TestReport> {
     let warnings: BTreeSet<&String> =
         suite.screen.iter().chain(&java.rounds).flat_map(|process| &process.record.warnings).collect();
-    // What the agent could not do: less is known of a leak, but a leak is found all the same.
+    // Limitations of the agent: details of a leak may be missing, but leaks are still found.
     notes.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     notes.extend(java_native::untracked(suite, java));
@@ -87,8 +87,8 @@ pub(super) fn tests(
     reports
 }
 
-/// What was recorded of test classes whose run in the build was not: what came of repeating them,
-/// and suspects that nobody repeated.
+/// Entries of test classes that are missing in the build's own run: results of repeating them, and suspects that were
+/// not repeated.
 fn without_their_run(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
@@ -119,14 +119,14 @@ fn without_their_run(
     reports
 }
 
-/// What the rounds say.
+/// Results of the rounds.
 #[derive(Default)]
 struct Screened<'a> {
     suspects: Vec<JavaSuspect>,
-    /// Classes that fail as a whole, and tests that were left out of the others.
+    /// Classes that fail as a whole, and tests of other classes that were left out.
     failing: BTreeSet<&'a str>,
     left_out: BTreeSet<(String, String)>,
-    /// Tests that did not run, and classes of which none did.
+    /// Tests that did not run, and classes in which no test ran.
     skipped: BTreeSet<(&'a str, &'a str)>,
 }
 
@@ -136,7 +136,7 @@ impl Screened<'_> {
         self.suspects.iter().find(|suspect| suspect.suite == class)
     }
 
-    /// Why a class was repeated: it is suspect, or the one before it did not grow alone.
+    /// Why a class was repeated: it is suspect, or the class before it did not grow alone.
     fn repeated_for(&self, class: Option<&str>) -> Option<&JavaSuspect> {
         let behind = || self.suspects.iter().filter_map(|suspect| suspect.behind.as_deref());
         self.suspect(class).or_else(|| behind().find(|suspect| Some(suspect.suite.as_str()) == class))
@@ -149,7 +149,7 @@ impl Screened<'_> {
         })
     }
 
-    /// Did a test that passed not run in the rounds, though they did not leave it out?
+    /// Did a test pass in the build, but not run in the rounds, although they did not leave it out?
     fn skips(&self, runs: &Executions<'_>) -> bool {
         let ran = runs.ended.iter().any(|(_, w)| w.outcome == Some(memgate_wire::Outcome::Passed));
         let window = window_of(runs).filter(|_| ran && !self.leaves_out(runs));
@@ -158,7 +158,7 @@ impl Screened<'_> {
         })
     }
 
-    /// Why a test that passed says nothing of leaks; `None`: it was screened.
+    /// Why a passed test was not checked for leaks. `None`: it was screened.
     fn not_judged(&self, java: &JavaInput, runs: &Executions<'_>) -> Option<String> {
         if !passed(runs) {
             None
@@ -226,7 +226,7 @@ fn screened<'a>(
     screened
 }
 
-/// Classes, and tests without one, that had to be in the rounds and were not.
+/// Classes (or tests without a class) that are missing in the rounds.
 fn missing<'a>(
     java: &JavaInput,
     runs: &'a [(String, Executions<'_>)],
@@ -255,7 +255,7 @@ fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
 }
 
 impl TestJudge<'_, '_> {
-    /// What came of running it again.
+    /// Judges the result of repeating it.
     fn confirmed(
         &mut self,
         suite: &SuiteInput,
@@ -289,8 +289,8 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Memory ran out while it was repeated, and more of it was alive after each execution: that is the
-    /// leak, too large for an interval.
+    /// Memory ran out while it was repeated, and more was alive after each execution: that is the leak, too large for
+    /// an interval.
     fn filled_the_heap(&mut self, record: &ProcessRecord) -> bool {
         let Some((why, findings)) = java::until_full(record, self.id) else { return false };
         let mut growing = Vec::new();
@@ -305,7 +305,7 @@ impl TestJudge<'_, '_> {
             limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
         let executions = format_counted(as_f64(findings.ends), "execution");
         let verdict = match level {
-            // It may have failed for a reason that no threshold is about.
+            // It may have failed for a reason without a threshold.
             None if growing.is_empty() => Verdict::Warn,
             None => return false,
             Some(level) => level,
@@ -322,7 +322,7 @@ impl TestJudge<'_, '_> {
         true
     }
 
-    /// The iterations decide, class by class.
+    /// Judges the iterations, class by class.
     fn repeated(&mut self, suite: &SuiteInput, again: &ProcessInput, suspect: Option<&JavaSuspect>) {
         let record = &again.record;
         let windows = java::histograms(record, self.id);
@@ -339,7 +339,7 @@ impl TestJudge<'_, '_> {
         let is_open = suspect.is_none_or(|suspect| is_open(&findings, suspect));
         self.inconclusive(&findings, is_open);
         self.alone_only(&grew_alone);
-        // Its tests run alone where the class as a whole has shown what grows.
+        // If the class as a whole showed what grows, its tests run alone to find which of them leaks.
         let stands_for = |class: &str| class == self.id || !suite.confirmations.contains_key(class);
         if let Some(suspect) = suspect.filter(|suspect| stands_for(&suspect.suite)) {
             self.never_grew(suite, record, suspect, windows.len());
@@ -348,7 +348,7 @@ impl TestJudge<'_, '_> {
         self.closing_notes(&findings, windows.len());
     }
 
-    /// Every metric of the iterations. The answer tells of growth that no round saw: it is not judged.
+    /// Judges every metric of the iterations. Returns growth that no round saw: it is not judged.
     fn figures(
         &mut self,
         record: &ProcessRecord,
@@ -379,8 +379,8 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// The rounds suspect a class of the project's that grew neither here nor in what else was repeated: another test
-    /// class may have left it.
+    /// The rounds suspect a class of the project that grew neither here nor in other repeated tests: another test class
+    /// may have left it.
     fn never_grew(
         &mut self,
         suite: &SuiteInput,
@@ -411,7 +411,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What grows and is nobody's leak.
+    /// Remarks on growth that is no leak.
     fn noise_notes(&mut self, findings: &Findings) {
         for (noise, why) in [
             (Noise::Literals, "held by constant pools and system classes only"),
@@ -436,7 +436,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What was not looked at, what waivers cover, and how many executions all of this is about.
+    /// Remarks on what was not searched, what waivers cover, and the number of executions.
     fn closing_notes(&mut self, findings: &Findings, iterations: usize) {
         for why in &findings.cut {
             self.j.remark(format!("not all who hold it were looked for: {why}"));
@@ -461,8 +461,8 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells
-    /// of growth that no round saw: it is not in it.
+    /// Lists the leaks and checks the sum of those without a waiver against the thresholds. Returns growth that no
+    /// round saw: it is not in the sum.
     fn objects(
         &mut self,
         record: &ProcessRecord,
@@ -506,7 +506,7 @@ impl TestJudge<'_, '_> {
         grew_alone
     }
 
-    /// Classes that may or may not grow: a warning, where nothing else was found to leak.
+    /// Classes that are undecided: a warning if no other leak was found.
     fn inconclusive(&mut self, findings: &Findings, is_open: bool) {
         let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].into_iter().any(|metric| {
             !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty()
@@ -526,7 +526,7 @@ impl TestJudge<'_, '_> {
     }
 
     fn counters(&mut self, windows: &[&Window], saw: &dyn Fn(Metric) -> bool, allowed: Allowed) {
-        // Threads are reported by their names (`threads`).
+        // `threads` reports threads by their names.
         let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
             .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
         for metric in metrics {
@@ -541,7 +541,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Counters that grow here, and in no round of the class.
+    /// Counters that grow here, but in no round of the class.
     fn counters_alone(
         &self,
         windows: &[&Window],
@@ -583,8 +583,8 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// May a class still grow? Where the rounds spoke of other things alone, they have shown that no class grows. What the
-/// virtual machine makes for itself comes late and in a step or two: no round saw more of it.
+/// May a class still grow? If the rounds found only other growth, they have shown that no class grows. Objects that the
+/// virtual machine makes for itself appear late, in a step or two: no round saw them grow.
 fn is_open(findings: &Findings, suspect: &JavaSuspect) -> bool {
     let is_accident = |class: &String| {
         java::is_made_by_machine(class)
@@ -594,16 +594,15 @@ fn is_open(findings: &Findings, suspect: &JavaSuspect) -> bool {
     (!suspect.classes.is_empty() || suspect.told_nothing()) && !findings.open.iter().all(is_accident)
 }
 
-/// Figures of a leak are reported for one execution; whole objects only for many.
+/// Converts figures of a leak to one execution. The title still counts whole objects, for many executions.
 fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
     leak.title = format!("{} {per}", leak.title);
     leak.bytes_per_iteration /= batch;
     leak.count_per_iteration /= batch;
 }
 
-/// Bytes per iteration by which the heap as a whole grows, beyond what is reported of its classes:
-/// their figures may be too uneven for each by itself. `None`: no more than the virtual machine's
-/// own.
+/// Growth of the whole heap in bytes per iteration that exceeds the sum of its classes: single classes may be too
+/// uneven for a verdict. `None`: no more than the virtual machine's own growth.
 fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: Allowed) -> Option<f64> {
     let growth = judge_series(&java::totals(record, id), Allowed { block: 8.0, ..allowed });
     let told = findings.growing.iter().map(|growing| growing.bytes).sum::<f64>();

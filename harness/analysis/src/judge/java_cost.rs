@@ -1,9 +1,8 @@
-//! What screening a JVM suite cost, as a multiple of what the suite takes alone. Read from the
-//! streams, so that it is the same when they are judged again.
+//! The cost of screening a JVM suite, as a multiple of the suite's own duration. It is computed from the streams, so
+//! judging them again gives the same result.
 //!
-//! The suite alone is what the build's own virtual machines needed from their first test to their
-//! last, without the boundaries in between. Screening adds these boundaries, and the rounds with
-//! the virtual machine they run in.
+//! The suite's own duration is the time of the build's own virtual machines from their first test to their last,
+//! without the boundaries. Screening adds these boundaries, and the rounds with their virtual machine.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use memgate_model::ScreenCost;
 use crate::input::ProcessInput;
 use crate::record::ProcessRecord;
 
-/// `None`: nothing was added, or there is nothing to compare with.
+/// `None`: nothing was added, or there is no duration to compare with.
 pub(super) fn cost(build: &[ProcessInput], rounds: &[ProcessInput]) -> Option<ScreenCost> {
     let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
     let sum = |of: &[ProcessInput], ns: fn(&ProcessRecord) -> u64| {
@@ -41,7 +40,7 @@ fn between_tests(record: &ProcessRecord) -> u64 {
     first.map_or(0, |first| last_end(record).saturating_sub(first))
 }
 
-/// A process that was killed does not tell.
+/// 0 for a process that was killed: it reports no cost.
 fn at_boundaries(record: &ProcessRecord) -> u64 {
     record.goodbye.as_ref().map_or(0, |goodbye| goodbye.cost.boundary_ns)
 }

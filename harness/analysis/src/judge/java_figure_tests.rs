@@ -14,7 +14,7 @@ use crate::record::ProcessRecord;
 
 const MIB: u64 = 1 << 20;
 
-/// One test alone, so many times.
+/// Repeats one test alone.
 fn alone(iterations: u32, body: impl Fn(&mut Jvm, u32)) -> ConfirmationInput {
     let mut jvm = Jvm::new();
     (0..iterations).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
@@ -26,7 +26,7 @@ fn judged(screen: Vec<ProcessRecord>, alone: ConfirmationInput) -> TestReport {
     evicts(&report(&input, &GatePolicy::default())).clone()
 }
 
-/// Small arrays that come and go, as those of a pool's threads do.
+/// Small arrays that come and go, like those of a pool's threads.
 fn noise(jvm: &mut Jvm, i: u32) {
     match i % 3 {
         0 => jvm.add("byte[]", 5, 32),
@@ -65,12 +65,11 @@ fn the_array_of_a_leaking_object_is_in_its_sum() {
     assert!((199_900.0..200_200.0).contains(&leak.bytes_per_iteration), "{leak:#?}");
 }
 
-/// Their number says nothing and their bytes rise unevenly: still more than what each class
-/// explains.
+/// Their number shows nothing and their bytes rise unevenly. Still the growth exceeds what each class explains.
 #[test]
 fn growth_of_the_heap_that_no_class_explains_is_no_pass() {
-    // Each of the classes rests for long, and another one takes over: 40 KiB in each iteration, of
-    // no class in particular.
+    // Each of the classes stays constant for long, and then another one takes over: 40 KiB per iteration, of no single
+    // class.
     let body = |jvm: &mut Jvm, i: u32| {
         jvm.add(
             &format!("java.util.Kind{}[]", char::from(b'A' + u8::try_from(i / 4).unwrap_or(0))),
@@ -83,8 +82,8 @@ fn growth_of_the_heap_that_no_class_explains_is_no_pass() {
     assert!(test.reason.contains("per iteration more than its classes explain"), "{}", test.reason);
 }
 
-/// A method handle is specialised after 127 calls: a class of the virtual machine's goes, a larger
-/// one comes, and nobody is told to hold it.
+/// A method handle is specialised after 127 calls: a class of the virtual machine goes, a larger one comes, and no
+/// holder is reported.
 #[test]
 fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
     let larger = |jvm: &mut Jvm, i: u32, steps: &[u32]| {
@@ -101,7 +100,7 @@ fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
         ("more, six times", &|jvm, i| one_more(jvm, i, &[46, 92, 138, 184, 230, 276])),
     ];
     for (what, body) in cases {
-        // They grow in the rounds as well.
+        // They grow in the rounds, too.
         let screen = vec![rounds(|jvm, round| {
             jvm.set("java.lang.Class", 500 + u64::from(round), 60_000 + u64::from(round))
         })];
@@ -111,8 +110,8 @@ fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
     }
 }
 
-/// A cache that is full after eight executions, and as recorded: two classes of arrays that the
-/// compiler made late, and one more while holders were looked for.
+/// A cache that is full after eight executions. As recorded: the compiler made two classes of arrays late, and one more
+/// while holders were searched.
 #[test]
 fn classes_that_the_machine_makes_late_are_open_where_the_rounds_saw_them_come() {
     let cache = |jvm: &mut Jvm, i: u32| jvm.add("byte[]", if i < 8 { 5 } else { 0 }, 112);
@@ -149,7 +148,7 @@ fn classes_that_the_machine_makes_late_are_open_where_the_rounds_saw_them_come()
     }
 }
 
-/// No instance of them need be there: their mirrors are what grows.
+/// They need no instances: their mirrors grow.
 #[test]
 fn classes_that_each_execution_adds_fail_its_test() {
     type Body = fn(&mut Jvm, u32);
@@ -194,7 +193,7 @@ fn a_test_fails_for_what_grew_in_the_rounds_of_its_class() {
     assert_eq!(both.verdict, Verdict::Fail, "what is held by nobody known is one leak: {}", both.reason);
 }
 
-/// Executions that leave 20 MiB each, until one finds no memory.
+/// Executions that leave `each` bytes, until one runs out of memory.
 fn filling(test: &str, executions: u32, each: u64) -> Jvm {
     let mut jvm = Jvm::new();
     for i in 0..executions {
@@ -231,7 +230,7 @@ fn a_leak_that_fills_the_heap_fails_its_test_with_the_error_as_the_reason() {
         (test.leaks[0].title.as_str(), test.leaks[0].bytes_per_iteration),
         ("1 × byte[]", 20.0 * 1_048_576.0)
     );
-    // Nobody looked at it alone: what the rounds saw is reported.
+    // It was not repeated alone: the report shows what the rounds saw.
     let mut alone = suite(screen(), BTreeMap::new());
     alone.suites[0].problems.clear();
     let entry = report(&alone, &GatePolicy::default()).suites[0].tests.last().cloned().expect("an entry");

@@ -1,4 +1,4 @@
-//! Which objects are one leak, what it is called by, and who holds it.
+//! Which objects form one leak, its title, and its holder.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn what_two_fields_hold_is_two_leaks() {
     assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
 }
 
-/// Small arrays of the virtual machine come and go beside them: the number is uneven, and the bytes rise each time.
+/// Small arrays of the virtual machine come and go as well: the number is uneven, but the bytes rise each time.
 #[test]
 fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
     let input = confirmed(
@@ -118,8 +118,7 @@ fn ids_survive_other_addresses_and_counts_but_not_another_field() {
     assert_ne!(first, id(12, "other", "com.example.A$$Lambda/0x00007f3c1c001000"));
 }
 
-/// What is to be cleaned is known to the cleaners, and a class loader to the class of what it
-/// loaded: neither is a leak of its own.
+/// Cleaners hold what is to be cleaned, and a loaded class holds its class loader: neither is a leak of its own.
 #[test]
 fn what_only_follows_a_leak_belongs_to_it() {
     let list = |class: &str| {
@@ -172,7 +171,7 @@ fn what_only_follows_a_leak_belongs_to_it() {
     }
 }
 
-/// Noise of the same class beside it is larger than the leak.
+/// Noise of the same class is larger than the leak.
 #[test]
 fn the_way_of_a_leak_is_found_among_literals() {
     let map = [
@@ -201,7 +200,7 @@ fn the_way_of_a_leak_is_found_among_literals() {
     );
 }
 
-/// Nine instances came, of three the ways are known: they need not be the one that stays.
+/// Nine instances were added and three have known paths, which need not include the instance that stays.
 #[test]
 fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
     let list = [
@@ -227,8 +226,8 @@ fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
     assert_eq!(titles, ["1 × com.example.Plugin"]);
 }
 
-/// 174 objects are held in as many ways, of which those that a library keeps are most alike: they
-/// say nothing of the others.
+/// 174 objects are held through as many paths. Those that a library keeps are most alike, but do not explain the
+/// others.
 #[test]
 fn a_way_of_few_names_no_leak_beside_the_projects_own() {
     let library: &[&str] = &[
@@ -254,7 +253,7 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
         let report = report(&input, &GatePolicy::default());
         let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
         let (title, owner, bytes) = match tiles {
-            // Where nothing else is known it is better than nothing.
+            // It is used if nothing else is known.
             0 => ("174 × java.lang.Object[]", "java.lang.invoke.LambdaForm", 174.0 * 64.0),
             _ => ("2 × com.example.Tile", "com.example.Registry", 2.0 * 24.0 + 174.0 * 64.0),
         };
@@ -265,7 +264,8 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
 
 const FORM: &str = "static java.lang.invoke.LambdaForm$MH._D_0 -> java.lang.invoke.LambdaForm";
 
-/// Recorded with JDK 25: a class loader has an array in each of four fields, and the JDK keeps more that are alike.
+/// Recorded with JDK 25: a class loader has an array in each of four fields, and the JDK keeps more arrays that look
+/// the same.
 #[test]
 fn arrays_in_several_fields_belong_to_what_has_these_fields() {
     let loader = ["static com.example.Registry.all -> com.example.Plugins"];
@@ -290,7 +290,7 @@ fn arrays_in_several_fields_belong_to_what_has_these_fields() {
     assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Plugins", 256.0));
 }
 
-/// A `CopyOnWriteArrayList` has a longer array after each call: it is none of those that survive.
+/// A `CopyOnWriteArrayList` has a longer array after each call: it is none of the arrays that survive.
 #[test]
 fn an_array_that_is_replaced_each_time_is_not_held_by_what_holds_others() {
     let input = confirmed(
@@ -311,7 +311,8 @@ fn an_array_that_is_replaced_each_time_is_not_held_by_what_holds_others() {
     assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Tile", 32.0));
 }
 
-/// Recorded with JDK 25: of each class more survive than grow, and one of the JDK's own arrays has the shortest way.
+/// Recorded with JDK 25: more objects of each class survive than grow, and one of the JDK's own arrays has the shortest
+/// path.
 #[test]
 fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
     let entry = [
@@ -344,8 +345,7 @@ fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
     assert_eq!(leak.bytes_per_iteration, 112.0);
 }
 
-/// Robolectric keeps what it keeps; what the JDK holds besides goes with it, whatever the thread is
-/// called.
+/// What Robolectric keeps is no leak. What the JDK also holds goes with it, whatever the name of the thread.
 #[test]
 fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project() {
     let of_the_jdk: &[&str] = &[
@@ -373,7 +373,7 @@ fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project(
     }
 }
 
-/// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a group and its table of threads.
+/// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a thread group and its table of threads.
 #[test]
 fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
     const JUNIT: (&str, &str, u64) = ("org.junit.internal.runners.statements.FailOnTimeout", "evaluate", 48);
@@ -417,7 +417,7 @@ fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
 }
 
 /// `File.deleteOnExit`, recorded with JDK 25: which of the three classes had a holder, and where strings seemed to come
-/// from, was another thing in each run.
+/// from, differed in each run.
 #[test]
 fn a_leak_that_the_jdk_holds_has_one_name_and_id_whatever_was_seen_of_it() {
     const TABLE: [&str; 3] = [

@@ -1,5 +1,4 @@
-//! A Java virtual machine as the test: the slope over runs that repeat their work a different
-//! number of times.
+//! A Java virtual machine as the test: the slope over runs that repeat their work a different number of times.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +13,8 @@ use crate::record::ProcessRecord;
 use crate::screen::too_much;
 
 impl TestJudge<'_, '_> {
-    /// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
-    /// order of their lengths.
+    /// Judges what one more repetition adds to the live objects at the end of the virtual machine. `runs` are ordered
+    /// by length.
     pub(super) fn judge_java_lengths(&mut self, runs: &[(f64, &ProcessRecord)]) {
         let Some(findings) = of_lengths(runs, self.context.policy.confidence) else {
             let warnings: BTreeSet<&str> =

@@ -1,5 +1,4 @@
-//! What the own libraries of a Java test go on keeping while it is repeated, group by group as in
-//! any native test.
+//! What the own native libraries of a repeated Java test keep, group by group as in any native test.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ use crate::native::{Own, own_libraries};
 use crate::record::ProcessRecord;
 
 impl TestJudge<'_, '_> {
-    /// The groups that grow are leaks; the sum of what no waiver covers is held against the thresholds.
+    /// Groups that grow are leaks. The sum of what no waiver covers is checked against the thresholds.
     pub(super) fn judge_own_libraries(&mut self, record: &ProcessRecord, allowed: Allowed) {
         if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
             return;
@@ -43,8 +42,7 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in
-/// all rounds.
+/// Reports libraries that tests loaded but whose memory was not tracked in all rounds.
 pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict, String)> {
     let loaded: BTreeSet<&str> =
         suite.screen.iter().flat_map(|process| own_libraries(&process.record)).collect();
@@ -74,7 +72,7 @@ mod tests {
     use crate::policy::GatePolicy;
     use crate::record::ProcessRecord;
 
-    /// The build's own run loaded a library of the project's.
+    /// The build's own run loaded a library of the project.
     fn build() -> ProcessRecord {
         let path = "/tmp/libtiles.so".to_owned();
         let modules = vec![Module { start: 1, end: 2, bias: 0, path, build_id: Vec::new() }];

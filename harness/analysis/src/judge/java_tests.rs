@@ -1,4 +1,4 @@
-//! JVM suites, told as streams, and the verdicts they must have.
+//! JVM suites, described as streams, and the verdicts that they must get.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn rounds(body: impl Fn(&mut Jvm, u32)) -> ProcessRecord {
     jvm.end()
 }
 
-/// One test alone, again and again; `explain` tells who holds what.
+/// Repeats one test alone; `explain` reports the holders.
 fn alone(body: impl Fn(&mut Jvm, u32), explain: impl FnOnce(&mut Jvm)) -> ConfirmationInput {
     let mut jvm = Jvm::new();
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
@@ -121,7 +121,7 @@ fn the_cost_of_screening_is_told_as_a_multiple_of_the_suite_alone() {
     assert_eq!(self::report(&unscreened, &GatePolicy::default()).suites[0].screen_cost, None);
 }
 
-/// What is alone enough for a verdict, and in which words.
+/// What is enough for a verdict by itself, and its text.
 #[test]
 fn every_way_to_leak_and_not_to_leak() {
     type Body = Box<dyn Fn(&mut Jvm, u32)>;
@@ -433,7 +433,7 @@ fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     assert_eq!(evicts(&report).verdict, Verdict::Pass);
 }
 
-/// It is suspect only where the one before does not grow alone, and then it is repeated.
+/// It is suspect only if the class before it does not grow alone; then it is repeated.
 #[test]
 fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     let mut jvm = Jvm::new();
@@ -455,7 +455,7 @@ fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     assert_eq!(told(leaks).0, Some(Verdict::Fail));
 }
 
-/// What a test is allowed by a limit of its own is in the growth of its class, which has none.
+/// What a test may leave by its own limit is part of the growth of its class, which has no limit of its own.
 #[test]
 fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
     let objects = Limit::fail(Metric::JavaLiveObjects, 100.0, "memgate.yaml:7");
@@ -555,7 +555,7 @@ fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besid
     assert!(is_told(6, 48), "five objects more");
 }
 
-/// The waiver is no waiver of its class.
+/// A waiver for the test does not apply to its class.
 #[test]
 fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
     let waiver = Waiver {
@@ -594,7 +594,7 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
         entry.reason,
         "unconfirmed: 12 × com.example.Tile in each of the last rounds; alone, it did not grow in 24 executions"
     );
-    // Another test class that was repeated leaves others; a third leaves these.
+    // One other repeated test class leaves different objects, another leaves these.
     for (class, is_told) in [("com.example.Marker", false), ("com.example.Tile", true)] {
         let (mut other, id) = (Jvm::new(), "com.example.KeepsTest");
         (0..ITERATIONS).for_each(|i| other.window(id, "", i, |jvm| jvm.add(class, 12, 24)));

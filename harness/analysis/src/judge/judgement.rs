@@ -1,4 +1,4 @@
-//! A verdict in the making.
+//! A verdict that is being formed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Executions<'a> {
 }
 
 impl Executions<'_> {
-    /// Leaves out failures before a last execution that passed: a build may run a flaky test again.
+    /// Removes failures before a last execution that passed: a build may repeat a flaky test.
     pub(super) fn leave_out_retried(&mut self) {
         let last = self.ended.iter().max_by_key(|(_, window)| window.end_ns);
         if last.is_some_and(|(_, window)| window.outcome == Some(Passed)) {
@@ -32,19 +32,19 @@ impl Executions<'_> {
     }
 }
 
-/// What speaks for a verdict.
+/// A reason for a verdict.
 struct Reason {
     verdict: Verdict,
     text: String,
-    /// What of it a figure with its threshold does not say.
+    /// The text without what a figure and its threshold already show.
     beside_figures: String,
 }
 
-/// A verdict in the making.
+/// A verdict that is being formed.
 #[derive(Default)]
 pub(super) struct Judgement {
     reasons: Vec<Reason>,
-    /// What one execution left: `48.0 KiB in 12 allocations`.
+    /// What one execution left, as text: `48.0 KiB in 12 allocations`.
     pub(super) left: String,
     pub(super) confirmed: bool,
     pub(super) only_among_others: bool,
@@ -54,27 +54,27 @@ pub(super) struct Judgement {
     pub(super) curve: Vec<CurvePoint>,
     pub(super) growth: Vec<GrowthPoint>,
     pub(super) warm_up: u32,
-    /// Executions in a row, when it was repeated, that left nothing.
+    /// Longest run of executions, when it was repeated, that left nothing.
     pub(super) quiet: Option<usize>,
-    /// Executions that lie between two of its ends, where it is more than one.
+    /// Executions between two of its ends, if more than one.
     pub(super) batch: Option<f64>,
     /// Ids of what it hands to later tests, which free or close it.
     pub(super) handed: BTreeSet<String>,
-    /// Descriptors and threads of which it kept more and more, and then no more, and why that may be no pool.
+    /// Descriptors and threads that grew for a while and then stopped, and why that may be no pool.
     pub(super) doubted: Vec<(OsKind, String)>,
-    /// Bytes that set-ups and tear-downs around it left, by id: they are judged by themselves.
+    /// Bytes that set-ups and tear-downs around it left, by id. These are judged separately.
     pub(super) of_set_ups: BTreeMap<String, f64>,
-    /// How its leaks stand to the base of the review.
+    /// How its leaks compare with the base of the review.
     against_base: Option<AgainstBase>,
 }
 
 impl Judgement {
-    /// Executions between two of its ends.
+    /// Number of executions between two of its ends.
     pub(super) fn executions(&self) -> f64 {
         self.batch.unwrap_or(1.0)
     }
 
-    /// What its figures are reported for: `per iteration`, `in 750 executions`.
+    /// Unit of its figures: `per iteration`, `in 750 executions`.
     pub(super) fn per(&self) -> String {
         self.batch.map_or_else(
             || "per iteration".to_owned(),
@@ -82,45 +82,45 @@ impl Judgement {
         )
     }
 
-    /// Nothing is said any more of what was measured: takes its leaks and figures.
+    /// Restarts: removes all reasons and returns its leaks and figures.
     pub(super) fn begin_again(&mut self) -> (Vec<Leak>, BTreeMap<Metric, MetricValue>) {
         self.reasons.clear();
         self.growth.clear();
         (std::mem::take(&mut self.leaks), std::mem::take(&mut self.metrics))
     }
 
-    /// A reason for a verdict this bad.
+    /// Adds a reason for a verdict.
     pub(super) fn raise(&mut self, verdict: Verdict, text: String) {
         self.reasons.push(Reason { verdict, beside_figures: text.clone(), text });
     }
 
-    /// Something to say that changes no verdict.
+    /// Adds a text that does not change the verdict.
     pub(super) fn remark(&mut self, text: String) {
         self.raise(self.verdict(), text);
     }
 
-    /// A figure above its threshold is the reason, and `beside` is to be said of it, which may be empty.
+    /// Adds a figure above its threshold as the reason. `beside` is an additional text, which may be empty.
     pub(super) fn raise_figure(&mut self, verdict: Verdict, figure: String, beside: String) {
         let text = if beside.is_empty() { figure } else { format!("{figure}, {beside}") };
         self.reasons.push(Reason { verdict, text, beside_figures: beside });
     }
 
-    /// Something is left, and nobody can say whether it grows.
+    /// Something is left, and it is unknown whether it grows.
     pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
-        // Memory and descriptors may be unconfirmed for the same reason.
+        // Memory and descriptors may be unconfirmed for the same reason: it is added once.
         if self.reasons.iter().all(|known| known.text != reason) {
             self.raise(policy.unconfirmed.verdict(), reason);
         }
     }
 
-    /// The same for what the rounds of a JVM suite saw.
+    /// The same for growth in the rounds of a JVM suite.
     pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: {}; {why}", self.left);
         self.raise(policy.unconfirmed.verdict(), reason);
     }
 
-    /// A figure with the threshold that was applied: the worst one it exceeds, else the strictest.
+    /// Adds a figure with its threshold: the worst one that it exceeds, otherwise the strictest.
     pub(super) fn figure(
         &mut self,
         metric: Metric,
@@ -143,7 +143,7 @@ impl Judgement {
         self.metrics.insert(metric, value);
     }
 
-    /// What the base of the review says of a failure: it may be none of the review's.
+    /// Compares a failure with the base of the review, which may already have the leak.
     pub(super) fn against_base(&mut self, policy: &GatePolicy, suite: &str, id: &str) {
         let Some(review) = policy.review.as_ref().filter(|_| self.verdict() == Verdict::Fail) else { return };
         let test = format!("{suite}::{id}");
@@ -165,12 +165,12 @@ impl Judgement {
         self.against_base = Some(stands);
     }
 
-    /// The worst of it.
+    /// The worst verdict of all reasons.
     pub(super) fn verdict(&self) -> Verdict {
         self.reasons.iter().map(|reason| reason.verdict).max().unwrap_or(Verdict::Pass)
     }
 
-    /// Everything that led to the verdict.
+    /// All reasons with the final verdict.
     fn leading(&self) -> impl Iterator<Item = &Reason> {
         let verdict = self.verdict();
         self.reasons.iter().filter(move |reason| reason.verdict == verdict)
@@ -204,7 +204,7 @@ impl Judgement {
     }
 }
 
-/// The threshold to show beside a value: the worst one it exceeds, else the strictest.
+/// The threshold to show with a value: the worst one that it exceeds, otherwise the strictest.
 pub(super) fn applied(limits: &[Threshold], value: f64) -> Option<Threshold> {
     let exceeded = limits.iter().filter(|t| value > t.limit).max_by_key(|t| t.level == Level::Fail);
     exceeded.or_else(|| limits.iter().min_by(|a, b| a.limit.total_cmp(&b.limit))).cloned()

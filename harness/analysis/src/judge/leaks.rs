@@ -1,4 +1,4 @@
-//! Groups as the report shows them.
+//! Converts groups to leaks of the report.
 
 use std::rc::Rc;
 
@@ -12,20 +12,20 @@ use crate::signature::{Place, mapped_id, os_id, os_id_of_place};
 use crate::stats::float;
 use std::collections::BTreeMap;
 
-/// Groups that a report lists for one test: the largest.
+/// Most groups that a report lists for one test: the largest.
 pub(super) const MAX_LISTED: usize = 50;
 
-/// What a group adds per iteration.
+/// A group as a leak that grows per iteration.
 pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &Sizes) -> Leak {
     native(place, bytes, count, title_per_iteration(count, bytes, sizes))
 }
 
-/// What a group holds in all, or was left of it by one execution.
+/// A group as a leak with everything that it holds, or that one execution left.
 pub(super) fn in_all(held: &Held) -> Leak {
     native(&held.place, held.bytes, held.count, title_in_all(held.count, held.bytes, &held.sizes))
 }
 
-/// What a group holds in all: `12 × 4096 B`, or `12 allocations, 1.2 KiB`.
+/// Title for everything that a group holds: `12 × 4096 B`, or `12 allocations, 1.2 KiB`.
 fn title_in_all(count: f64, total: f64, sizes: &Sizes) -> String {
     match one(sizes) {
         Some(size) => format!("{} × {size} B", format_count(count)),
@@ -33,7 +33,7 @@ fn title_in_all(count: f64, total: f64, sizes: &Sizes) -> String {
     }
 }
 
-/// What one iteration adds to a group.
+/// Title for what one iteration adds to a group.
 fn title_per_iteration(count: f64, added: f64, sizes: &Sizes) -> String {
     match one(sizes) {
         _ if count < 1e-9 => format!("growing allocation, {} more per iteration", format_bytes(added)),
@@ -48,7 +48,7 @@ fn one(sizes: &Sizes) -> Option<u64> {
     sizes.first().copied().filter(|_| sizes.len() == 1)
 }
 
-/// A robust slope of steps is a little off the whole number it stands for.
+/// A robust slope may differ a little from the exact whole number.
 fn round_near(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
@@ -66,19 +66,19 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
     }
 }
 
-/// Descriptors, threads or mapped bytes from one place of the code; of one name, where the place is not known.
+/// Descriptors, threads or mapped bytes from one place of the code, or of one name if the place is unknown.
 #[derive(Debug, Clone)]
 pub(super) struct OsGroup {
     pub(super) kind: OsKind,
     pub(super) place: Option<Rc<Place>>,
     pub(super) names: Vec<String>,
-    /// How many, or bytes.
+    /// Number, or bytes.
     pub(super) count: f64,
     /// Ranges of mapped bytes.
     pub(super) ranges: f64,
 }
 
-/// Names that the title of a leak lists.
+/// Most names in the title of a leak.
 const MAX_NAMES: usize = 3;
 
 impl OsGroup {
@@ -90,7 +90,7 @@ impl OsGroup {
         }
     }
 
-    /// What a waiver's `frame` is held against.
+    /// Names that a waiver's `frame` must match.
     pub(super) fn frame_names(&self) -> &[String] {
         self.place.as_ref().map_or(&[], |place| &place.names)
     }
@@ -117,7 +117,7 @@ impl OsGroup {
         }
     }
 
-    /// `2 mappings of anonymous memory, 128.0 KiB`; of one that is enlarged, what is added.
+    /// `2 mappings of anonymous memory, 128.0 KiB`. For an enlarged mapping: the added bytes.
     fn title_of_mappings(&self, of: &str) -> String {
         let (ranges, bytes) = (round_near(self.ranges), format_bytes(self.count));
         match ranges < 0.05 {
@@ -127,12 +127,12 @@ impl OsGroup {
     }
 }
 
-/// Descriptors, threads or mappings of one name, wherever they come from.
+/// Descriptors, threads or mappings of one name, from any place.
 pub(super) fn of_os(kind: OsKind, name: &str, count: f64) -> Leak {
     OsGroup { kind, place: None, names: vec![name.to_owned()], count, ranges: 0.0 }.leak()
 }
 
-/// Largest first, and no more than a page.
+/// Largest first, limited to a page.
 pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     leaks.sort_by(|a, b| {
         b.bytes_per_iteration
@@ -144,7 +144,7 @@ pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     leaks
 }
 
-/// Descriptors, threads and mappings that one execution left, by the place they come from.
+/// Descriptors, threads and mappings that one execution left, by their place.
 pub(super) fn os_left(
     record: &ProcessRecord,
     window: &Window,
@@ -164,8 +164,7 @@ pub(super) fn os_left(
                 (known.name == name && more > 0).then_some((known.stack, more))
             };
             let mut by_stack: Vec<(u32, u64)> = after.iter().filter_map(of_place).collect();
-            // One that was opened for another that was closed is not left: which of them is not
-            // known.
+            // If one was closed and another opened instead, it is unknown which of the new ones is left.
             if by_stack.iter().map(|(_, more)| more).sum::<u64>() != more {
                 by_stack = vec![(0, more)];
             }
@@ -190,7 +189,7 @@ pub(super) fn os_left(
     left
 }
 
-/// What there was of a kind as the last execution ended, by the place it comes from.
+/// Handles of a kind at the end of the last execution, by their place.
 pub(super) fn at_last(
     record: &ProcessRecord,
     test: &str,
@@ -209,7 +208,7 @@ pub(super) fn at_last(
     names.into_iter().flat_map(|names| names.iter()).map(group).collect()
 }
 
-/// Ranges of this kind that one execution left of a stack, or where that is 0 of all.
+/// Ranges of this kind that one execution left from a stack, or from all stacks if `stack` is 0.
 fn more_ranges(window: &Window, kind: &str, stack: u32) -> f64 {
     let of = |names: &Names| -> f64 {
         let is_it = |name: &OsName| name.name == kind && (stack == 0 || name.stack == stack);

@@ -21,17 +21,17 @@ use crate::screen::{MAPPINGS_LOST, too_much};
 use crate::signature::Place;
 use crate::stats::float;
 
-/// Fewer different lengths show no slope worth the name.
+/// Fewer different lengths give no useful slope.
 const MIN_LENGTHS: usize = 3;
-/// What a reason says after a figure where nothing else is to be said of it.
+/// Text after a figure that needs no further explanation.
 const PER_REPETITION: &str = "per repetition";
 
-/// When what is alive is compared.
+/// The moment at which live memory is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// Where `main` ends: static destructors have not run.
+    /// End of `main`: static destructors have not run.
     Main,
-    /// Where the process ends.
+    /// End of the process.
     Exit,
 }
 
@@ -45,8 +45,8 @@ impl Moment {
     }
 }
 
-/// The end of `main` where something grows up to there, with what the reasons say; else the end of
-/// the process: what other threads are about to free is still alive where `main` ends.
+/// Selects the end of `main` if something grows up to there, and returns the text for the reasons. Otherwise selects
+/// the end of the process, because at the end of `main` other threads may still be about to free memory.
 fn moment(context: &mut JudgeContext<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
     let confidence = context.policy.confidence;
     let grows = |values: &[f64]| {
@@ -77,12 +77,12 @@ fn without(values: &[f64], waived: &[f64]) -> Vec<f64> {
 /// A metric at every length.
 type Values = (Metric, Vec<f64>);
 
-/// Runs of different lengths, shortest first, and when what is alive in them is compared.
+/// Runs of different lengths, shortest first, and the moment at which their live memory is compared.
 struct Lengths<'a> {
     runs: Vec<&'a Repetition>,
     n: Vec<f64>,
     moment: Moment,
-    /// What the reasons say after a figure.
+    /// Text after a figure in the reasons.
     per: &'static str,
     ends: Vec<&'a ProcessEnd>,
     confidence: f64,
@@ -115,7 +115,7 @@ struct Group {
 }
 
 impl TestJudge<'_, '_> {
-    /// Judges what one more repetition adds to what is alive at the end of the process.
+    /// Judges what one more repetition adds to the live memory at the end of the process.
     pub(super) fn judge_lengths(&mut self, runs: &[Repetition]) {
         let mut runs: Vec<&Repetition> = runs.iter().collect();
         runs.sort_by_key(|run| run.n);
@@ -143,12 +143,12 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Lists the groups that grow. What no waiver covers: the totals, and the bytes of each group that grows.
+    /// Lists the groups that grow. Returns what no waiver covers: the totals, and the bytes of each group that grows.
     fn native_leaks(&mut self, lengths: &Lengths<'_>) -> (Vec<Values>, Vec<Vec<f64>>) {
         let mut waived_bytes = vec![0.0; lengths.n.len()];
         let mut waived_counts = waived_bytes.clone();
         let mut unwaived = Vec::new();
-        // The holders of the longest run, whose blocks were looked for where `main` ended.
+        // Holders in the longest run, searched at the end of `main`.
         let held = lengths.runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
         for group in groups(self.context, &lengths.runs, lengths.moment) {
             let growth = lengths.slope(&group.bytes, 0.0);
@@ -172,7 +172,7 @@ impl TestJudge<'_, '_> {
         (vec![(Metric::NativeLiveBytes, bytes), (Metric::NativeLiveAllocations, counts)], unwaived)
     }
 
-    /// Lists what grows of descriptors, threads and mapped bytes. What no waiver covers of each.
+    /// Lists growing descriptors, threads and mapped bytes. Returns the values that no waiver covers.
     fn os_metrics(&mut self, lengths: &Lengths<'_>) -> Vec<Values> {
         let mut metrics = Vec::new();
         for kind in OsKind::ALL {
@@ -200,7 +200,7 @@ impl TestJudge<'_, '_> {
         metrics
     }
 
-    /// Holds a metric against its thresholds. `groups`: parts of it, of which one that grows is enough.
+    /// Checks a metric against its thresholds. `groups`: parts of it; growth of one part is enough.
     fn hold_slopes(&mut self, lengths: &Lengths<'_>, metric: Metric, values: &[f64], groups: &[Vec<f64>]) {
         let per = lengths.per;
         let limits = self.thresholds(metric, Per::Iteration);
@@ -210,7 +210,7 @@ impl TestJudge<'_, '_> {
             let by_group = groups.iter().any(grows);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                // No figure says at which moment it was counted.
+                // A figure does not show at which moment it was counted, so the reason must say it.
                 if per == PER_REPETITION {
                     self.j.raise_figure(threshold.level.verdict(), reason, String::new());
                 } else {
@@ -230,7 +230,7 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// Why nothing can be said of what the ends had; `None`: it can, or nobody noted it.
+/// Why handles at the ends could not be measured. `None`: they could, or were not recorded at all.
 fn unmeasured_kind(kind: OsKind, runs: &[&Repetition], ends: &[&ProcessEnd]) -> Option<String> {
     if kind == OsKind::Mapping {
         return ends.iter().any(|end| end.mappings_lost).then(|| MAPPINGS_LOST.to_owned());
@@ -249,7 +249,7 @@ fn unmeasured_kind(kind: OsKind, runs: &[&Repetition], ends: &[&ProcessEnd]) -> 
     }
 }
 
-/// How many there are (or bytes) at each length; `None`: nobody noted it.
+/// Number of handles (or bytes) at each length. `None`: not recorded.
 fn os_totals(kind: OsKind, ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
     ends.iter().map(|end| Some(float(sum(kind.at_exit(end)?)))).collect()
 }

@@ -1,7 +1,7 @@
-//! A metric of a test that ran many times, held against its thresholds.
+//! Checks a metric of a repeated test against its thresholds.
 //!
-//! Data flow: the metric at the ends of the executions, what the test itself did to it, and the places it is made of
-//! ([`Measured`]) → their growth → verdict and reason, by the larger of the whole and one place.
+//! Data flow: the metric at the ends of the executions, what the test itself added, and the places it consists of
+//! ([`Measured`]) → their growth → verdict and reason, by the larger growth of the total and of one place.
 
 use std::collections::BTreeSet;
 
@@ -13,35 +13,35 @@ use crate::groups::Series;
 use crate::growth::{Allowed, Finding, Growth, has_few_steps, judge_exact, judge_series, last_rise, steps};
 use crate::screen::{ENOUGH_REPETITIONS, too_much};
 
-/// A leak in fewer executions than one of so many is said to be one.
+/// A leak in fewer than one of this many executions is reported as rare.
 const SELDOM: usize = 8;
 
-/// One metric: the total, what the test itself did to it, and the groups of which one is enough.
+/// One metric: its total, what the test itself added, and its groups. Growth of one group is enough.
 pub(super) struct Measured<'a> {
     pub(super) metric: Metric,
-    /// From end to end.
+    /// Values at each end.
     pub(super) total: Vec<f64>,
-    /// Only what happened inside the windows of the test, where that can be told: what other tests
-    /// and the set-up of the suite do in between is theirs.
+    /// Only changes inside the windows of the test, if known. What other tests and the set-up of the suite do in
+    /// between belongs to these.
     pub(super) own: Option<Vec<f64>>,
-    /// No other test ran in the process.
+    /// Did only this test run in the process?
     pub(super) alone: bool,
-    /// The program itself said where the windows end: what grows outside of them counts as what
-    /// grows inside, or a leak after the end would be nobody's.
+    /// The program itself marks the ends of the windows. Then growth outside the windows counts like growth inside.
+    /// Otherwise a leak after the end would belong to nobody.
     pub(super) ends_itself: bool,
     pub(super) groups: Vec<Group<'a>>,
     pub(super) block: f64,
-    /// Nothing but the test changes it: every step counts.
+    /// Only the test changes it: every step counts.
     pub(super) exact: bool,
-    /// Waivers cover all that grows: no threshold applies.
+    /// Waivers cover all growth: no threshold applies.
     pub(super) waived: bool,
 }
 
-/// What nobody has waived of one place.
+/// Growth of one place that is not waived.
 pub(super) struct Group<'a> {
     bytes: &'a [f64],
     block: f64,
-    /// The screen saw blocks of it that the test itself allocated.
+    /// The screen saw blocks from this place that the test itself allocated.
     born_in_test: bool,
 }
 
@@ -67,24 +67,23 @@ impl Measured<'_> {
         }
     }
 
-    /// A metric that nothing but the test changes.
+    /// A metric that only the test changes.
     pub(super) fn exactly(metric: Metric, total: Vec<f64>, block: f64) -> Self {
         Self { exact: true, ..Self::of_os(metric, total, block) }
     }
 
-    /// `own` is what the windows of the test added, one after the other: other tests ran in
-    /// between.
+    /// `own` is the running sum of what the windows of the test added. Other tests ran in between.
     pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
         Self { own: Some(own), alone: false, ..self }
     }
 
-    /// Divides by the executions per window: growth per execution.
+    /// Divides by the executions per window, which gives growth per execution.
     pub(super) fn shared_by(self, executions: f64) -> Self {
         let total = self.total.iter().map(|value| value / executions).collect();
         Self { total, block: self.block / executions, ..self }
     }
 
-    /// From end to end, and what the test itself did.
+    /// Growth of the total, and of what the test itself added.
     fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
         let allowed = Allowed { block: self.block, ..allowed };
         let total = self.judge(&self.total, allowed);
@@ -95,9 +94,9 @@ impl Measured<'_> {
         if self.exact { judge_exact(values, allowed) } else { judge_series(values, allowed) }
     }
 
-    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests
-    /// what the test itself did, and alone the total, which knows what its threads did after its
-    /// end.
+    /// The growth that decides the verdict: the lesser of the total and what the test itself added. If both are equal,
+    /// other tests decide: with them it is what the test itself added; without them it is the total, which includes
+    /// what its threads did after its end.
     pub(super) fn growth(&self, allowed: Allowed) -> Growth {
         let rank = |g: &Growth| match g.finding {
             Finding::Still => 0,
@@ -108,7 +107,7 @@ impl Measured<'_> {
         if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
     }
 
-    /// The series of that growth.
+    /// The series with that growth.
     pub(super) fn series(&self, allowed: Allowed) -> &[f64] {
         let growth = self.growth(allowed);
         let of_total = growth == self.growths(allowed).0;
@@ -116,17 +115,17 @@ impl Measured<'_> {
     }
 }
 
-/// What is to be said of a metric that is held against a threshold.
+/// A metric that is checked against a threshold.
 struct Against<'a> {
     measured: &'a Measured<'a>,
     threshold: &'a Threshold,
     allowed: Allowed,
-    /// The growth of each group, and whether blocks of it are the test's own.
+    /// The growth of each group, and whether the test itself allocated blocks of it.
     groups: Vec<(Growth, bool)>,
 }
 
 impl Measured<'_> {
-    /// Holds it against a threshold. `allowed`: what that one does not say.
+    /// Checks it against a threshold. `allowed`: everything but the limit.
     pub(super) fn hold_against(&self, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
         let allowed = Allowed { limit: threshold.limit, ..allowed };
         let judged = |group: &Group<'_>| {
@@ -144,17 +143,17 @@ impl Measured<'_> {
 }
 
 impl Against<'_> {
-    /// The largest growth of a group.
+    /// The largest growth of a group that fits `of`.
     fn largest(&self, of: impl Fn(bool) -> bool) -> Option<&Growth> {
         let groups = self.groups.iter().filter(|(growth, born_in_test)| grows(growth) && of(*born_in_test));
         groups.map(|(growth, _)| growth).max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope))
     }
 
-    /// It grows, and not by what its windows added.
+    /// It grows, but not by what its windows added.
     fn raise_of_outside(&self, end_to_end: &Growth, j: &mut Judgement) {
         let Self { measured, threshold, allowed, .. } = self;
         let (metric, level) = (measured.metric, threshold.level.verdict());
-        // It may free as much of what its set-up gave it.
+        // The test may free as much memory of its set-up as it leaks.
         let own = self.largest(|born_in_test| born_in_test).filter(|growth| !is_few(growth, *allowed));
         let (verdict, slope, what) = match own {
             Some(growth) => (level, growth.slope.slope, "per iteration in one place"),
@@ -191,7 +190,7 @@ impl Against<'_> {
                 };
                 j.raise_figure(level, over(total.slope.slope, ""), rarely);
             }
-            // One place takes over what another gives back, as in a ring buffer that was filled before.
+            // One place takes over what another frees, as in a ring buffer that was filled before.
             (_, Some(_)) if still => {
                 j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
             }
@@ -239,7 +238,7 @@ fn is_few(growth: &Growth, allowed: Allowed) -> bool {
     growth.iterations + allowed.warm_up < ENOUGH_REPETITIONS
 }
 
-/// `in 8 of 2000 executions`, where most of them add nothing; else nothing.
+/// `in 8 of 2000 executions`, if most of them add nothing. Otherwise empty.
 fn now_and_then(values: &[f64], warm_up: usize) -> String {
     let (steps, executions) = (steps(values, warm_up), values.len().saturating_sub(warm_up));
     if steps * SELDOM > executions {

@@ -1,4 +1,4 @@
-//! What is seen in one place only, or in part: it must not pass for that.
+//! Growth that shows in one place only, or only in part, must not pass.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::input::{ConfirmationInput, ProcessInput, Repetition, RunInput};
 use crate::policy::{GatePolicy, Limit, WaiverMatch};
 use crate::record::ProcessRecord;
 
-/// Its set-up allocates this much before each execution, of stack 9.
+/// What its set-up allocates before each execution: stack and size.
 const SET_UP: (u32, u64) = (9, 433);
 
 fn with_set_up(iterations: u32, body: impl Fn(&mut Process)) -> RunInput {
@@ -117,7 +117,7 @@ fn what_cannot_be_listed_is_not_measured() {
     assert_verdict(&input, &policy, Verdict::Pass, "", 0);
 }
 
-/// GoogleTest has begun an iteration.
+/// GoogleTest has begun an iteration with these tests.
 fn in_iteration(tests: &[&str]) -> Process {
     let mut p = Process::screen();
     let mut hello = hello();
@@ -147,14 +147,14 @@ fn a_process_that_ends_between_tests_has_not_run_them_all() {
     let mut over = in_iteration(&[TEST]);
     over.frame(Frame::Event(Event { name: capability::ROUND_ENDS.to_owned(), detail: String::new() }));
     assert_eq!(exits(over, GoodbyeReason::QuickExit), (Verdict::Pass, String::new()));
-    // Another version of the agent does not tell.
+    // Another version of the agent does not report the end of a round.
     let mut silent = Process::screen();
     silent.iteration(0);
     silent.run(TEST, 0, |_| ());
     assert_eq!(exits(silent, GoodbyeReason::Exit), (Verdict::Pass, String::new()));
 }
 
-/// The second process leaves what the first, in which it is repeated, never had.
+/// The test is repeated in the first process. The second process leaves something that the first never had.
 #[test]
 fn what_a_test_leaves_in_another_process_is_no_pass() {
     let screen = |stack: u32, size: u64| {
@@ -227,7 +227,7 @@ fn a_waiver_of_a_descriptor_holds_for_a_limit_per_test() {
     assert_eq!(only(&report(&input, &GatePolicy { waivers, ..policy })).verdict, Verdict::Pass);
 }
 
-/// How much a pool maps depends on how many threads met. The screen saw five ranges of it.
+/// How much a pool maps depends on how many threads met. The screen saw it map five ranges.
 #[test]
 fn a_pool_that_maps_less_the_next_time_is_a_cost_that_comes_once() {
     let maps = |p: &mut Process, stack: u32, ranges: u64| {

@@ -1,9 +1,8 @@
-//! From a run to its report: every test against its thresholds, every suite, the run.
+//! From a run to its report: checks every test against its thresholds, then every suite, then the run.
 //!
-//! A test is judged by its screening windows and by what came of running it again (`test`,
-//! `repeated`, `lengths`); what could not be measured is said and never passes (`measured`). Suites
-//! and the run take the worst of what they hold. JVM suites go their own way between the two
-//! (`java`).
+//! A test is judged by its screening windows and by the result of repeating it (`test`, `repeated`, `lengths`). What
+//! could not be measured is reported and never passes (`measured`). Suites and the run get the worst verdict of their
+//! parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
 mod children;
@@ -45,8 +44,7 @@ use crate::policy::{GatePolicy, Waivers};
 use crate::resolve::Resolve;
 use context::JudgeContext;
 
-/// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may
-/// cover.
+/// Judges a run. `resolve` is called only for stacks that the report shows or a waiver may cover.
 #[must_use]
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
     let mut context = JudgeContext { policy, waivers: Waivers::new(policy), resolve };
@@ -60,7 +58,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
     let is_whole = broken != Verdict::Error && !users_failed && suites.iter().all(SuiteReport::is_whole);
     let waivers = context.waivers.report(input.partial || !is_whole);
-    // Where only part of the tests ran, another part may have the leak.
+    // In a partial run, another part may still have the leak.
     let of_waivers = waivers
         .iter()
         .filter(|_| !input.partial)
@@ -74,7 +72,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
             "is the program one that memgate can look into? `memgate doctor` says",
         ));
     }
-    // No test says why the exit code is not 0.
+    // No test explains why the exit code is not 0.
     let unexplained = command_failed.filter(|_| !tests_failed && !policy.ignore_test_failures);
     if let Some(status) = unexplained {
         let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");
@@ -104,12 +102,12 @@ fn has_failed(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Failed | Outcome::Crashed | Outcome::TimedOut)
 }
 
-/// Every process of a run, confirming ones included.
+/// Every process of a run, including those that repeated tests.
 fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     screened(input).chain(repeating(input))
 }
 
-/// The processes in which each test ran as it does without memgate.
+/// The processes in which each test ran as without memgate.
 fn screened(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     input.suites.iter().flat_map(|suite| suite.screen.iter())
 }
@@ -135,7 +133,7 @@ fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     })
 }
 
-/// How long tests were repeated, alone or several at once.
+/// How long tests were repeated. Processes that run at the same time count once.
 fn repeated_s(input: &RunInput) -> f64 {
     let mut spans: Vec<_> =
         repeating(input).map(|process| (process.record.first_ns, process.record.last_ns)).collect();
@@ -148,15 +146,15 @@ fn repeated_s(input: &RunInput) -> f64 {
     lasted.as_secs_f64()
 }
 
-/// The ratio counts what the agents say, where the processes' own CPU time is known, and only of the screen: in a test
-/// that is repeated hundreds of times boundaries are nearly all there is.
+/// The ratio uses the costs that agents report, if the CPU time of the process is known. It covers only the screen: a
+/// test that is repeated hundreds of times consists almost only of boundaries.
 fn agent_cost(input: &RunInput) -> AgentCost {
     let mut cost = AgentCost::default();
     let (mut with_agent_ns, mut agent_ns) = (0_u64, 0_u64);
     for process in processes(input) {
         let told = &process.record.cost;
         cost.peak_bytes = cost.peak_bytes.max(told.mapped_bytes);
-        // A virtual machine's lead into generated code, whose frames nobody can unwind.
+        // Stacks of a virtual machine lead into generated code, which cannot be unwound.
         if process.record.java.is_none() {
             cost.truncated_stacks = cost.truncated_stacks.saturating_add(told.truncated_stacks);
         }

@@ -1,4 +1,4 @@
-//! One test while it is judged.
+//! One test while it is being judged.
 
 use memgate_model::{Leak, Metric, Per, Threshold};
 
@@ -8,7 +8,7 @@ use super::leaks::shown;
 use crate::java::JavaLeak;
 use crate::policy::{smallest_limit, thresholds};
 
-/// One test and its verdict in the making. Each way to judge it adds its steps in its own file.
+/// One test and its unfinished verdict. The other files of this folder add the steps to judge it.
 pub(super) struct TestJudge<'c, 'p> {
     pub(super) context: &'c mut JudgeContext<'p>,
     pub(super) suite: &'c str,
@@ -17,7 +17,7 @@ pub(super) struct TestJudge<'c, 'p> {
 }
 
 impl<'c, 'p> TestJudge<'c, 'p> {
-    /// From now on waivers are asked for leaks of this test.
+    /// Begins a test: waivers now apply to its leaks.
     pub(super) fn enter(context: &'c mut JudgeContext<'p>, suite: &'c str, id: &'c str) -> Self {
         context.waivers.enter(suite, id);
         Self { context, suite, id, j: Judgement::default() }
@@ -33,7 +33,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         limit.is_some_and(|limit| value > limit)
     }
 
-    /// Lists a leak. `frame_names`: what waivers of frames are matched with. Does a waiver cover it?
+    /// Lists a leak. `frame_names`: names that waivers of frames must match. Returns whether a waiver covers it.
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
         leak.waiver = self.context.waivers.cover(&leak, frame_names);
         let is_waived = leak.waiver.is_some();
@@ -41,7 +41,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         is_waived
     }
 
-    /// The same of Java objects.
+    /// The same for Java objects.
     pub(super) fn list_java(&mut self, leak: &JavaLeak) -> bool {
         let mut leak = shown(leak);
         leak.waiver = self.context.waivers.cover_java(&leak);

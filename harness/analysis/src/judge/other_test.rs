@@ -1,13 +1,13 @@
-//! Whose code allocated what a test is blamed for: a thread that an earlier test began may go on after that test has
-//! ended, and what it allocates counts to the one that runs then.
+//! Finds leaks that another test's code allocated. A thread may continue after the test that started it has ended. What
+//! it then allocates counts for the test that runs at that time.
 
 use super::judgement::Judgement;
 use crate::input::SuiteInput;
 
-/// How GoogleTest ends the name of the class that it makes of a test.
+/// Suffix of the class name that GoogleTest makes for a test.
 const OF_TEST: &str = "_Test";
 
-/// Tells which other test of the suite has its code on the stack of a leak of `test`.
+/// Reports the other test of the suite whose code is on the stack of a leak of `test`.
 pub(super) fn remark(j: &mut Judgement, suite: &SuiteInput, test: &str) {
     let own = class_of(test);
     let other = j.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| {
@@ -23,7 +23,7 @@ pub(super) fn remark(j: &mut Judgement, suite: &SuiteInput, test: &str) {
     }
 }
 
-/// `Map_scroll_Test`: of `Map.scroll`, `All/Map.scroll/3` and `Map/0.scroll`.
+/// The class `Map_scroll_Test` for the tests `Map.scroll`, `All/Map.scroll/3` and `Map/0.scroll`.
 fn class_of(test: &str) -> Option<String> {
     let (suite, name) = test.split_once('.')?;
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -32,7 +32,7 @@ fn class_of(test: &str) -> Option<String> {
     Some(format!("{suite}_{name}{OF_TEST}"))
 }
 
-/// The class of a test that this function is of.
+/// The test class that this function belongs to.
 fn class_in(function: &str) -> Option<&str> {
     let (before, _) = function.split_once("::TestBody(")?;
     let class = match before.split_once('<') {

@@ -1,8 +1,7 @@
 //! A test that ran many times in one process: the slope over the ends of its iterations.
 //!
-//! Where the agent wrote what changed between the ends (a confirming run), every group is a series
-//! of its own. Where it wrote survivors (the user's own `--gtest_repeat`), the totals decide and
-//! the survivors name culprits.
+//! If the agent recorded changes between the ends (a confirming run), every group is a series of its own. If it
+//! recorded survivors (the user's own `--gtest_repeat`), the totals decide and the survivors name the leaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -24,23 +23,23 @@ use crate::screen::{os_value, unmeasured_mappings};
 use crate::signature::Place;
 use crate::stats::{as_f64, float};
 
-/// A pool that takes one descriptor or thread in each execution is rarely larger. The system's own limits are: 128
-/// instances of inotify, for one.
+/// Largest pool that takes one descriptor or thread per execution. Larger numbers are limits of the system, for example
+/// 128 instances of inotify.
 const LARGEST_POOL: usize = 50;
 
-/// What a group kept for good, as far as the iterations tell.
+/// What a group kept permanently, as far as the iterations show.
 pub(super) struct Kept {
     pub(super) place: Rc<Place>,
-    /// Live after the first iteration.
+    /// Live after the first iteration: bytes and allocations.
     pub(super) first: (f64, f64),
-    /// The least that was live in the last third of the iterations: bytes and allocations.
+    /// The lowest live bytes and allocations in the last third of the iterations.
     pub(super) floor: (f64, f64),
     pub(super) sizes: Sizes,
 }
 
 impl TestJudge<'_, '_> {
-    /// Judges the iterations and returns what its groups that do not grow have kept. `born`: places of which one
-    /// execution left blocks that it allocated.
+    /// Judges the iterations and returns what the groups without growth have kept. `born`: places from which one
+    /// execution allocated and left blocks.
     pub(super) fn judge_iterations(&mut self, record: &ProcessRecord, born: &BTreeSet<String>) -> Vec<Kept> {
         let windows: Vec<&Window> = record.windows_of(self.id).collect();
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
@@ -54,7 +53,7 @@ impl TestJudge<'_, '_> {
         let sorted = self.sort_groups(&groups, &held, allowed);
 
         let block = groups::smallest_block(&groups);
-        // Allocations outside the windows are not the test's own.
+        // Allocations outside the windows do not belong to the test.
         let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
             for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
                 values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
@@ -108,7 +107,7 @@ impl TestJudge<'_, '_> {
         sorted.kept
     }
 
-    /// Lists the groups that grow as leaks and sorts all of them.
+    /// Lists the groups that grow as leaks and sorts all groups.
     fn sort_groups<'a>(&mut self, groups: &'a [Series], held: &Holding<'_>, allowed: Allowed) -> Sorted<'a> {
         let mut sorted = Sorted::default();
         for group in groups {
@@ -122,7 +121,7 @@ impl TestJudge<'_, '_> {
                 sorted.unwaived.push(group);
                 continue;
             }
-            // More than a set-up leaves is the test's.
+            // Growth in excess of a set-up's own belongs to the test.
             let of_set_ups = self.j.of_set_ups.get(&group.place.id);
             let is_set_ups = of_set_ups.is_some_and(|bytes| growth.slope.slope < bytes + 1.0);
             if is_set_ups || self.j.handed.contains(&group.place.id) {
@@ -139,7 +138,7 @@ impl TestJudge<'_, '_> {
         sorted
     }
 
-    /// Holds a metric against its thresholds.
+    /// Checks a metric against its thresholds.
     pub(super) fn hold(&mut self, measured: &Measured<'_>, allowed: Allowed) {
         let limits = self.thresholds(measured.metric, Per::Iteration);
         for threshold in limits.iter().filter(|_| !measured.waived) {
@@ -159,7 +158,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Survivors of the iterations that count, by group: what an iteration leaves on average.
+    /// Lists survivors of the counted iterations by group, with the average that an iteration leaves.
     fn list_culprits(&mut self, record: &ProcessRecord, windows: &[&Window]) {
         let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
         let iterations = as_f64(windows.len().max(1));
@@ -170,7 +169,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Descriptors, threads or mapped bytes at the ends of the windows.
+    /// Judges descriptors, threads or mapped bytes at the ends of the windows.
     pub(super) fn judge_os(
         &mut self,
         record: &ProcessRecord,
@@ -199,7 +198,7 @@ impl TestJudge<'_, '_> {
                 self.j.leaks.push(leak);
             }
         }
-        // A virtual machine opens and starts what it needs when it likes.
+        // A virtual machine opens descriptors and starts threads at any time.
         let exact = windows.iter().all(|w| w.java.is_none());
         let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
             .shared_by(self.j.executions());
@@ -209,7 +208,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What rose for so long and then no more may have met a limit of the system: the call fails from then on.
+    /// Growth that lasted long and then stopped may have met a limit of the system: from then on the call fails.
     fn doubt_an_end(&mut self, kind: OsKind, measured: &Measured<'_>, allowed: Allowed) {
         let metric = measured.metric;
         if measured.growth(allowed).finding != Finding::Still {
@@ -226,7 +225,7 @@ impl TestJudge<'_, '_> {
         self.j.doubted.push((kind, reason));
     }
 
-    /// What of a kind grows from window to window, where all of it does.
+    /// Parts of a kind that grow from window to window, if the total of the kind grows.
     pub(super) fn os_leaks(
         &mut self,
         record: &ProcessRecord,
@@ -259,18 +258,18 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// The groups of a test by what is to be done with them.
+/// The groups of a test, sorted by how they are treated.
 #[derive(Default)]
 struct Sorted<'a> {
-    /// May grow, and nothing covers them.
+    /// May grow, and no waiver covers them.
     unwaived: Vec<&'a Series>,
-    /// Grow, and are covered, handed to a later test, or a set-up's.
+    /// Grow, but are waived, handed to a later test, or belong to a set-up.
     waived: Vec<&'a Series>,
-    /// What those that do not grow have kept.
+    /// What the groups without growth have kept.
     kept: Vec<Kept>,
 }
 
-/// Live bytes or allocations that the windows added, one after the other.
+/// Running sum of live bytes or allocations that the windows added.
 fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
     let mut sum = 0.0;
     let added = |w: &&Window| {
@@ -280,7 +279,7 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
     windows.iter().map(added).collect()
 }
 
-/// Descriptors, threads or mapped bytes that grow, with their number at the ends of the windows.
+/// Growing descriptors, threads or mapped bytes, with their number at the ends of the windows.
 pub(super) struct OsLeak {
     pub(super) names: Vec<String>,
     pub(super) counts: Vec<f64>,
@@ -301,14 +300,13 @@ impl OsPart {
     }
 }
 
-/// How many ranges each place had mapped over the iterations.
+/// Number of mapped ranges per place over the iterations.
 fn ranges(windows: &[&Window], places: &mut Places<'_>) -> Vec<OsPart> {
     let counts: Vec<_> = windows.iter().filter_map(|w| Some(&w.mapped_end.as_ref()?.counts)).collect();
     growing_parts(groups::os_series(&counts), |_| true, places)
 }
 
-/// What grows, by the place it comes from. Where no place grows by itself (each iteration opens
-/// from another one), by name.
+/// Growing handles by their place. If no single place grows (each iteration opens from another one), by name.
 fn growing_parts(
     growing: Vec<OsSeries>,
     grow: impl Fn(&[f64]) -> bool,
@@ -360,8 +358,8 @@ fn floor_of(group: &Series) -> Kept {
     }
 }
 
-/// What was kept once and for good: what the screen saw survive, corrected by what the iterations
-/// show, and what they show to have been filled later.
+/// One-time allocations: what the screen saw survive, corrected by the iterations, and what the iterations filled
+/// later.
 pub(super) fn one_time(screened: Vec<Held>, kept: Vec<Kept>, leaking: &BTreeSet<String>) -> Vec<Held> {
     let mut one_time: Vec<Held> = screened.into_iter().filter(|h| !leaking.contains(&h.place.id)).collect();
     for Kept { place, first, floor, sizes } in kept {

@@ -1,4 +1,4 @@
-//! One suite: its tests in the order they ran, and what concerns it as a whole.
+//! One suite: its tests in the order they ran, and what concerns the whole suite.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ use crate::stats::float;
 
 /// Why a relative threshold does not apply.
 const LACKS: &str = "its threshold is relative, and the baseline has no figure";
-/// Who has none can make one.
+/// How to get a figure.
 const REMEDY: &str = "(`memgate baseline accept`)";
 
 /// A problem with its place.
@@ -28,7 +28,7 @@ pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
     Problem { r#where: r#where.to_owned(), what: what.to_owned(), hint: hint.to_owned() }
 }
 
-/// Judges a suite; tells too whether its processes failed though no test of theirs did.
+/// Judges a suite. Also returns whether its processes failed although no test failed.
 pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
@@ -81,7 +81,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         screen_cost: suite
             .java
             .as_ref()
-            // How long tests took is known from results alone: not what lay between them.
+            // Only the durations of single tests are known from results, not the time between them.
             .filter(|_| suite.boundary != BoundaryQuality::Observed)
             .and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
         app_memory: suite.app_memory.clone(),
@@ -97,19 +97,19 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     (report, failed_status.is_some())
 }
 
-/// How often the tests ran in the screen; `None`: no test ran more than once, or rounds are its way.
+/// How often the tests ran in the screen. `None`: no test ran more than once, or the suite is screened in rounds.
 fn screen_executions(suite: &SuiteInput, runs: &[(String, Executions<'_>)]) -> Option<(u64, u64)> {
     let ended = runs.iter().map(|(_, runs)| runs.ended.len() as u64);
     let (fewest, most) = (ended.clone().min()?, ended.max()?);
     (suite.java.is_none() && most > 1).then_some((fewest, most))
 }
 
-/// GoogleTest began a round, had no test in it, and did not break off.
+/// GoogleTest began a round without any test in it, and did not break off.
 fn had_nothing(record: &ProcessRecord) -> bool {
     record.iterations > 0 && !record.broke_off_between_tests()
 }
 
-/// Executions of every test, in the order the tests first came.
+/// Executions of every test, in the order of their first execution.
 fn executions<'a>(
     suite: &'a SuiteInput,
     as_tests: &'a [(Vec<Window>, Vec<OpenTest>)],
@@ -145,8 +145,8 @@ fn executions<'a>(
     order
 }
 
-/// The process as one execution of a test of the suite's name. A process that became another
-/// program is reported by that program's own record.
+/// The process as one execution of a test with the suite's name. A process that became another program is reported by
+/// that program's own record.
 fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Vec<OpenTest>) {
     let record = &process.record;
     if record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec) {
@@ -154,7 +154,7 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     }
     let mut window =
         Window { test: suite.name.clone(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
-    // Killed after its last boundary, it may have had more to say.
+    // A process that was killed after its last boundary may have had more to record.
     let Some(end) = record.end.as_ref().filter(|_| record.goodbye.is_some()) else {
         return (Vec::new(), vec![OpenTest { id: window.id(), window }]);
     };
@@ -170,7 +170,7 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     (vec![window], Vec::new())
 }
 
-/// What concerns a process and none of its tests.
+/// Problems that concern a process but none of its tests.
 fn of_process(process: &ProcessInput) -> Option<String> {
     let record = &process.record;
     if !record.is_main() {
@@ -196,7 +196,7 @@ fn of_process(process: &ProcessInput) -> Option<String> {
     })
 }
 
-/// A status other than 0 that no failed or crashed test explains.
+/// An exit status other than 0 that no failed or crashed test explains.
 fn failed_without_a_test(suite: &SuiteInput, tests: &[TestReport]) -> Option<i32> {
     if tests.iter().any(|t| has_failed(t.outcome)) {
         return None;
@@ -205,7 +205,7 @@ fn failed_without_a_test(suite: &SuiteInput, tests: &[TestReport]) -> Option<i32
     main.filter_map(measured::status).find(|status| *status != 0)
 }
 
-/// Peaks over the processes of the suite, against the thresholds of the suite as a whole.
+/// Peaks over the processes of the suite, checked against the thresholds of the suite as a whole.
 fn metrics(
     context: &JudgeContext<'_>,
     suite: &SuiteInput,
@@ -250,22 +250,24 @@ fn metrics(
     metrics
 }
 
-/// Mean bytes between two samples of its screen; `None`: everything was recorded.
+/// Mean bytes between two samples of its screen. `None`: everything was recorded.
 fn interval(suite: &SuiteInput) -> Option<u64> {
     let rounds = suite.java.iter().flat_map(|java| &java.rounds);
     suite.screen.iter().chain(rounds).find_map(|process| process.record.interval())
 }
 
-/// The least and the most that a peak is: the same, unless it is an estimate by samples.
+/// Lower and upper bound of a peak. They differ only if it is estimated from samples.
 fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, value: f64) -> (f64, f64) {
     let interval = interval(suite);
-    // A block stands for at most as many as there are bytes between two samples, as a byte does for bytes.
+    // A recorded block stands for at most as many blocks as there are bytes between two samples. So the interval is
+    // valid for blocks, too.
     let is_sampled = matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations);
     let estimate = interval.filter(|_| is_sampled).map(|interval| Estimate::of_counter(value, interval));
     estimate.map_or((value, value), |estimate| estimate.bounds(context.policy.confidence))
 }
 
-/// Figures of tests that are held against the baseline, which has none of them. What keeps nothing needs no figure.
+/// Figures of tests that must be compared with the baseline, but are missing there. A test that keeps nothing needs no
+/// figure.
 fn of_no_accepted_figure(
     context: &JudgeContext<'_>,
     suite: &SuiteInput,

@@ -1,4 +1,4 @@
-//! One test: its screening windows, what came of running it again, its verdict.
+//! One test: its screening windows, the result of repeating it, its verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub(super) fn judge(
     for leak in j.leaks.iter_mut().chain(&mut j.one_time) {
         leak.id = context.waivers.id_here(leak);
     }
-    // What one execution left may have been listed before its growth was.
+    // The amount of one execution may have been listed before the growth of the same leak.
     let mut listed = BTreeSet::new();
     j.leaks.reverse();
     j.leaks.retain(|leak| listed.insert(leak.id.clone()));
@@ -64,7 +64,7 @@ pub(super) fn judge(
     j.report(id.to_owned(), outcome, duration_s)
 }
 
-/// The verdict on a test whose process ended in the middle of it.
+/// The verdict on a test whose process ended during the test.
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut j = Judgement::default();
@@ -79,7 +79,7 @@ fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     Some(j.report(id.to_owned(), outcome, duration_s))
 }
 
-/// A test of a run in which tests are not measured one by one: what is known of it is in `j`.
+/// A test of a run that does not measure single tests. `j` has what is known about it.
 pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judgement) -> TestReport {
     if let Some(report) = broken_off(id, runs) {
         return report;
@@ -96,15 +96,14 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
     j.report(id.to_owned(), outcome, duration_s)
 }
 
-/// The first execution in which memory ran out or the heap was above its limit: why, and the heap up to there.
+/// The first execution in which memory ran out or the heap exceeded its limit: the reason, and the heap curve.
 fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint>)> {
     runs.ended
         .iter()
         .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
 }
 
-/// It passed, but the heap was above its limit meanwhile. An error for lack of memory that it
-/// expected is its own matter.
+/// It passed, but the heap exceeded its limit meanwhile. An out-of-memory error that the test expected is not reported.
 fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
     if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| why.limit) {
         if j.curve.is_empty() {
@@ -114,14 +113,14 @@ fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
     }
 }
 
-/// The user's own failure, with its cause where memory ran out, and the heap up to there.
+/// The user's own failure, with its cause and the heap curve if memory ran out.
 fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
     let (why, curve) = ran_full(runs).unzip();
     let why = why.map(|why| format!("; {}", why.described())).unwrap_or_default();
     j.curve = curve.unwrap_or_default();
     let failed =
         |(_, window): &(&ProcessInput, &Window)| window.outcome == Some(memgate_wire::Outcome::Failed);
-    // A test that cannot be repeated in one process is no failing test to its owner.
+    // Its owner does not see a failing test if it only cannot be repeated in one process.
     let execution = match runs.ended.iter().position(failed) {
         Some(before) if before > 0 => format!(" in execution {} of {}", before + 1, runs.ended.len()),
         _ => String::new(),
@@ -133,7 +132,7 @@ fn seconds(window: &Window) -> f64 {
     std::time::Duration::from_nanos(window.end_ns.saturating_sub(window.start_ns)).as_secs_f64()
 }
 
-/// The worst of all executions; skipped only where it never ran.
+/// The worst outcome of all executions. Skipped only if it never ran.
 fn outcome(runs: &Executions<'_>) -> Outcome {
     let of = |window: &Window| match window.outcome {
         Some(memgate_wire::Outcome::Failed) => Outcome::Failed,
@@ -145,7 +144,7 @@ fn outcome(runs: &Executions<'_>) -> Outcome {
 }
 
 impl TestJudge<'_, '_> {
-    /// A test that passed and was measured.
+    /// Judges a test that passed and was measured.
     fn measure(&mut self, suite: &SuiteInput, runs: &Executions<'_>) {
         let Some(&(process, worst)) =
             runs.ended.iter().max_by_key(|(_, w)| (w.left_bytes(), w.left_allocations()))
@@ -170,7 +169,7 @@ impl TestJudge<'_, '_> {
         let is_too_much = excess.is_some();
         self.j.left =
             excess.unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
-        // It may have done something else in another process.
+        // It may have behaved differently in another process.
         let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
         let left_more = |(_, w): &(&ProcessInput, &Window)| left_too_much(w, name, id, policy).is_some();
         let others = runs.ended.iter().copied().filter(|ran| is_other(ran) && left_more(ran));
@@ -188,7 +187,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What a threshold is about, and was not measured.
+    /// Reports metrics that have a threshold but were not measured.
     fn unmeasured_reasons(&mut self, runs: &Executions<'_>, is_repeated: bool) {
         let (suite, id, policy) = (self.suite, self.id, self.context.policy);
         let first = |why: &dyn Fn(&ProcessInput, &Window) -> Option<String>| {
@@ -207,7 +206,7 @@ impl TestJudge<'_, '_> {
         reasons.into_iter().flatten().for_each(|why| self.j.raise(Verdict::Error, why));
     }
 
-    /// By what came of running it again.
+    /// Judges by the result of repeating it.
     fn by_confirmation(&mut self, confirmation: &ConfirmationInput, screened: &Screened<'_>) {
         let (process, worst) = screened.worst;
         match confirmation {
@@ -232,7 +231,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// It left too much, and was not run again.
+    /// It left too much and was not repeated.
     fn not_repeated(&mut self, screened: &Screened<'_>, repetitions: usize) {
         let (process, worst) = screened.worst;
         let why = match () {
@@ -246,8 +245,7 @@ impl TestJudge<'_, '_> {
         self.unconfirmed(process, worst, why);
     }
 
-    /// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
-    /// nobody can tell.
+    /// A program that ran once and cannot be repeated: it is unknown whether what it leaves would grow with its work.
     fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
         let (mut bytes, mut count) = (0.0, 0.0);
         let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
@@ -274,10 +272,10 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// By its repetitions, where they can be judged.
+    /// Judges by its repetitions, if these can be judged.
     fn judge_again(&mut self, (again, together): (&ProcessInput, Together<'_>), screened: &Screened<'_>) {
         let (process, window) = screened.worst;
-        // Some ends more or less say the same.
+        // A few missing ends do not change the result.
         let ends = again.record.windows_of(self.id).count();
         let mut unlisted = again
             .record
@@ -291,8 +289,8 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What the set-up and tear-down of its suite and of environments left, in places of which the test left nothing:
-    /// they run with each of its iterations. Blocks without a stack may be anybody's.
+    /// What the set-up and tear-down of its suite and of environments left, at places where the test left nothing: they
+    /// run in each of its iterations. Blocks without a stack are excluded, because their origin is unknown.
     fn of_set_ups(
         &mut self,
         (screened, test): (&ProcessInput, &Window),
@@ -301,7 +299,7 @@ impl TestJudge<'_, '_> {
         let is_around =
             |w: &&Window| w.is_setup() && [test.suite.as_str(), ENVIRONMENT].contains(&w.suite.as_str());
         let around = screened.record.windows.iter().filter(|w| is_around(w) && !test.is_setup());
-        // Each once, however often the screen ran.
+        // Each set-up counts once, however often the screen ran.
         let around: BTreeMap<_, _> = around.map(|window| ((&window.suite, &window.test), window)).collect();
         let survivors: Vec<_> = around.values().flat_map(|window| window.survivors.iter().copied()).collect();
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
@@ -309,7 +307,7 @@ impl TestJudge<'_, '_> {
         left.into_iter().filter(theirs).map(|group| (group.place.id.clone(), group.bytes)).collect()
     }
 
-    /// The iterations decide; what stays of the screen's survivors is a one-time cost.
+    /// The iterations decide. The remaining survivors of the screen are a one-time cost.
     fn judge_repeated(
         &mut self,
         (again, together): (&ProcessInput, Together<'_>),
@@ -323,7 +321,7 @@ impl TestJudge<'_, '_> {
         self.j.of_set_ups = self.of_set_ups((screened, window), &born);
         let kept = self.judge_iterations(&again.record, &born);
         let mut os_left = os_left(&screened.record, window, self.context);
-        // The user's own repetitions are all there is of the test.
+        // With the user's own repetitions, there are no other executions of the test.
         if !std::ptr::eq(again, screened) {
             let missing = self.missing((screened, window), &again.record, together);
             survivors.retain(|record| !missing.records.contains(record));
@@ -338,7 +336,7 @@ impl TestJudge<'_, '_> {
         self.one_time(executions, survivors, kept, os_left);
     }
 
-    /// What one screened execution left and the repetitions did not.
+    /// What one screened execution left but the repetitions did not.
     fn missing<'a>(
         &mut self,
         screened: (&'a ProcessInput, &'a Window),
@@ -351,7 +349,7 @@ impl TestJudge<'_, '_> {
         missing
     }
 
-    /// Lists what the test has kept without growing, and gives the reasons of a test that passes so.
+    /// Lists what the test kept without growing, and gives the reasons if the test passes.
     fn one_time(&mut self, executions: usize, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
         let leaking: BTreeSet<String> = self.j.leaks.iter().map(|l| l.id.clone()).collect();
         let bytes = self.one_time_memory(survivors, kept, &leaking);
@@ -380,14 +378,14 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Its program repeats tests by itself, less often than it was asked to, and it did not keep still for long.
+    /// Its program repeats tests itself, less often than requested, and was not stable for long.
     fn told_little(&self, executions: usize) -> bool {
         self.j.verdict() == Verdict::Pass
             && executions < RepetitionLimits::of(self.context.policy).fewest
             && self.j.quiet.is_some_and(|quiet| rare::rarest_after(quiet) <= 1)
     }
 
-    /// Lists blocks that stay and do not grow; gives their bytes.
+    /// Lists blocks that stay without growing. Returns their bytes.
     fn one_time_memory(
         &mut self,
         mut survivors: Vec<Held>,
@@ -412,11 +410,11 @@ impl TestJudge<'_, '_> {
         self.j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum()
     }
 
-    /// Lists descriptors, threads and mappings that stay and do not grow; gives their amounts.
+    /// Lists descriptors, threads and mappings that stay without growing. Returns their amounts.
     fn one_time_handles(&mut self, os_left: Vec<OsGroup>, leaking: &BTreeSet<String>) -> Vec<String> {
         let mut notes = Vec::new();
         let doubted = std::mem::take(&mut self.j.doubted);
-        // Of what may have met a limit: the kind, and whether it is waived.
+        // For growth that may have met a limit: its kind, and whether it is waived.
         let mut listed = Vec::new();
         for group in os_left {
             let mut leak = group.leak();
@@ -447,8 +445,7 @@ impl TestJudge<'_, '_> {
         notes
     }
 
-    /// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
-    /// it.
+    /// Only one execution is known: a warning, or a failure by policy, unless waivers cover it.
     fn unconfirmed(&mut self, process: &ProcessInput, window: &Window, why: &str) {
         let unwaived = self.left_by_group(process, window);
         let more_than_allowed = |of: fn(Range) -> f64| {
@@ -469,7 +466,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Lists what a window left by group and returns what of each metric no waiver covers.
+    /// Lists what a window left by group. Returns the amount of each metric that no waiver covers.
     fn left_by_group(&mut self, process: &ProcessInput, window: &Window) -> BTreeMap<Metric, Range> {
         let confidence = self.context.policy.confidence;
         let range = |metric| {
@@ -481,7 +478,7 @@ impl TestJudge<'_, '_> {
             unwaived.entry(metric).and_modify(|Range { value, low, high }| {
                 *value -= waived;
                 *low -= waived;
-                // Where all is waived, there is nothing that might be more.
+                // If everything is waived, nothing unwaived can exceed it.
                 *high = if *value > 0.5 { *high - waived } else { 0.0 };
             });
         };
@@ -500,7 +497,7 @@ impl TestJudge<'_, '_> {
         unwaived
     }
 
-    /// What the screen saw, as the figures of a test that needs no other.
+    /// Figures of the screen, for a test that needs no others.
     fn screened_figures(&mut self, runs: &Executions<'_>) {
         let policy = self.context.policy;
         for metric in Metric::ALL {
@@ -530,7 +527,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Thresholds per execution: no repetition is needed to judge them.
+    /// Thresholds per execution, which need no repetition.
     fn per_test(&mut self, runs: &Executions<'_>) {
         let mut unwaived = BTreeMap::<*const Window, BTreeMap<Metric, Range>>::new();
         for metric in Metric::ALL {
@@ -573,13 +570,13 @@ fn is_stream_buffer(group: &Held) -> bool {
 
 /// Executions of the screen.
 struct Screened<'a> {
-    /// The one that left most.
+    /// The execution that left most.
     worst: (&'a ProcessInput, &'a Window),
-    /// Those of other processes that left too much.
+    /// Executions in other processes that left too much.
     others: Vec<(&'a ProcessInput, &'a Window)>,
 }
 
-/// Bounds of what is left; equal unless it was sampled.
+/// Bounds of what was left. They differ only with sampling.
 #[derive(Clone, Copy)]
 struct Range {
     value: f64,

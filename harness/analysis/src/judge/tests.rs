@@ -1,4 +1,4 @@
-//! Whole runs, told as streams, and the verdicts they must have.
+//! Whole runs, described as streams, and the verdicts that they must get.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
     figures_are_told_from_words(judge(input, policy, &mut ByNumber))
 }
 
-/// Beside figures stands what is not of the form `48.0 KiB per iteration (allowed 0 B)`.
+/// `reason_beside_figures` is everything without the form `48.0 KiB per iteration (allowed 0 B)`.
 pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
     let words = |part: &'_ str| match part.split_once(" (allowed ") {
         Some((figure, rest))
@@ -68,10 +68,10 @@ pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
     report
 }
 
-/// What a figure is of.
+/// Units of figures.
 const PER: [&str; 4] = [" per iteration", " left by one execution", " per repetition", " executions"];
 
-/// The screen of one test, and the same test again alone.
+/// The screen of one test, and the same test repeated alone.
 fn screened_and_repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> RunInput {
     let mut screen = Process::screen();
     screen.run(TEST, 0, |p| body(p, 0));
@@ -110,7 +110,7 @@ pub(super) fn assert_verdict(
 
 type Body = Box<dyn Fn(&mut Process, u32)>;
 
-/// The ways to leak and not to leak, from streams to verdict and words.
+/// Cases with and without a leak, from streams to verdict and text.
 #[test]
 fn every_way_to_leak_and_not_to_leak() {
     let cases: Vec<(&str, u32, Body, Verdict, &str)> = vec![
@@ -239,7 +239,7 @@ fn every_way_to_leak_and_not_to_leak() {
     }
 }
 
-/// Once, 128 instances of inotify were a one-time cost.
+/// Regression test: 128 instances of inotify counted as a one-time cost.
 #[test]
 fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
     let opens = |most: u32| {
@@ -265,7 +265,8 @@ fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
     assert_eq!(only(&report(&opens(126), &one)).verdict, Verdict::Pass, "one in each execution is allowed");
 }
 
-/// A thread that an earlier test began goes on: the test that runs then is blamed, and told whose code it is.
+/// A thread of an earlier test continues. The test that runs then gets the verdict, and the report names the test whose
+/// code it is.
 #[test]
 fn a_leak_in_the_code_of_another_test_names_that_test() {
     let leaks_after = |other: &str| {
@@ -285,8 +286,8 @@ fn a_leak_in_the_code_of_another_test_names_that_test() {
     assert_eq!(leaks_after("Suite.Other"), plain, "no test of the suite has this code");
 }
 
-/// Once, it passed: a program that sets `repeat` in its own `main` runs a test five times, and not as often as it is
-/// asked to.
+/// Regression test: it passed. A program that sets `repeat` in its own `main` runs a test five times, less often than
+/// requested.
 #[test]
 fn too_few_executions_tell_no_one_time_cost() {
     let keeps_at = |at: u32| {
@@ -304,7 +305,7 @@ fn too_few_executions_tell_no_one_time_cost() {
     assert_eq!(once, Verdict::Pass, "as often as it was asked to");
 }
 
-/// A pool that took one chunk may take another, or not; with the third it is a leak.
+/// A pool that allocated one chunk may allocate another, or not. With the third chunk it is a leak.
 #[test]
 fn one_step_or_two_in_many_iterations_are_inconclusive() {
     let chunks = |at: &'static [u32]| {
@@ -363,7 +364,7 @@ fn a_leak_beside_a_one_time_cost_is_told_from_it() {
     assert_eq!(test.one_time[0].title, "1 × 1000000 B");
 }
 
-/// What `SetUpTestSuite` leaks in every repetition is not the test's, and not hidden either.
+/// What `SetUpTestSuite` leaks in every repetition does not belong to the test, but is reported.
 #[test]
 fn growth_between_the_windows_is_not_the_tests() {
     let mut screen = Process::screen();
@@ -383,7 +384,7 @@ fn growth_between_the_windows_is_not_the_tests() {
     let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
 
-    // Where the program itself ends the windows it would hide any leak by ending them before it.
+    // If the program itself ends the windows, it could hide any leak by ending them early.
     let mut told = again;
     told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
     let input = confirmed_by(screen.clone(), repeated(told.clone()));
@@ -396,7 +397,7 @@ fn growth_between_the_windows_is_not_the_tests() {
     );
 }
 
-/// Handed to a thread that frees it after the test has ended, before the next iteration begins.
+/// A thread frees the block after the test has ended, before the next iteration begins.
 #[test]
 fn what_is_freed_between_the_windows_does_not_grow() {
     let mut screen = Process::screen();
@@ -433,7 +434,7 @@ fn titles_tell_how_a_group_grows() {
     assert_eq!(title(buffer), "growing allocation, 100 B more per iteration");
 }
 
-/// A buffer that is given back in the middle of the run must not hide the leak behind it.
+/// A buffer that is freed in the middle of the run must not hide the later leak.
 #[test]
 fn a_leak_is_seen_though_the_total_shrinks() {
     let input = screened_and_repeated(40, |p, i| {
@@ -454,7 +455,7 @@ fn a_leak_is_seen_though_the_total_shrinks() {
     );
 }
 
-/// A ring of 400 that was filled from another place: its new entries grow while the old ones go.
+/// A ring of 400 entries that another place filled: its new entries grow while the old ones go.
 #[test]
 fn a_ring_buffer_that_was_filled_before_is_no_leak() {
     let ring = |iterations| {
@@ -507,7 +508,8 @@ fn thresholds_decide_and_are_named() {
     assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)", 1);
 }
 
-/// A baseline of a run that confirmed nothing had no such figure either: nothing was ever judged, and nothing said so.
+/// Regression test: the baseline of a run that confirmed nothing had no such figure either, so nothing was judged, and
+/// no message said so.
 #[test]
 fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
     let of = |level| Limit {
@@ -592,7 +594,7 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
 }
 
-/// What the screen saw is reported beside what the executions alone showed; a run with the others that
+/// Both figures are reported: what the screen saw, and what the executions alone showed. A run with the others that
 /// broke is no error of the test.
 #[test]
 fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
@@ -656,7 +658,7 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
-/// glibc takes 1,040 bytes for each 32 functions that run at exit, in whichever test is the 33rd to note one.
+/// glibc allocates 1,040 bytes for each 32 functions that run at exit, in the test that registers the 33rd.
 #[test]
 fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
     for (stack, size, verdict) in [
@@ -698,7 +700,7 @@ fn a_confirming_run_that_breaks_is_an_error() {
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
 
-    // Once it worked. Where memory ran out, it may leak as much.
+    // It worked once. If memory ran out, it may leak as much.
     for (signal, verdict, exit_code, reason) in [
         (
             6,
@@ -734,7 +736,7 @@ fn few_iterations_are_no_proof_of_a_leak() {
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
 }
 
-/// `--gtest_repeat=12` by the user, of two tests in turn: each has its own growth and no other's.
+/// The user's `--gtest_repeat=12` with two tests in turn: each test has its own growth.
 #[test]
 fn repetitions_by_the_user_are_judged_by_what_each_test_did() {
     let mut p = Process::screen();
@@ -802,7 +804,7 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
     assert_eq!(leaks[0].0, crate::signature::os_id("thread", "pool-…"), "where nobody saw it, as ever");
     let ids: std::collections::BTreeSet<_> = leaks.iter().map(|(id, ..)| id).collect();
     assert_eq!(ids.len(), 5);
-    // The ids of users' waivers.
+    // These ids are in users' waivers.
     assert_eq!(leaks[1].0, "o1-82c02069f42e62cc");
     let waived = GatePolicy {
         waivers: vec![waiver(WaiverMatch::Leak(leaks[1].0.clone()), None)],
@@ -822,7 +824,7 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
     let input = screened_and_repeated(20, |p, i| {
         let i = u64::from(i) + 1;
         p.mapped(3, MappedKind::Anonymous, 2 * i, 65536 * i);
-        // One that is made larger.
+        // A mapping that is enlarged.
         p.mapped(4, MappedKind::File, 1, 8192 * i);
         p.mapped(5, MappedKind::Anonymous, 1, 1 << 20);
     });
@@ -838,14 +840,14 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
     assert_eq!(test.leaks[0].frames[0].function.as_deref(), Some("leak_3(int)"));
     assert_eq!(test.one_time.len(), 1, "{:?}", test.one_time);
     assert_eq!(test.reason, "72.0 KiB of mapped memory per iteration (allowed 0 B)");
-    // The ids of users' waivers.
+    // These ids are in users' waivers.
     let ids: Vec<_> = test.leaks.iter().map(|leak| leak.id.clone()).collect();
     let waivers = ids.into_iter().map(|id| waiver(WaiverMatch::Leak(id), None)).collect();
     let waived = report(&input, &GatePolicy { waivers, ..GatePolicy::default() });
     assert_eq!(only(&waived).verdict, Verdict::Pass, "{}", only(&waived).reason);
 }
 
-/// Where the agent could not note all of them, nothing passes that has a limit.
+/// If the agent could not record all mappings, nothing with a limit passes.
 #[test]
 fn mappings_that_were_lost_are_not_measured() {
     let mut screen = Process::screen();
@@ -1150,7 +1152,8 @@ fn children_that_a_test_forked_are_no_tests() {
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
 }
 
-/// Check runs each test in a child: its program has nothing alive at its end, and once that passed without a word.
+/// Check runs each test in a child, so its program has nothing alive at its end. Regression test: that passed without a
+/// message.
 #[test]
 fn what_children_of_a_plain_program_end_with_is_told() {
     let child = |reason, (size, live)| {
@@ -1271,8 +1274,8 @@ fn a_process_that_fails_is_not_judged() {
     assert_verdict(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
 }
 
-/// Found by the fuzz target `session`: a stream that ends after its last boundary passed where
-/// nobody knew how the process ended.
+/// Found by the fuzz target `session`: a stream that ends after its last boundary passed if it was unknown how the
+/// process ended.
 #[test]
 fn a_process_that_never_said_goodbye_is_no_pass() {
     let killed = |mut record: ProcessRecord| {
@@ -1362,7 +1365,7 @@ fn the_cost_of_measuring_is_told() {
         .agent_cost
         .cpu_ratio
         .expect("CPU time is known");
-    // Of each millisecond a microsecond goes to boundaries and three to recording.
+    // Of each millisecond, one microsecond is for boundaries and three are for recording.
     assert!((ratio - 1000.0 / 996.0).abs() < 1e-9, "{ratio}");
     let screened = || {
         let mut p = Process::screen();
@@ -1378,7 +1381,7 @@ fn the_cost_of_measuring_is_told() {
     assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");
 }
 
-/// Nobody knows where a leak without a stack comes from: to accept it in one test is not to accept it in another.
+/// The origin of a leak without a stack is unknown: accepting it in one test does not accept it in another.
 #[test]
 fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
     let mut p = Process::screen();

@@ -1,8 +1,8 @@
-//! What several reasons of verdicts say in the same words.
+//! Wording that several reasons of verdicts share.
 
 use memgate_model::{Metric, format_list, format_value};
 
-/// Names in one sentence.
+/// Most names in one sentence.
 const NAMED: usize = 5;
 
 /// `between 0 B and 12 B`.

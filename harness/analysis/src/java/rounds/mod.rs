@@ -220,9 +220,9 @@ impl RoundsWatch {
         self.ran_out.is_some()
     }
 
-    /// Was this test class measured often enough to tell whether it is a suspect, or that it cannot be
-    /// judged? A test, which goes on running beside others that grow, has to change nothing: what it
-    /// changes unmeasured would count to the next one.
+    /// Is it known whether this test class is a suspect, or that it cannot be judged? A single test continues to run,
+    /// unmeasured, with others that grow. So it is done only if it changes nothing: its changes would count for the
+    /// next test.
     #[must_use]
     pub fn is_done(&self, suite: &str, test: &str) -> bool {
         let id = self.unit.id(suite, test);

@@ -1,4 +1,4 @@
-//! A test class as an entry of its own: what it leaves, and none of its tests does alone.
+//! Entry of a whole test class: what it leaves, but none of its tests leaves alone.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,10 @@ use crate::judge::one_test::TestJudge;
 use crate::policy::thresholds;
 use crate::screen::too_much;
 
-/// A smaller share of a leak is none: alone and in its class a test may differ that much.
+/// A smaller share of a leak is ignored: alone and in its class a test may differ that much.
 const LEFT_SHARE: f64 = 0.05;
 
-/// The entry of a class: one that leaks though none of its tests does alone, or that
-/// nobody confirmed.
+/// The entry of a class that leaks although none of its tests does so alone, or that was not confirmed.
 pub(super) fn entry(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
@@ -73,8 +72,8 @@ pub(super) fn entry(
     Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
 }
 
-/// Do its tests leave alone all of what a class leaves beyond its limits? Then each of them is judged by limits of its
-/// own.
+/// Do its tests alone leave everything that a class leaves above its limits? Then each of them is judged by its own
+/// limits.
 fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
     let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|limit| value.value > limit.limit);
     let mut over = class.metrics.iter().filter(|(_, value)| over(value)).peekable();
@@ -84,9 +83,9 @@ fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
 }
 
 impl TestJudge<'_, '_> {
-    /// Beside tests of it that fail: what the class leaves, and none of them alone.
+    /// If tests of the class fail: what the class leaves in addition to them.
     fn beside_its_tests(self, tests: &[&TestReport]) -> Option<Judgement> {
-        // What nobody had the time to look at is told by these tests.
+        // If some tests could not be confirmed, their reports say so.
         if !tests.iter().all(|test| test.confirmed) {
             return None;
         }
@@ -120,7 +119,7 @@ impl TestJudge<'_, '_> {
         if rest.metrics.is_empty() {
             return None;
         }
-        // In a class an array may seem to belong to another leak than in the test that leaves it.
+        // An array may be assigned to different leaks in the class and in the test that leaves it.
         if let Some(most) = rest.metrics.get(&Metric::JavaLiveBytes).map(|bytes| bytes.value) {
             let bytes = rest.leaks.iter_mut().map(|leak| &mut leak.bytes_per_iteration);
             bytes.for_each(|bytes| *bytes = bytes.min(most));
@@ -154,8 +153,8 @@ fn left_by(tests: &[&TestReport], metric: Metric, per: Per) -> f64 {
     figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()
 }
 
-/// Leaks of a class without what its tests leave of them: of the same id first, else of the same Java class, for a test
-/// alone may hold it in another way.
+/// Leaks of a class minus what its tests leave of them. Matches the same id first, then the same Java class: a test
+/// alone may hold it on another path.
 fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
     let mut told: Vec<Leak> = tests.iter().flat_map(|test| test.leaks.iter().cloned()).collect();
     let mut rest: Vec<(Leak, Leak)> = leaks.into_iter().map(|leak| (leak.clone(), leak)).collect();
