@@ -1,8 +1,8 @@
-//! The last judged commits of a leak, in one number: seen or not.
+//! The last judged commits of a leak in one number: seen or not.
 
 use serde::{Deserialize, Serialize};
 
-/// Up to 63 bits, the newest lowest. A one stands before the oldest, so that zeros count.
+/// Up to 63 bits, the newest lowest. A one before the oldest bit marks the length.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Bits(u64);
@@ -14,53 +14,53 @@ impl Default for Bits {
 }
 
 impl Bits {
-    /// How many are remembered.
+    /// Maximum number of bits.
     pub const MOST: usize = 63;
 
-    /// Adds one; the oldest goes where there are too many.
+    /// Adds a bit. Drops the oldest if there are too many.
     pub const fn push(&mut self, bit: bool) {
         let full = self.0 >> 63;
         self.0 = self.0 << 1 | bit as u64 | full << 63;
     }
 
-    /// Adds those of another.
+    /// Adds the bits of another.
     pub fn append(&mut self, other: Self) {
         for bit in other.iter() {
             self.push(bit);
         }
     }
 
-    /// How many there are.
+    /// Number of bits.
     #[must_use]
     pub const fn len(self) -> usize {
         63 - self.0.leading_zeros() as usize
     }
 
-    /// There is none.
+    /// True if there are no bits.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 1
     }
 
-    /// The oldest first.
+    /// The bits, oldest first.
     pub fn iter(self) -> impl Iterator<Item = bool> {
         (0..self.len()).rev().map(move |at| self.0 >> at & 1 == 1)
     }
 
-    /// How many of the newest are all this.
+    /// Number of newest bits in a row that equal `bit`.
     #[must_use]
     pub fn trailing(self, bit: bool) -> usize {
         let same = if bit { self.0.trailing_ones() } else { self.0.trailing_zeros() };
         self.len().min(same as usize)
     }
 
-    /// Those before the newest that are all this.
+    /// The bits before the newest ones that equal `bit`.
     #[must_use]
     pub fn before_trailing(self, bit: bool) -> Self {
         Self(self.0 >> self.trailing(bit))
     }
 
-    /// Share of ones; 1 of none.
+    /// Share of ones; 1 if there are no bits.
     #[must_use]
     pub fn share(self) -> f64 {
         let ones = self.0.count_ones() - 1;

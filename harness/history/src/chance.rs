@@ -1,4 +1,4 @@
-//! Numbers by chance that are the same each time: for tests of statistics.
+//! Reproducible random numbers for tests of statistics.
 
 /// A generator (splitmix64).
 pub(crate) struct Chance(u64);
@@ -15,7 +15,7 @@ impl Chance {
         mixed ^ mixed >> 31
     }
 
-    /// From 0 to 1, neither included.
+    /// Between 0 and 1, both excluded.
     pub(crate) fn uniform(&mut self) -> f64 {
         ((self.next() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }
@@ -25,7 +25,7 @@ impl Chance {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Student's t of 3 degrees: one value in 65 is beyond 5.
+    /// Student's t with 3 degrees of freedom: one value in 65 is beyond 5.
     pub(crate) fn heavy(&mut self) -> f64 {
         let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / (squares / 3.0).sqrt()

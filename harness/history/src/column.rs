@@ -1,20 +1,20 @@
-//! The values of one metric over all tests of a run, in the order of the roster, as a few bytes.
+//! The values of one metric for all tests of a run, in the order of the roster, packed into bytes.
 //!
-//! Layout: one byte version, one byte encoding, then a zlib stream of
+//! Layout: one byte for the version, one byte for the encoding, then a zlib stream of
 //!
-//! 1. one bit a test, "has a value" (a test that was not judged has none, which is not zero),
-//! 2. the values of those that have one, by the encoding,
-//! 3. the values with an interval: slot (as the distance from the one before, doubled; odd: the interval is the value
-//!    alone, as that of nearly every test that leaks nothing), low, high: floats, in encoding 2 steps. Version 1 has
-//!    distances and floats of all.
+//! 1. one bit per test, "has a value" (a test that was not judged has none, which is not zero),
+//! 2. the values of those that have one, in the encoding,
+//! 3. the intervals: slot (as the distance from the previous one, doubled; odd: the interval consists of the value
+//!    alone, as for nearly every test without a leak), low, high: floats; steps in encoding 2. In version 1 distances
+//!    are not doubled and all bounds are floats.
 //!
 //! | encoding | values | exact |
 //! |---|---|---|
 //! | 1 | whole numbers, zigzag varints | yes |
-//! | 2 | steps of 2 % of the logarithm, zigzag varints: figures that differ more than that from run to run | no |
-//! | 3 | floats, the first bytes of all, then the second ones | yes |
+//! | 2 | steps of 2 % of the logarithm, zigzag varints: for figures that vary more than that between runs | no |
+//! | 3 | floats: the first bytes of all values, then the second bytes, and so on | yes |
 //!
-//! zlib instead of zstd: it needs no C compiler, and zeros and plateaus pack as well.
+//! zlib instead of zstd: it needs no C compiler, and packs zeros and plateaus as well.
 
 use std::io::{Read as _, Write as _};
 
@@ -27,15 +27,15 @@ use crate::roster::MOST_TESTS;
 use crate::varint::{put, take, unzigzag, zigzag};
 
 const VERSION: u8 = 2;
-/// Its intervals have bounds each; written until November 2026.
+/// In this version every interval has both bounds. It was written until November 2026.
 const ALL_BOUNDS: u8 = 1;
 const WHOLE: u8 = 1;
 const STEPS: u8 = 2;
 const FLOATS: u8 = 3;
-/// Beyond it not every whole number is a float.
+/// Above this, not every whole number is a float.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_992.0;
 const STEP: f64 = 1.02;
-/// Bytes that a value can take at most: the value, and its interval.
+/// Most bytes that a value can take, including its interval.
 const LARGEST_VALUE: u64 = 10 + 5 + 16;
 
 /// A figure of a test.
@@ -43,44 +43,44 @@ const LARGEST_VALUE: u64 = 10 + 5 + 16;
 pub struct Figure {
     /// Best estimate.
     pub value: f64,
-    /// Lower and upper bound, where there is an interval.
+    /// Lower and upper bound, if there is an interval.
     pub interval: Option<(f64, f64)>,
 }
 
-/// Bytes that are no column.
+/// The bytes are not a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("read the values of {tests} tests: {why}")]
 pub struct ColumnError {
-    /// How many there should be.
+    /// Expected number of tests.
     pub tests: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub why: &'static str,
 }
 
-/// Are the values of a metric kept in steps of 2 %? Such figures are shown, and never judged.
+/// Are the values of a metric stored in steps of 2 %? Such figures are displayed but never judged.
 #[must_use]
 pub const fn is_rounded(metric: Metric) -> bool {
     matches!(metric, Metric::OsRss | Metric::OsPss | Metric::JavaAllocatedBytes | Metric::JavaMetaspace)
 }
 
-/// How exactly a column keeps its values.
+/// Precision of the stored values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// As they are.
+    /// Stored exactly.
     Exact,
-    /// In steps of 2 %.
+    /// Stored in steps of 2 %.
     Rounded,
 }
 
 impl Precision {
-    /// That of the values of a metric.
+    /// The precision for a metric.
     #[must_use]
     pub const fn of(metric: Metric) -> Self {
         if is_rounded(metric) { Self::Rounded } else { Self::Exact }
     }
 }
 
-/// The column of `figures`, one per test.
+/// Encodes `figures`, one per test.
 #[must_use]
 pub fn encode(figures: &[Option<Figure>], precision: Precision) -> Vec<u8> {
     let values: Vec<f64> = figures.iter().flatten().map(|figure| figure.value).collect();
@@ -125,10 +125,10 @@ pub fn encode(figures: &[Option<Figure>], precision: Precision) -> Vec<u8> {
     packed.finish().unwrap_or_default()
 }
 
-/// The way back, for `tests` tests.
+/// Inverse of [`encode`], for `tests` tests.
 ///
 /// # Errors
-/// The bytes are no column of so many tests.
+/// The bytes are not a column of this many tests.
 pub fn decode(bytes: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, ColumnError> {
     let mut figures = vec![None; tests.min(MOST_TESTS)];
     for (slot, figure) in decode_where(bytes, tests, |_, _| true)? {
@@ -139,11 +139,11 @@ pub fn decode(bytes: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, ColumnE
     Ok(figures)
 }
 
-/// The figures of slots that are wanted, in their order: `wanted` is asked for each slot with a value, and told whether
-/// that is zero. A curve over a thousand runs wants one of each, and most of all values are zero.
+/// The figures of wanted slots, in order. `wanted` is called for each slot with a value; its second argument is whether
+/// the value is zero. This is for curves over a thousand runs, which need one slot of each, while most values are zero.
 ///
 /// # Errors
-/// The bytes are no column of so many tests.
+/// The bytes are not a column of this many tests.
 pub fn decode_where(
     bytes: &[u8],
     tests: usize,
@@ -197,7 +197,7 @@ pub fn decode_where(
     Ok(found)
 }
 
-/// A column that was inflated.
+/// An inflated column.
 struct Plain {
     version: u8,
     encoding: u8,
@@ -222,22 +222,22 @@ fn inflate(bytes: &[u8], tests: usize) -> Result<Plain, ColumnError> {
     Ok(Plain { version: *version, encoding: *encoding, bytes: plain })
 }
 
-/// Has the test at `slot` a value?
+/// Does the test at `slot` have a value?
 fn has(bits: &[u8], slot: usize) -> bool {
     bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
 }
 
-/// How the bounds of intervals are written.
+/// Encoding of interval bounds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bounds {
-    /// As floats, none left out.
+    /// As floats, for every interval.
     OfAll,
     Floats,
     Steps,
 }
 
-/// Hands every interval with its slot to `each`, without bounds where it is the value alone; `None`: the bytes are
-/// none, or `each` says so.
+/// Calls `each` for every interval with its slot. There are no bounds if the interval is the value alone. `None`: the
+/// bytes are invalid, or `each` returned `None`.
 fn intervals(
     written: Bounds,
     mut rest: &[u8],
@@ -266,7 +266,7 @@ fn bitmap(figures: &[Option<Figure>]) -> Vec<u8> {
     figures.chunks(8).map(byte).collect()
 }
 
-/// A float whose bytes lie `count` apart.
+/// A float whose bytes are `count` bytes apart.
 fn plane(planes: &[u8], count: usize, at: usize) -> Option<f64> {
     let mut bytes = [0; 8];
     for (plane, byte) in bytes.iter_mut().enumerate() {
@@ -295,7 +295,7 @@ fn steps(value: f64) -> i64 {
     if value < 0.0 { -size } else { size }
 }
 
-/// A bound may be none.
+/// A bound may be infinite.
 fn steps_of_bound(bound: f64) -> i64 {
     match bound {
         f64::INFINITY => i64::MAX,
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_column_of_the_first_version_is_read() {
-        // Written by it: 3, none, 0 with the interval 0 to 0.5.
+        // Bytes of that version: 3, no value, 0 with the interval 0 to 0.5.
         let mut plain = vec![0b101, 6, 0, 2];
         plain.extend(0.0_f64.to_le_bytes());
         plain.extend(0.5_f64.to_le_bytes());

@@ -1,8 +1,8 @@
-//! What tells a run from another one that claims to be the same.
+//! Identifies a run: distinguishes it from another one that claims to be the same.
 //!
-//! Data flow: the head of a report and its [`RunRecord`] → SHA-256 of named fields, so that a report which is read and
-//! written again keeps its digest, with a newer memgate too. It covers more of the report than the pages
-//! show: only who has the report can compute it.
+//! Data flow: the head of a report and its [`RunRecord`] → SHA-256 of named fields. So a report that is read and
+//! written again keeps its digest, even with a newer memgate. The digest covers more of the report than the pages show:
+//! it cannot be computed without the report.
 
 use memgate_model::{Outcome, RunReport, Verdict};
 use sha2::{Digest as _, Sha256};
@@ -11,10 +11,10 @@ use crate::column::Figure;
 use crate::record::{RunRecord, TestRecord};
 use crate::roster::hex;
 
-/// How digests begin. Those of runs that were stored until November 2026 do not.
+/// Prefix of digests. Digests of runs stored until November 2026 do not have it.
 pub const VERSION: &str = "2:";
 
-/// Bytes that wait to be hashed.
+/// Most bytes that wait to be hashed.
 const MOST_WAITING: usize = 16 << 10;
 
 /// The digest of a report.
@@ -46,7 +46,7 @@ pub fn digest(report: &RunReport, record: &RunRecord) -> String {
     for test in &record.tests {
         digest.test(test);
     }
-    // An id names the stack.
+    // The id already identifies the stack.
     for (id, leak) in &record.leaks {
         digest.words(&[id, &leak.title]);
     }
@@ -77,11 +77,11 @@ const fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Fields one after the other, each with its length where that is not known: no two records look the same.
+/// Fields in sequence, each with its length if that is not fixed. So two different records never look the same.
 #[derive(Default)]
 struct Fields {
     all: Sha256,
-    /// Those that are not in it yet: many small updates take longer.
+    /// Bytes that are not hashed yet: many small updates are slower.
     last: Vec<u8>,
 }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_digest_that_is_stored_is_found_again() {
-        // Not to be changed: runs that are stored have such digests.
+        // Do not change: stored runs have such digests.
         assert_eq!(of(&run()), "2:57c3d373379242646f52298229c73e34316c85fa83398c1433aa8e4cdf51e442");
     }
 
@@ -207,7 +207,7 @@ mod tests {
             change(|run| run.record.is_whole = false),
             change(|run| run.record.verdict = Verdict::Warn),
             change(|run| run.record.tests[0].suite.push('C')),
-            // The same letters, divided elsewhere.
+            // The same letters, divided differently.
             change(|run| {
                 let test = &mut run.record.tests[0];
                 (test.suite, test.name) = ("engineC".into(), "ache.grows".into());

@@ -1,50 +1,50 @@
 //! Shifts of exact figures: what grows per iteration, each value with its own interval.
 //!
-//! Data flow: the figures of one test, metric, line and environment, one per judged commit in the order of
-//! the line → [`fold`] → the level they are on, and every [`Shift`] to another one.
+//! Data flow: the figures of one test, metric, line and environment, one per judged commit in the order of the line →
+//! [`fold`] → the current level, and every [`Shift`] to another one.
 //!
-//! A level is an interval. A figure whose interval overlaps it is on it. One that lies above is told at once:
-//! its run confirmed it. One that lies below is told when it lasts as long as the steadiness of the figure
-//! demands. What goes back before that is transient and starts no level. The fold begins at the first figure
-//! each time, so order of arrival changes nothing.
+//! A level is an interval. A figure belongs to it if their intervals overlap. A figure above the level is reported at
+//! once, because its run confirmed it. A figure below is reported only if it lasts long enough for the steadiness of
+//! the figure. A figure that returns before that is transient and starts no level. The fold always begins at the first
+//! figure, so the order of arrival changes nothing.
 
 use crate::Figure;
 use crate::life::misses_of_a_fix;
 
-/// Neighbours that tell how steady a figure is.
+/// Number of neighbours that determine how steady a figure is.
 const WINDOW: usize = 63;
-/// Commits that a level lasts at least.
+/// Fewest commits of a level.
 const FEWEST: usize = 2;
 
-/// A figure came to another level.
+/// A figure moved to another level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
     /// Position of the first figure that was off the level.
     pub at: usize,
-    /// Position of the figure that showed it.
+    /// Position of the figure that revealed the shift.
     pub told_at: usize,
     /// The figure before.
     pub before: f64,
-    /// The figure that showed it.
+    /// The figure that revealed the shift.
     pub after: f64,
-    /// It went back before it was a level.
+    /// It returned before it became a level.
     pub is_transient: bool,
 }
 
-/// Where a figure stands.
+/// Levels and shifts of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Levels {
-    /// The level it is on.
+    /// The current level.
     pub level: Figure,
     /// Position of the first figure of that level.
     pub since: usize,
-    /// Share of neighbours that agree, of the last 63; 1: it never changes.
+    /// Share of the last 63 pairs of neighbours that agree. 1: it never changes.
     pub steadiness: f64,
-    /// Every shift that was told, the first one first.
+    /// Every reported shift, the first one first.
     pub shifts: Vec<Shift>,
 }
 
-/// The levels of a figure; `None`: it was never judged. What is no number is passed over.
+/// The levels of a figure. `None`: it was never judged. Values that are not finite are skipped.
 #[must_use]
 pub fn fold(figures: &[Figure]) -> Option<Levels> {
     let mut judged = figures.iter().enumerate().filter(|(_, figure)| figure.value.is_finite());
@@ -57,27 +57,27 @@ pub fn fold(figures: &[Figure]) -> Option<Levels> {
     Some(folding.levels)
 }
 
-/// A level that is being followed.
+/// State of the fold.
 struct Folding {
     levels: Levels,
     away: Option<Away>,
-    /// The highest figure that came and went on this level: not told a second time.
+    /// The highest figure that came and went on this level: it is not reported again.
     highest: f64,
     last: Figure,
-    /// Which figures agreed with the one before.
+    /// Whether each figure agreed with the one before.
     agreed: Vec<bool>,
 }
 
-/// Figures off the level, on one side of it, up to the last one.
+/// Figures off the level on one side of it, up to the current one.
 struct Away {
     at: usize,
     above: bool,
     count: usize,
-    /// The first of those that agree with the last one, and the narrowest of them.
+    /// The first of the latest figures that agree, and the narrowest of them.
     settled: (usize, Figure),
     settled_count: usize,
     highest: f64,
-    /// Shifts told of it, by their position.
+    /// Range of its reported shifts.
     told: std::ops::Range<usize>,
 }
 
@@ -130,7 +130,7 @@ impl Folding {
 
     fn tell(&mut self, at: usize, told_at: usize, figure: &Figure) {
         let before = match &self.away {
-            // One shift after another: from the one that was told.
+            // After another shift: starts from the one that was reported last.
             Some(Away { told, .. }) if !told.is_empty() => self.levels.shifts.last().map(|shift| shift.after),
             _ => None,
         };
@@ -142,7 +142,7 @@ impl Folding {
         }
     }
 
-    /// What was away was no level.
+    /// The figures off the level formed no level.
     fn goes_back(&mut self) {
         let Some(away) = self.away.take() else { return };
         if away.above {
@@ -153,7 +153,7 @@ impl Folding {
         }
     }
 
-    /// Share of neighbours that agree, without the last few figures.
+    /// Share of neighbours that agree, ignoring the last few figures.
     fn steadiness(&self, without: usize) -> f64 {
         let known = self.agreed.get(..self.agreed.len().saturating_sub(without)).unwrap_or_default();
         let recent = known.get(known.len().saturating_sub(WINDOW)..).unwrap_or_default();
@@ -166,7 +166,7 @@ impl Folding {
 
 fn bounds(figure: &Figure) -> (f64, f64) {
     let (low, high) = figure.interval.unwrap_or((figure.value, figure.value));
-    // An interval that does not hold its value says nothing.
+    // An interval that does not contain its value is extended to it.
     (low.min(figure.value), high.max(figure.value))
 }
 
@@ -175,7 +175,7 @@ fn overlap(a: &Figure, b: &Figure) -> bool {
     a_low <= b_high && b_low <= a_high
 }
 
-/// The figure that says more. A level follows no slow drift: its interval only becomes narrower.
+/// The figure with the narrower interval. A level does not follow slow drift: its interval only becomes narrower.
 fn narrower(level: Figure, figure: Figure) -> Figure {
     let width = |figure: &Figure| {
         let (low, high) = bounds(figure);
@@ -199,7 +199,7 @@ mod tests {
         Figure { value: f64::midpoint(low, high), interval: Some((low, high)) }
     }
 
-    /// `at>told_at before→after`, `~` where it was transient; and the level at the end.
+    /// `at>told_at before→after`, with `~` if it was transient; then the level at the end.
     fn told(figures: &[Figure]) -> String {
         let levels = fold(figures).unwrap();
         let shift = |s: &Shift| {

@@ -1,11 +1,11 @@
-//! Leaks over runs: what is stored of a run, the life of a leak, shifts of figures, thresholds from history.
+//! Leaks over several runs: the stored form of a run, the life of a leak, shifts of figures, thresholds from history.
 //!
-//! Data flow: [`Manifest`] (which commit, where) and a `RunReport` → `record` (columns of values, rosters of
-//! tests, exceptions, sightings) → a store (`memgate-server`) → `place` (the order of a line) → `life` (new,
-//! known, fixed, regressed, gone), `level` and `noise` (shifts), `tune` (thresholds with evidence).
-//! [`shards`] come before: reports of several machines become the report of one run.
+//! Data flow: [`Manifest`] (the commit, and where it ran) and a `RunReport` → `record` (columns of values, rosters of
+//! tests, exceptions, sightings) → a store (`memgate-server`) → `place` (the order of runs on a line) → `life` (new,
+//! known, fixed, regressed, gone), `level` and `noise` (shifts), `tune` (thresholds with evidence). Before that,
+//! [`shards`] merges reports of several machines into the report of one run.
 //!
-//! Everything here is a function of its arguments: no file, no clock, no database, no network.
+//! Everything here is a pure function: it uses no file, clock, database or network.
 #![forbid(unsafe_code)]
 
 pub mod bits;

@@ -1,19 +1,19 @@
 //! The life of a leak on one line and environment: new, known, fixed, regressed, gone.
 //!
-//! Data flow: observations of the leak, in the order of the line → [`Fold::push`] → [`Fold::life`]: where it
-//! stands, and its events. A fold can be kept and read again: then only the next run has to be pushed. A late
-//! run of an old commit takes its place, and all is folded anew. So the order in which runs arrive changes
-//! nothing, and an event is the same whenever it is found, which its state and key tell.
+//! Data flow: observations of the leak, in the order of the line → [`Fold::push`] → [`Fold::life`]: its state and its
+//! events. A fold can be stored and loaded again: then only the next run must be pushed. If a run of an old commit
+//! arrives late, it is put in its place and everything is folded again. So the order of arrival changes nothing. An
+//! event is the same whenever it is found; its state and key identify it.
 //!
-//! A leak is **fixed** when it was not seen as often as its own rate p demands: the smallest number of judged
-//! commits of which a leak of that rate would have shown in one with 99 %. p counts from its first sighting
-//! on, and begins anew after a gap so long that a leak of every second commit would have shown.
+//! A leak is **fixed** if it was not seen for as many judged commits as its own rate p demands: the smallest number of
+//! commits in which a leak of that rate would have shown with a probability of 99 %. p counts from its first sighting,
+//! and starts again after a gap so long that a leak of every second commit would have shown.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bits::Bits;
 
-/// A gap of so many judged commits is none of a leak that comes every second time (1 % at most).
+/// A leak that shows in every second commit has a gap of this many judged commits with a probability of at most 1 %.
 const CONCLUSIVE_GAP: usize = 7;
 const FLAKY: std::ops::RangeInclusive<f64> = 0.05..=0.95;
 const MISSED: f64 = 0.01;
@@ -21,36 +21,36 @@ const MISSED: f64 = 0.01;
 /// What one run says about a leak.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// What was measured: the commit, or the run itself where there is no commit. Runs with the same key follow one
-    /// another.
+    /// What was measured: the commit, or the run itself if there is no commit. Runs with the same key must be
+    /// consecutive.
     pub key: String,
     /// The run.
     pub run: i64,
     /// When it began, microseconds since 1970.
     pub at_us: i64,
-    /// The leak was seen.
+    /// Was the leak seen?
     pub seen: bool,
-    /// A test that has had the leak was judged.
+    /// Was a test judged that has had the leak?
     pub judged: bool,
-    /// None of its tests exists any more: the run was a whole one.
+    /// The run was whole, and none of the leak's tests exists any more.
     pub gone: bool,
-    /// Covered by a waiver.
+    /// Was it covered by a waiver?
     pub waived: bool,
-    /// Bytes per iteration, of the test that leaks most.
+    /// Bytes per iteration of the test that leaks most.
     pub bytes: f64,
     /// Objects per iteration of that test.
     pub count: f64,
 }
 
-/// Where a leak stands.
+/// State of a leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Seen on one commit.
     New,
-    /// Seen on several.
+    /// Seen on several commits.
     Known,
-    /// Not seen any more, as often as its rate demands.
+    /// No longer seen, for as many commits as its rate demands.
     Fixed,
     /// Seen again after its fix.
     Regressed,
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Its word.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// The way back from its number.
+    /// The state with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
         let all = [Self::New, Self::Known, Self::Fixed, Self::Regressed, Self::Gone];
@@ -100,38 +100,38 @@ impl State {
 /// Something that happened to a leak.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The state it came to.
+    /// The new state.
     pub state: State,
     /// The commit, or run, that showed it.
     pub key: String,
     /// The run.
     pub run: i64,
-    /// When that began.
+    /// Start of that run.
     pub at_us: i64,
-    /// The last judged commit before it that said otherwise; empty: none.
+    /// The last judged commit before it with the opposite result; empty if there is none.
     pub before: String,
 }
 
 /// A leak on a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Life {
-    /// Where it stands.
+    /// Its current state.
     pub state: State,
     /// It comes and goes on the same code.
     pub flaky: bool,
-    /// A waiver covered it when it was last seen.
+    /// Did a waiver cover it when it was last seen?
     pub waived: bool,
-    /// First commit that saw it, since its last fix that was followed by a conclusive gap.
+    /// First commit that saw it, since the last fix with a conclusive gap.
     pub first: String,
-    /// The last judged commit before that one; empty: none.
+    /// The last judged commit before that one; empty if there is none.
     pub clean: String,
     /// Last commit that saw it.
     pub last: String,
-    /// First commit without it, where it is fixed.
+    /// First commit without it, if it is fixed.
     pub fixed: String,
-    /// When the run of `first` began.
+    /// Start of the run of `first`.
     pub since_us: i64,
-    /// The run that saw it last.
+    /// The latest run that saw it.
     pub last_run: i64,
     /// The last judged commits, oldest first: seen or not.
     #[serde(skip)]
@@ -142,12 +142,12 @@ pub struct Life {
     pub bytes: f64,
     /// Objects per iteration when it was last seen.
     pub count: f64,
-    /// What happened, in the order of the line; from a fold that was kept: what happened since.
+    /// Its events, in the order of the line. A fold that was loaded has only the events since then.
     #[serde(skip)]
     pub events: Vec<Event>,
 }
 
-/// How many judged commits without it show that a leak is fixed that was seen in this share of them.
+/// Number of judged commits without the leak that show it is fixed, for a leak that was seen in this share of commits.
 #[must_use]
 pub fn misses_of_a_fix(rate: f64) -> usize {
     if rate >= 1.0 {
@@ -162,19 +162,19 @@ pub fn misses_of_a_fix(rate: f64) -> usize {
     misses.max(1)
 }
 
-/// The life of a leak while it is followed, run by run.
+/// The life of a leak while runs are added one by one.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fold {
-    /// Since its first sighting.
+    /// State since its first sighting.
     leak: Option<Folding>,
     /// The last judged commit before that.
     clean: String,
     /// The last judged commits.
     window: Bits,
-    /// Judged commits after a fix: they are remembered once it is seen again. What is fixed needs no look at
-    /// each run.
+    /// Judged commits after a fix. They are added to the window only when the leak is seen again, so that a fixed leak
+    /// needs no update for each run.
     after: Bits,
-    /// The commit whose runs are coming.
+    /// The commit whose runs are being added.
     commit: Option<Commit>,
 }
 
@@ -182,7 +182,7 @@ pub struct Fold {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Commit {
     key: String,
-    /// The first of them, and when it began.
+    /// Its first run, and the start of that.
     run: i64,
     at_us: i64,
     /// The largest sighting.
@@ -202,7 +202,7 @@ struct Sighting {
     count: f64,
 }
 
-/// The life of a leak; `None`: it was never seen. `observations` stand in the order of the line.
+/// The life of a leak; `None` if it was never seen. `observations` must be in the order of the line.
 #[must_use]
 pub fn fold(observations: &[Observation]) -> Option<Life> {
     let mut fold = Fold::default();
@@ -213,7 +213,7 @@ pub fn fold(observations: &[Observation]) -> Option<Life> {
 }
 
 impl Fold {
-    /// The next run of the line.
+    /// Adds the next run of the line.
     pub fn push(&mut self, run: &Observation) {
         match &mut self.commit {
             Some(commit) if commit.key == run.key => commit.add(run),
@@ -224,7 +224,7 @@ impl Fold {
         }
     }
 
-    /// Where the leak stands; `None`: it was never seen.
+    /// The current life of the leak; `None` if it was never seen.
     #[must_use]
     pub fn life(&self) -> Option<Life> {
         let mut whole = self.clone();
@@ -240,7 +240,7 @@ impl Fold {
         self.commit.as_ref().map(|commit| commit.key.as_str())
     }
 
-    /// All runs of the commit have come.
+    /// Processes a commit after all of its runs were added.
     fn settle(&mut self) {
         let Some(commit) = self.commit.take() else { return };
         if commit.judged {
@@ -292,11 +292,11 @@ struct Folding {
     life: Life,
     /// Judged commits since its first sighting, or since it came back after a long gap: seen or not.
     bits: Bits,
-    /// The first commit without it, since it was last seen, with the run that showed it.
+    /// The first commit without it since it was last seen, and the run that showed that.
     missing: Option<(String, i64, i64)>,
     /// The last commit without it, since it was last seen.
     clean: String,
-    /// Runs of one commit said different things, that many judged commits ago.
+    /// Number of judged commits since runs of one commit disagreed about it.
     disagreed: Option<usize>,
 }
 
@@ -379,8 +379,8 @@ impl Folding {
     }
 
     fn missed(&mut self, commit: &Commit) {
-        // Its rate is that up to its last sighting: what came after is what it is compared with. If the runs of a commit
-        // disagreed on it, the only run of the next one may miss it.
+        // The rate up to the last sighting is compared with the commits since then. If runs of one commit disagreed
+        // about the leak, the only run of the next commit may miss it.
         let gap = self.bits.trailing(false);
         let rate = self.rate_when_seen().min(if self.disagreed_before(gap) { 0.5 } else { 1.0 });
         let misses = gap + 1;
@@ -399,12 +399,12 @@ impl Folding {
         self.disagreed = self.disagreed.map(|commits| commits + 1);
     }
 
-    /// Did runs of one commit say different things, shortly before the last so many judged commits?
+    /// Did runs of one commit disagree shortly before the last `gap` judged commits?
     fn disagreed_before(&self, gap: usize) -> bool {
         self.disagreed.is_some_and(|commits| commits < CONCLUSIVE_GAP + gap)
     }
 
-    /// Share of the judged commits that saw it, up to the last one that did.
+    /// Share of judged commits that saw it, up to its last sighting.
     fn rate_when_seen(&self) -> f64 {
         self.bits.before_trailing(false).share()
     }
@@ -417,7 +417,7 @@ impl Folding {
     fn finish(mut self) -> Life {
         let rate = self.rate_when_seen();
         self.life.rate = rate;
-        // A leak that comes and goes shows so many sightings in a row with 1 % at most.
+        // A leak that comes and goes has this many sightings in a row with a probability of at most 1 %.
         let steady = self.bits.trailing(true);
         let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
         self.life.flaky = self.life.state.is_alive()

@@ -1,39 +1,38 @@
-//! Shifts of figures that differ from run to run: memory as the system counts it, times.
+//! Shifts of figures that vary from run to run: memory as the system counts it, and times.
 //!
-//! Data flow: the values of one test, metric, line and environment, in the order of the line → [`shifts`]: a
-//! new value is looked at with the 64 before it, back to the last shift. Where a split divides them into two
-//! parts whose medians are far apart and whose ranks hardly mix, the figure has shifted at the best such
-//! split, and what was before is forgotten.
+//! Data flow: the values of one test, metric, line and environment, in the order of the line → [`shifts`]. A new value
+//! is checked together with the 64 values before it, but not beyond the last shift. If a split divides them into two
+//! parts whose medians are far apart and whose ranks hardly mix, the figure has shifted at the best such split. Values
+//! before it are then ignored.
 //!
-//! Ranks and medians instead of means: one wild run moves neither. Such figures inform, they fail no test:
+//! Ranks and medians are used instead of means: one outlier moves neither. Such figures only inform; they fail no test:
 //! the largest of n values is exceeded by the next one in 1 of n + 1 cases.
 
-/// Most values that are looked at.
+/// Most values to check.
 const WINDOW: usize = 65;
 /// Fewest values before a shift, and after it.
 const FEWEST: (usize, usize) = (20, 5);
-/// How far apart the medians are: in scaled median deviations of the part before, and as a share of its
-/// median.
+/// Minimum distance of the medians: in scaled median deviations of the part before, and as a share of its median.
 const APART: (f64, f64) = (3.0, 0.03);
-/// Makes the median deviation of normal values their standard deviation.
+/// Converts the median deviation of normal values to their standard deviation.
 const SCALE: f64 = 1.4826;
-/// The two-sided p of a normal value beyond it is 0.0001.
+/// A normal value is beyond this with a two-sided p of 0.0001.
 const BEYOND: f64 = 3.890_592;
 
-/// A figure came to another level, and stayed.
+/// A figure moved to another level and stayed there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
     /// Position of the first value of the new level.
     pub at: usize,
-    /// Position of the value that showed it.
+    /// Position of the value that revealed the shift.
     pub told_at: usize,
     /// Median before.
     pub before: f64,
-    /// Median after, when it was told.
+    /// Median after, when the shift was reported.
     pub after: f64,
 }
 
-/// Every shift of a series, the first one first. Values that are not finite are passed over.
+/// Every shift of a series, the first one first. Values that are not finite are skipped.
 #[must_use]
 pub fn shifts(values: &[f64]) -> Vec<Shift> {
     let finite: Vec<(usize, f64)> =
@@ -52,7 +51,7 @@ pub fn shifts(values: &[f64]) -> Vec<Shift> {
     found
 }
 
-/// The middle value; of an even number, the mean of both; 0 of none.
+/// The middle value; of an even number, the mean of the middle two; 0 if there are none.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
@@ -63,19 +62,19 @@ pub fn median(values: &[f64]) -> f64 {
     let even = values.len().is_multiple_of(2);
     let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
     let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| even).unwrap_or(*upper);
-    // Halves first: the sum of two large ones is infinite.
+    // Halves first: the sum of two large values would be infinite.
     lower / 2.0 + *upper / 2.0
 }
 
-/// Standard deviation of values by their distance from `middle`, by its median: wild ones do not move it.
+/// Standard deviation, estimated by the median distance from `middle`: outliers do not change it.
 #[must_use]
 pub fn deviation(values: &[f64], middle: f64) -> f64 {
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     SCALE * median(&distances)
 }
 
-/// How far the ranks of two samples are from those of one: Mann and Whitney's U as a normal value, positive
-/// where `right` is larger; ties and continuity corrected. 0: nothing can be said.
+/// How far apart the ranks of two samples are: Mann and Whitney's U as a normal value, positive if `right` is larger,
+/// corrected for ties and continuity. 0: undecided.
 #[must_use]
 pub fn rank_distance(left: &[f64], right: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> =
@@ -101,17 +100,17 @@ struct Split {
     after: f64,
 }
 
-/// The split whose parts differ least from their own medians, if it is a shift.
+/// The split whose parts deviate least from their own medians, if it is a shift.
 ///
-/// Those with too few values after it are tried as well. If one of them is the best, an earlier one that has
-/// some old values on its right is none.
+/// Splits with too few values after them are tried as well. If one of these is the best, an earlier split is none: it
+/// would have some old values on its right.
 fn best_split(values: &[f64]) -> Option<Split> {
     let mut best: Option<(f64, Split)> = None;
     for at in FEWEST.0..values.len() {
         let (left, right) = values.split_at_checked(at)?;
         let (before, after) = (median(left), median(right));
         let apart = (after - before).abs();
-        // Cheap first: few splits of a quiet series go on from here.
+        // Cheap checks first: few splits of a stable series pass them.
         if apart == 0.0 || apart < APART.1 * before.abs() || apart < APART.0 * deviation(left, before) {
             continue;
         }
@@ -133,7 +132,8 @@ mod tests {
 
     const MIB: f64 = 1_048_576.0;
 
-    /// Memory of about 200 MiB that differs by 2 %, or by heavy tails, and by `factor` from `at` on.
+    /// Memory of about 200 MiB with noise of 2 %, normal or with heavy tails. From `at` on it is multiplied by
+    /// `factor`.
     fn memory(chance: &mut Chance, tails: bool, runs: usize, at: usize, factor: f64) -> Vec<f64> {
         let mut value = |run: usize| {
             let noise = if tails { chance.heavy() } else { chance.normal() };

@@ -1,22 +1,22 @@
-//! What one run says about the life of leaks: which line it belongs to, and of which commit it is.
+//! What a run contributes to the life of leaks: its line and its commit.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::manifest::Manifest;
 
-/// Which branches are lines.
+/// The branches that are lines.
 #[derive(Debug, Clone, Default)]
 pub struct Lines(Vec<GlobMatcher>);
 
 impl Lines {
-    /// From the patterns of a manifest; a pattern that is none matches nothing.
+    /// From the patterns of a manifest. An invalid pattern matches nothing.
     #[must_use]
     pub fn of(patterns: &[String]) -> Self {
         let matcher = |pattern: &String| Some(GlobBuilder::new(pattern).build().ok()?.compile_matcher());
         Self(patterns.iter().filter_map(matcher).collect())
     }
 
-    /// Is this branch one? A run without a branch belongs to the only line there is.
+    /// Is this branch a line? A run without a branch belongs to the only line.
     #[must_use]
     pub fn has(&self, branch: &str) -> bool {
         branch.is_empty() || self.0.iter().any(|line| line.is_match(branch))
@@ -24,13 +24,13 @@ impl Lines {
 }
 
 impl Manifest {
-    /// Its branch; empty: it has no repository, or none is checked out.
+    /// Its branch. Empty: there is no repository, or no branch is checked out.
     #[must_use]
     pub fn branch(&self) -> &str {
         self.commit.as_ref().map_or("", |commit| &commit.branch)
     }
 
-    /// The commit it measured; `None`: there is none, or the tree has changes that are in no commit.
+    /// The commit it measured. `None`: there is none, or the tree has uncommitted changes.
     #[must_use]
     pub fn measured_commit(&self) -> Option<&str> {
         let commit = self.commit.as_ref().filter(|commit| !commit.sha.is_empty() && !self.dirty)?;
@@ -43,9 +43,9 @@ impl Manifest {
         self.commit.as_ref().is_some_and(|commit| !commit.target.is_empty())
     }
 
-    /// The manifest of a run whose sender may not write the branch it names. It has a branch of its own (no branch of
-    /// git has a blank in its name), and says nothing of the order of commits: a wrong parent would move the runs of
-    /// others.
+    /// The manifest of a run whose sender has no write access to the branch that it names. The run gets a branch of its
+    /// own (names of git branches contain no blank), and does not affect the order of commits: a wrong parent would
+    /// move the runs of others.
     #[must_use]
     pub fn without_proof(mut self) -> Self {
         self.unproven = true;
@@ -57,7 +57,7 @@ impl Manifest {
         self
     }
 
-    /// Do the leaks of its branch have a life of their own? On somebody's own machine those of every branch have.
+    /// Do the leaks of its branch have a life of their own? On a developer's machine, those of every branch do.
     #[must_use]
     pub fn is_on_a_line(&self) -> bool {
         !self.unproven

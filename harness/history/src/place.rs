@@ -1,34 +1,34 @@
-//! Where a commit stands on its line, and what a review is compared with.
+//! The position of a commit on its line, and the base of a review.
 //!
-//! Data flow: ancestors of each measured commit → [`Chain`] (which commit follows which) → [`order`] (the
-//! runs of a line, the oldest code first) and [`base`] (the measured commit that a review is compared with).
+//! Data flow: ancestors of each measured commit → [`Chain`] (which commit follows which) → [`order`] (the runs of a
+//! line, oldest code first) and [`base`] (the measured commit that a review is compared with).
 //!
-//! Time and order of arrival say little: an old pipeline is run again, two pipelines overtake each other, a
-//! release is measured after main. So the chain of first parents decides where it is known, then the number
-//! of the CI pipeline, then the start.
+//! Time and order of arrival are unreliable: an old pipeline is run again, one pipeline overtakes another, a release is
+//! measured after main. So the chain of first parents decides if it is known, then the number of the CI pipeline, then
+//! the start time.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::manifest::Manifest;
 
-/// How far back a base may be, in commits: figures of older code say little.
+/// Largest distance of a base, in commits: figures of older code say little.
 pub const FARTHEST_BASE: usize = 50;
 
-/// First parents of commits, as far as runs told them.
+/// First parents of commits, as reported by runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chain {
     parents: HashMap<String, String>,
 }
 
-/// How the place of a run was found.
+/// How the position of a run was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlacedBy {
     /// By the chain of first parents.
     Chain,
     /// By the number of its CI pipeline.
     Pipeline,
-    /// By the time it began.
+    /// By its start time.
     Time,
 }
 
@@ -43,19 +43,19 @@ impl PlacedBy {
         }
     }
 
-    /// The way back.
+    /// The variant with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
         [Self::Chain, Self::Pipeline, Self::Time].into_iter().find(|by| by.number() == number)
     }
 }
 
-/// What is known of where a run stands.
+/// What is known about the position of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Its number.
     pub run: i64,
-    /// Its commit; empty: none, or the tree had changes that are in no commit.
+    /// Its commit. Empty: there is none, or the tree had uncommitted changes.
     pub sha: String,
     /// Number of its CI pipeline.
     pub pipeline: Option<u64>,
@@ -63,14 +63,14 @@ pub struct Run {
     pub started_us: i64,
 }
 
-/// A run in its place.
+/// A run with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Its number.
     pub run: i64,
-    /// Position of its commit on the line, the oldest one 0: how many measured commits are before it.
+    /// Position of its commit on the line: the number of measured commits before it.
     pub place: i64,
-    /// How that was found.
+    /// How the position was found.
     pub by: PlacedBy,
 }
 
@@ -79,12 +79,12 @@ pub struct Placed {
 pub struct Base {
     /// The commit.
     pub sha: String,
-    /// How many commits it is before the one that was merged; 0: that one itself.
+    /// How many commits it is before the merged one; 0 for the merged one itself.
     pub before: usize,
 }
 
 impl Manifest {
-    /// Number of its CI pipeline, where it has one that counts up.
+    /// Number of its CI pipeline, if the CI system counts pipelines.
     #[must_use]
     pub fn pipeline_number(&self) -> Option<u64> {
         let ci = self.ci.as_ref()?;
@@ -93,7 +93,7 @@ impl Manifest {
 }
 
 impl Chain {
-    /// A chain that was kept: commits with their first parents; `None`: it comes back to itself, so nobody kept it.
+    /// A stored chain: commits with their first parents. `None`: it contains a cycle, so it is not a stored chain.
     #[must_use]
     pub fn kept(pairs: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
         let chain = Self { parents: pairs.into_iter().collect() };
@@ -113,11 +113,10 @@ impl Chain {
         Some(chain)
     }
 
-    /// Adds what the clone of a run tells: `sha`, its first parent, the parent of that one… What is new of it is
-    /// given back: commits with their parents.
+    /// Adds what the clone of a run reports: `sha`, its first parent, the parent of that one, and so on. Returns the
+    /// new commits with their parents.
     ///
-    /// A commit never has another parent, so a parent that is known stays. A chain that comes back to itself
-    /// is cut: a clone can lie.
+    /// A commit never gets another parent, so a known parent stays. A cycle is cut: a clone can report anything.
     pub fn add<'s>(
         &mut self,
         sha: &'s str,
@@ -147,18 +146,18 @@ impl Chain {
         self.parents.get(sha).map(String::as_str)
     }
 
-    /// A commit, its first parent, the parent of that one…, as far as they are known.
+    /// A commit, its first parent, the parent of that one, and so on, as far as known.
     pub fn back<'c>(&'c self, sha: &'c str) -> impl Iterator<Item = &'c str> {
         std::iter::successors(Some(sha), |sha| self.parent(sha))
     }
 
-    /// Is `ancestor` the commit itself, or before it?
+    /// Is `ancestor` the commit itself or one of its ancestors?
     #[must_use]
     pub fn descends(&self, sha: &str, ancestor: &str) -> bool {
         self.back(sha).any(|sha| sha == ancestor)
     }
 
-    /// The commits between two, without them, the oldest first; empty: none, or the way is not known.
+    /// The commits between two, excluding both, oldest first. Empty: there are none, or the path is unknown.
     #[must_use]
     pub fn between<'c>(&'c self, clean: &str, dirty: &'c str) -> Vec<&'c str> {
         let mut between: Vec<&str> = Vec::new();
@@ -172,7 +171,7 @@ impl Chain {
         Vec::new()
     }
 
-    /// Every commit that is asked for, with its oldest ancestor and its distance from it.
+    /// Each of these commits with its oldest ancestor and its distance from it.
     fn distances<'c>(&'c self, shas: impl IntoIterator<Item = &'c str>) -> HashMap<&'c str, (&'c str, i64)> {
         let mut known = HashMap::<&str, (&str, i64)>::new();
         for sha in shas {
@@ -196,8 +195,8 @@ impl Chain {
     }
 }
 
-/// The measured commit that stands for `merged`, the commit that a review was merged with: itself, else its
-/// nearest ancestor with a complete run of that environment; `None`: none is near enough.
+/// The base for `merged`, the commit that a review was merged with: itself, or its nearest ancestor with a complete run
+/// of that environment. `None`: none is near enough.
 #[must_use]
 pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> Option<Base> {
     let mut near = chain.back(merged).take(FARTHEST_BASE + 1).enumerate().filter(|(_, sha)| !sha.is_empty());
@@ -205,12 +204,12 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
     Some(Base { sha: sha.to_owned(), before })
 }
 
-/// The runs of a line, the oldest code first. Runs of one commit share a place and stand together.
+/// The runs of a line, oldest code first. Runs of one commit share a position and are consecutive.
 ///
-/// Commits of one chain stand as they follow one another. Where chains part (a branch was squashed or rebased, or
-/// merged main into itself and became main), the one with the newest commit is last: it is what the branch is now. A
-/// commit whose chain is not known stands behind the last one with a lower pipeline number, where there are
-/// such numbers; else, as a run without a commit, behind the last one that was measured before.
+/// Commits of one chain are in the order of the chain. If chains fork (a branch was squashed or rebased, or merged main
+/// into itself and became main), the one with the newest commit comes last: it is the current branch. A commit without
+/// a known chain, or a run without a commit, comes after the last one with a lower pipeline number, if there are such
+/// numbers. Otherwise it comes after the last one that was measured earlier.
 #[must_use]
 pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
     let units = units(runs);
@@ -236,16 +235,16 @@ pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
 /// All runs of one commit, or one run without a commit.
 struct Unit<'r> {
     sha: &'r str,
-    /// The lowest: the same commit may be measured again much later.
+    /// The lowest number: the same commit may be measured again much later.
     pipeline: Option<u64>,
-    /// The earliest.
+    /// The earliest start.
     started_us: i64,
-    /// As they began.
+    /// In the order of their start.
     runs: Vec<i64>,
 }
 
 impl Unit<'_> {
-    /// Behind which others it stands where nothing else tells.
+    /// Order for units without a known chain.
     fn cmp_unchained(&self, other: &Self) -> Ordering {
         let key = |unit: &Self| (unit.started_us, unit.runs.first().copied());
         key(self).cmp(&key(other)).then_with(|| self.sha.cmp(other.sha))
@@ -270,8 +269,8 @@ fn units(runs: &[Run]) -> Vec<Unit<'_>> {
     units
 }
 
-/// Commits by the chain they are of. Chains that nobody has joined yet stand by their first pipeline, where
-/// each has a number, else as they were measured first.
+/// Commits by chain. Chains that are not connected are ordered by their first pipeline if each has a number, otherwise
+/// by their first measurement.
 fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     let distances = chain.distances(units.iter().map(|unit| unit.sha));
     let distance = |unit: &Unit<'_>| distances.get(unit.sha).map(|(_, distance)| *distance);
@@ -292,14 +291,14 @@ fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     parts
 }
 
-/// The commits of one chain, with the older ones first, so that each stands behind its ancestors, and of those that are
-/// on different ways all of a way together: the way with the newest commit last.
+/// The commits of one chain, older ones first, so that each comes after its ancestors. Commits of one branch of the
+/// chain stay together, and the branch with the newest commit comes last.
 fn newest_last<'r>(chain: &Chain, part: Vec<Unit<'r>>) -> Vec<Unit<'r>> {
     let counts = part.iter().all(|unit| unit.pipeline.is_some());
     let key =
         |unit: &Unit<'r>| (unit.pipeline.filter(|_| counts), unit.started_us, unit.runs.first().copied());
     let mut newest: Vec<_> = part.iter().map(key).collect();
-    // The nearest measured ancestor of each, by position; behind the last one: none.
+    // Position of the nearest measured ancestor of each commit; `part.len()` if there is none.
     let (none, mut nearest) = (part.len(), HashMap::<&str, usize>::new());
     let mut children = vec![Vec::new(); part.len() + 1];
     let mut parents = Vec::with_capacity(part.len());
@@ -318,7 +317,7 @@ fn newest_last<'r>(chain: &Chain, part: Vec<Unit<'r>>) -> Vec<Unit<'r>> {
         children[parent].push(at);
         parents.push(parent);
     }
-    // Children stand behind their parents: from the last one on, each has heard of all its own.
+    // Children come after their parents. So, going backwards, each has received the values of all its descendants.
     for (at, parent) in parents.into_iter().enumerate().rev() {
         if parent < none {
             newest[parent] = newest[parent].max(newest[at]);
@@ -335,16 +334,15 @@ fn newest_last<'r>(chain: &Chain, part: Vec<Unit<'r>>) -> Vec<Unit<'r>> {
     ordered
 }
 
-/// Puts units into a line, each behind the last one of it whose key is not larger. Units of the line without
-/// a key are passed over.
+/// Inserts units into a line, each after the last unit whose key is not larger. Units of the line without a key are
+/// skipped.
 fn join<'r, K: Ord + Copy>(
     line: &mut Vec<(Unit<'r>, PlacedBy)>,
     mut new: Vec<Unit<'r>>,
     by: PlacedBy,
     key: impl Fn(&Unit<'r>) -> Option<K>,
 ) {
-    // The smallest key from each position on never falls: the last unit with a smaller one is found by
-    // halves.
+    // The smallest key from each position on never decreases, so the position is found by binary search.
     let mut smallest: Vec<Option<K>> = line.iter().map(|(unit, _)| key(unit)).collect();
     let mut least = None;
     for slot in smallest.iter_mut().rev() {
@@ -538,7 +536,7 @@ mod tests {
             let mixed: Vec<Run> = shuffled(runs.len()).into_iter().map(|n| runs[n].clone()).collect();
             prop_assert_eq!(&order(&known(&later), &mixed), &first);
             prop_assert_eq!(first.len(), runs.len());
-            // Nobody stands before his ancestor.
+            // No commit comes before its ancestor.
             let chain = known(&chains);
             for (at, old) in first.iter().enumerate() {
                 for new in &first[at + 1..] {

@@ -1,7 +1,7 @@
-//! What is stored of a run: its head, the values of its tests by metric, and rows for what is no plain pass.
+//! The stored form of a run: its head, the values of its tests by metric, and rows for everything but plain passes.
 //!
 //! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names
-//! come from tests: what is too long is cut, what is too much is refused.
+//! come from tests: long ones are cut, and too many are refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,34 +14,34 @@ use serde::{Deserialize, Serialize};
 use crate::column::Figure;
 use crate::roster::{MOST_TESTS, digest};
 
-/// Most leaks of a run.
+/// Maximum number of leaks in a run.
 pub const MOST_LEAKS: usize = 20_000;
-/// Most pairs of a test and its leak.
+/// Maximum number of pairs of a test and its leak.
 pub const MOST_SIGHTINGS: usize = 500_000;
-/// Most frames of a stack; the rest is cut, and the leak says so (`truncated`).
+/// Maximum number of frames in a stack. Others are cut, and the leak is marked as `truncated`.
 pub const MOST_FRAMES: usize = 512;
-/// Most owners of a leak; what is everybody's is nobody's.
+/// Maximum number of owners of a leak: with more, nobody feels responsible.
 pub const MOST_OWNERS: usize = 20;
-/// Longest text, in bytes; the rest is cut.
+/// Maximum length of a text, in bytes. Longer ones are cut.
 pub const LONGEST_TEXT: usize = 4096;
-/// Longest name of a test or leak, in bytes. A cut name could be that of another one: a longer name of a test
-/// ends with its hash.
+/// Maximum length of the name of a test or leak, in bytes. A longer name of a test is cut and ends with its hash, so
+/// that it differs from other cut names.
 pub const LONGEST_NAME: usize = 1024;
 
-/// A run, as it is stored.
+/// A run in its stored form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
     /// Its verdict.
     pub verdict: Verdict,
     /// Its exit code.
     pub exit_code: i32,
-    /// Nothing ended early: that a test is missing says that it is no more.
+    /// Nothing ended early: a missing test no longer exists.
     pub is_whole: bool,
-    /// How closely it looked.
+    /// How closely it looked for leaks.
     pub look: Look,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
-    /// Its tests, in the order of their names. A suite's own figures are those of a test without a name.
+    /// Its tests, ordered by name. A suite's own figures belong to a test without a name.
     pub tests: Vec<TestRecord>,
     /// Leaks by their id.
     pub leaks: BTreeMap<String, Leak>,
@@ -54,21 +54,21 @@ pub struct RunRecord {
 pub struct TestRecord {
     /// Its suite.
     pub suite: String,
-    /// Its name; empty: the suite as a whole.
+    /// Its name. Empty: the suite as a whole.
     pub name: String,
-    /// A test class as a whole: it has leaks and figures, and does not count as a test.
+    /// A whole test class: it has leaks and figures, but does not count as a test.
     pub is_class: bool,
     /// How it ended.
     pub outcome: Outcome,
     /// Its verdict.
     pub verdict: Verdict,
-    /// Why, in one sentence; empty for a plain pass.
+    /// The reason in one sentence; empty for a plain pass.
     pub reason: String,
     /// How long its screening execution took, seconds.
     pub duration_s: f64,
-    /// Its figures; none where it was not judged.
+    /// Its figures; empty if it was not judged.
     pub figures: BTreeMap<Metric, Figure>,
-    /// What it is allowed, where that is more than nothing: beyond it a figure fails.
+    /// Its limits above zero. A larger figure fails.
     pub limits: BTreeMap<Metric, f64>,
 }
 
@@ -81,9 +81,9 @@ pub struct Sighting {
     pub test: usize,
     /// How it counts.
     pub how: How,
-    /// Bytes per iteration; in all, where it is a one-time cost.
+    /// Bytes per iteration; the total for a one-time cost.
     pub bytes: f64,
-    /// Objects per iteration; in all, where it is a one-time cost.
+    /// Objects per iteration; the total for a one-time cost.
     pub count: f64,
 }
 
@@ -94,12 +94,12 @@ pub enum How {
     Counted,
     /// A waiver covers it.
     Waived,
-    /// It was allocated once and stayed.
+    /// It was allocated once and kept.
     OneTime,
 }
 
 impl How {
-    /// Its word in views.
+    /// Its name in views.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,23 +119,23 @@ impl How {
         }
     }
 
-    /// The way back.
+    /// The variant with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
         [Self::Counted, Self::Waived, Self::OneTime].into_iter().find(|how| how.number() == number)
     }
 }
 
-/// How closely a run looked for leaks: one that looks less closely than all that saw a leak says nothing by not seeing
-/// it.
+/// How closely a run looked for leaks. If it looked less closely than all runs that saw a leak, not seeing the leak
+/// means nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Look {
     /// Native allocations were sampled.
     Sampled,
-    /// Suspects of one execution were repeated.
+    /// Suspects were repeated.
     #[default]
     Plain,
-    /// Others were repeated too (`--hunt`).
+    /// Other tests were repeated, too (`--hunt`).
     Hunted,
 }
 
@@ -150,7 +150,7 @@ impl Look {
         }
     }
 
-    /// The way back.
+    /// The variant with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
         [Self::Plain, Self::Sampled, Self::Hunted].into_iter().find(|look| look.number() == number)
@@ -168,23 +168,23 @@ impl Look {
     }
 }
 
-/// A report that is not stored.
+/// A report that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// It has more of something than a run can have.
+    /// It has more of something than is allowed.
     #[error("keep {found} {what}: {most} are the most of a run")]
     TooMany {
-        /// Of what.
+        /// The kind of entry.
         what: &'static str,
-        /// How many there are.
+        /// The number of entries.
         found: usize,
-        /// How many there may be.
+        /// The maximum number.
         most: usize,
     },
-    /// A name is too long to be one.
+    /// A name is too long.
     #[error("keep a test or leak whose name has {0} bytes: {LONGEST_NAME} are the most")]
     LongName(usize),
-    /// Nobody could tell it from others, and no page has such an address.
+    /// An entry without a name cannot be told from others, and has no page address.
     #[error("keep a {0} without a name")]
     NoName(&'static str),
 }
@@ -196,8 +196,8 @@ impl TestRecord {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
     }
 
-    /// Does it say something that a leak was not seen? Not where it left something that it is allowed: of that the
-    /// report names no leak.
+    /// Does it mean anything if this test did not see a leak? Not if it left something within its limits, because then
+    /// the report names no leak.
     #[must_use]
     pub fn tells_absence(&self) -> bool {
         let leaves = |(metric, limit): (&Metric, &f64)| {
@@ -210,7 +210,7 @@ impl TestRecord {
         self.is_judged() && !self.limits.iter().any(leaves)
     }
 
-    /// Nothing to tell: it passed.
+    /// It passed, and there is nothing to report.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         matches!((self.outcome, self.verdict), (Outcome::Passed, Verdict::Pass)) && self.reason.is_empty()
@@ -218,10 +218,10 @@ impl TestRecord {
 }
 
 impl RunRecord {
-    /// What is stored of a report.
+    /// The stored form of a report.
     ///
     /// # Errors
-    /// It has too many tests or leaks, or names nobody reads.
+    /// It has too many tests or leaks, or invalid names.
     pub fn of(report: &RunReport) -> Result<Self, RecordError> {
         let mut found = BTreeMap::<(&str, Cow<'_, str>), Found<'_>>::new();
         for suite in &report.suites {
@@ -262,7 +262,7 @@ impl RunRecord {
         Ok(record)
     }
 
-    /// What the next test leaks, in the order of its report.
+    /// Adds the leaks of the next test, in the order of the report.
     fn saw(&mut self, leaks: &[(&Leak, How)]) {
         let test = self.tests.len();
         let mut known = BTreeMap::<(&str, How), usize>::new();
@@ -287,7 +287,7 @@ impl RunRecord {
         self.counted().count()
     }
 
-    /// Tests that failed their threshold.
+    /// Tests that exceeded their threshold.
     #[must_use]
     pub fn failed(&self) -> usize {
         self.counted().filter(|test| test.verdict == Verdict::Fail).count()
@@ -298,14 +298,14 @@ impl RunRecord {
     }
 }
 
-/// What crashed, or ran out of time, may have kept other tests from running.
+/// A test that crashed or timed out may have prevented other tests from running.
 fn is_whole(report: &RunReport) -> bool {
     let ended = |test: &TestReport| !matches!(test.outcome, Outcome::Crashed | Outcome::TimedOut);
     let whole = |suite: &SuiteReport| suite.verdict != Verdict::Error && suite.tests.iter().all(ended);
     report.errors.is_empty() && report.suites.iter().all(whole)
 }
 
-/// A report without what is never stored: the curves within the run.
+/// A report without its curves, which are never stored.
 #[must_use]
 pub fn lean(report: &RunReport) -> Cow<'_, RunReport> {
     let has_curves = |suite: &SuiteReport| {
@@ -313,7 +313,7 @@ pub fn lean(report: &RunReport) -> Cow<'_, RunReport> {
         !suite.curve.is_empty() || !suite.test_ends.is_empty() || suite.tests.iter().any(of_test)
     };
     if !report.suites.iter().any(has_curves) {
-        // An uploaded one is already.
+        // Uploaded reports are already lean.
         return Cow::Borrowed(report);
     }
     let mut lean = report.clone();
@@ -328,12 +328,12 @@ pub fn lean(report: &RunReport) -> Cow<'_, RunReport> {
     Cow::Owned(lean)
 }
 
-/// What a report has of one test: more than one entry, where several processes ran it.
+/// Entries of one test in a report: several if several processes ran it.
 #[derive(Default)]
 struct Found<'r> {
     /// The worst entry.
     told: Option<TestRecord>,
-    /// The leaks of all of them.
+    /// The leaks of all entries.
     leaks: Vec<(&'r Leak, How)>,
 }
 
@@ -353,7 +353,7 @@ const fn is_long(name: &str) -> bool {
     name.len() > LONGEST_NAME
 }
 
-/// The name of a test: where it is too long, its beginning and the hash of all of it.
+/// The name of a test. A name that is too long becomes its beginning and the hash of the whole name.
 fn name_of(test: &TestReport) -> Cow<'_, str> {
     if !is_long(&test.id) {
         return Cow::Borrowed(&test.id);
@@ -413,7 +413,7 @@ fn limits(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, f64> {
     metrics.iter().filter_map(|(metric, value)| Some((*metric, limit(value)?))).collect()
 }
 
-/// A leak without what may be endless.
+/// A leak with limited lists and texts.
 fn shortened(leak: &Leak) -> Leak {
     let mut leak = leak.clone();
     leak.waiver = None;
@@ -594,7 +594,7 @@ mod tests {
             [(0.0, 0.0, true), (0.0, 4.0, true), (9.0, 0.0, true), (9.0, 4.0, false), (2.0, 4.0, true)]
         {
             let mut allowed = test("A.a", "pass", &[]);
-            // The interval begins one below.
+            // The lower bound of the interval is the value minus one.
             allowed["metrics"]["os.fds"] = figure(value);
             allowed["metrics"]["os.fds"]["threshold"] =
                 serde_json::json!({ "limit": limit, "level": "fail", "source": "memgate.yaml:3" });

@@ -1,13 +1,13 @@
-//! The tests of a run by their numbers, in ascending order: the order in which columns hold values.
+//! The tests of a run by number, in ascending order. Columns hold values in this order.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::varint::{put, take};
 
-/// Most tests of a run.
+/// Maximum number of tests in a run.
 pub const MOST_TESTS: usize = 100_000;
 
-/// The bytes of a roster: distances between numbers that ascend.
+/// The bytes of a roster: differences between ascending numbers.
 #[must_use]
 pub fn encode(tests: &[i64]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -19,10 +19,10 @@ pub fn encode(tests: &[i64]) -> Vec<u8> {
     bytes
 }
 
-/// The way back; `None`: no roster of so many tests.
+/// Inverse of [`encode`]. `None`: not a roster of this many tests.
 #[must_use]
 pub fn decode(mut bytes: &[u8], tests: usize) -> Option<Vec<i64>> {
-    // Each takes a byte at least: a length from the file sizes nothing unchecked.
+    // Each number takes at least one byte, so a length from the file never allocates unchecked.
     if tests > bytes.len() {
         return None;
     }
@@ -35,7 +35,7 @@ pub fn decode(mut bytes: &[u8], tests: usize) -> Option<Vec<i64>> {
     bytes.is_empty().then_some(roster)
 }
 
-/// What tells rosters apart: SHA-256 of their bytes, in hex.
+/// Identifies a roster: SHA-256 of its bytes, in hex.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))

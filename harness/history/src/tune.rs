@@ -1,11 +1,11 @@
 //! Thresholds from history, each with its evidence.
 //!
-//! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit →
-//! [`tune`] → a [`Proposal`], what it rests on, and which of the same commits it would have failed.
+//! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit → [`tune`] →
+//! a [`Proposal`], its evidence, and the commits that it would have failed.
 //!
-//! A threshold is for what a test may keep. So a figure that grows on every commit gets none: it is a leak,
-//! to be fixed or waived. Where a proposal lets through what fails today, [`Tuned::lets_through`] says on how
-//! many commits: nothing is raised in silence.
+//! A threshold limits what a test may keep. So a figure that grows on every commit gets none: it is a leak, to be fixed
+//! or waived. If a proposal passes commits that fail today, [`Tuned::lets_through`] has their number: no threshold is
+//! raised silently.
 
 use std::cmp::Ordering;
 
@@ -15,12 +15,12 @@ use crate::Figure;
 use crate::column::is_rounded;
 use crate::noise::{deviation, median};
 
-/// Fewest commits to propose anything from.
+/// Fewest commits for a proposal.
 const FEWEST: usize = 10;
-/// How far above the median a noisy suite may be: in scaled median deviations, and as a share of it.
+/// Margin above the median for a noisy suite: in scaled median deviations, and as a share of the median.
 const MARGIN: (f64, f64) = (5.0, 0.05);
-/// From so many commits on, the largest figure covers a share of all further ones with a confidence: n is the
-/// smallest for which share ^ n ≤ 1 − confidence.
+/// With at least this many commits, the largest figure covers this share of all further commits with this confidence: n
+/// is the smallest number for which share ^ n ≤ 1 − confidence.
 const COVERED: [(usize, Coverage); 4] = [
     (2995, Coverage { share: 0.999, confidence: 0.95 }),
     (459, Coverage { share: 0.99, confidence: 0.99 }),
@@ -28,81 +28,81 @@ const COVERED: [(usize, Coverage); 4] = [
     (59, Coverage { share: 0.95, confidence: 0.95 }),
 ];
 
-/// What is known of a figure since its last shift.
+/// Data of a figure since its last shift.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'s> {
-    /// What is measured.
+    /// The measured metric.
     pub metric: Metric,
-    /// Per what.
+    /// The scope of the figure.
     pub per: Per,
     /// One per judged commit, in any order.
     pub commits: &'s [Measured],
-    /// The threshold of today.
+    /// The current threshold.
     pub limit: Option<Limit>,
 }
 
-/// What one commit says about a figure.
+/// A figure on one commit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// The figure; of several runs, the largest.
+    /// The figure; the largest if there are several runs.
     pub figure: Figure,
-    /// Its runs disagree: one grows, another one does not.
+    /// Its runs disagree: one grows, another does not.
     pub disagrees: bool,
     /// A person confirmed that there is a leak.
     pub is_confirmed: bool,
 }
 
-/// A threshold.
+/// A threshold of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// The largest allowed figure.
     pub limit: f64,
-    /// It stands in the configuration; else it is the default.
+    /// Set in the configuration; otherwise it is the default.
     pub is_explicit: bool,
 }
 
-/// With which confidence a threshold holds for how many of all further commits.
+/// How many of all further commits a threshold covers, and with which confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coverage {
-    /// Share of commits that are not above it.
+    /// Share of commits that do not exceed it.
     pub share: f64,
-    /// Confidence of that.
+    /// Confidence of that share.
     pub confidence: f64,
 }
 
-/// What is proposed.
+/// A proposal for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Proposal {
-    /// Nothing yet: so many commits are missing.
+    /// None yet: this many commits are missing.
     Missing(usize),
-    /// Nothing: runs of one commit disagree. The share of commits that grow.
+    /// None: runs of one commit disagree. Contains the share of commits that grow.
     Flaky(f64),
-    /// Nothing: every commit leaks this much at least, and at most. Fix it, or waive it.
+    /// None: every commit leaks. It must be fixed or waived.
     Leaks {
         /// The smallest figure.
         least: f64,
         /// The largest one.
         most: f64,
     },
-    /// Nothing: figures that differ from run to run fail no test, and no suite that mostly has none.
+    /// None: figures that vary from run to run fail no test. The same for a suite if most figures are zero.
     Noisy,
-    /// No growth is allowed; an explicit threshold that allows some can go.
+    /// No growth is allowed. An explicit threshold that allows some can be removed.
     Zero {
-        /// That threshold.
+        /// The threshold to remove.
         removes: Option<f64>,
     },
-    /// The largest of few values that were seen.
+    /// The largest of a few different values.
     Largest {
-        /// It.
+        /// The proposed threshold.
         limit: f64,
-        /// `Warn`: there are too few commits to fail a build for.
+        /// `Warn`: there are too few commits to fail a build.
         level: Level,
-        /// What it covers.
+        /// Which share of commits it covers.
         covers: Option<Coverage>,
     },
-    /// What a suite usually needs: the largest of few values, or a margin more.
+    /// What a suite usually needs: the largest of a few different values, or the median with a margin.
     Usual {
-        /// With a margin: two digits, upwards.
+        /// With a margin: rounded up to two digits.
         limit: f64,
     },
 }
@@ -112,29 +112,29 @@ pub enum Proposal {
 pub struct Tuned {
     /// What is proposed.
     pub proposal: Proposal,
-    /// Judged commits it rests on.
+    /// Judged commits that it is based on.
     pub commits: usize,
     /// How many of them grow, whatever is allowed.
     pub growing: usize,
-    /// Which of them fail with the threshold of today.
+    /// How many of them fail with the current threshold.
     pub today: BackTest,
-    /// Which of them would fail with what is proposed.
+    /// How many of them would fail with the proposal.
     pub proposed: BackTest,
-    /// How many of them fail today, and would pass.
+    /// How many of them fail now and would pass.
     pub lets_through: usize,
 }
 
-/// What a threshold does to commits of the past.
+/// Effect of a threshold on earlier commits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackTest {
-    /// Commits that it fails.
+    /// Commits that fail.
     pub fails: usize,
     /// How many of these a person confirmed.
     pub confirmed: usize,
 }
 
 impl Proposal {
-    /// The threshold it would set; `None`: it sets none.
+    /// The proposed threshold; `None` if there is none.
     #[must_use]
     pub const fn limit(self) -> Option<f64> {
         match self {
@@ -144,7 +144,7 @@ impl Proposal {
         }
     }
 
-    /// What to look at first: leaks, then what comes and goes, then thresholds, the large before the small.
+    /// Sorts by importance: leaks, flaky figures, then thresholds, larger before smaller.
     #[must_use]
     pub fn worst_first(&self, other: &Self) -> Ordering {
         let rank = |proposal: &Self| match *proposal {
@@ -162,14 +162,14 @@ impl Proposal {
 }
 
 impl Measured {
-    /// What the gate compares with a threshold: the least that the figure may be.
+    /// The value that the gate compares with a threshold: the lower bound of the figure.
     #[must_use]
     pub fn least(&self) -> f64 {
         self.figure.interval.map_or(self.figure.value, |(low, _)| low)
     }
 }
 
-/// The proposal for a figure. Figures that are no number are passed over.
+/// The proposal for a figure. Figures that are not finite are skipped.
 #[must_use]
 pub fn tune(segment: &Segment<'_>) -> Tuned {
     let commits: Vec<Measured> =
@@ -217,7 +217,7 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
         }
         if are_few(&values) {
             if is_whole_suite {
-                // It needs something, its first thread for one: that is no growth.
+                // A suite always needs something, for example its first thread: that is no growth.
                 return Proposal::Usual { limit: most };
             }
             let covers =
@@ -232,13 +232,13 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
     let middle = median(&values);
     let margin = (MARGIN.0 * deviation(&values, middle)).max(MARGIN.1 * middle);
     match two_digits_up(middle + margin) {
-        // Most commits have nothing: no figure is usual.
+        // Most commits have zero: there is no usual figure.
         0.0 => Proposal::Noisy,
         limit => Proposal::Usual { limit },
     }
 }
 
-/// Whole numbers of which many are alike: then the largest one says what may come.
+/// Are these whole numbers with few different values? Then the largest one predicts future values.
 fn are_few(values: &[f64]) -> bool {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -246,12 +246,12 @@ fn are_few(values: &[f64]) -> bool {
     sorted.iter().all(|value| value.fract() == 0.0) && sorted.len().pow(2) <= values.len()
 }
 
-/// The next number that has two digits, and zeros.
+/// Rounds up to two significant digits.
 fn two_digits_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
     }
-    // A product of a float that should be whole may be slightly more.
+    // A float product that should be whole may be slightly larger.
     let up = |scaled: f64| (scaled - 1e-9).ceil();
     let digits = value.log10().floor() - 1.0;
     let unit = 10_f64.powf(digits.abs());

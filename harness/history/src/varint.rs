@@ -1,4 +1,4 @@
-//! Whole numbers in as few bytes as they need, seven bits each, the lowest first.
+//! Integers in as few bytes as possible: seven bits each, the lowest first.
 
 /// Appends a number.
 pub(crate) fn put(bytes: &mut Vec<u8>, mut value: u64) {
@@ -9,7 +9,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push((value & 0x7f) as u8);
 }
 
-/// Takes a number; `None`: the bytes end, or the number has more than 64 bits.
+/// Reads a number. `None`: the bytes end too early, or the number has more than 64 bits.
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -27,12 +27,12 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Numbers near zero become small ones, whatever their sign.
+/// Maps numbers near zero to small ones, whatever their sign.
 pub(crate) const fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
 
-/// The way back.
+/// Inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }

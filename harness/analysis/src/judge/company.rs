@@ -137,8 +137,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// How much a pool maps for the first time depends on how many threads met there, so only the places of mapped
-    /// memory are compared. If all of them were seen again, and nothing more came, it is a cost that comes once.
+    /// How much a pool maps at first depends on how many threads meet there. So only the places of mapped memory are
+    /// compared. If all places were seen again and the amount did not grow, it is a one-time cost.
     pub(super) fn knows_mappings(
         &mut self,
         judge: &mut TestJudge<'_, '_>,

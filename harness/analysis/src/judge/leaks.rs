@@ -74,7 +74,7 @@ pub(super) struct OsGroup {
     pub(super) names: Vec<String>,
     /// Number, or bytes.
     pub(super) count: f64,
-    /// Ranges of mapped bytes.
+    /// Number of ranges, for mapped bytes.
     pub(super) ranges: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Do shards make up a whole? What is missing, what does not fit together, what did not run or ran where it should not:
-//! an error of the merged run, so that no shard that never ran is a pass.
+//! Do shards make up a whole run? Anything missing, inconsistent, not run, or run in the wrong shard is an error of the
+//! merged run. So a shard that never ran is no pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use memgate_model::{Part, Problem, RunReport, SuiteReport, format_list};
 use super::split::class_of;
 use super::{Partition, ShardReport, SuiteUnits, UnitKind, is_disabled};
 
-/// Units that are named of many.
+/// Most units to name.
 const SHOWN: usize = 10;
 
-/// Everything that keeps these shards, one for each part, from being the whole. `expected`: how many there must be.
+/// All problems that keep these shards, one per part, from being a whole run. `expected`: how many there must be.
 pub(super) fn problems(shards: &[&ShardReport], expected: Option<u32>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let Some(first) = shards.first() else { return problems };
@@ -49,7 +49,7 @@ pub(super) fn place(part: Part) -> String {
     format!("shard {part}")
 }
 
-/// Of the run as a whole.
+/// A problem of the run as a whole.
 fn of_run(what: String, hint: &str) -> Problem {
     Problem { r#where: "shards".to_owned(), what, hint: hint.to_owned() }
 }
@@ -68,7 +68,7 @@ fn missing(shards: &[&ShardReport], of: u32, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What must be the same everywhere, and is not.
+/// Reports values that differ between shards but must be equal.
 fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
     type Figure = fn(&Partition) -> String;
     let of: [(&str, Figure); 8] = [
@@ -130,7 +130,8 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
     }
 }
 
-/// Tests that fell to this shard and did not run in it, or ran in it and fell to another.
+/// Reports tests that were assigned to this shard but did not run in it, and tests that ran in it but were assigned to
+/// another.
 fn unlike(shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
     for units in shard.partition.suites.iter().filter(|units| units.kind != UnitKind::Program) {
         let of_it = |suite: &&SuiteReport| units.measured.contains_key(&suite.name);
@@ -164,7 +165,7 @@ fn tell<'a>(
     }
 }
 
-/// Does every unit belong to one shard?
+/// Does every unit belong to exactly one shard?
 fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     let mut owners = BTreeMap::<(&str, &str), u32>::new();
     for suite in shards.iter().flat_map(|shard| &shard.partition.suites) {
@@ -189,7 +190,7 @@ fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Suites of which no shard measured anything.
+/// Reports suites that no shard measured.
 fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     let suites = || shards.iter().flat_map(|shard| &shard.partition.suites);
     let measured: BTreeSet<&str> =
@@ -205,8 +206,8 @@ fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Different programs that have one name, each in a shard of its own, or one that has several: what rules say of a
-/// suite would hold in some shards alone. (A folder of Java may have several: unit and integration tests.)
+/// Reports different programs with the same name in different shards, and one program with several names: rules for a
+/// suite would apply in some shards only. (A Java folder may have several names: unit and integration tests.)
 fn named_alike(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     const HINT: &str = "make them suites of memgate.yaml, each with a name of its own";
     let mut things = BTreeMap::<(&str, &str), (Part, &str)>::new();

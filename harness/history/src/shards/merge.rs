@@ -1,7 +1,7 @@
-//! Shards into one report: what one machine would have said, but for times and for what a process allocates once.
+//! Merges shards into one report: the report of one machine, except for times and one-time allocations of processes.
 //!
-//! The order in which shards arrive does not matter. Of several attempts at a shard the last counts. Figures of a suite
-//! as a whole are listed by shard and never added; the suite itself shows the largest.
+//! The order in which shards arrive does not matter. Of several attempts at a shard, the last counts. Figures of a
+//! suite as a whole are listed by shard and never added; the suite itself shows the largest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,17 @@ use memgate_model::{
 use super::split::class_of;
 use super::{ShardReport, check};
 
-/// Shards that became one run.
+/// The result of merging shards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merged {
-    /// What all of them found.
+    /// The merged report.
     pub report: RunReport,
-    /// They are not all there is, or do not fit together: the report says why.
+    /// Shards are missing or inconsistent: the report says why.
     pub incomplete: bool,
 }
 
-/// One report of all shards. `session`: the name of what it is kept in; `expected`: how many shards there must be;
-/// `broken`: what is no shard, though it was to be one. `None`: none of them has a report.
+/// Merges all shards into one report. `session`: the name of the merged session. `expected`: how many shards there must
+/// be. `broken`: problems of inputs that are no shards but should be. `None`: none of the shards has a report.
 #[must_use]
 pub fn merge(
     mut shards: Vec<ShardReport>,
@@ -33,7 +33,7 @@ pub fn merge(
 ) -> Option<Merged> {
     let key = |it: &ShardReport| (it.partition.part, it.started.clone(), it.session.clone());
     shards.sort_by_key(key);
-    // A copy is no other attempt.
+    // A copy is not another attempt.
     shards.dedup_by_key(|shard| key(shard));
     let mut last = Vec::<&ShardReport>::new();
     let mut earlier = BTreeMap::<Part, Vec<&ShardReport>>::new();
@@ -91,7 +91,7 @@ pub fn merge(
     Some(Merged { report, incomplete })
 }
 
-/// Is it an earlier attempt at the same, and not left over from another run?
+/// Is it an earlier attempt at the same shard, and not left over from another run?
 fn is_attempt(earlier: &ShardReport, counts: &ShardReport) -> bool {
     let pipeline = |shard: &ShardReport| {
         let origin = shard.report.as_ref().and_then(|report| report.origin.as_ref());
@@ -101,7 +101,7 @@ fn is_attempt(earlier: &ShardReport, counts: &ShardReport) -> bool {
     earlier.partition.commit == counts.partition.commit && (!told || pipeline(earlier) == pipeline(counts))
 }
 
-/// What the report says of a shard.
+/// The entry of a shard in the report.
 fn told(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
     let (units, of_units) = shard.partition.counts();
     let earlier = earlier.map_or(&[][..], Vec::as_slice);
@@ -131,15 +131,15 @@ fn told(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
     }
 }
 
-/// The worst that a shard says of itself: its errors, a command that failed. Where nothing fell to a shard, or nothing
-/// in it is judged, that says nothing of the run.
+/// The worst verdict of a shard itself: its errors, or a command that failed. A shard without units or without judged
+/// tests does not count.
 fn own_verdicts(reports: &[(&ShardReport, &RunReport)]) -> Verdict {
     let counts = |report: &&RunReport| report.verdict != Verdict::NotJudged || report.exit_code == 1;
     let all = reports.iter().map(|(_, report)| *report);
     Verdict::worst(all.filter(counts).map(|report| report.verdict)).unwrap_or(Verdict::Pass)
 }
 
-/// Suites of the same name are one, in the order in which one run has them.
+/// Joins suites of the same name, in the order in which one run has them.
 fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
     let mut names = Vec::<&str>::new();
     for (_, report) in reports {
@@ -165,7 +165,7 @@ fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
 }
 
 fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<SuiteReport> {
-    // Where no test of it fell to a shard, that says nothing of the suite.
+    // A shard without tests of the suite says nothing about it.
     let says = |suite: &SuiteReport| !suite.tests.is_empty() || suite.verdict > Verdict::NotJudged;
     let told: Vec<&(&ShardReport, &SuiteReport)> = its.iter().filter(|(_, suite)| says(suite)).collect();
     let told = if told.is_empty() { its.iter().collect() } else { told };
@@ -237,12 +237,12 @@ fn hunted(a: Hunt, b: Hunt) -> Hunt {
         not_reached: a.not_reached.saturating_add(b.not_reached),
         failing: a.failing.saturating_add(b.failing),
         failures: [a.failures, b.failures].concat(),
-        // Said only where nothing was repeated anywhere.
+        // Reported only if nothing was repeated in any shard.
         not_hunted: a.not_hunted.filter(|_| b.not_hunted.is_some()),
     }
 }
 
-/// Where units stand in the inventory.
+/// Positions of units in the inventory.
 struct Ranks<'a>(BTreeMap<&'a str, usize>);
 
 impl<'a> Ranks<'a> {
@@ -262,8 +262,8 @@ impl<'a> Ranks<'a> {
     }
 }
 
-/// Tests of all shards, in the order of the inventory. What ran in several, a fixture for example, is there once, as
-/// bad as it was.
+/// Tests of all shards, in the order of the inventory. A test that ran in several shards (for example a fixture) is
+/// listed once, with its worst result.
 fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestReport> {
     let telling = telling(its);
     let mut places = BTreeMap::<&str, usize>::new();
@@ -286,12 +286,12 @@ fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Vec<TestRe
             }
         }
     }
-    // What is no unit, a fixture for example, ends behind the last one of its neighbours.
+    // Something that is no unit, for example a fixture, comes after the last of its neighbours.
     tests.sort_by_key(|(rank, test)| (*rank, ranks.rank(&test.id).is_none()));
     tests.into_iter().map(|(_, test)| test).collect()
 }
 
-/// Makes `known` as bad as both, with the leaks of both.
+/// Gives `known` the worse result of both, and the leaks of both.
 fn join(known: &mut TestReport, mut other: TestReport) {
     if badness(&other) > badness(known) {
         std::mem::swap(known, &mut other);
@@ -320,13 +320,12 @@ const fn severity(outcome: Outcome) -> u32 {
 
 fn badness(test: &TestReport) -> (Verdict, bool, u64) {
     let bytes: f64 = test.leaks.iter().map(|leak| leak.bytes_per_iteration).sum();
-    // Of what is not negative, the bits order as the values do.
+    // Non-negative floats sort like their bits.
     (test.verdict, test.confirmed, bytes.max(0.0).to_bits())
 }
 
-/// Which shard tells of what was allocated once and kept, by the id of the leak: the one with most of it, where a
-/// library initialises once in each shard. Where each test has a process of its own, all of them tell it, as on one
-/// machine.
+/// The shard that reports a one-time allocation, by the id of the leak. If a library initialises once in each shard, it
+/// is the shard with the most bytes. If each test has a process of its own, all tests report it, as on one machine.
 fn telling<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str, Part> {
     let mut told = BTreeMap::<&str, BTreeMap<Part, (u32, f64)>>::new();
     for (shard, suite) in its {
@@ -346,7 +345,7 @@ fn telling<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str,
     told.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
 }
 
-/// A waiver is unused only where none of them used it, and all there is ran and was measured.
+/// A waiver is unused only if no shard used it, all tests ran and all were measured.
 fn waivers(reports: &[(&ShardReport, &RunReport)], partial: bool) -> Vec<WaiverReport> {
     let mut waivers = Vec::<WaiverReport>::new();
     for waiver in reports.iter().flat_map(|(_, report)| &report.waivers) {
@@ -370,7 +369,7 @@ fn waivers(reports: &[(&ShardReport, &RunReport)], partial: bool) -> Vec<WaiverR
     waivers
 }
 
-/// The ratio is that of all CPU time together; memory is that of the largest process.
+/// The ratio is computed from the total CPU time. Memory is that of the largest process.
 fn agent_cost<'a>(costs: impl Iterator<Item = &'a AgentCost>) -> AgentCost {
     let mut sum = AgentCost::default();
     let mut without_s = 0.0;
@@ -503,7 +502,7 @@ mod tests {
         ]
     }
 
-    /// What falls to the first shard, and to the second.
+    /// What belongs to the first shard, and to the second.
     fn own(verdicts: [&str; 2]) -> [Value; 2] {
         let tests = |verdict, ids: &[&str]| ids.iter().map(|id| test(id, verdict, &[])).collect::<Vec<_>>();
         [(verdicts[0], &["A.a"][..]), (verdicts[1], &["A.b", "B.c"])]
@@ -619,14 +618,14 @@ mod tests {
             let report = whole(both(codes, verdicts), None);
             assert_eq!((report.verdict, report.exit_code), want, "{verdicts:?}");
         }
-        // A command that failed though no test did: an error entry that is none of the shards.
+        // A command that failed although no test did: an error entry that is not about the shards.
         let [first, second] = own(["pass", "pass"]);
         let mut failed = report("not_judged", 1, &[second]);
         failed["errors"] = json!([{ "where": "engine", "what": "it ended with status 1", "hint": "" }]);
         let report_ = whole(two(report("pass", 0, &[first]), failed), None);
         assert_eq!((report_.verdict, report_.exit_code), (Verdict::NotJudged, 1));
         assert_eq!(problems(&report_), "shard 2/2, engine: it ended with status 1\n");
-        // A shard that could not measure its suite at all is heard.
+        // An error of a shard that could not measure its suite at all is not lost.
         let mut shards = both([0, 0], ["pass", "pass"]);
         let mut blind = suite("engine", "error", &[]);
         blind["reason"] = json!("not measured: no agent");

@@ -1,12 +1,12 @@
-//! A run that is spread over several machines: which of its units run where, and how the shards become one report
-//! again.
+//! A run that is split over several machines: which of its units run where, and how the shards are merged into one
+//! report.
 //!
-//! Data flow: the units of a suite → [`Split`] (which of them fall to this shard) → the shard runs and reports them,
-//! and keeps a [`Partition`] beside its report. All [`ShardReport`]s → [`merge`] → one report, with what is missing or
-//! does not fit together as its errors: no shard that never ran is a pass.
+//! Data flow: the units of a suite → [`Split`] (the units of this shard) → the shard runs and reports them, and stores
+//! a [`Partition`] with its report. All [`ShardReport`]s → [`merge`] → one report; anything missing or inconsistent
+//! becomes its errors. So a shard that never ran is no pass.
 //!
-//! A **unit** is what is never divided: a test of a GoogleTest executable, a test of `ctest`, a Java test class, and
-//! any other suite as a whole.
+//! A **unit** is never divided: a test of a GoogleTest executable, a test of `ctest`, a Java test class, or any other
+//! suite as a whole.
 
 mod check;
 mod merge;
@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 pub use merge::{Merged, merge};
 pub use split::{Split, Timings};
 
-/// Version of the shape of [`Partition`].
+/// Version of the format of [`Partition`].
 pub const PARTITION_VERSION: u32 = 1;
 
 /// SHA-256 in hexadecimal digits.
@@ -30,16 +30,16 @@ pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a shard keeps beside its report (`partition.json`): of which whole it is a part.
+/// Data that a shard stores with its report (`partition.json`): which part of which run it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// [`PARTITION_VERSION`] of the writer.
     pub version: u32,
     /// Version of memgate.
     pub memgate: String,
-    /// Which part.
+    /// The part that this shard is.
     pub part: Part,
-    /// The commit; empty: it is not known.
+    /// The commit; empty if unknown.
     #[serde(default)]
     pub commit: String,
     /// Files of the project differ from the commit.
@@ -48,37 +48,37 @@ pub struct Partition {
     /// SHA-256 of the settings of memgate.yaml.
     #[serde(default)]
     pub config: String,
-    /// The options that decide what is run and how it is judged.
+    /// The options that decide what runs and how it is judged.
     #[serde(default)]
     pub options: String,
-    /// SHA-256 of the accepted baseline; empty: there is none.
+    /// SHA-256 of the accepted baseline; empty if there is none.
     #[serde(default)]
     pub baseline: String,
-    /// SHA-256 of the files of `--timings`; empty: the units are spread by their names.
+    /// SHA-256 of the files of `--timings`. Empty: the units are split by name.
     #[serde(default)]
     pub timings: String,
-    /// Only part of the tests was asked for, by a filter for example.
+    /// Only some of the tests were requested, for example by a filter.
     #[serde(default)]
     pub narrowed: bool,
-    /// What there is to run, in all shards together, and what of it fell to this one.
+    /// All units to run in all shards together, and those of this shard.
     #[serde(default)]
     pub suites: Vec<SuiteUnits>,
 }
 
-/// What the units of a suite are.
+/// The kind of a suite's units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitKind {
-    /// Tests, by the ids that reports give them.
+    /// Tests, by their ids in reports.
     #[default]
     Test,
     /// Java test classes.
     Class,
-    /// Programs and tests of `ctest`: their names are not those of tests in reports.
+    /// Programs and tests of `ctest`: their names differ from those of tests in reports.
     Program,
 }
 
-/// GoogleTest lists disabled tests and does not run them.
+/// Is the test disabled? GoogleTest lists disabled tests but does not run them.
 #[must_use]
 pub fn is_disabled(test: &str) -> bool {
     test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
@@ -87,22 +87,22 @@ pub fn is_disabled(test: &str) -> bool {
 /// The units of a suite.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuiteUnits {
-    /// The suite as it is planned: its name in memgate.yaml, else the command.
+    /// The planned suite: its name in memgate.yaml, otherwise the command.
     pub suite: String,
-    /// What its units are.
+    /// The kind of its units.
     #[serde(default)]
     pub kind: UnitKind,
     /// All units, in the order the suite lists them.
     pub units: Vec<String>,
-    /// Those that fell to this shard.
+    /// The units of this shard.
     pub own: Vec<String>,
-    /// The suites of the report that came of it in this shard: by their names, what each is, a program or a folder.
+    /// The suites in this shard's report that come from it: names, and what each is, a program or a folder.
     #[serde(default)]
     pub measured: BTreeMap<String, String>,
 }
 
 impl Partition {
-    /// How many units fell to this shard, and of how many.
+    /// The number of units of this shard, and of all units.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let count = |of: fn(&SuiteUnits) -> &Vec<String>| {
@@ -112,16 +112,16 @@ impl Partition {
     }
 }
 
-/// A shard, as it arrived.
+/// A shard that was received.
 #[derive(Debug, Clone)]
 pub struct ShardReport {
-    /// Of which whole it is a part.
+    /// The run and part that it belongs to.
     pub partition: Partition,
-    /// What it found; `None`: it ended before it had a report.
+    /// Its report. `None`: it ended before it had one.
     pub report: Option<RunReport>,
     /// Name of its session.
     pub session: String,
-    /// When it began.
+    /// When it started.
     pub started: String,
 }
 

@@ -1,14 +1,15 @@
-//! Which units of a suite fall to a shard: by their names, or so that all shards take equally long.
+//! Assigns the units of a suite to shards: by name, or so that all shards take equally long.
 //!
-//! By name a unit stays where it is, whatever filter is given and whichever other units come and go. With [`Timings`]
-//! the longest unit goes first, to the shard that has least to do; every shard computes the same, from the same files.
+//! By name, a unit stays in its shard, whatever filter is used and whichever other units are added or removed. With
+//! [`Timings`], the longest unit goes first, to the shard with the least work. Every shard computes the same from the
+//! same files.
 
 use std::collections::BTreeMap;
 
 use memgate_model::{Part, RunReport, Runner};
 use sha2::{Digest as _, Sha256};
 
-/// Seconds that a unit takes if nothing at all is known.
+/// Assumed seconds of a unit if no duration is known.
 const UNKNOWN_S: f64 = 1.0;
 
 /// How long units took in earlier runs.
@@ -19,7 +20,7 @@ pub struct Timings {
 }
 
 impl Timings {
-    /// Adds what a run tells: how long each of its tests, test classes and suites took.
+    /// Adds durations of a run: of each of its tests, test classes and suites.
     pub fn add(&mut self, report: &RunReport) {
         let mut of_run = BTreeMap::<String, f64>::new();
         for suite in &report.suites {
@@ -39,7 +40,7 @@ impl Timings {
         }
     }
 
-    /// The third quartile of what a unit took: one slow machine says little, one fast one neither.
+    /// The third quartile of a unit's durations: a single slow or fast machine has little influence.
     fn of(&self, unit: &str) -> Option<f64> {
         let mut seconds = self.seconds.get(unit)?.clone();
         seconds.sort_by(f64::total_cmp);
@@ -51,36 +52,36 @@ fn is_java(runner: Runner) -> bool {
     matches!(runner, Runner::Junit | Runner::Instrumentation)
 }
 
-/// The outermost class of a Java test: `com.example.ATest` of `com.example.ATest$Inner.scroll(int)[2]`.
+/// The outermost class of a Java test: `com.example.ATest` for `com.example.ATest$Inner.scroll(int)[2]`.
 pub(super) fn class_of(test: &str) -> Option<&str> {
     let name = test.split(['(', '[', ' ']).next().unwrap_or(test);
     let (class, _method) = name.rsplit_once('.')?;
     class.split('$').next()
 }
 
-/// Divides suites, one after the other.
+/// Assigns units, suite by suite.
 #[derive(Debug, Clone)]
 pub struct Split {
     part: Part,
     timings: Option<Timings>,
-    /// Seconds that fell to each shard so far.
+    /// Seconds assigned to each shard so far.
     loads: Vec<f64>,
 }
 
 impl Split {
-    /// For one shard. `timings`: all shards have the same.
+    /// For one shard. `timings` must be the same in all shards.
     #[must_use]
     pub fn new(part: Part, timings: Option<Timings>) -> Self {
         Self { part, timings, loads: vec![0.0; part.of() as usize] }
     }
 
-    /// Which part it is for.
+    /// The part that it is for.
     #[must_use]
     pub const fn part(&self) -> Part {
         self.part
     }
 
-    /// The units of a suite that fall to this shard, in their order.
+    /// The units of a suite that belong to this shard, in their order.
     pub fn own(&mut self, suite: &str, units: &[String]) -> Vec<String> {
         let owners = match self.timings.take() {
             None => units.iter().map(|unit| by_name(suite, unit, self.part.of())).collect(),
@@ -117,7 +118,7 @@ impl Split {
     }
 }
 
-/// The shard of a unit, by the first eight bytes of SHA-256 over `suite NUL unit`.
+/// The shard of a unit, from the first eight bytes of SHA-256 over `suite NUL unit`.
 fn by_name(suite: &str, unit: &str, of: u32) -> u32 {
     let digest = Sha256::new().chain_update(suite).chain_update([0]).chain_update(unit).finalize();
     let first = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
