@@ -33,7 +33,7 @@ pub(crate) struct Allowed {
     pub(crate) confidence: f64,
 }
 
-/// What a series does.
+/// Result for a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// It grows by no more than is allowed, or no longer.
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// `n` ends of a test that leaks in one of so many executions.
+    /// `n` ends of a test that leaks in one of `one_in` executions.
     fn rare_leak(n: usize, one_in: usize, seed: usize, by_chance: bool) -> Vec<f64> {
         let leaks = |i: usize| match by_chance {
             true => noise(1_000_003 * seed + i, 1000 * one_in) < 1000.0,
@@ -304,7 +304,7 @@ mod tests {
             let allowed = Allowed { limit: 37.0, ..ALLOWED };
             assert_eq!(judge_exact(&values, allowed).finding, Finding::Still, "{at}");
         }
-        // It falls back, or has been over for long.
+        // The series falls back, or its growth has been over for long.
         for settled in [
             series(43, |i| if i == 40 { 137.0 } else { 100.0 }),
             series(43, |i| 100.0 + 37.0 * as_f64((i / 8).min(1))),

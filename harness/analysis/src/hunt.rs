@@ -16,7 +16,7 @@ use crate::screen::{judged, screen};
 pub struct Candidate {
     /// Its id within the suite.
     pub test: String,
-    /// Index of its record, which tells the process to start again.
+    /// Index of the record it was found in. The process of that record is started again.
     pub record: usize,
 }
 

@@ -176,7 +176,7 @@ pub(crate) fn left(unclear: Unclear, metric: Metric) -> Option<f64> {
     }
 }
 
-/// Why a test is run again that nobody looked at.
+/// Why a test without a look at its end is run again.
 pub(crate) const UNSEEN: &str =
     "nobody looked at the descriptors and threads that it left: its process ended first";
 

@@ -130,8 +130,8 @@ impl GatePolicy {
     }
 
     /// The limits of the first rule for this metric of a test. `None`: no rule matches. A rule for all tests of a class
-    /// (`Class.*`) also applies to the class as a whole. Limits of a suite do not replace limits of its tests, and the
-    /// other way round.
+    /// (`Class.*`) also applies to the class as a whole. Limits of a suite and limits of its tests do not replace each
+    /// other.
     fn chosen(&self, name: &str, metric: Metric, per: Per) -> Option<&[Limit]> {
         let rule = self.rule(name, metric, per)?;
         Some(rule.of_tests.get(name).unwrap_or(&rule.limits))
@@ -299,7 +299,7 @@ pub struct Waiver {
 }
 
 impl Waiver {
-    /// Has its last day passed?
+    /// Has it expired?
     #[must_use]
     pub fn expired(&self, today: &str) -> bool {
         self.until.as_deref().is_some_and(|until| until < today)

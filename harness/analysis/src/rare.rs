@@ -90,7 +90,7 @@ mod tests {
         // (quiet, steps, among)
         for (quiet, steps, among, improbable) in [
             (1, 80, 80, true),  // a cache was filled by every execution, and is full
-            (27, 3, 22, false), // a leak in one of seven keeps still for so long in 2 of 100 cases
+            (27, 3, 22, false), // a leak in one of seven pauses for this long in 2 of 100 cases
             (34, 3, 22, true),
             (40, 1, 10, false),
             (44, 1, 10, true),

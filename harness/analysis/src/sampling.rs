@@ -45,7 +45,7 @@ impl Estimate {
 
     /// Estimate from bytes in the agent's counters, which are sums of such estimates.
     pub(crate) fn of_counter(bytes: f64, interval: u64) -> Self {
-        // The variance of a block, `s² (1 - p) / p²`, counted as often as it is noted, is at most `s * interval`.
+        // The variance of a block, `s² (1 - p) / p²`, counted as often as it is recorded, is at most `s * interval`.
         let unit = float(interval);
         Self { value: bytes, variance: bytes * unit, unit }
     }

@@ -24,7 +24,7 @@ pub struct Suspect {
     pub freed_since: bool,
     /// It already ran often enough in one process and can be judged without another run.
     pub repeated: bool,
-    /// Index of its record, which tells the process to start again.
+    /// Index of the record it was found in. The process of that record is started again.
     pub record: usize,
 }
 

@@ -286,7 +286,7 @@ const fn whole(value: f64) -> i64 {
     value as i64
 }
 
-/// 0, or the signed number of 2 % steps from 1, moved away from 0.
+/// 0 for zero, otherwise the number of 2 % steps above 1, plus one, with the sign of the value.
 fn steps(value: f64) -> i64 {
     if value == 0.0 {
         return 0;

@@ -117,7 +117,7 @@ pub struct Event {
 pub struct Life {
     /// Its current state.
     pub state: State,
-    /// It comes and goes on the same code.
+    /// Does it come and go without changes of the code?
     pub flaky: bool,
     /// Did a waiver cover it when it was last seen?
     pub waived: bool,

@@ -110,7 +110,7 @@ pub enum Proposal {
 /// A proposal with its evidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuned {
-    /// What is proposed.
+    /// The proposal.
     pub proposal: Proposal,
     /// Judged commits that it is based on.
     pub commits: usize,

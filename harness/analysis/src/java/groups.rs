@@ -26,7 +26,7 @@ const EXPLAINING_SHARE: f64 = 0.3;
 /// Most paths to use per class.
 const MAX_PATHS: usize = 16;
 
-/// Objects that are held through one another and grow together.
+/// Growing classes whose objects are held through one another.
 #[derive(Debug, Clone)]
 pub(crate) struct JavaLeak {
     /// `j1-…`.

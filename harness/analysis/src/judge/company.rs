@@ -110,7 +110,7 @@ fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str
     values.unzip()
 }
 
-/// What the screen saw of this test and its executions alone did not show.
+/// What the screen saw this test leave, but its repetitions alone did not show.
 pub(super) struct Missing<'a> {
     screened: &'a ProcessInput,
     window: &'a Window,

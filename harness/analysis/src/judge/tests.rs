@@ -784,7 +784,7 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
     let input = screened_and_repeated(20, |p, i| {
         p.open("socket:[17]", 3);
         p.open("socket:[18]", 4);
-        // One place that opens files of any name.
+        // One place opens files of different names.
         p.open(["/home/a", "/home/b"][i as usize % 2], 5);
         p.spawn("worker-1", 6);
         p.threads.push("pool-1");
