@@ -1,4 +1,4 @@
-//! What is looked at before anything starts: a mistake in the last suite is reported at once.
+//! Checks before anything starts: a mistake in the last suite is reported at once.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -43,13 +43,13 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
         };
         wrong(text, hint)
     })?;
-    // The agent compares with what /proc/self/exe says.
+    // The agent compares the path with /proc/self/exe.
     program.path = std::fs::canonicalize(&program.path).map_err(|why| wrong(why.to_string(), ""))?;
     Ok(program)
 }
 
-/// With fewer, the runtime cannot even start. The limit is not raised: the tests would have another
-/// one than without us.
+/// With fewer, the runtime cannot even start. memgate does not raise the limit: the tests would then run with another
+/// limit than without memgate.
 pub(super) fn enough_files() -> Result<(), ExpectedError> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     match limit {

@@ -1,8 +1,8 @@
-//! What of a run falls to this shard (`--partition`).
+//! The part of a run that this shard does (`--partition`).
 //!
-//! Data flow: a runner names the units of a suite → [`Divided::own`] says which fall here, and notes both → what was
-//! measured of it is noted → at the end [`Divided::partition`] is what the shard keeps beside its report. It is kept
-//! before anything runs, too: a shard that is killed is seen.
+//! Data flow: a runner names the units of a suite → [`Divided::own`] selects those of this shard and notes both lists →
+//! the measured suites are noted → at the end [`Divided::partition`] gives what the shard stores next to its report. It
+//! is also stored before anything runs, so that a killed shard is noticed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,11 @@ use crate::exit::ExpectedError;
 use crate::plan::PlannedPart;
 use crate::session::Session;
 
-/// What of a run falls to this shard.
+/// The part of a run that this shard does.
 #[derive(Debug)]
 pub(in crate::run) struct Divided {
     state: Mutex<State>,
-    /// As it was before any suite was divided.
+    /// The state before any suite was divided.
     fresh: Split,
     timings: String,
 }
@@ -54,7 +54,7 @@ impl Divided {
         self.note(suite, kind, units, own)
     }
 
-    /// The same of a suite that runs beside others, in no order: it is divided by itself.
+    /// Like `own`, for a suite that runs in parallel with others, in no fixed order: it is divided independently.
     pub(in crate::run) fn own_alone(&self, suite: &str, kind: UnitKind, units: Vec<String>) -> Vec<String> {
         let own = self.fresh.clone().own(suite, &units);
         self.note(suite, kind, units, own)
@@ -67,15 +67,15 @@ impl Divided {
         own
     }
 
-    /// These suites of the report came of it: their names, and what each is.
+    /// These suites of the report came from `suite`: their names and identities.
     pub(in crate::run) fn measured(&self, suite: &str, came: &[(String, String)]) {
         for noted in self.state().suites.iter_mut().filter(|noted| noted.suite == suite) {
             noted.measured.extend(came.iter().cloned());
         }
     }
 
-    /// Is it no mistake that nothing was measured? Classes that fell here may be no tests, and programs none of
-    /// GoogleTest: only all shards together tell.
+    /// Whether it is fine that nothing was measured. Classes of this shard may contain no tests, and programs may not
+    /// use GoogleTest: only all shards together show this.
     pub(in crate::run) fn may_be_empty(&self) -> bool {
         let state = self.state();
         let has_units = state.suites.iter().any(|suite| !suite.units.is_empty());
@@ -91,7 +91,7 @@ impl Divided {
         format!("shard {}", self.fresh.part())
     }
 
-    /// What the shard keeps beside its report.
+    /// The description of the part that the shard stores next to its report.
     pub(in crate::run) fn partition(
         &self,
         planned: &PlannedPart,
@@ -115,7 +115,7 @@ impl Divided {
     }
 }
 
-/// What the report of a shard says of itself.
+/// The entry of a shard in its report.
 #[must_use]
 pub fn told(partition: &Partition, report: &RunReport) -> Shard {
     let (units, of_units) = partition.counts();
@@ -132,10 +132,10 @@ pub fn told(partition: &Partition, report: &RunReport) -> Shard {
     }
 }
 
-/// Where a shard keeps of which whole it is a part, in its session.
+/// File in the session: which part of which run the shard did.
 pub const FILE: &str = "partition.json";
 
-/// Writes it into the session.
+/// Writes the partition into the session.
 pub(in crate::run) fn keep(session: &Session, partition: &Partition) -> Result<(), ExpectedError> {
     let json = serde_json::to_vec(partition).map_err(|why| ExpectedError::failed(&why))?;
     session.write(FILE, &json).map(drop).map_err(|why| ExpectedError::failed(&why))

@@ -1,10 +1,9 @@
-//! Heap dumps of a JVM suite: which of them were taken, what is in each, which are kept.
+//! Heap dumps of a JVM suite: which were taken, what each contains, which are kept.
 //!
-//! Data flow: the records of the build's own run and `heap` of the suite → paths of dumps (the agent
-//! and the virtual machine write them into the session) → [`memgate_hprof`]: leaks, counts of
-//! classes, dominators, the thread that ran out of memory → [`HeapCheck`] in the facts of the suite →
-//! a dump is kept trimmed, or removed. The verdict is the judge's: from the facts alone, so that it
-//! can be reached again when the dumps are gone.
+//! Data flow: the records of the build's own run and `heap` of the suite → paths of dumps (the agent and the virtual
+//! machine write them into the session) → [`memgate_hprof`]: leaks, counts of classes, dominators, the thread that ran
+//! out of memory → [`HeapCheck`] in the facts of the suite → a dump is kept trimmed, or removed. The judge decides the
+//! verdict from the facts alone, so that it can be repeated after the dumps are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -29,20 +28,20 @@ use crate::output::Console;
 use crate::plan::Plan;
 use crate::session::write_atomically;
 
-/// What stands in place of `hprof` in the name of a dump's ledger.
+/// Replaces `hprof` in the name of a dump's ledger.
 const LEDGER: &str = "ledger.json";
-/// An object holds what this much of what it retains is retained by.
+/// An object is a step of the holder's path if it retains this part of what the step before retains.
 const MOST_OF_IT: f64 = 0.7;
-/// Objects of that way that are named.
+/// Maximum number of named objects of that path.
 const NAMED: usize = 4;
-/// Classes of which a session keeps what their objects retain.
+/// Maximum number of classes whose retained size a session keeps.
 const MOST_RETAINED: usize = 500;
-/// Class of class objects.
+/// The class of class objects.
 const CLASS: &str = "java.lang.Class";
 /// A local variable is named if it retains this part of the heap.
 const MUCH: f64 = 0.05;
 
-/// Rules of all suites: a mistake in one is reported before anything starts.
+/// Checks the rules of all suites: a mistake in one is reported before anything starts.
 pub(super) fn check_rules(plan: &Plan) -> Result<(), ExpectedError> {
     let heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
     let on_devices = plan.instrumented.iter().filter_map(|planned| planned.suite.heap.as_ref());
@@ -63,7 +62,7 @@ pub(super) fn look(
     if let Some(heap) = heap {
         checks.push(looking.check(heap, expected(folder, heap.at, processes)));
     }
-    // Whoever has dumps written by `measure.java` alone is told what held the heap.
+    // Dumps that only `measure.java` asked for: report what held the heap.
     let looked_at: BTreeSet<String> =
         checks.iter().flat_map(|check| &check.dumps).map(|dump| dump.path.clone()).collect();
     for time in [HeapTime::OutOfMemory, HeapTime::Limit] {
@@ -80,7 +79,7 @@ pub(super) fn look(
     Ok(checks)
 }
 
-/// Looks into dumps of a suite; `configured` is what memgate.yaml calls it.
+/// Reads dumps of a suite; `configured` is its name in memgate.yaml.
 pub(super) fn look_at(
     context: &Context<'_>,
     heap: &SuiteHeap,
@@ -103,10 +102,10 @@ const fn at(time: HeapTime) -> HeapAt {
     }
 }
 
-/// A process, and its dump; or where it should be, and why it is not there.
+/// A process and its dump; or where the dump should be, and why it is missing.
 pub(super) type Expected = (u32, Result<PathBuf, (PathBuf, String)>);
 
-/// The dumps that there should be: one of each process that ran tests, or in which memory ran out.
+/// The expected dumps: one for each process that ran tests, or in which memory ran out.
 fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expected> {
     let why =
         "was not written: the virtual machine was halted, has an option of its own for it, or says why above";
@@ -151,7 +150,7 @@ fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expect
 struct Looking<'a> {
     console: &'a Console,
     rules: Rules,
-    /// The original names, if the program's were changed.
+    /// The original names, if the program was renamed.
     names: Option<OfDump>,
     plan: &'a Plan,
     heap: Option<&'a SuiteHeap>,
@@ -166,7 +165,7 @@ impl Looking<'_> {
         HeapCheck { at, own_rules: !heap.rules.is_empty(), limits: Some(limits), dumps }
     }
 
-    /// A dump that the suite asked for.
+    /// A dump that the suite requested.
     fn dump(&self, at: HeapAt, (process, path): Expected) -> HeapDump {
         let (path, seen) = match path {
             Ok(path) => {
@@ -210,11 +209,11 @@ impl Looking<'_> {
         seen
     }
 
-    /// Where the dump stays; `None`: nowhere.
+    /// Where the dump is kept; `None`: it is removed.
     fn keep(&self, at: HeapAt, path: &Path, seen: &Result<HeapSeen, String>) -> Option<PathBuf> {
         let heap = self.heap?;
         let java = self.plan.java.heap_dump;
-        // Asked for as a whole, too.
+        // `measure.java` asked for the whole dump too.
         if at == HeapAt::OutOfMemory && java == DumpAt::OutOfMemory
             || at == HeapAt::Limit && java == DumpAt::HeapLimit
         {
@@ -225,7 +224,7 @@ impl Looking<'_> {
             HeapKeep::Never => false,
             HeapKeep::Over => seen.as_ref().map_or(true, |seen| is_over(seen, heap)),
         };
-        // What cannot be read cannot be trimmed.
+        // An unreadable dump cannot be trimmed.
         let trimmed = if kept && seen.as_ref().is_ok_and(|seen| seen.truncated.is_none()) {
             let to = path.with_extension("hprof.gz");
             match trim(path, &to) {
@@ -257,7 +256,7 @@ fn is_over(seen: &HeapSeen, heap: &SuiteHeap) -> bool {
     heap.leaks.is_some_and(|allowed| leaks > allowed) || classes || pictures || seen.truncated.is_some()
 }
 
-/// Trims a dump into a compressed file. Half a file does not stay.
+/// Trims a dump into a compressed file. An incomplete file is removed.
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     let trimmed = || -> Result<(), memgate_hprof::TrimError> {
         let from = BufReader::new(File::open(raw)?);
@@ -275,7 +274,7 @@ fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     })
 }
 
-/// What is in a dump.
+/// The content of a dump.
 fn seen(
     path: &Path,
     (rules, names): (&Rules, Option<OfDump>),
@@ -287,7 +286,7 @@ fn seen(
     let file = DumpFile::open(path).map_err(bad)?;
     let mut dump = Index::read(&file, &quiet).map_err(bad)?;
     if let Some(names) = names {
-        // A file of another build is told where the agent's frames are read.
+        // A mapping file of another build is reported where the agent's frames are read.
         let _classes_with_other_names = dump.rename(&names);
     }
     let heap = Heap::of(file, dump, rules, &quiet).map_err(bad)?;
@@ -312,7 +311,7 @@ fn seen(
         searched: analysis.about.rules > 0,
         not_looked_at: analysis.not_looked_at,
         mistakes: analysis.mistakes.clone(),
-        // Android's dumps have garbage all the same.
+        // Android's dumps always contain garbage.
         held_by_nothing: match at {
             HeapAt::SuiteEnd | HeapAt::TestFailed if analysis.about.sdk.is_none() => {
                 analysis.unreachable.len() as u64 + analysis.unreachable_more
@@ -326,13 +325,13 @@ fn seen(
     })
 }
 
-/// What its containers hold outlives the dump: `memgate heap growth` compares that of several runs.
+/// Keeps what the dump's containers hold, also after the dump is gone: `memgate heap growth` compares it between runs.
 fn keep_ledger(to: &Path, ledger: &Ledger) -> Result<(), String> {
     let text = serde_json::to_vec(ledger).map_err(|why| format!("has no ledger: {why}"))?;
     write_atomically(to, &text).map_err(|why| format!("has no ledger: failed to {}", chain(&why)))
 }
 
-/// Classes whose objects retain most together.
+/// Classes whose objects together retain most.
 fn retained(dump: &Index, dominators: &Dominators) -> BTreeMap<String, (u64, u64)> {
     let mut classes = dominators.by_class(dump);
     classes.sort_by_key(|class| std::cmp::Reverse(class.retained));
@@ -340,8 +339,8 @@ fn retained(dump: &Index, dominators: &Dominators) -> BTreeMap<String, (u64, u64
     classes.into_iter().map(|class| (class.name, (class.count, class.retained))).collect()
 }
 
-/// Objects of the classes that are limited. An `OutOfMemoryError` comes without a collection: what
-/// nothing holds is not counted there.
+/// Counts objects of the limited classes. An `OutOfMemoryError` comes without a collection: there, unreachable objects
+/// do not count.
 fn counted(
     dump: &Index,
     dominators: &Dominators,
@@ -357,7 +356,7 @@ fn counted(
     dump.classes.iter().for_each(|class| known(&class.name));
     (4..=11).map(array_name).chain([CLASS]).for_each(known);
     if at != HeapAt::OutOfMemory {
-        // The object of each class counts too: it is no instance in a dump.
+        // The object of each class counts too: in a dump it is no instance.
         let classes = dump.classes.iter().map(|class| (CLASS, (1, class.record_bytes)));
         let kinds = dump.kinds().map(|(name, tally)| (name, (tally.count, tally.bytes)));
         for (name, (count, bytes)) in kinds.chain(classes) {
@@ -394,7 +393,7 @@ fn leaks(dump: &Index, dominators: &Dominators, analysis: Analysis) -> Vec<HeapL
     .collect()
 }
 
-/// The path as other holders are told: from the last static field on, or from the root.
+/// The path in the form of other holders: from the last static field on, or from the root.
 fn steps(leak: &Leak) -> Vec<HolderStep> {
     let classes = leak.path.iter().skip(1).map(|node| node.class.clone());
     let references = leak.path.iter().filter_map(|node| node.reference.as_ref());
@@ -406,7 +405,7 @@ fn steps(leak: &Leak) -> Vec<HolderStep> {
             HolderStep { kind: reference.kind.to_owned(), owner: reference.owner.clone(), name, class }
         })
         .collect();
-    // How a class is reached, through its loader, tells nothing.
+    // The way to a class through its loader says nothing useful.
     match steps.iter().rposition(|step| step.kind == "static") {
         Some(at) => drop(steps.drain(..at)),
         None => {
@@ -418,7 +417,7 @@ fn steps(leak: &Leak) -> Vec<HolderStep> {
     steps
 }
 
-/// What holds most of the heap, and the locals of the thread that ran out of memory.
+/// The largest holder of the heap, and the locals of the thread that ran out of memory.
 fn held(dump: &Index, dominators: &Dominators, threads: &[Thread]) -> String {
     let all = dominators.bytes().max(1);
     let share = |bytes: u64| float(bytes) / float(all);
@@ -440,7 +439,7 @@ fn held(dump: &Index, dominators: &Dominators, threads: &[Thread]) -> String {
             thread.frames.iter().flat_map(|frame| frame.locals.iter().map(move |local| (frame, local)));
         let retained = locals
             .filter_map(|(frame, local)| Some((dominators.retained(dump.object(local.id)?)?, frame, local)));
-        // Innermost first: of equals that is the one that counts.
+        // Innermost first: of locals that retain the same, it is the relevant one.
         let mut most = None;
         for (bytes, frame, local) in retained {
             if most.as_ref().is_none_or(|(before, _, _)| bytes > *before) {
@@ -464,7 +463,7 @@ fn is_jdk(method: &str) -> bool {
     ["java.", "javax.", "jdk.", "sun.", "com.sun."].iter().any(|package| method.starts_with(package))
 }
 
-/// From an object down, as long as one below it retains most of it; no more than can be shown.
+/// From an object down, while one object below it retains most of it; at most `NAMED` objects.
 fn way(dominators: &Dominators, top: u32) -> impl Iterator<Item = u32> {
     let mut way = vec![top];
     let mut at = top;

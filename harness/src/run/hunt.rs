@@ -1,9 +1,9 @@
-//! `--hunt`: repeating what was never suspect, for growth that does not come with every execution.
+//! `--hunt`: repeats tests that were never suspect, to find growth that does not come with every execution.
 //!
-//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), those
-//! that left most first, the suites in turn → each is repeated alone for its share of the time that
-//! is left ([`Clock`]) → what grew joins the confirmations of its suite and is judged like them; of
-//! the rest only how often it ran is kept, in the `Hunt` of its suite.
+//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), those with most survivors
+//! first, the suites in turn → each is repeated alone for its share of the remaining time ([`Clock`]) → units that grew
+//! join the confirmations of their suite and are judged like them; for the others the `Hunt` of the suite only keeps
+//! how often they ran.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use super::engine::{Context, Finished, RunState, Stopped};
 use super::runners::{Ran, Screened, Share, Unit};
 use crate::output::Progress;
 
-/// A test that has less time than this tells nothing that the screen did not.
+/// With less time, repeating a test shows nothing that the screening pass did not show.
 const LEAST_OF_TEST: Duration = Duration::from_millis(500);
-/// Nor does a test class with less: its virtual machine takes a second to start.
+/// The same for a test class: its virtual machine takes a second to start.
 const LEAST_OF_CLASS: Duration = Duration::from_secs(4);
-/// No hunt needs more, and a clock may not know it.
+/// Cap on the time of a hunt: no hunt needs more, and `Instant` may overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Growth is watched for up to so many times the share of a test.
+/// Growth is watched for up to this multiple of a test's share.
 const OPEN_FACTOR: u32 = 3;
-/// And for so long, where its share is short: as long as a confirmation does.
+/// And for at least this long, if the share is short: as long as in a confirmation.
 const LEAST_OF_OPEN: Duration = Duration::from_secs(6);
-/// Tests that cannot be repeated are named up to this number.
+/// Maximum number of named tests that cannot be repeated.
 const NAMED: usize = 20;
 
 /// Hunts in all suites, and notes in each what was done.
@@ -68,8 +68,8 @@ fn tally(suite: &mut Screened) -> &mut Hunt {
     suite.suite.facts.hunt.get_or_insert_with(Hunt::default)
 }
 
-/// What can be repeated, with the index of its suite, and why the rest cannot. The worst of each
-/// suite come first, in turn.
+/// The units that can be repeated, each with the index of its suite; notes why others cannot. The worst of each suite
+/// come first, in turn.
 fn units(context: &Context<'_>, suites: &mut [Screened]) -> Vec<(usize, Unit)> {
     let mut ranked = Vec::new();
     for (index, suite) in suites.iter_mut().enumerate() {
@@ -96,8 +96,7 @@ impl Clock {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// What one of so many units may take, `least` at least; `None`: it would be too little to tell
-    /// anything.
+    /// The time for one of `units` units, at least `least`; `None`: too little is left to learn anything.
     fn share(self, units: usize, least: Duration) -> Option<HuntTime> {
         let left = self.left();
         let share = (left / u32::try_from(units.max(1)).unwrap_or(u32::MAX)).max(least);

@@ -1,5 +1,4 @@
-//! From facts and records to the report, in the same way for a run that has just ended and for one
-//! of last week.
+//! From facts and records to the report. The same for a run that has just ended and for an old one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +12,7 @@ use crate::origin;
 use crate::reading::{self, Records};
 use crate::session::facts::Facts;
 
-/// Judges. Records that are not at hand are read from `frames`; names of streams may also be
-/// absolute paths.
+/// Judges a run. Records that are not at hand are read from `frames`; stream names may also be absolute paths.
 #[must_use]
 pub fn judge(
     facts: &Facts,

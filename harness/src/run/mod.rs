@@ -1,19 +1,17 @@
 //! A run: screen, confirm, hunt, judge.
 //!
-//! Data flow: `Plan` → [`runners::screen`] (every command once, with the agent inside) →
-//! [`runners::confirm`] (suspects alone) → [`hunt`] (what is no suspect, where there is time for
-//! it) → [`Facts`] in the session → [`judge`] with symbols from [`resolve`] →
-//! [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
+//! Data flow: `Plan` → [`runners::screen`] (every command once, with the agent inside) → [`runners::confirm`] (suspects
+//! alone) → [`hunt`] (tests that are not suspect, if there is time) → [`Facts`] in the session → [`judge`] with symbols
+//! from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
 //!
-//! Three layers, each of which knows only those below it:
+//! Three layers, each knows only those below it:
 //!
-//! - [`runners`]: one folder for each test framework. Each implements one trait, `Framework`:
-//!   confirm suspects, name candidates of a hunt, repeat one. The screening pass decides which of
-//!   them a suite has, and what it can say about boundaries (`session::facts::Kind`).
-//! - [`engine`]: starts a command, follows its frames, answers at boundaries, ends it in time.
-//!   It knows no framework.
-//! - [`session`](crate::session) and [`reading`](crate::reading): what is kept of a run, and what
-//!   its frames say.
+//! - [`runners`]: one folder for each test framework. Each implements one trait, `Framework`: confirm suspects, name
+//!   candidates of a hunt, repeat one. The screening pass decides which framework a suite has, and what it knows about
+//!   boundaries (`session::facts::Kind`).
+//! - [`engine`]: starts a command, follows its frames, replies at boundaries, ends it in time. It knows no framework.
+//! - [`session`](crate::session) and [`reading`](crate::reading): the stored data of a run, and the content of its
+//!   frames.
 
 mod checks;
 pub mod divided;
@@ -52,21 +50,21 @@ use runners::Screened;
 /// A run that was judged.
 #[derive(Debug)]
 pub struct Judged {
-    /// What it found.
+    /// Its findings.
     pub report: RunReport,
     /// How the wrapped command ended.
     pub command_status: Option<i32>,
-    /// Where it is kept.
+    /// Its folder.
     pub session: Session,
-    /// Only part of the tests was asked for.
+    /// Whether only part of the tests was requested.
     pub partial: bool,
-    /// What its history has to know of it; `None`: `history: off`.
+    /// The entry for its history; `None`: `history: off`.
     pub manifest: Option<Manifest>,
-    /// The whole that it is a part of; `None`: it is the whole.
+    /// The partition of which it is a shard; `None`: it is a whole run.
     pub partition: Option<Partition>,
 }
 
-/// What a run needs, looked for before it writes or starts anything.
+/// Everything a run needs, prepared before it writes or starts anything.
 struct Prepared {
     programs: Vec<Program>,
     /// The agent's library.
@@ -90,10 +88,10 @@ impl Prepared {
     }
 }
 
-/// Runs a plan. `command_line` is memgate's own, for the session.
+/// Runs a plan. `command_line` is memgate's own, stored in the session.
 ///
 /// # Errors
-/// When it could not be run at all, or the user ended it; the session is kept then too.
+/// When it could not run at all, or the user ended it; the session is kept then too.
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
     let prepared = Prepared::of(plan)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
@@ -158,7 +156,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     Ok(Judged { report, command_status, session, partial, manifest: info.history, partition })
 }
 
-/// What the history says of the leaks of this run before it, kept in the session.
+/// Compares with the leaks that the history knows from before this run; the result is kept in the session.
 fn hold_against(
     policy: &mut GatePolicy,
     plan: &Plan,
@@ -204,7 +202,7 @@ async fn record(
     for (planned, program) in plan.suites.iter().zip(&prepared.programs) {
         suites.extend(runners::screen(&mut context, planned, program, &mut facts).await?);
     }
-    // A configured suite always runs what its command says: no test of it is left out.
+    // A configured suite always runs as its command says: none of its tests is left out.
     let wrapped = plan.suites.iter().find(|suite| suite.name.is_none());
     facts.partial |= wrapped.is_some_and(|wrapped| suites.iter().any(|suite| suite.is_filtered(wrapped)));
     let mut finished = runners::confirm(&mut context, &mut suites).await?;
@@ -224,8 +222,8 @@ async fn record(
     Ok((facts, records))
 }
 
-/// Without symbols a leak is still found; that its lines are missing has a reason the user can do
-/// something about.
+/// Warns about modules without symbols: a leak is still found without them, but the user can do something about its
+/// missing lines.
 pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
     for (module, why) in symbols.failures() {
         console.warning(&format!("no symbols for {module}: {why}"));

@@ -1,9 +1,9 @@
-//! Stacks to frames with functions and lines, and the memory of what was resolved.
+//! Resolves stacks to frames with functions and lines, and remembers the result.
 //!
-//! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers,
-//! else `memgate-symbols`, which also looks into the files that were named ([`SymbolFiles`]) →
-//! model frames. What was resolved when the run was recorded is written to `symbols.json`, so that
-//! a session can be judged again after a rebuild, and on another machine.
+//! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers, else
+//! `memgate-symbols`, which also searches the files the user named ([`SymbolFiles`]) → model frames. What was resolved
+//! when the run was recorded is written to `symbols.json`, so that a session can be judged again after a rebuild, and
+//! on another machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,17 +23,17 @@ use crate::symbol_files::SymbolFiles;
 /// Name of the file in the session folder.
 const FILE: &str = "symbols.json";
 
-/// Shown where an address belongs to no mapped file: generated code.
+/// Shown for an address in no mapped file: generated code.
 const NO_MODULE: &str = "[unknown]";
 
-/// Resolves stacks, one look-up per address.
+/// Resolves stacks. Each address is looked up once.
 #[derive(Debug)]
 pub struct Symbols {
     symbolizer: Symbolizer,
     known: BTreeMap<ModuleKey, BTreeMap<u64, Vec<Known>>>,
     variables: BTreeMap<ModuleKey, Vec<KnownVariable>>,
     failures: BTreeMap<String, String>,
-    /// Unpacked ones are there as long as they are searched.
+    /// Unpacked files exist as long as they are searched.
     files: SymbolFiles,
     kept: Arc<KeptFiles>,
 }
@@ -45,7 +45,7 @@ struct ModuleKey {
     build_id: Vec<u8>,
 }
 
-/// A function as it is remembered.
+/// A resolved function, as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Known {
     function: String,
@@ -67,7 +67,7 @@ struct StoredModule {
     variables: Vec<KnownVariable>,
 }
 
-/// What lies at an offset in the static data of a module, as it is remembered.
+/// The variable at an offset in the static data of a module, as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct KnownVariable {
     offset: u64,
@@ -92,13 +92,13 @@ impl Symbols {
         }
     }
 
-    /// Looks also into files that are gone from their places.
+    /// Also searches files that are gone from their places.
     #[must_use]
     pub fn with_kept(self, kept: Arc<KeptFiles>) -> Self {
         Self { kept, ..self }
     }
 
-    /// Takes over what was resolved when `session` was recorded.
+    /// Loads what was resolved when `session` was recorded.
     ///
     /// # Errors
     /// When the session's file is there and cannot be read.
@@ -147,14 +147,13 @@ impl Symbols {
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 
-    /// Modules of which no symbols could be had, each with the reason. A device's own libraries are
-    /// none of them: nobody has their symbols.
+    /// Modules without symbols, each with the reason. A device's own libraries are left out: nobody has their symbols.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         let told = self.failures.iter().filter(|(module, _)| !is_of_android(module));
         told.map(|(module, why)| (module.as_str(), why.as_str()))
     }
 
-    /// Did somebody name files with symbols?
+    /// Whether the user named files with symbols.
     #[must_use]
     pub const fn has_files(&self) -> bool {
         !self.files.is_empty()
@@ -178,7 +177,7 @@ impl Symbols {
     }
 
     fn step(&mut self, modules: &[Module], step: StackStep) -> Vec<Frame> {
-        // A return address: the call is before it.
+        // `pc` is a return address: the call is before it.
         let pc = step.pc.saturating_sub(1);
         let Some(module) = modules.iter().find(|m| (m.start..m.end).contains(&pc)) else {
             return vec![Frame { offset: pc, ..unnamed(NO_MODULE) }];
@@ -227,7 +226,7 @@ impl Resolve for Symbols {
             let path = PathBuf::from(&module.path);
             let path = kept.instead_of(&path).unwrap_or(path);
             let there = ModuleRef { path, build_id: module.build_id.clone() };
-            // Why a module has no symbols is told where its functions are looked up.
+            // The function look-up reports why a module has no symbols.
             let variable = symbolizer.variable(&there, offset, thread_local).ok().flatten()?;
             let memgate_symbols::Variable { name, into, place } = variable;
             let found = KnownVariable { offset, thread_local, name, into, place };
@@ -245,7 +244,7 @@ impl From<Symbol> for Known {
     }
 }
 
-/// Does a module belong to the system of a device?
+/// Whether a module belongs to the system of a device.
 fn is_of_android(path: &str) -> bool {
     ["/system/", "/system_ext/", "/apex/", "/vendor/", "/product/"]
         .iter()
@@ -264,7 +263,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Text that is no hex gives a build id that no module has, and so is never used.
+/// Text that is not hex gives a build id that no module has, and is never used.
 fn from_hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
         text.chars().filter_map(|c| c.to_digit(16)).filter_map(|d| u8::try_from(d).ok()).collect();

@@ -1,5 +1,5 @@
-//! Tests that memgate runs again by itself: silent, their output kept in the session, and what came
-//! of them found among the processes that recorded.
+//! Tests that memgate itself runs again: their output is not shown but kept in the session, and their result is found
+//! among the recorded processes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,15 +20,15 @@ use crate::reading::stream::os_path;
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 
-/// What a stream takes at first.
+/// Initial size of a stream.
 const FIRST_BYTES: u64 = (64 << 10) + CONTROL_BYTES as u64;
 
-/// Output of a confirming run that is kept.
+/// Maximum kept output of a confirming run.
 const OUTPUT_BYTES: usize = 1 << 20;
 /// Folder of that output in the session.
 const FOLDER: &str = "confirm";
 
-/// The agent's options in one executable that is run again.
+/// The agent's options for one executable that is run again.
 pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label: &Label) -> Options {
     let mut options = of_tests(&context.frames);
     options.targets = vec![Target::Executable(executable.into())];
@@ -36,25 +36,25 @@ pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label:
     options
 }
 
-/// What it prints is kept in the session: on the terminal it would only confuse.
+/// Its output is kept in the session: on the terminal it would only confuse.
 pub(in crate::run) fn silent(launch: Launch) -> Launch {
     let capture = Stream::Capture { limit: OUTPUT_BYTES };
     Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
 }
 
-/// A command may make its tests in a folder that it removes after them.
+/// A command may build its tests in a folder that it removes afterwards.
 pub(in crate::run) fn cannot_run_again(why: &ExpectedError) -> String {
     format!("it cannot be started again, its program or the folder it ran in may be gone: {why}")
 }
 
-/// Since the first iteration began.
+/// Time since the first iteration began.
 pub(in crate::run) fn elapsed(record: &ProcessRecord) -> Duration {
     let begin = record.windows.first().map_or(0, |window| window.start_ns);
     let end = record.windows.last().map_or(0, |window| window.end_ns);
     Duration::from_nanos(end.saturating_sub(begin))
 }
 
-/// Writes what a confirming run printed, and tells where.
+/// Writes the output of a confirming run, and returns where.
 pub(in crate::run) fn keep_output(
     context: &Context<'_>,
     test: &str,
@@ -94,8 +94,7 @@ pub(in crate::run) fn outcome(
     ConfirmationFacts::Repeated(facts)
 }
 
-/// Why no stream can begin in the folder `frames`, if that is so: to be asked where a process that
-/// was to be recorded told nothing.
+/// Why no stream can begin in the folder `frames`, if so. Called when a process that should be recorded wrote nothing.
 pub(in crate::run) fn no_room(frames: &Path) -> Option<String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|limit| limit < FIRST_BYTES) {
@@ -107,7 +106,7 @@ pub(in crate::run) fn no_room(frames: &Path) -> Option<String> {
         let room = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FIRST_BYTES);
         std::fs::remove_file(&path)?;
         match room {
-            // Not every file system can say.
+            // Not every file system supports this.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             room => room.map_err(std::io::Error::from),
         }
@@ -116,8 +115,7 @@ pub(in crate::run) fn no_room(frames: &Path) -> Option<String> {
     probe().err().map(failed)
 }
 
-/// What was recorded of a test in which nothing grew is not kept: a session would hold some MiB for
-/// each.
+/// Deletes the recording of a test in which nothing grew: a session would hold some MiB for each.
 pub(in crate::run) fn forget(stream: &Path) -> Result<(), ExpectedError> {
     for path in [stream.to_owned(), os_path(stream)] {
         match fs::remove_file(&path) {

@@ -1,41 +1,41 @@
 //! The time in which the suspects of a suite are run again (`measure.confirm_budget`).
 //!
-//! Each takes what it needs, at most its share of what is left; so that what the first ones do not
-//! use is there for the others. It is spent while at least one of them runs. What it leaves open is counted, and
-//! told. A test of which later tests freed all that it left is repeated only while repeating has taken no longer than
-//! the suite, unless a time is configured. Java test classes have more of it: each needs virtual machines of its own.
+//! Each suspect takes the time it needs, at most its share of the remaining time; time that the first ones do not use
+//! goes to the others. Time counts while at least one of them runs. Suspects that get no time are counted and reported.
+//! A test whose survivors were all freed by later tests is repeated only while repeating has taken no longer than the
+//! suite, unless a time is configured. Java test classes get more time: each needs virtual machines of its own.
 
 use std::time::{Duration, Instant};
 
-/// Without a time in the configuration: so many times what the suite took, and this at least.
+/// Without a configured time: this multiple of the suite's own time, but at least `LEAST`.
 const FACTOR: u32 = 10;
 const LEAST: Duration = Duration::from_secs(60);
-/// A share is no shorter: what grows is watched for up to so long before anything is said of it.
+/// Minimum share of a test: growth is watched for up to this long before a verdict.
 const LEAST_OF_TEST: Duration = Duration::from_secs(6);
-/// A shorter rest is of no use to a further test.
+/// Less remaining time is too short for a further test.
 const OF_NO_USE: Duration = Duration::from_secs(2);
-/// The same for Java test classes. A share lasts for a virtual machine that repeats the class, one that finds its
-/// tests that grow, and those that repeat them.
+/// The same for Java test classes. A share must suffice for a virtual machine that repeats the class, one that finds
+/// its growing tests, and those that repeat these tests.
 const LEAST_OF_CLASSES: Duration = Duration::from_secs(300);
 const LEAST_OF_CLASS: Duration = Duration::from_secs(60);
 
-/// What is left of it.
+/// The remaining time.
 #[derive(Debug)]
 pub(in crate::run) struct Budget {
     whole: Duration,
     least_share: Duration,
-    /// Until this much is spent, tests of which nothing is left are repeated too.
+    /// Until this much is spent, tests whose survivors were all freed are repeated too.
     of_freed: Duration,
-    /// Spent by tests that are over.
+    /// Spent by tests that have ended.
     spent: Duration,
-    /// Tests that run now, and since when one does.
+    /// Number of tests that run now, and since when at least one does.
     running: usize,
     since: Instant,
     left_open: usize,
 }
 
 impl Budget {
-    /// For a suite that took so many seconds.
+    /// For a suite that took `screened_s` seconds.
     pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
         Self::with(configured, screened_s, (LEAST, LEAST_OF_TEST))
     }
@@ -57,7 +57,7 @@ impl Budget {
         Self { whole, least_share, of_freed, spent, running: 0, since, left_open: 0 }
     }
 
-    /// A test runs from now on.
+    /// A test starts to run.
     pub(in crate::run) fn begin(&mut self) {
         if self.running == 0 {
             self.since = Instant::now();
@@ -65,7 +65,7 @@ impl Budget {
         self.running += 1;
     }
 
-    /// A test that ran is over.
+    /// A running test has ended.
     pub(in crate::run) fn end(&mut self) {
         self.spent = self.spent();
         self.since = Instant::now();
@@ -76,38 +76,38 @@ impl Budget {
         self.spent + if self.running > 0 { self.since.elapsed() } else { Duration::ZERO }
     }
 
-    /// What is left of it.
+    /// The remaining time.
     pub(in crate::run) fn left(&self) -> Duration {
         self.whole.saturating_sub(self.spent())
     }
 
-    /// What one of so many tests may take; `None`: too little is left.
+    /// The time one of `tests` tests may take; `None`: too little is left.
     pub(in crate::run) fn share(&self, tests: usize) -> Option<Duration> {
         share(self.left(), tests, self.least_share)
     }
 
-    /// Is there no time to repeat a test of which nothing is left?
+    /// Whether no time is left to repeat a test whose survivors were all freed.
     pub(in crate::run) fn is_over_for_freed(&self) -> bool {
         self.spent() >= self.of_freed || self.left() < OF_NO_USE
     }
 
-    /// One more is left open; `how`, for the reader.
+    /// One more suspect stays unconfirmed; returns the reason for the reader, ending with `how`.
     pub(in crate::run) fn leaves_open(&mut self, how: &str) -> String {
         self.counts_as_open();
         self.why(how)
     }
 
-    /// One more is left open.
+    /// One more suspect stays unconfirmed.
     pub(in crate::run) fn counts_as_open(&mut self) {
         self.left_open += 1;
     }
 
-    /// The same, of what may not come to it.
+    /// The same reason, for a suspect that may yet be confirmed.
     pub(in crate::run) fn why(&self, how: &str) -> String {
         format!("the time to confirm is {} s (measure.confirm_budget): {how}", self.seconds())
     }
 
-    /// What it has left open, in words, if anything.
+    /// The number of suspects that stay unconfirmed, in words, if any.
     pub(in crate::run) fn left_open(&self) -> Option<String> {
         (self.left_open > 0).then(|| {
             format!(

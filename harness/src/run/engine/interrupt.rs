@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP (the terminal is gone), as something to wait for. From the first run
-//! on they no longer end memgate by themselves.
+//! SIGINT, SIGTERM and SIGHUP (the terminal is gone) as events to wait for. Once listened to, they no longer end
+//! memgate by themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,13 @@ pub(in crate::run) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
-    /// Was the user told that the tests are being stopped?
+    /// Whether the user has been told that the tests are being stopped.
     told: Arc<AtomicBool>,
-    /// Not waited for: a write beyond the limit on the size of files is an error to tell, not the
-    /// end of the run.
+    /// Not waited for. It makes a write beyond the file size limit an error to report, not the end of memgate.
     _file_size: Signal,
 }
 
-/// SIGXFSZ, which Rust leaves to the system: it ends the process.
+/// SIGXFSZ. Rust keeps its default action: it ends the process.
 const FILE_SIZE: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 impl Interrupts {
@@ -30,7 +29,7 @@ impl Interrupts {
         Self::telling(Arc::default())
     }
 
-    /// For one more of several runs at once.
+    /// For one more of several parallel runs.
     pub(in crate::run) fn listen_too(&self) -> Result<Self, ExpectedError> {
         Self::telling(Arc::clone(&self.told))
     }
@@ -49,12 +48,12 @@ impl Interrupts {
         })
     }
 
-    /// Is it the first of several runs at once that tells the user?
+    /// Whether this is the first of several parallel runs to tell the user.
     pub(in crate::run) fn is_first_to_tell(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits for the next one. May be cancelled.
+    /// Waits for the next signal. May be cancelled.
     pub(in crate::run) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

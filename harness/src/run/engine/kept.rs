@@ -1,6 +1,5 @@
-//! Libraries whose files may be gone when their symbols are looked for: one that a jar brings is
-//! unpacked for a process and removed with it, or as soon as it is loaded. Their files are kept
-//! open.
+//! Keeps library files open: some are gone when their symbols are needed. A library from a jar is unpacked for one
+//! process and removed when the process ends, or as soon as it is loaded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memgate_analysis::{ProcessRecord, own_libraries};
 
-/// Files that are kept at most.
+/// Maximum number of kept files.
 const MOST: usize = 256;
 
 /// Open files by the path they were loaded from.
@@ -19,8 +18,8 @@ const MOST: usize = 256;
 pub struct KeptFiles(Mutex<BTreeMap<PathBuf, File>>);
 
 impl KeptFiles {
-    /// Keeps those of the own libraries of a process that lives. What cannot be opened has no
-    /// symbols, which is reported where they are missed.
+    /// Keeps the project's own libraries of a running process. A file that cannot be opened has no symbols; the symbol
+    /// look-up reports that.
     pub(in crate::run) fn keep(&self, record: &ProcessRecord, pid: Option<u32>) {
         if record.is_java_only() {
             return;
@@ -34,7 +33,7 @@ impl KeptFiles {
         }
     }
 
-    /// Where the file that was loaded from `path` can be read, if it is gone from there.
+    /// Where to read the file loaded from `path`, if it is gone from there.
     pub(in crate::run) fn instead_of(&self, path: &Path) -> Option<PathBuf> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let file = kept.get(path).filter(|_| !path.exists())?;
@@ -42,15 +41,14 @@ impl KeptFiles {
     }
 }
 
-/// A regular file; the path comes from the tested process, and another kind may keep who opens it
-/// waiting.
+/// Opens regular files only: the path comes from the tested process, and opening another kind of file may block.
 fn open(path: &Path) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
-/// The mapping of a file that was removed: the kernel lets those of some privilege read it there.
+/// The mapping of a removed file. The kernel lets privileged processes read the file there.
 fn mapped(pid: u32, path: &str) -> Option<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let line = maps.lines().find(|line| line.ends_with(&format!(" {path} (deleted)")))?;

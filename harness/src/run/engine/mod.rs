@@ -1,10 +1,9 @@
-//! What every runner stands on: a command with the agent inside, followed to its end.
+//! The common base of all runners: runs a command with the agent inside and follows it until it ends.
 //!
-//! Data flow: [`Job`] → [`supervise`] starts it and records → the frames of each process become a
-//! record, and its [`Orders`] answer at each end of a test ([`orders`]) → [`RunState`] knows which
-//! test is open since when → [`Done`]. [`again`] is what tests share that memgate repeats by
-//! itself, [`Budget`] the time they have. Only this folder runs tests on this machine
-//! (`suite` lists them); no module of it knows a framework.
+//! Data flow: [`Job`] → [`supervise`] starts it and records → the frames of each process become a record, and its
+//! [`Orders`] reply at the end of each test ([`orders`]) → [`RunState`] knows which test is open since when → [`Done`].
+//! [`again`] has the common code for tests that memgate itself repeats, [`Budget`] their time. Only this folder runs
+//! tests on this machine (`suite` lists them); no module of it knows a test framework.
 
 mod again;
 mod budget;

@@ -1,8 +1,8 @@
-//! What the recorder's threads tell a run.
+//! Messages from the recorder's threads to a run.
 //!
-//! A test that begins or ends wakes nobody: that would be a switch of threads at every boundary, while the guest
-//! waits. Who follows the run looks at each tick of its clock, and before it decides anything. Processes that begin
-//! or end wake it.
+//! The start or end of a test wakes no thread: that would cost a context switch at every boundary, while the guest
+//! waits. The run reads the messages at each tick of its clock, and before each decision. Processes that begin or end
+//! wake it.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::recorder::{Process, ProcessKey, lock};
 
-/// Something happened in a process.
+/// An event in a process.
 #[derive(Debug)]
 pub(in crate::run) enum Seen {
     /// It began to record.
@@ -21,11 +21,11 @@ pub(in crate::run) enum Seen {
     TestBegan { key: ProcessKey, test: String },
     /// A test ended, with so many allocations of its own alive.
     TestEnded { key: ProcessKey, survivors: u64 },
-    /// Its stream ended.
+    /// The process's stream ended.
     Ended { key: ProcessKey, record: Box<ProcessRecord> },
 }
 
-/// News that wait until somebody looks.
+/// Events that have not been read yet.
 #[derive(Debug, Default)]
 pub(in crate::run) struct News {
     waiting: Mutex<Vec<(Seen, Instant)>>,
@@ -33,7 +33,7 @@ pub(in crate::run) struct News {
 }
 
 impl News {
-    /// Tells that something was seen now.
+    /// Adds an event that happened now.
     pub(super) fn tell(&self, seen: Seen) {
         let is_urgent = matches!(seen, Seen::Started(_) | Seen::Ended { .. });
         lock(&self.waiting).push((seen, Instant::now()));
@@ -42,12 +42,12 @@ impl News {
         }
     }
 
-    /// Everything since the last time, with its time.
+    /// All events since the last call, with their times.
     pub(in crate::run) fn take(&self) -> Vec<(Seen, Instant)> {
         std::mem::take(&mut *lock(&self.waiting))
     }
 
-    /// Until a process begins or ends.
+    /// Waits until a process begins or ends.
     pub(in crate::run) async fn urgent(&self) {
         self.bell.notified().await;
     }

@@ -1,9 +1,7 @@
-//! The recorder's side of a run: turns frames into records as they come, tells the run what
-//! happens, gives orders.
+//! The recorder's side of a run: builds records from incoming frames, reports events to the run, gives orders.
 //!
-//! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) →
-//! [`Seen`] through a channel → `RunState`. A boundary is never held up by the run: only the orders
-//! are decided on the recorder's thread.
+//! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) → [`Seen`] through [`News`]
+//! → `RunState`. The run never delays a boundary: the recorder's thread itself decides the orders.
 
 use std::sync::Arc;
 
@@ -17,26 +15,26 @@ use crate::names::Mappings;
 use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
 
-/// Decides what a process is told at the end of a test, or of `main`.
+/// Decides the reply to a process at the end of a test, or of `main`.
 pub(in crate::run) trait Orders: Send {
-    /// The answer. `record` holds the window that ends here.
+    /// The reply. `record` contains the window that ends here.
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply;
 
-    /// See [`Follow::compares_names`]: every test that is repeated is one that is judged.
+    /// See [`Follow::compares_names`]: every repeated test is judged.
     fn compares_names(&self, boundary: &Boundary) -> bool {
         boundary.iteration > 0
     }
 
-    /// The answer where `main` has ended and the process is the test.
+    /// The reply at the end of `main` when the process is the test.
     fn at_main_end(&mut self) -> Reply {
         Reply::default()
     }
 }
 
-/// Makes the orders for a process that begins to record.
+/// Creates the orders for a process that begins to record.
 pub(in crate::run) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sync>;
 
-/// Orders for the programs of a run; what forks off them is told nothing.
+/// Orders for the programs of a run; their forked children get none.
 pub(in crate::run) fn of_programs<T: Orders + 'static>(
     make: impl Fn(&Process) -> T + Send + Sync + 'static,
 ) -> MakeOrders {
@@ -68,7 +66,7 @@ struct Follower {
     news: Arc<News>,
     reading: Reading,
     orders: Box<dyn Orders>,
-    /// An older agent chooses by itself what it explains.
+    /// An older agent itself chooses which classes it explains.
     takes_classes: bool,
 }
 
@@ -135,11 +133,11 @@ pub(in crate::run) fn test_id(boundary: &Boundary) -> String {
     }
 }
 
-/// Lets late frees happen: once for a test that left something while other threads ran.
+/// Waits for late frees: once for a test with survivors that has other threads.
 #[derive(Debug, Default)]
 pub(in crate::run) struct Settle {
     enabled: bool,
-    /// The execution that was settled last; its second boundary is final.
+    /// The execution that settled last; its second boundary is final.
     settled: Option<(String, u32)>,
 }
 
@@ -148,7 +146,7 @@ impl Settle {
         Self { enabled, settled: None }
     }
 
-    /// Is this end of a test to be taken again?
+    /// Whether this end of a test is to be measured again.
     pub(in crate::run) fn again(&mut self, boundary: &Boundary, record: &ProcessRecord) -> bool {
         let execution = Some((test_id(boundary), boundary.iteration));
         if !self.enabled || boundary.survivors == 0 || self.settled == execution || !has_threads(record) {
@@ -165,8 +163,8 @@ impl Orders for Settle {
     }
 }
 
-/// What is told to a process whose test was repeated often enough: to end; where native memory grew,
-/// to make a copy of itself first, once.
+/// Reply to a process whose test was repeated often enough: stop. If native memory grew, it first makes a copy of
+/// itself, once.
 #[derive(Debug, Default)]
 pub(in crate::run) struct Last {
     copies: bool,
@@ -174,17 +172,17 @@ pub(in crate::run) struct Last {
 }
 
 impl Last {
-    /// `copies`: who holds what grew is to be found out.
+    /// `copies`: search for the holders of what grew.
     pub(in crate::run) const fn new(copies: bool) -> Self {
         Self { copies, ends: false }
     }
 
-    /// Was it told already?
+    /// Whether the process was already told to stop.
     pub(in crate::run) const fn is_over(&self) -> bool {
         self.ends
     }
 
-    /// The answer. Where there can be no copy, only the rest of it is told.
+    /// The reply. Without a reason for a copy, it is only to stop.
     pub(in crate::run) fn reply(&mut self, record: &ProcessRecord) -> Reply {
         let first = !std::mem::replace(&mut self.ends, true);
         let copies = first && self.copies && !stacks_that_grew(record).is_empty();
@@ -192,8 +190,8 @@ impl Last {
     }
 }
 
-/// What is told to the longest run of a program that grows with its repetitions: to make a copy of
-/// itself where `main` ends, once.
+/// Reply to the longest run of a program that grows with its repetitions: make a copy of itself at the end of `main`,
+/// once.
 #[derive(Debug, Default)]
 pub(in crate::run) struct CopyAtMainEnd {
     ordered: bool,
@@ -210,8 +208,7 @@ impl Orders for CopyAtMainEnd {
     }
 }
 
-/// Alone, a thread cannot free anything late. Where `/proc` does not show the process nobody knows:
-/// it may have threads.
+/// A single thread cannot free anything late. If `/proc` does not show the process, it may have threads.
 fn has_threads(record: &ProcessRecord) -> bool {
     record.last_threads.len() != 1
 }

@@ -1,4 +1,4 @@
-//! What goes on in the processes of a run: which test is open since when, what is over. No clock,
+//! State of a run's processes: which test is open since when, which processes have ended. It reads no clock and touches
 //! no process: times come in, decisions go out.
 
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use super::news::Seen;
 use crate::recorder::{Process, ProcessKey};
 use crate::session::facts::{EndingFacts, ProcessFacts};
 
-/// What counts as one test, for its timeout.
+/// The span of time that a timeout limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Clocked {
-    /// What lies between its boundaries; and from the first test on what lies between two tests,
-    /// and after the last one.
+    /// The time between a test's boundaries. From the first test on, also the time between two tests and after the last
+    /// one.
     Test,
     /// The whole process.
     Process,
-    /// As `Test`; but there is one test only, and the time before and after it counts too.
+    /// Like `Test`, for a single test: the time before and after it counts too.
     Alone,
 }
 
-/// What comes of a test that takes too long.
+/// What happens to a test that takes too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Limit {
-    /// memgate's own run: it is ended.
+    /// memgate's own run: the test is ended.
     Ends(Duration),
-    /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for
-    /// no longer.
+    /// The user's run: memgate warns once, and the test goes on. Only processes that outlive the command are no longer
+    /// waited for.
     Tells(Duration),
 }
 
@@ -46,22 +46,22 @@ impl Limit {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::run) struct Overdue {
     pub(in crate::run) key: ProcessKey,
-    /// What it is doing.
+    /// The test, or the executable if no test is open.
     pub(in crate::run) what: String,
-    /// How long that may take.
+    /// The time limit.
     pub(in crate::run) limit: Duration,
-    /// It is told, and goes on.
+    /// memgate only warns; the process goes on.
     pub(in crate::run) goes_on: bool,
 }
 
 /// A process whose recording is over.
 #[derive(Debug)]
 pub(in crate::run) struct Finished {
-    /// Who it was.
+    /// The process.
     pub(in crate::run) process: Process,
-    /// What it wrote.
+    /// Record of its stream.
     pub(in crate::run) record: ProcessRecord,
-    /// How it ended, as far as is known by now.
+    /// How it ended, as far as known.
     pub(in crate::run) ending: EndingFacts,
 }
 
@@ -76,17 +76,17 @@ impl Finished {
         self.process.file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// What the session keeps of it beside its stream.
+    /// The facts that the session keeps of it, apart from its stream.
     pub(in crate::run) fn facts(&self) -> ProcessFacts {
         ProcessFacts { stream: self.stream(), ending: self.ending, as_test: None }
     }
 
-    /// Its environment, to start it again.
+    /// Its environment, needed to start it again.
     pub(in crate::run) fn environment(&self) -> Option<&Vec<(OsString, OsString)>> {
         self.process.environ.as_ref()
     }
 
-    /// A program of its own, not forked from a measured one.
+    /// Whether it is a program of its own, not forked from a measured one.
     pub(in crate::run) fn is_main(&self) -> bool {
         self.hello().role == ProcessRole::Main
     }
@@ -95,14 +95,14 @@ impl Finished {
 #[derive(Debug)]
 struct Live {
     process: Process,
-    /// Since when it has been doing what it does.
+    /// Start of the current test, or end of the last one.
     since: Instant,
     open: Option<String>,
-    /// A test has begun in it.
+    /// Whether a test has begun in it.
     tested: bool,
-    /// It was told that this takes long.
+    /// Whether memgate has warned about the current test.
     told: bool,
-    /// Nobody waits for it any more: it took longer than this.
+    /// The limit it exceeded. It is no longer waited for.
     timed_out: Option<Duration>,
 }
 
@@ -111,9 +111,9 @@ struct Live {
 pub(in crate::run) struct RunState {
     clocked: Clocked,
     limit: Limit,
-    /// Tests that may take another time than the others.
+    /// Tests with a time limit of their own.
     limits: BTreeMap<String, Duration>,
-    /// The command that was started is over.
+    /// Whether the started command has ended.
     over: bool,
     live: BTreeMap<ProcessKey, Live>,
     finished: Vec<Finished>,
@@ -138,12 +138,12 @@ impl RunState {
         }
     }
 
-    /// These tests may take another time.
+    /// Sets time limits for single tests.
     pub(in crate::run) fn with_limits(self, limits: BTreeMap<String, Duration>) -> Self {
         Self { limits, ..self }
     }
 
-    /// Takes note.
+    /// Updates the state with an event.
     pub(in crate::run) fn note(&mut self, seen: Seen, now: Instant) {
         match seen {
             Seen::Started(process) => {
@@ -168,7 +168,7 @@ impl RunState {
             }
             Seen::TestEnded { key, survivors } => {
                 let was_open = self.live.get(&key).is_some_and(|live| live.open.is_some());
-                // The second end of a test that settled is no second test.
+                // A test that settled has a second end: it counts once.
                 if was_open {
                     self.tests += 1;
                     self.with_survivors += u64::from(survivors > 0);
@@ -195,7 +195,7 @@ impl RunState {
         self.finished.push(Finished { process: live.process, record, ending });
     }
 
-    /// How long what a process does may take.
+    /// The time limit for what a process does now.
     fn limit(&self, live: &Live) -> Duration {
         let own = live.open.as_ref().and_then(|test| self.limits.get(test));
         own.copied().unwrap_or_else(|| self.limit.duration())
@@ -203,7 +203,7 @@ impl RunState {
 
     fn deadline(&self, live: &Live) -> Option<Instant> {
         let counts = match (self.limit, self.clocked) {
-            // How long the rest of the user's run takes is nobody's business.
+            // The user's run has no limit outside of tests.
             (Limit::Tells(_), _) => live.open.is_some() && (!live.told || self.over),
             (Limit::Ends(_), Clocked::Test) => live.tested,
             (Limit::Ends(_), Clocked::Process | Clocked::Alone) => {
@@ -213,7 +213,7 @@ impl RunState {
         (counts && live.timed_out.is_none()).then(|| live.since.checked_add(self.limit(live))).flatten()
     }
 
-    /// The command has ended; what it left running may not.
+    /// The command has ended; processes that it left may still run.
     pub(in crate::run) const fn command_ended(&mut self) {
         self.over = true;
     }
@@ -244,22 +244,22 @@ impl RunState {
         overdue
     }
 
-    /// Those that have not ended.
+    /// Processes that have not ended.
     pub(in crate::run) fn processes(&self) -> Vec<ProcessKey> {
         self.live.keys().copied().collect()
     }
 
-    /// Is a test open in some process?
+    /// Whether a test is open in some process.
     pub(in crate::run) fn has_open_tests(&self) -> bool {
         self.live.values().any(|live| live.open.is_some() && live.timed_out.is_none())
     }
 
-    /// Tests that are over.
+    /// Number of tests that have ended.
     pub(in crate::run) const fn tests(&self) -> u64 {
         self.tests
     }
 
-    /// What runs now, and the verdict so far.
+    /// The newest test, and how many tests had survivors so far.
     pub(in crate::run) fn status(&self) -> String {
         match self.with_survivors {
             0 => self.newest.clone(),
@@ -267,7 +267,7 @@ impl RunState {
         }
     }
 
-    /// Everything that is over, in the order it began to record.
+    /// All ended processes, in the order they began to record.
     pub(in crate::run) fn into_finished(mut self) -> Vec<Finished> {
         self.finished.sort_by_key(|finished| finished.process.key);
         self.finished

@@ -1,9 +1,8 @@
-//! Runs one command with the agent inside and follows it to its end: the common half of screening
-//! and confirming.
+//! Runs one command with the agent inside and follows it until it ends: common to screening and confirming.
 //!
-//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a
-//! run early: in memgate's own runs a test that takes too long ends its process, the user's signal
-//! ends everything, and a command that cannot be started is the user's to mend.
+//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a run early: in
+//! memgate's own runs a test that takes too long ends its process; the user's signal ends everything; a command that
+//! cannot be started is an error for the user to fix.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,21 +24,21 @@ use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};
 use crate::session::facts::EndingFacts;
 
-/// How long a listing of descriptors and threads stands where their numbers are the same: names of those that the agent
-/// does not see come and go may be as old.
+/// How long a listing of descriptors and threads stays valid while their numbers do not change. The names of those that
+/// the agent does not see come and go may be this old.
 const LISTING_STANDS: Duration = Duration::from_millis(20);
-/// How often progress is looked at.
+/// How often progress is shown.
 const TICK: Duration = Duration::from_millis(250);
 /// How long processes get to end by themselves after the user's first signal.
 const GRACE: Duration = Duration::from_secs(10);
-/// Threads named where a test hung.
+/// Maximum number of threads named for a hanging test.
 const SHOWN_THREADS: usize = 8;
 
 /// One command.
 pub(in crate::run) struct Job {
     launch: Launch,
     pub(in crate::run) options: Options,
-    /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
+    /// Whether the agent is preloaded. Otherwise `launch` already names it, as Java virtual machines need.
     preload: bool,
     orders: MakeOrders,
     clocked: Clocked,
@@ -49,14 +48,14 @@ pub(in crate::run) struct Job {
 }
 
 impl Job {
-    /// A command with the agent preloaded, whose tests are told nothing at their ends.
+    /// A command with the agent preloaded, without orders at the ends of its tests.
     pub(in crate::run) fn new(launch: Launch, options: Options, clocked: Clocked, limit: Limit) -> Self {
         let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
         let (limits, listing_stands) = (BTreeMap::new(), Duration::ZERO);
         Self { launch, options, preload: true, orders, clocked, limit, limits, listing_stands }
     }
 
-    /// These tests may take another time than the others.
+    /// Sets time limits for single tests.
     pub(in crate::run) fn with_limits(self, limits: BTreeMap<String, Duration>) -> Self {
         Self { limits, ..self }
     }
@@ -66,8 +65,7 @@ impl Job {
         Self { orders, ..self }
     }
 
-    /// Which descriptors and threads there are is listed where their numbers changed, or [`LISTING_STANDS`] after the
-    /// last time.
+    /// Lists descriptors and threads only when their numbers change, or [`LISTING_STANDS`] after the last listing.
     pub(in crate::run) fn listing_where_numbers_change(self) -> Self {
         Self { listing_stands: LISTING_STANDS, ..self }
     }
@@ -85,11 +83,11 @@ pub(in crate::run) struct Done {
     /// Processes that were measured, in the order they began.
     pub(in crate::run) finished: Vec<Finished>,
     pub(in crate::run) elapsed: Duration,
-    /// What the recorder could not do.
+    /// Problems of the recorder.
     pub(in crate::run) problems: Vec<String>,
 }
 
-/// Runs `job`; `show` is called now and then.
+/// Runs `job`; calls `show` from time to time.
 pub(in crate::run) async fn supervise(
     context: &mut Context<'_>,
     job: Job,
@@ -112,7 +110,7 @@ pub(in crate::run) async fn supervise(
     let started = Instant::now();
     let program = launch.program.clone();
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
-    // Repeats its test until it is told to: one from which nothing comes would do so forever.
+    // Such a process repeats its test until told to stop. One that sends nothing would run forever.
     let repeats = preload && clocked == Clocked::Alone;
     let state = RunState::new(clocked, limit).with_limits(limits);
     let unseen_since = repeats.then_some(started);
@@ -145,14 +143,14 @@ struct Following {
     news: Arc<News>,
     state: RunState,
     timeout: Duration,
-    /// Is what takes longer ended?
+    /// Whether tests that take too long are ended.
     ends: bool,
-    /// Since when nothing has come from a process that ends only when it is told to.
+    /// Time of the last event of a process that ends only when told to.
     unseen_since: Option<Instant>,
 }
 
 impl Following {
-    /// Until the command has ended and no test is open any more in what it left running.
+    /// Follows the command until it has ended and the processes it left have no open test.
     async fn follow(
         &mut self,
         context: &mut Context<'_>,
@@ -192,7 +190,7 @@ impl Following {
         }
     }
 
-    /// No process is known to live: it never said hello, or could not go on recording.
+    /// Used if no process is known to run: it never said hello, or could not go on recording.
     fn unseen_deadline(&self) -> Option<Instant> {
         self.unseen_since?.checked_add(self.timeout)
     }
@@ -223,8 +221,7 @@ impl Following {
         }
     }
 
-    /// The process alone, so that the rest of the tree goes on; the whole group where only that is
-    /// possible.
+    /// Kills this process only, so that the rest of the tree goes on; the whole group if that fails.
     fn kill(&self, key: ProcessKey) {
         let killed = self.recorder.as_ref().is_some_and(|recorder| recorder.kill(key));
         if !killed {
@@ -236,7 +233,7 @@ impl Following {
         if context.interrupts.is_first_to_tell() {
             context.console.line("stopping the tests; once more kills them");
         }
-        // What has ended by now is judged: somebody has to have looked at it.
+        // Tests that have ended by now are judged: this needs a sample of each process.
         for key in self.state.processes() {
             if let Some(recorder) = &self.recorder {
                 drop(block_in_place(|| recorder.capture(key)));
@@ -251,7 +248,7 @@ impl Following {
         }
     }
 
-    /// What is written by now is read, and the state knows all of it.
+    /// Reads everything written so far and updates the state with it.
     fn end_recording(&mut self) -> Vec<String> {
         let Some(recorder) = self.recorder.take() else { return Vec::new() };
         let summary = block_in_place(|| recorder.stop());
@@ -260,7 +257,7 @@ impl Following {
     }
 }
 
-/// Never, where there is no such time.
+/// Waits until `deadline`; forever if there is none.
 pub(in crate::run) async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -268,7 +265,7 @@ pub(in crate::run) async fn at(deadline: Option<Instant>) {
     }
 }
 
-/// Where the threads of a process stand, as one line's end.
+/// Where the threads of a process wait, as the end of a line.
 fn where_it_hangs(sample: Option<&OsSample>) -> String {
     let Some(sample) = sample.filter(|sample| !sample.threads.is_empty()) else { return String::new() };
     let stands = |thread: &ThreadEntry| {

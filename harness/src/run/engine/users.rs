@@ -1,4 +1,4 @@
-//! The user's own run of a command: started as they would, ended as their shell tells it.
+//! The user's own run of a command: started as the user would, with the exit status a shell gives.
 
 use std::io::IsTerminal as _;
 
@@ -7,8 +7,8 @@ use memgate_launch::{Environment, Exit, Launch, Stream};
 
 use crate::plan::PlannedSuite;
 
-/// The command as the user would run it. Reading from the terminal is the one thing it cannot do:
-/// it is not in the foreground, so that Ctrl-C reaches memgate alone.
+/// The command as the user would run it. The only difference: it cannot read from the terminal, because it is not in
+/// the foreground, so that Ctrl-C reaches only memgate.
 pub(in crate::run) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
     let (program, arguments) =
         planned.command.split_first().map(|(p, a)| (p.clone(), a.to_vec())).unwrap_or_default();
@@ -21,7 +21,7 @@ pub(in crate::run) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> La
     launch
 }
 
-/// As a shell tells it.
+/// The exit status as a shell gives it.
 pub(in crate::run) fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,

@@ -1,4 +1,4 @@
-//! How a command is measured, from what its program is. Decides and says so; starts nothing.
+//! Chooses how a command is measured, from the kind of its program. Decides and says so; starts nothing.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::suite::{Kind, Program, junit};
 pub(super) enum Mode {
     /// The program is a GoogleTest executable: one suite.
     Direct,
-    /// The program starts the executables that are measured: each is a suite.
+    /// The program starts the measured executables: each is a suite.
     Tree,
-    /// The program starts Java virtual machines, and those that run tests are measured.
+    /// The program starts Java virtual machines; those that run tests are measured.
     Jvm,
-    /// The program is a Java virtual machine whose whole run is the test.
+    /// The program is a Java virtual machine; its whole run is the test.
     JvmProcess,
     /// The process is the test.
     Process,
@@ -29,13 +29,13 @@ pub(super) enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) mode: Mode,
-    /// The processes the agent wakes up in.
+    /// The processes in which the agent becomes active.
     pub(super) targets: Vec<Target>,
     /// One line for the user.
     pub(super) text: String,
 }
 
-/// Folders of programs that come with the system: they are not what somebody tests.
+/// Folders of the system's programs: nobody tests those.
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/snap"];
 
 /// Decides for `suite`, whose program is `program`.
@@ -78,7 +78,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
     Choice { mode, targets, text }
 }
 
-/// Are Java virtual machines measured?
+/// Whether Java virtual machines are measured.
 pub(in crate::run) fn is_java(suite: &PlannedSuite, program: &Program) -> bool {
     matches!(choose(suite, program).mode, Mode::Jvm | Mode::JvmProcess)
 }
@@ -98,12 +98,12 @@ fn mode(suite: &PlannedSuite, program: &Program, typed: &str) -> Mode {
     }
 }
 
-/// A program of the system, or one that was found by its name alone: ctest, make, cargo, sh.
+/// Whether it is a program of the system, or one found by its name alone: ctest, make, cargo, sh.
 fn is_tool(program: &Program, typed: &str) -> bool {
     !typed.contains('/') || SYSTEM.iter().any(|folder| program.path.starts_with(folder))
 }
 
-/// What to do about a program the agent cannot see into; `None`: nothing speaks against it.
+/// Advice for a program into which the agent cannot see; empty: there is none.
 pub(super) fn remedy(program: &Program) -> &'static str {
     use crate::suite::Linkage;
     match &program.kind {
@@ -122,13 +122,13 @@ pub(super) fn remedy(program: &Program) -> &'static str {
     }
 }
 
-/// Variables of the suite that decide where its program is found.
+/// The `PATH` in which the suite's program is searched.
 pub(in crate::run) fn search_path(suite: &PlannedSuite) -> Option<std::ffi::OsString> {
     let own = suite.environment.iter().find(|(name, _)| name == OsStr::new("PATH"));
     own.map(|(_, path)| path.clone()).or_else(|| std::env::var_os("PATH"))
 }
 
-/// The folder its program's relative path starts in.
+/// The folder in which a relative path of the suite's program starts.
 pub(in crate::run) fn start_folder<'a>(suite: &'a PlannedSuite, here: &'a Path) -> &'a Path {
     suite.directory.as_deref().unwrap_or(here)
 }

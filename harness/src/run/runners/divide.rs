@@ -1,7 +1,7 @@
-//! What of a command falls to this shard (`--partition`), with the project as it is.
+//! Selects the part of a command that this shard runs (`--partition`), for the project as it is.
 //!
-//! Data flow: planned suite → its units, as the program itself, `ctest` or the test sources name them →
-//! [`Divided`](crate::run::divided::Divided) says which fall here → the same suite with a selection added to its
+//! Data flow: planned suite → its units, listed by the program itself, by `ctest` or by the test sources →
+//! [`Divided`](crate::run::divided::Divided) selects those of this shard → the same suite with a selection added to its
 //! command, or nothing.
 //!
 //! | command | unit | how it is told |
@@ -11,7 +11,7 @@
 //! | Maven, Gradle | test class | a file of the classes that are left out |
 //! | plain program | the suite | it runs, or it does not |
 //!
-//! Everything else cannot be divided: it is one unit beside other suites, and an error alone.
+//! Other commands cannot be divided: next to other suites, each is one unit; alone, it is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -36,34 +36,34 @@ use crate::suite::junit::sources::{
 };
 use crate::suite::{Program, ctest, inspect, junit};
 
-/// A filter of more bytes stands in a file: an argument of a program is no longer than 128 KiB.
+/// A longer filter (in bytes) is written to a file: an argument of a program is limited to 128 KiB.
 const LONGEST_FILTER: usize = 100_000;
-/// Bytes of a listing that are kept.
+/// Maximum kept bytes of a listing.
 const LIST_BYTES: usize = 64 << 20;
 
-/// What falls to this shard.
+/// The part of a suite that this shard runs.
 #[derive(Debug)]
 pub(super) struct Selected {
-    /// The suite, with the selection in its command.
+    /// The suite with the selection in its command.
     pub(super) planned: PlannedSuite,
-    /// What suites are known to be there in all shards together: names depend on it.
+    /// Known suites of all shards together: names depend on them.
     pub(super) known: Known,
-    /// GoogleTest: the tests that have to run.
+    /// GoogleTest: the tests that must run.
     pub(super) tests: Vec<String>,
-    /// `ctest`: a test that has to run is known to start a GoogleTest executable.
+    /// `ctest`: whether a test that must run is known to start a GoogleTest executable.
     pub(super) starts_tests: bool,
 }
 
-/// Suites of one command that other shards may see.
+/// Suites of one command that other shards may run.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Executables of GoogleTest.
+    /// GoogleTest executables.
     pub(super) programs: BTreeSet<SuiteId>,
     /// Modules with test classes.
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// Selects; `None`: nothing of it falls to this shard.
+/// Selects the part of a suite; `None`: this shard runs nothing of it.
 pub(super) async fn selected(
     context: &Context<'_>,
     planned: &PlannedSuite,
@@ -88,7 +88,7 @@ fn all(planned: &PlannedSuite) -> Selected {
     Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new(), starts_tests: false }
 }
 
-/// What the suite is called, on all machines alike: a command by the name of its program.
+/// The suite's name, the same on all machines: a command has the name of its program.
 pub(super) fn name(planned: &PlannedSuite) -> String {
     planned.name.clone().unwrap_or_else(|| {
         let typed = typed(planned);
@@ -96,8 +96,8 @@ pub(super) fn name(planned: &PlannedSuite) -> String {
     })
 }
 
-/// A suite that was measured by its name, and what it is: its program with its arguments, of Java its folder. Our own
-/// folders lie elsewhere on other machines.
+/// The name and identity of a measured suite: its program with its arguments, for Java its folder. The paths are
+/// without our own folders, which differ between machines.
 pub(super) fn what_it_is(suite: &Suite) -> Option<(String, String)> {
     let hello = suite.processes.first()?.hello();
     let what = match suite.facts.java {
@@ -135,7 +135,7 @@ async fn of_gtest(
     let mut seen = BTreeSet::new();
     tests.retain(|test| seen.insert(test.clone()));
     if tests.is_empty() {
-        // Whatever that means: it is what one machine says.
+        // Whatever the reason, this machine lists no tests.
         return Ok(as_one(divided, planned));
     }
     let own = divided.own(&name(planned), UnitKind::Test, tests.clone());
@@ -177,7 +177,7 @@ async fn of_ctest(
             "`ctest --show-only=json-v1` told nothing: suites of one name may be mixed up in the merged run",
         );
     }
-    // A name is that of one test in each folder: those of the same name stay together.
+    // A test name is unique only within a folder: tests of the same name stay together.
     let mut seen = BTreeSet::new();
     let names: Vec<String> =
         tests.iter().map(|test| test.name.clone()).filter(|name| seen.insert(name.clone())).collect();
@@ -193,7 +193,7 @@ async fn of_ctest(
     let programs = programs(&commands);
     selected.starts_tests = programs.iter().any(|(test, _)| own.contains(test));
     selected.known.programs = programs.into_iter().map(|(_, program)| program).collect();
-    // With -R or -L, some versions count the tests that these select, and others all: what it lists then is the proof.
+    // With -R or -L, some versions number the selected tests, others all tests: the listing shows which.
     for own in [by_number, numbers(&ctest::counted(&tests))] {
         let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
         selected.planned.command.clone_from(&planned.command);
@@ -231,7 +231,7 @@ async fn ask_ctest(
     output(listing, LIST_TIMEOUT).await.map_err(|why| cannot(planned, &chain(&why), ""))
 }
 
-/// The GoogleTest executables that these commands start, perhaps by way of another program, by the test that does.
+/// The GoogleTest executables that these commands start, perhaps through another program, each with its test.
 fn programs(commands: &[(String, Vec<String>)]) -> Vec<(String, SuiteId)> {
     let mut programs = Vec::new();
     let mut looked = BTreeMap::<&str, Option<String>>::new();
@@ -327,14 +327,14 @@ fn whole(
     Ok(as_one(divided, planned))
 }
 
-/// It runs whole, in one of the shards.
+/// The command runs as a whole, in one of the shards.
 fn as_one(divided: &Divided, planned: &PlannedSuite) -> Option<Selected> {
     let suite = name(planned);
     let own = divided.own(&suite, UnitKind::Program, vec![suite.clone()]);
     (!own.is_empty()).then(|| all(planned))
 }
 
-/// Keeps a selection in the session.
+/// Writes a selection into the session.
 fn keep(
     context: &Context<'_>,
     planned: &PlannedSuite,

@@ -1,4 +1,4 @@
-//! What the harness asks of a test framework: [`Framework`], over the engine.
+//! [`Framework`]: what the harness requires of a test framework, on top of the engine.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(in crate::run) struct Suite {
     pub(in crate::run) facts: SuiteFacts,
     /// Its processes, in the order of `facts.screen`.
     pub(in crate::run) processes: Vec<Finished>,
-    /// Longest time of one test.
+    /// Time limit of one test.
     pub(super) timeout: Duration,
 }
 
@@ -30,13 +30,13 @@ impl Suite {
         Self { facts, processes, timeout }
     }
 
-    /// Adds what its processes forked.
+    /// Adds the forked children of its processes.
     pub(super) fn add_children(&mut self, children: Vec<Finished>) {
         self.facts.screen.extend(children.iter().map(Finished::facts));
         self.processes.extend(children);
     }
 
-    /// What its processes wrote.
+    /// The records of its processes.
     pub(super) fn records(&self) -> Vec<&ProcessRecord> {
         self.processes.iter().map(|process| &process.record).collect()
     }
@@ -45,13 +45,13 @@ impl Suite {
 /// What a hunt repeats.
 #[derive(Debug)]
 pub(in crate::run) struct Unit {
-    /// The test or test class.
+    /// The name of the test or test class.
     pub(in crate::run) id: String,
-    /// The process of the screen in which it ran.
+    /// The process of the screening pass in which it ran.
     pub(super) record: usize,
 }
 
-/// The time a unit has.
+/// The time of a unit.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Share {
     pub(in crate::run) time: HuntTime,
@@ -59,30 +59,30 @@ pub(in crate::run) struct Share {
     pub(in crate::run) end: Instant,
 }
 
-/// What became of a unit.
+/// The result of repeating a unit.
 #[derive(Debug)]
 pub(in crate::run) enum Ran {
-    /// Nothing grew in so many executions.
+    /// Nothing grew in this number of executions.
     Still(u64),
-    /// So many executions; it joined the confirmations.
+    /// It grew within this number of executions, and joined the confirmations.
     Grew(u64),
-    /// It cannot be repeated so often.
+    /// It cannot be repeated so often: why.
     Unusable(String),
 }
 
-/// The tests of one suite, as their framework runs them again. The screening pass makes it; what it
-/// can say about boundaries is the [`Kind`] of the suite's facts.
+/// The tests of one suite, as their framework runs them again. The screening pass creates it; the [`Kind`] of the
+/// suite's facts says what it knows about boundaries.
 pub(super) trait Framework: Sized {
-    /// Does a hunt repeat test classes? Else single tests.
+    /// Whether a hunt repeats test classes instead of single tests.
     const HUNTS_CLASSES: bool = false;
 
-    /// Runs the suspects of these suites again; what came of each goes to the facts of its suite.
+    /// Runs the suspects of these suites again; each result goes to the facts of its suite.
     async fn confirm(
         context: &mut Context<'_>,
         suites: Vec<(&mut Suite, &mut Self)>,
     ) -> Result<Vec<Finished>, Stopped>;
 
-    /// What was never suspect and can be repeated, those that left most first; or why nothing can.
+    /// Units that were never suspect and can be repeated, those with most survivors first; or why none can.
     fn candidates(&self, context: &Context<'_>, suite: &Suite) -> Result<Vec<Unit>, String>;
 
     /// Repeats one candidate for its time.

@@ -1,5 +1,4 @@
-//! Java tests, on this machine or on a device: by class, and when one that is repeated has told
-//! enough.
+//! Java tests, on this machine or on a device: grouped by class, and when a repeated one has run often enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub(super) fn tests_of<'a>(classes: &'a Classes, class: &str) -> &'a [String] {
     classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
 }
 
-/// Between its boundaries a test ran, and no whole class.
+/// Whether the window is that of a test, not of a whole class.
 pub(super) fn is_test(window: &Window) -> bool {
     !window.suite.is_empty() && !window.test.is_empty()
 }
@@ -51,32 +50,32 @@ pub(super) struct Last {
     /// It was told to stop.
     pub(super) was_told: AtomicBool,
     pub(super) leaks: AtomicBool,
-    /// Because there was no more time.
+    /// It ended because its time was over.
     pub(super) out_of_time: AtomicBool,
 }
 
-/// Goes on until enough is known; what leaks is explained before the end.
+/// Repeats until enough is known; leaking classes are explained before the end.
 pub(super) struct Repeating {
     confirmation: JavaConfirmation,
-    /// For what its libraries allocate, if that is tracked.
+    /// For allocations of native libraries, if these are tracked.
     native: NativeConfirmation,
     pub(super) settle: Settle,
     pub(super) kept: Option<Arc<KeptFiles>>,
-    /// The process, where it can be seen.
+    /// The process, if its /proc entry is visible.
     pub(super) pid: Option<u32>,
-    /// How long its threads had waited for a processor at the first end.
+    /// How long its threads had waited for a processor at the first end of a test.
     starved_before: Option<Duration>,
     /// The end of the time there is for it.
     pub(super) until: Option<Instant>,
-    /// The end of its share of the time that all have: it ends then, if it ran as often as it has to at least.
+    /// The end of its share of the common time. It ends then, if it ran its minimum number of executions.
     pub(super) share: Option<Instant>,
-    /// How long it took so far.
+    /// How to compute its time so far.
     took: fn(&ProcessRecord) -> Duration,
     last: Arc<Last>,
 }
 
 impl Repeating {
-    /// Repeats, in a process that cannot be seen, until enough is known.
+    /// Repeats until enough is known, in a process that cannot be seen.
     pub(super) fn new(
         policy: &GatePolicy,
         (suite, test): (&str, &str),
@@ -106,7 +105,7 @@ impl Repeating {
 impl Orders for Repeating {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         self.native.observe(record);
-        // Finalizers and cleaners may be about to free what is more now.
+        // Finalizers and cleaners may be about to free what remains.
         if self.native.has_risen() && self.settle.again(boundary, record) {
             return Reply::of(order::SETTLE);
         }

@@ -1,4 +1,4 @@
-//! One test of a screened process, repeated in a process of its own.
+//! Repeats one test of a screened process in a process of its own.
 
 use std::time::{Duration, Instant};
 
@@ -22,21 +22,20 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// One execution may take so many times what the test took in the screen, and at least so long.
+/// One execution may take this multiple of the test's time in the screening pass, but at least `LEAST_LONGEST`.
 const SLOWER: u32 = 100;
 const LEAST_LONGEST: Duration = Duration::from_secs(10);
 
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasts {
-    /// Until it is known whether it leaks, and no longer than this, if it ran as often as the
-    /// policy asks for.
+    /// Until it is known whether it leaks, but no longer than this once it ran as often as the policy asks.
     NoLonger(Duration),
     /// For its share of a hunt.
     Hunt(HuntTime),
 }
 
-/// Runs one test of the process `record`, alone and again and again. Or why it cannot be.
+/// Runs one test of the process `record` alone, again and again. Or returns why that is impossible.
 pub(super) async fn alone(
     context: &mut Context<'_>,
     suite: &Suite,
@@ -60,7 +59,7 @@ pub(super) async fn alone(
     repeat(context, (suite, process), (test, &filter), lasts, show).await
 }
 
-/// Repeats what `filter` selects of a process, for the sake of `test`. Or why it cannot be.
+/// Repeats the tests that `filter` selects in a process, to confirm `test`. Or returns why that is impossible.
 pub(super) async fn repeat(
     context: &mut Context<'_>,
     (suite, process): (&Suite, &Finished),
@@ -83,7 +82,7 @@ pub(super) async fn repeat(
     }
 }
 
-/// The test that is repeated: a set-up runs with any of its suite, so that the shortest will do.
+/// The test to repeat: a set-up runs with any test of its suite, so the shortest is enough.
 fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     let Some(suite) = setup::suite_of(test) else { return Some(test.to_owned()) };
     let is_of_all = [setup::OF_ALL, setup::BEHIND_ALL].iter().any(|name| test == format!("{suite}.{name}"));
@@ -92,7 +91,7 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
-/// How long one execution may take: one that hangs because it cannot be repeated shall not cost a minute.
+/// Time limit of one execution: one that hangs because it cannot be repeated must not cost a minute.
 fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();
@@ -131,12 +130,12 @@ fn job(
     Job::new(launch, options, Clocked::Alone, Limit::Ends(longest)).with(orders)
 }
 
-/// Goes on until enough is known.
+/// Repeats a test until enough is known.
 struct Confirming {
     test: String,
     confirmation: Confirmation,
     lasts: Lasts,
-    /// When its process was started.
+    /// When its process started.
     began: Instant,
     settle: Settle,
     last: Last,
@@ -160,7 +159,7 @@ impl Orders for Confirming {
         let next = self.confirmation.observe(record, elapsed);
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
         match next {
-            // What has begun is not left without an answer that a few executions more would give.
+            // A test that has begun may need only a few more executions for a verdict, so it first runs its minimum.
             _ if is_over && self.confirmation.ran_its_least() => self.last.reply(record),
             Next::Continue | Next::Explain => Reply::default(),
             Next::Stop => self.last.reply(record),
@@ -168,8 +167,8 @@ impl Orders for Confirming {
     }
 }
 
-/// Have all tests that the program runs been repeated, without this one? A `main` that chooses tests itself overrides
-/// what was asked for, and would go on forever. (Of a set-up it is not known when it is told.)
+/// Whether all tests that the program runs were repeated, but not this one. A `main` that chooses tests itself
+/// overrides the filter, and would go on forever. (When a set-up is reported is not known.)
 fn runs_without(test: &str, boundary: &Boundary, record: &ProcessRecord) -> bool {
     boundary.iteration > 0 && setup::suite_of(test).is_none() && record.windows_of(test).next().is_none()
 }

@@ -1,9 +1,7 @@
-//! Running tests again together: for suspects that alone do something else than among the tests
-//! they were screened with.
+//! Runs tests again together: for suspects that behave differently alone than among the tests they were screened with.
 //!
-//! Data flow: what came of confirming a suite → `analysis::company` names the tests that each such
-//! suspect needs → one process for all suspects of a screened process repeats them, in their order
-//! → facts of the suite.
+//! Data flow: confirmation results of a suite → `analysis::company` names the tests that each such suspect needs → one
+//! process for all suspects of a screened process repeats them, in their order → facts of the suite.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +24,7 @@ use crate::session::facts::{ConfirmationFacts, ProcessFacts};
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// The kernel takes no longer argument; a filter of so many names would be one.
+/// The kernel limits the length of an argument; a filter of more names would exceed it.
 pub(super) const MOST_FILTER: usize = 100_000;
 
 /// Tests of one screened process that are repeated together.
@@ -37,7 +35,7 @@ struct Group {
     suspects: Vec<String>,
 }
 
-/// Repeats what needs company, once for every process of the screen.
+/// Repeats suspects together with the tests they need, once for every process of the screening pass.
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -62,7 +60,7 @@ pub(super) async fn confirm(
             None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
             Some((_, Err(why))) => Err(why),
             Some((share, Ok(launch))) => {
-                // One that has begun takes what it needs: cut short it would tell nothing.
+                // A run that was started gets at least the minimum: cut short, it would show nothing.
                 let most = most(suite).min(share.max(least(suite)));
                 let job = job(context, suite, (&group, most), process, launch);
                 let done = supervise(context, job, &mut |_| ()).await?;
@@ -109,7 +107,7 @@ fn groups(
         let Some(tests) = tests else { continue };
         let group = groups.entry(suspect.record).or_default();
         group.suspects.push(suspect.test.clone());
-        // Each is the beginning of the same list.
+        // Each list is a prefix of the same list.
         if tests.len() > group.tests.len() {
             group.tests = tests;
         }
@@ -122,7 +120,7 @@ pub(super) fn most(suite: &Suite) -> Duration {
     executions(suite, 20)
 }
 
-/// As much of it as is taken where less is left: fewer executions than these tell nothing.
+/// Minimum of that time, even if the share is smaller: fewer executions show nothing.
 fn least(suite: &Suite) -> Duration {
     executions(suite, 8)
 }
@@ -162,7 +160,7 @@ fn job(
     Job::new(launch, options, Clocked::Alone, limit).with(orders).listing_where_numbers_change()
 }
 
-/// Goes on until enough is known of each suspect.
+/// Repeats the tests until enough is known of each suspect.
 struct Together {
     company: Company,
     settle: Settle,
@@ -207,7 +205,7 @@ fn outcome(
     let failed = |test: &&String| {
         process.record.windows_of(test).any(|window| window.outcome == Some(Outcome::Failed))
     };
-    // One that fails is not judged by how often it ran.
+    // How often a failing test ran does not matter.
     let judged = group.suspects.iter().filter(|test| !failed(test));
     let ran = judged.map(|test| process.record.windows_of(test).count()).min().unwrap_or(least);
     finished.push(process);

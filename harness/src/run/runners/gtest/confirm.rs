@@ -1,9 +1,9 @@
-//! The suspects of screened suites run again, each alone.
+//! Runs the suspects of screened suites again, each alone.
 //!
-//! Data flow: suites with their suspects → [`Batch`]: suites whose processes overlapped in the user's run, together;
-//! each other one by itself → [`Turn`], one for each suspect, in [`Queue`]s of those that do not run at once → over as
-//! many [`Lanes`] as the user's run had → facts of the suites. A test that did not pass beside others has another
-//! turn, with nothing beside it.
+//! Data flow: suites with their suspects → [`Batch`]: suites whose processes overlapped in the user's run form one,
+//! each other suite its own → [`Turn`], one for each suspect, in [`Queue`]s of suspects that do not run at the same
+//! time → spread over as many [`Lanes`] as the user's run had → facts of the suites. A test that did not pass while
+//! others ran gets another turn with nothing else running.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Open<'a> {
     tests: &'a AllTests,
     suspects: Vec<Suspect>,
     budget: RefCell<Budget>,
-    /// Suspects whose first turn is not over.
+    /// Number of suspects whose first turn has not ended.
     waiting: Cell<usize>,
 }
 
@@ -48,23 +48,23 @@ struct Turn {
     suspect: Suspect,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 struct Answer {
     turn: Turn,
     facts: ConfirmationFacts,
     finished: Vec<Finished>,
 }
 
-/// What all turns share.
+/// State that all turns share.
 struct Pass<'a> {
     lanes: Lanes,
     progress: RefCell<Progress<'a>>,
     done: Cell<u64>,
-    /// The user, or an error, ended it.
+    /// Whether the user or an error ended the pass.
     is_over: Cell<bool>,
 }
 
-/// Confirms what these suites left in their screen.
+/// Confirms the suspects of these suites.
 pub(super) async fn suites(
     context: &mut Context<'_>,
     mut suites: Vec<(&mut Suite, &mut GoogleTest)>,
@@ -104,9 +104,10 @@ pub(super) async fn suites(
 fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
     let (records, name, policy) = (suite.records(), &suite.facts.name, &context.plan.policy);
     let mut suspects = memgate_analysis::screen(&records, name, policy);
-    // What the user repeats is judged by those executions, if they tell enough; what we repeat is confirmed alone.
+    // Tests that the user's own run repeats are judged by those executions, if these suffice; tests that we repeat are
+    // confirmed alone.
     let is_known = |suspect: &Suspect| {
-        // What a program repeats by the C API nobody else can repeat.
+        // What a program repeats itself through the C API, nobody else can repeat.
         let known = |record: &ProcessRecord| {
             record.tells_its_own_tests()
                 || Confirmation::new(policy, name, &suspect.test).is_known_from_screen(record)
@@ -154,7 +155,7 @@ async fn confirm(
     Ok(())
 }
 
-/// What is left open of a suite, and why.
+/// Reports which suspects of a suite stay unconfirmed, and why.
 fn tell(context: &Context<'_>, suite: &Suite, budget: &Budget) {
     let is_freed = |facts: &&ConfirmationFacts| matches!(facts, ConfirmationFacts::FreedSince);
     let freed = suite.facts.confirmations.values().filter(is_freed).count();
@@ -179,7 +180,7 @@ fn queues(batch: &Batch<'_>) -> Vec<Queue> {
     queues
 }
 
-/// Takes turns, of so many queues at once.
+/// Takes turns from up to `at_once` queues at the same time.
 async fn take(
     context: &Context<'_>,
     batch: &Batch<'_>,
@@ -190,7 +191,7 @@ async fn take(
     let answers = stream::iter(queues).map(|queue| async {
         let mut answers = Vec::new();
         for turn in queue {
-            // Those that run when one is stopped are waited for: each ends its own processes.
+            // When one stops the pass, running turns are waited for: each ends its own processes.
             if !pass.is_over.get() {
                 let answer = take_one(context, batch, turn, at_once, pass).await;
                 pass.is_over.set(pass.is_over.get() || answer.is_err());
@@ -243,7 +244,7 @@ async fn take_one(
 }
 
 impl Answer {
-    /// Its test could not be repeated, or did not pass each time.
+    /// Whether its test could not be repeated, or did not pass each time.
     fn is_disturbed(&self) -> bool {
         let has_failed = |process: &Finished| {
             let failed = |window: &Window| window.outcome == Some(Outcome::Failed);
@@ -253,7 +254,7 @@ impl Answer {
         matches!(self.facts, ConfirmationFacts::Broken(_)) || self.finished.iter().any(has_failed)
     }
 
-    /// Drops what it told.
+    /// Removes its recordings.
     fn forget(self) -> Result<Turn, Stopped> {
         for process in &self.finished {
             forget(&process.process.file)?;
@@ -262,7 +263,8 @@ impl Answer {
     }
 }
 
-/// Repeats a suspect for `most` at the longest; a set-up that behaves otherwise with one test, with all of its suite.
+/// Repeats a suspect for at most `most`. A set-up that behaves differently with one test is repeated with all tests of
+/// its suite.
 async fn one(
     context: &mut Context<'_>,
     open: &Open<'_>,
@@ -290,7 +292,7 @@ async fn one(
     let with = memgate_analysis::company_of_setup(policy, name, test, &process.record, &again.record);
     let all = tests.of(suspect.record, process).await;
     let filter = with.and_then(|tests| gtest::filter_for_all(&tests, &all).ok());
-    // Where so many tests cannot be selected, what it did with one stands.
+    // If so many tests cannot be selected, the result with one test counts.
     let Some(filter) = filter.filter(|filter| filter.len() <= company::MOST_FILTER) else { return Ok(alone) };
     let share = budget.borrow().share(1);
     let Some(share) = share else {
@@ -306,8 +308,7 @@ async fn one(
     Ok(cut(context, open, test, (&with_more, finished), most).unwrap_or(with_more))
 }
 
-/// What is to be said of the last of `finished` instead of `facts`, if its time ended before it was
-/// known what the test does.
+/// Replaces `facts` for the last of `finished` if its time ended before a verdict.
 fn cut(
     context: &Context<'_>,
     open: &Open<'_>,

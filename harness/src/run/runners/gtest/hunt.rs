@@ -1,5 +1,5 @@
-//! Hunting in native tests that were never suspect: each is repeated alone for its time, and what
-//! grew joins the confirmations.
+//! Hunts in native tests that were never suspect: each is repeated alone for its time; tests that grew join the
+//! confirmations.
 
 use memgate_analysis::{Hunted, hunted};
 
@@ -7,7 +7,7 @@ use crate::run::engine::{Context, Done, Finished, Stopped, forget, keep_output, 
 use crate::run::runners::framework::{Ran, Suite, Unit};
 use crate::session::facts::{ConfirmationFacts, ProcessFacts};
 
-/// What was seen of a test that was repeated.
+/// The result of repeating a test.
 pub(super) fn seen(
     context: &Context<'_>,
     suite: &mut Suite,

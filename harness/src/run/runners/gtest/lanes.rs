@@ -1,8 +1,8 @@
-//! Several confirming runs at once, where the user's own run had several tests at once (`ctest -j`): they are known to
-//! bear each other.
+//! Several confirming runs at the same time, if the user's own run had several tests at the same time (`ctest -j`):
+//! such tests are known to tolerate each other.
 //!
-//! Data flow: records of the screen → [`at_once`] → [`Lanes`], a folder of frames for each: a recorder follows
-//! whatever appears in its folder → what lies there joins the frames of the session when the run is over.
+//! Data flow: records of the screening pass → [`at_once`] → [`Lanes`], each with a folder of frames: a recorder follows
+//! all streams that appear in its folder → the streams are moved to the frames of the session when the run has ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use memgate_analysis::ProcessRecord;
 use crate::exit::ExpectedError;
 use crate::run::engine::{Context, Finished, Interrupts, Stopped};
 
-/// When the tests of a process began and ended, in ns.
+/// Time span of the tests of a process, in ns.
 type Span = (u64, u64);
 
-/// What ran while tests of a suite did.
+/// What ran at the same time as the tests of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Beside {
     Nothing,
@@ -29,7 +29,7 @@ pub(super) enum Beside {
     Itself,
 }
 
-/// How many runs may go on at once, and beside what the tests of each suite ran.
+/// How many runs may go on at the same time, and what ran in parallel with the tests of each suite.
 pub(super) fn at_once<'a>(suites: impl Iterator<Item = Vec<&'a ProcessRecord>>) -> (usize, Vec<Beside>) {
     let spans: Vec<Vec<Span>> =
         suites.map(|records| records.into_iter().filter_map(span).collect()).collect();
@@ -49,10 +49,10 @@ fn overlaps(suites: &[Vec<Span>]) -> (usize, Vec<Beside>) {
     for (suite, spans) in suites.iter().enumerate() {
         edges.extend(spans.iter().flat_map(|&(begin, end)| [(begin, true, suite), (end, false, suite)]));
     }
-    // Where one ends when another begins they did not run at once.
+    // If one ends when another begins, they did not overlap.
     edges.sort_unstable();
     let (mut most, mut beside) = (1, vec![Beside::Nothing; suites.len()]);
-    // So many processes of each suite.
+    // Number of running processes of each suite.
     let mut open = BTreeMap::<usize, usize>::new();
     for (_, begins, suite) in edges {
         let of_suite = open.entry(suite).or_default();
@@ -73,22 +73,22 @@ fn overlaps(suites: &[Vec<Span>]) -> (usize, Vec<Beside>) {
     (most, beside)
 }
 
-/// Where one run may go on.
+/// A place for one run.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// The first writes where all streams are.
+    /// The first lane writes to the folder of all streams.
     frames: PathBuf,
     interrupts: Interrupts,
 }
 
 impl Lane {
-    /// What a run in it needs.
+    /// The context of a run in this lane.
     pub(super) fn of<'a>(&'a mut self, context: &'a Context<'_>) -> Context<'a> {
         Context { frames: self.frames.clone(), ..context.interrupted_by(&mut self.interrupts) }
     }
 }
 
-/// Lanes that are free.
+/// The free lanes.
 #[derive(Debug)]
 pub(super) struct Lanes {
     frames: PathBuf,
@@ -96,7 +96,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// So many, which listen for the user's signals from now on.
+    /// Creates `count` lanes, which listen for the user's signals from now on.
     pub(super) fn new(context: &mut Context<'_>, count: usize) -> Result<Self, Stopped> {
         let mut free = Vec::new();
         for number in (1..=count).rev() {
@@ -106,14 +106,14 @@ impl Lanes {
             };
             free.push(Lane { frames, interrupts: context.interrupts.listen_too()? });
         }
-        // A signal that came before nobody else would hear.
+        // Otherwise nobody would see a signal that came earlier.
         if context.interrupts.next().now_or_never().is_some() {
             return Err(Stopped::Interrupted);
         }
         Ok(Self { frames: context.frames.clone(), free: RefCell::new(free) })
     }
 
-    /// One that is free, whose folder is there.
+    /// Takes a free lane and creates its folder.
     pub(super) fn take(&self) -> Result<Lane, ExpectedError> {
         let none = || ExpectedError::machinery("more runs at once than there are lanes".to_owned(), "");
         let lane = self.free.borrow_mut().pop().ok_or_else(none)?;
@@ -121,7 +121,7 @@ impl Lanes {
         Ok(lane)
     }
 
-    /// Its run is over, of which these processes are.
+    /// Returns a lane whose run has ended; `finished` are the processes of the run.
     pub(super) fn give_back(&self, lane: Lane, finished: &mut [Finished]) -> Result<(), ExpectedError> {
         if lane.frames != self.frames {
             join(&lane.frames, &self.frames)?;
@@ -135,7 +135,7 @@ impl Lanes {
     }
 }
 
-/// All streams of one folder join those of another one.
+/// Moves all streams of one folder into another.
 fn join(from: &Path, to: &Path) -> Result<(), ExpectedError> {
     for entry in fs::read_dir(from).map_err(ExpectedError::file("list", from))? {
         let path = entry.map_err(ExpectedError::file("list", from))?.path();

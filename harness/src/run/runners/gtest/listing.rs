@@ -14,16 +14,15 @@ use crate::suite::gtest;
 /// Longest time an executable may take to list its tests.
 pub(in crate::run::runners) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The tests of the executables of one suite, by process of the screen, listed when the first is
-/// needed.
+/// The tests of the executables of one suite, by process of the screening pass. Listed when first needed.
 #[derive(Debug, Default)]
 pub(super) struct AllTests(Mutex<BTreeMap<usize, Arc<[String]>>>);
 
 impl AllTests {
-    /// What `process` lists and what was seen to run. A listing is text: a name with a line break
-    /// in it spoils what follows, and a program may refuse to list.
+    /// The tests that `process` lists, and those that were seen to run. A listing is text: a line break in a name
+    /// spoils the following lines, and a program may refuse to list.
     pub(super) async fn of(&self, index: usize, process: &Finished) -> Arc<[String]> {
-        // Kept until it is listed: who needs it meanwhile waits for this listing.
+        // Locked during the listing: others that need it wait for this listing.
         let mut known = self.0.lock().await;
         if let Some(all) = known.get(&index) {
             return Arc::clone(all);
@@ -41,7 +40,7 @@ impl AllTests {
     }
 }
 
-/// The listing of what this very process was to run: with its filter.
+/// Lists the tests that this process was to run: with its filter.
 pub(in crate::run::runners) fn listing(process: &Finished) -> Launch {
     let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
     let is_filter = |argument: &&String| gtest::selects_tests(argument) || gtest::is_our_selection(argument);

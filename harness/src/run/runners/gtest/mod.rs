@@ -1,9 +1,9 @@
-//! GoogleTest, and whatever tells boundaries as it does: suspects run again, each alone.
+//! GoogleTest, and whatever reports boundaries like it: suspects run again, each alone.
 //!
-//! Data flow: screened suites → [`stacks`], where the screen took none → `analysis::screen` → for every
-//! suspect a process of its own that repeats this one test ([`confirm`]; several at once where the user's own run had
-//! several: [`lanes`]), with `analysis::Confirmation` deciding at each end whether to go on ([`alone`]) → for those
-//! that do something else alone the tests around them ([`company`]) → facts of the suite.
+//! Data flow: screened suites → [`stacks`], if the screening pass took none → `analysis::screen` → each suspect gets a
+//! process of its own that repeats this one test ([`confirm`]; several at the same time if the user's own run had
+//! several: [`lanes`]), where `analysis::Confirmation` decides after each execution whether to go on ([`alone`]) →
+//! suspects that behave differently alone run with the tests around them ([`company`]) → facts of the suite.
 //! [`one_by_one`] is for executables whose boundaries cannot be seen.
 
 mod alone;
@@ -26,7 +26,7 @@ pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 
-/// Work of a process beside its tests may take so many times as long as in the screen.
+/// A process's work outside of tests may take this multiple of its time in the screening pass.
 const SLOWER_BESIDE_TESTS: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.
@@ -60,8 +60,8 @@ impl Framework for GoogleTest {
     }
 }
 
-/// How long a process that runs again may take from one event to the next: `of_test`, and longer where it prepared
-/// longer in the screen (before its first test, between two of them).
+/// How long a repeated process may take between two events: `of_test`, or longer if its preparation was longer in the
+/// screening pass (before its first test, or between two tests).
 fn patience(of_test: Duration, screened: &ProcessRecord) -> Duration {
     of_test.max(screened.longest_beside_tests() * SLOWER_BESIDE_TESTS)
 }

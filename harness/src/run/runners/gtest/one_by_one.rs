@@ -15,7 +15,7 @@ use crate::run::runners::process::{Runs, Work, lengths};
 use crate::session::facts::{ProcessFacts, problem};
 use crate::suite::gtest::{self, Repeat};
 
-/// Its tests have no boundaries, and the executable can run each in a process of its own.
+/// Tests without boundaries, in an executable that can run each in a process of its own.
 #[derive(Debug)]
 pub(in crate::run::runners) struct OneByOne;
 
@@ -36,8 +36,8 @@ impl Framework for OneByOne {
     }
 }
 
-/// Gives every test processes of its own. The first processes of the suite, in which all of it
-/// ran, told nothing of single tests: they are replaced.
+/// Gives every test processes of its own. They replace the suite's first processes, which ran all tests and say nothing
+/// about single tests.
 async fn each(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -88,7 +88,7 @@ async fn each(
     Ok(())
 }
 
-/// Runs one test in processes of its own. Or why nothing of it is known.
+/// Runs one test in processes of its own. Or returns why nothing is known of it.
 async fn one(
     context: &mut Context<'_>,
     suite: &Suite,

@@ -1,9 +1,9 @@
-//! Stacks for a screen that took none (`measure.native.stacks: suspects`).
+//! Takes stacks for a screening pass without stacks (`measure.native.stacks: suspects`).
 //!
-//! Data flow: a screened suite → `analysis::wanting` names the tests that left something → they run once more,
-//! together, with stacks → `analysis::complete` puts what is the same there into the record of the screen. For what
-//! is not, the whole process runs once more. Both streams join the facts of the suite, so that a session is judged
-//! alike later.
+//! Data flow: a screened suite → `analysis::wanting` names the tests with survivors → they run once more, together,
+//! with stacks → `analysis::complete` copies the stacks of the allocations that match into the record of the screening
+//! pass. If some do not match, the whole process runs once more. Both streams join the facts of the suite, so that
+//! later judging of the session gives the same result.
 
 use memgate_launch::Launch;
 use memgate_model::format_counted;
@@ -22,14 +22,14 @@ use crate::run::runners::framework::Suite;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// What a process of the screen runs again.
+/// What a screened process runs again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Suspects,
     All,
 }
 
-/// Takes the stacks of what the tests of a suite left, where they are missing.
+/// Takes the missing stacks of a suite's survivors.
 pub(super) async fn complete(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -63,7 +63,7 @@ fn wanting(context: &Context<'_>, suite: &Suite, index: usize) -> Vec<String> {
     })
 }
 
-/// Runs tests of a process of the screen once more.
+/// Runs tests of a screened process once more.
 async fn take(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -83,7 +83,7 @@ async fn take(
     options.setups = setup::EACH.to_owned();
     let settles = !context.plan.settle.is_zero();
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
-    // What comes before the first test has a time as well: it might wait for what its first execution left.
+    // The time before the first test is limited too: it might wait for something that its first execution left.
     let limit = Limit::Ends(patience(suite.timeout, &process.record));
     let job = Job::new(silent(launch), options, Clocked::Alone, limit).with(orders);
     let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
@@ -107,7 +107,7 @@ async fn take(
     Ok(())
 }
 
-/// `None`: it cannot be started again, or the tests cannot be selected.
+/// `None`: the process cannot be started again, or the tests cannot be selected.
 fn launch(process: &Finished, all: &[String], what: What, tests: &[String]) -> Option<Launch> {
     let environment = process.environment().map(Vec::as_slice)?;
     match what {

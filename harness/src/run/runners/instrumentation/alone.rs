@@ -1,11 +1,9 @@
-//! Each test in a process of its own, as below Android's Test Orchestrator: memgate starts them one
-//! by one itself, so that the agent and its options can be put back where the app's data is cleared
-//! in between.
+//! Runs each test in a process of its own, like Android's Test Orchestrator. memgate itself starts them one by one, so
+//! that it can put back the agent and its options if the app's data is cleared in between.
 //!
-//! Data flow: the tests that the runner named → one run for each, held against its own result
-//! ([`once`]) → each that passed again, several times over in one process, and repeated there where
-//! it grows ([`repeat`]) → facts of the suite. Every process writes a stream of its own. What one
-//! test leaves to the next is not to be seen: its process is gone by then.
+//! Data flow: the tests that the runner listed → one run for each, compared with its own result ([`once`]) → each that
+//! passed runs several times in one process, and is repeated there if it grows ([`repeat`]) → facts of the suite. Every
+//! process writes a stream of its own. Growth from one test to the next cannot be seen: the process has ended by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +23,12 @@ use crate::run::runners::framework::Suite;
 use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// What figures of such a run do not tell.
+/// What such a run cannot show.
 pub(super) const LIMITS: &str =
     "each test ran in a process of its own: figures are within a test, growth from test to test is not seen";
 
-/// What has a process of its own: a test, or a class of parameterised tests, which the runner
-/// chooses by their method alone.
+/// Tests that share a process of their own: a test, or a class of parameterised tests, which the runner selects by
+/// their method alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     selection: Selection,
@@ -38,7 +36,7 @@ pub(super) struct Part {
     tests: BTreeSet<String>,
 }
 
-/// The parts of the tests that the runner named, in its order.
+/// The parts of the tests that the runner listed, in its order.
 fn parts(named: &[Selection]) -> Vec<Part> {
     let is_plain = |test: &Option<String>| test.as_ref().is_some_and(|test| !test.contains('['));
     let mixed: BTreeSet<&String> =
@@ -57,7 +55,7 @@ fn parts(named: &[Selection]) -> Vec<Part> {
     parts
 }
 
-/// Runs each test once, as it is; gives the parts that can be repeated, too.
+/// Runs each test once, as it is; also returns the parts that can be repeated.
 pub(super) async fn once(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -79,7 +77,7 @@ pub(super) async fn once(
         let id = part.selection.id();
         let (done, output) = match suite.run(context, run, &mut show).await {
             Ok(ran) => ran,
-            // The device would not even take the options of this run.
+            // The device did not even accept the options of this run.
             Err(Broken::Suite { what, .. }) => {
                 said.add(format!("not measured: {what}"), id);
                 all.complete = false;
@@ -94,7 +92,7 @@ pub(super) async fn once(
         all.failed |= looked.failed;
         all.finished.extend(looked.finished);
         looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
-        // One that failed, was skipped or was not measured is not repeated.
+        // A part that failed, was skipped or was not measured is not repeated.
         if looked.complete && !looked.failed && !looked.seen.is_empty() {
             passed.push(part);
         }
@@ -114,7 +112,7 @@ pub(super) async fn once(
     Ok((all, passed))
 }
 
-/// Runs each part that passed several times over in one process, and repeats it where it grows.
+/// Runs each passed part several times in one process, and repeats it if it grows.
 pub(super) async fn repeat(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -149,7 +147,7 @@ pub(super) async fn repeat(
             .into_iter()
             .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
         let suspected = finished.iter().any(|process| {
-            // What is wrong with the frames of the rounds is reported when they are judged.
+            // Errors in the frames of the rounds are reported when the rounds are judged.
             screen_rounds(&process.record, &suite.name, &context.plan.policy)
                 .is_ok_and(|suspects| !suspects.is_empty())
         });
@@ -183,13 +181,12 @@ pub(super) async fn repeat(
     Ok(())
 }
 
-/// A test that fails in its second round is known by its first alone.
+/// Whether a test failed. One that fails in its second round is known from its first alone.
 fn has_failed(record: &ProcessRecord) -> bool {
     record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed))
 }
 
-/// What was not measured, with the tests it is said of: one missing listener is not told for each
-/// test.
+/// Things that were not measured, each with its tests: a missing listener is not reported once for each test.
 #[derive(Debug, Default)]
 struct Said(BTreeMap<String, Vec<String>>);
 

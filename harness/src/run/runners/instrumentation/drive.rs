@@ -1,13 +1,12 @@
-//! Runs one `am instrument` and follows it to its end, with the agent's frames beside it.
+//! Runs one `am instrument` and follows it until it ends, together with the agent's frames.
 //!
-//! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is looked
-//! for, the agent's socket in it reached by adb, and its frames go the way they go everywhere
-//! ([`Watch`], `RunState`). Both ends are needed: the system says whether the run is complete, the
-//! frames say what was left behind. The system's word comes last and decides whether the stream of
-//! a process that it killed at once counts as whole.
+//! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is searched, the agent's
+//! socket in it is reached through adb, and its frames take the usual path ([`Watch`], `RunState`). Both are needed:
+//! the system reports whether the run is complete, the frames contain the survivors. The system's report comes last. It
+//! decides whether the stream of a process that the system killed at once counts as complete.
 //!
-//! Nothing here waits forever: a test that takes too long, an app that does not start and a device
-//! that falls silent are ended after the time that one test may take.
+//! Nothing here waits forever: a test that takes too long, an app that does not start and a silent device are ended
+//! after the time limit of one test.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,53 +28,51 @@ use crate::run::engine::{
     Clocked, Context, Finished, Limit, MakeOrders, News, Overdue, RunState, Stopped, Watch, at,
 };
 
-/// How often progress is looked at.
+/// How often progress is shown.
 const TICK: Duration = Duration::from_millis(250);
-/// Nothing tells that an app has started, or that its agent listens: both are looked for so often.
+/// How often to look for the app and its agent: neither reports that it has started.
 const LOOK: Duration = Duration::from_millis(50);
-/// One small question to the device.
+/// Limits of one small request to the device.
 const QUESTION: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1 << 20 };
-/// How long `am` may take to begin: a device that is away is waited for first.
+/// How long `am` may take to begin; includes the wait for a device that is away.
 const START: Duration = Duration::from_secs(45);
-/// How long the frames may still come when the run is over.
+/// How long frames may still come after the run has ended.
 const LINGER: Duration = Duration::from_secs(60);
-/// What `am` printed, as far as it is kept.
+/// Maximum kept output of `am`.
 const OUTPUT_BYTES: usize = 1 << 20;
-/// Processes of the app that are followed: one after the other, where it is started again for each
-/// test.
+/// Maximum number of followed processes of the app: one after the other, if it is started again for each test.
 const MOST_PROCESSES: usize = 10_000;
 
 /// One run.
 pub(super) struct Job {
     /// The app in whose process the tests run.
     pub(super) package: String,
-    /// What `am attach-agent` is told, where the agent is attached to the running app.
+    /// Argument of `am attach-agent`, if the agent is attached to the running app.
     pub(super) attached: Option<String>,
     /// The command line of `am instrument`.
     pub(super) command: String,
-    /// What the agent's client has to know.
+    /// Secret that the agent's client must send.
     pub(super) token: String,
     pub(super) orders: MakeOrders,
-    /// What is done while the app waits at a boundary.
+    /// Called while the app waits at a boundary.
     pub(super) held: Option<Held>,
     pub(super) clocked: Clocked,
     pub(super) timeout: Duration,
 }
 
-/// A run that is over.
+/// A run that has ended.
 pub(super) struct Done {
     pub(super) run: InstrumentationRun,
-    /// How it ended, as the system said.
+    /// How it ended, as reported by the system.
     pub(super) ending: Ending,
-    /// Why the stream of `am` could not be read to its end; the device is asked nothing more where
-    /// it is gone.
+    /// Why the stream of `am` could not be read to its end. If the device is gone, it is asked nothing more.
     pub(super) lost: Option<Lost>,
     /// Processes that were measured, in the order they began.
     pub(super) finished: Vec<Finished>,
     pub(super) elapsed: Duration,
-    /// What `am` printed, its end where that is long.
+    /// Output of `am`; only its end if it is long.
     pub(super) output: Vec<u8>,
-    /// What the recorder could not do.
+    /// Problems of the recorder.
     pub(super) problems: Vec<String>,
 }
 
@@ -83,12 +80,12 @@ pub(super) struct Done {
 #[derive(Debug, Clone)]
 pub(super) struct Lost {
     pub(super) why: String,
-    /// Is it worth while to ask the device for anything?
+    /// Whether further requests to the device are useless.
     pub(super) device_is_gone: bool,
 }
 
 impl Done {
-    /// Why it was not a whole run; `None`: it was.
+    /// Why the run is incomplete; `None`: it is complete.
     pub(super) fn incomplete(&self) -> Option<String> {
         match (&self.lost, &self.ending) {
             (Some(lost), _) => Some(lost.why.clone()),
@@ -98,7 +95,7 @@ impl Done {
     }
 }
 
-/// Runs `job`; `show` is called now and then.
+/// Runs `job`; calls `show` from time to time.
 pub(super) async fn drive(
     context: &mut Context<'_>,
     device: &Device,
@@ -129,7 +126,7 @@ pub(super) async fn drive(
     let shell = tokio::select! {
         shell = timeout(START, device.start(&job.command)) => shell,
         () = context.interrupts.next() => {
-            // It may have started all the same.
+            // `am` may have started the app anyway.
             force_stop(device, &job.package).await;
             return Err(Stopped::Interrupted);
         }
@@ -195,7 +192,7 @@ struct Driving {
     news: Arc<News>,
     state: RunState,
     timeout: Duration,
-    /// When something came last, from `am` or from the agent.
+    /// Time of the last message of `am` or the agent.
     sign_of_life: Instant,
     lost: Option<Lost>,
 }
@@ -243,7 +240,7 @@ impl Driving {
                 let run = &mut self.run;
                 self.stream.push(&bytes, |item| run.apply(item));
             }
-            // Android prints its own failures there, line by line between those of the protocol.
+            // Android prints its own errors to it, between the lines of the protocol.
             Ok(Chunk::Stderr(bytes)) => self.keep(&bytes),
             Ok(Chunk::Exit(_)) => self.shell = None,
             Err(why) => {
@@ -266,8 +263,7 @@ impl Driving {
         }
     }
 
-    /// A test that takes too long, or a device of which nothing is heard: the app is ended, and
-    /// `am` then says so by itself.
+    /// Ends the app if a test takes too long or the device is silent; `am` then reports the end by itself.
     async fn end_overdue(&mut self, console: &Console, device: &Device) {
         self.take_note();
         let now = Instant::now();
@@ -289,7 +285,7 @@ impl Driving {
         }
     }
 
-    /// What is recorded by now is read, and the state knows all of it.
+    /// Reads everything recorded so far and updates the state with it.
     async fn end_of_frames(&mut self, mut followed: JoinHandle<Vec<String>>) -> Vec<String> {
         let problems = match timeout(LINGER, &mut followed).await {
             Ok(Ok(problems)) => problems,
@@ -325,19 +321,19 @@ struct Follower {
 }
 
 impl Follower {
-    /// Until the run is over; what could not be recorded.
+    /// Follows the app until the run has ended; returns what could not be recorded.
     async fn follow(mut self) -> Vec<String> {
         let mut problems = Vec::new();
         let (mut attached, mut recorded) = (BTreeSet::new(), BTreeSet::new());
         let mut attaching = Vec::new();
         while self.run_ended.borrow().is_none() && recorded.len() < MOST_PROCESSES {
-            // A device that does not answer is noticed where `am` runs.
+            // The run of `am` notices a device that does not answer.
             for pid in self.processes().await.unwrap_or_default() {
                 if recorded.contains(&pid) {
                     continue;
                 }
                 if attached.insert(pid) {
-                    // Not waited for: the agent waits for us as soon as it is loaded.
+                    // Not awaited: the agent waits for us as soon as it is loaded.
                     attaching.extend(self.attach(pid).map(tokio::spawn));
                 }
                 match self.record(pid).await {
@@ -362,8 +358,7 @@ impl Follower {
         problems
     }
 
-    /// Asks a running process to load the agent, where that is its way. `am` never says whether it
-    /// did.
+    /// Asks a running process to load the agent, if the agent is delivered this way. `am` never says whether it loaded.
     fn attach(&self, pid: u32) -> Option<impl Future<Output = Result<(), AdbError>> + Send + 'static> {
         let line = command(&["am", "attach-agent", &pid.to_string(), self.attached.as_ref()?]);
         let device = self.device.clone();
@@ -376,13 +371,13 @@ impl Follower {
         Ok(told.text().split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    /// Records one process to its end; false: its agent does not listen (yet).
+    /// Records one process until it ends; false: its agent does not listen (yet).
     async fn record(&self, pid: u32) -> Result<bool, String> {
         let name = app_socket(&self.package, pid);
         let stream = match self.device.open_local_abstract(&name).await {
             Ok(stream) => stream,
             Err(AdbError::NobodyListens { .. }) => return Ok(false),
-            // Said by the stream of `am` too, and with more words.
+            // The stream of `am` reports this too, in more detail.
             Err(why) if why.device_is_gone() => return Ok(false),
             Err(why) => return Err(format!("failed to {}", chain(&why))),
         };

@@ -1,6 +1,5 @@
-//! A heap dump of a test that leaks, taken while the app waits after its last repetition: the
-//! process ends with the run. It is trimmed, where that is asked for, when the app is gone; what is
-//! not trimmed does not stay then, whatever happens.
+//! A heap dump of a test that leaks, taken while the app waits after its last repetition: the process ends with the
+//! run. When the app is gone, the dump is trimmed if requested. In that case the untrimmed dump is always removed.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
@@ -23,26 +22,26 @@ use crate::session::Session;
 
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
-/// The app must have its answer while it still waits for one, or it goes on without orders.
+/// The app needs the reply while it still waits, otherwise it goes on without orders.
 pub(super) const LIMIT: Duration = WAIT_FOR_ORDERS.saturating_sub(Duration::from_secs(5));
 
 /// A dump that is taken when its test is seen to leak.
 pub(super) struct Dump {
     test: String,
-    /// As the device wrote it.
+    /// The dump as the device wrote it.
     path: PathBuf,
     trimmed: bool,
     told: Arc<Mutex<Option<Result<u64, String>>>>,
 }
 
 impl Dump {
-    /// Where it will lie.
+    /// Chooses its path.
     pub(super) fn of(session: &Session, test: &str, trimmed: bool) -> Result<Self, ExpectedError> {
         let path = session.next_file(FOLDER, (test, 200), "hprof")?;
         Ok(Self { test: test.to_owned(), path, trimmed, told: Arc::default() })
     }
 
-    /// What is done while the app waits: once, when it leaks.
+    /// Takes the dump while the app waits: once, when the test leaks.
     pub(super) fn order(&self, suite: &mut OnDevice<'_>, last: Arc<Last>) -> Held {
         let (device, nonce) = (suite.device.clone(), suite.delivery.nonce().to_owned());
         suite.delivery.note(heap_dump::remote(&nonce));
@@ -62,7 +61,7 @@ impl Dump {
         })
     }
 
-    /// Trims it, where that is wanted, and tells what came of it.
+    /// Trims the dump if requested, and reports the result.
     pub(super) async fn finish(self, console: &Console) {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let kept = match told {
@@ -83,16 +82,16 @@ impl Dump {
 }
 
 impl Drop for Dump {
-    /// Also where the run is broken off before the dump is trimmed.
+    /// Also if the run stops before the dump is trimmed.
     fn drop(&mut self) {
         if self.trimmed {
-            // It may never have been there.
+            // The file may never have existed.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Trims the dump `raw` into the compressed file `to`. Half a file does not stay.
+/// Trims the dump `raw` into the compressed file `to`. An incomplete file is removed.
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     let trimmed = || -> Result<u64, TrimError> {
         let from = BufReader::new(File::open(raw)?);

@@ -1,8 +1,7 @@
-//! The heap dump that a suite asks for (`heap` in memgate.yaml), in the run of its tests as they are.
+//! The heap dump that a suite requests (`heap` in memgate.yaml), taken in the run of its tests as they are.
 //!
-//! Data flow: the app waits at a boundary (the end of the first failed test, or the mark that the
-//! agent sets when the last test is over) → `am dumpheap`, copied into the session → after the run
-//! `run/heap.rs` looks into it.
+//! Data flow: the app waits at a boundary (the end of the first failed test, or the mark that the agent sets after the
+//! last test) → `am dumpheap`, copied into the session → after the run `run/heap.rs` reads it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +23,7 @@ use crate::session::Session;
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
 
-/// A process, and why its dump did not come.
+/// A process, and the size of its dump or why there is none.
 type Dumped = Option<(u32, Result<u64, String>)>;
 
 /// The dump of one run.
@@ -35,13 +34,13 @@ pub(super) struct SuiteDump {
 }
 
 impl SuiteDump {
-    /// Where it will lie.
+    /// Chooses its path.
     pub(super) fn of(session: &Session, suite: &str, heap: &SuiteHeap) -> Result<Self, ExpectedError> {
         let path = session.next_file(FOLDER, (suite, 200), "hprof")?;
         Ok(Self { at: heap.at, path, told: Arc::default() })
     }
 
-    /// What is done while the app waits: `before`, and the dump once it is due.
+    /// Called while the app waits: calls `before`, and takes the dump once it is due.
     pub(super) fn order(&self, suite: &mut OnDevice<'_>, before: Held) -> Held {
         let (device, nonce) = (suite.device.clone(), suite.delivery.nonce().to_owned());
         suite.delivery.note(heap_dump::remote(&nonce));
@@ -51,7 +50,7 @@ impl SuiteDump {
             if !is_due(at, boundary) || locked(&told).is_some() {
                 return asked;
             }
-            // Until it is there: nothing else is dumped meanwhile.
+            // The state until the dump exists: no second dump is taken.
             *locked(&told) = Some((pid, Err("did not come before the run ended".to_owned())));
             let (device, nonce, path, told) =
                 (device.clone(), nonce.clone(), path.clone(), Arc::clone(&told));
@@ -64,7 +63,7 @@ impl SuiteDump {
         })
     }
 
-    /// What is in it, once the run is over.
+    /// Reads the dump after the run.
     pub(super) fn look(
         self,
         context: &Context<'_>,
@@ -81,7 +80,7 @@ impl SuiteDump {
     }
 }
 
-/// Dumps that should be there.
+/// Expected dumps that are missing.
 fn missing(at: HeapTime, path: &Path, finished: &[Finished]) -> Vec<Expected> {
     let failed =
         |process: &&Finished| process.record.windows.iter().any(|w| w.outcome == Some(Outcome::Failed));

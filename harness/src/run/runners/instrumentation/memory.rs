@@ -1,7 +1,6 @@
-//! Asks Android about the app's memory while its tests run: when the app waits at the end of a
-//! test, so that the answer belongs to a moment with a name, and so seldom that it costs no more
-//! than one part in twenty of the time. The last answer counts; where the device tells nothing, the
-//! agent's own reading stands in.
+//! Asks Android about the app's memory while its tests run: while the app waits at the end of a test, so that the
+//! answer belongs to a named moment. It asks so rarely that it takes at most a twentieth of the time. The last answer
+//! counts; if the device gives none, the agent's own reading is used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,18 +16,17 @@ use crate::device::socket::Held;
 use crate::output::Console;
 use crate::run::engine::Finished;
 
-/// Asking may take one part in so many of the time.
+/// Asking may take at most this fraction (1/n) of the time.
 const SHARE: u32 = 20;
-/// The app waits no longer ([`super::on_device::WAIT`]), and what it is asked while it goes on is
-/// of another moment.
+/// The app waits no longer ([`super::on_device::WAIT`]), and a later answer would belong to another moment.
 const LIMIT: Duration = Duration::from_secs(4);
 
-/// The question, and what came of it.
+/// Asks, and holds the answer.
 #[derive(Clone)]
 pub(super) struct Memory(Arc<Mutex<State>>);
 
 struct State {
-    /// Tests that will run, as far as the runner has named them, and those that ended.
+    /// Number of tests that will run, as far as the runner has listed them, and of those that ended.
     named: usize,
     ended: usize,
     next: Instant,
@@ -57,7 +55,7 @@ impl Memory {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What is asked while the app waits.
+    /// Asks while the app waits.
     pub(super) fn question(&self, suite: &OnDevice<'_>) -> Held {
         let (memory, device, app) = (self.clone(), suite.device.clone(), suite.delivery.app().clone());
         Arc::new(move |pid, boundary: &Boundary| -> BoxFuture<'static, ()> {
@@ -77,7 +75,7 @@ impl Memory {
         })
     }
 
-    /// What is known at the end; says why it is not what the device could have told.
+    /// The last known memory; warns if the device gave no answer.
     pub(super) fn tell(&self, console: &Console, suite: &str, finished: &[Finished]) -> Option<AppMemory> {
         let mut state = self.locked();
         if let Some(why) = state.why_not.take().filter(|_| state.last.is_none()) {
@@ -91,7 +89,7 @@ impl Memory {
     }
 }
 
-/// The agent's own reading of `/proc`, at the last test that has one.
+/// The agent's own reading of `/proc`, at the end of the last test that has one.
 fn by_agent(finished: &[Finished]) -> Option<AppMemory> {
     let windows = finished.iter().flat_map(|process| &process.record.windows).rev();
     let (window, os) = windows.filter_map(|window| Some((window, window.os_end.as_ref()?))).next()?;

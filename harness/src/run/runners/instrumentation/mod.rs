@@ -1,13 +1,12 @@
 //! Instrumented suites: the tests run on a device, in the app's own process, with the agent inside.
 //!
-//! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share
-//! of the tests → the instrumentation is found → the agent is delivered and proves itself while the
-//! runner only names the tests ([`probe`]) → the tests run once as they are ([`once`]) → each test
-//! class several times over ([`rounds`]) → suspects alone, each repeated in one process
-//! ([`repeat`]) → facts of the suite, judged as those of any Java suite. Where each test has a
-//! process of its own ([`alone`]), all of these are of single tests. Every one of these is a run of
-//! its own ([`drive`]), because the system ends the app's process with each. Everything that was
-//! put on the device is removed at the end, whatever the end is.
+//! Data flow: the devices are found ([`places`]) and each gets its share of the tests, all at the same time → the
+//! instrumentation is found → the agent is delivered, and proves that it runs while the runner only lists the tests
+//! ([`probe`]) → the tests run once as they are ([`once`]) → each test class runs several times ([`rounds`]) → suspects
+//! run alone, each repeated in one process ([`repeat`]) → facts of the suite, judged like those of any Java suite. If
+//! each test has a process of its own ([`alone`]), all these steps apply to single tests. Each step is a run of its own
+//! ([`drive`]), because the system ends the app's process with each. Everything that was put on the device is removed
+//! at the end, in all cases.
 
 mod alone;
 mod drive;
@@ -37,18 +36,17 @@ use crate::run::engine::{Context, Finished, Interrupts, Stopped};
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 use crate::suite::instrumentation::{Call, Selection};
 
-/// A suite that was measured. Did a test fail, or the run as a whole?
+/// A measured suite, and whether a test or the run as a whole failed.
 type Measured = (Suite, bool);
 
-/// What came of one device.
+/// The result of one device.
 struct OfDevice {
-    /// `None`: no test fell to it.
+    /// `None`: it has no share of the tests.
     measured: Option<Measured>,
     named: Named,
 }
 
-/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves
-/// it.
+/// The runner of instrumented tests: growth is confirmed on the device, before memgate leaves it.
 #[derive(Debug)]
 pub(super) struct Instrumentation;
 
@@ -108,7 +106,7 @@ pub(super) async fn measure(
     Ok(measured)
 }
 
-/// All at once, each with its share of the tests.
+/// Measures on all devices at the same time, each with its share of the tests.
 async fn on_devices(
     context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
@@ -119,7 +117,7 @@ async fn on_devices(
         planned.suite.name,
         places.len()
     ));
-    // Whoever is interrupted cleans up its own device.
+    // After an interrupt, each run cleans up its own device.
     let listening: Result<Vec<Interrupts>, ExpectedError> =
         places.iter().map(|_| context.interrupts.listen_too()).collect();
     let context = &*context;
@@ -146,7 +144,7 @@ async fn on_device(
 ) -> Result<OfDevice, Broken> {
     let (mut suite, about) = probe::prepare(context, planned, place).await?;
     let outcome = in_order(context, &mut suite, &about).await;
-    // Whatever happened: nothing of ours stays.
+    // In all cases, nothing of ours stays on the device.
     let left = suite.delivery.remove().await;
     for what in &left {
         context.console.warning(what);
@@ -158,7 +156,7 @@ async fn on_device(
     Ok(outcome)
 }
 
-/// The tests that fall to this shard of a run, by class; `None`: none does.
+/// The tests of this shard of a run, by class; `None`: there are none.
 fn own(
     context: &Context<'_>,
     suite: &mut OnDevice<'_>,

@@ -1,4 +1,4 @@
-//! A suite on one device: what its runs share, and how each is made.
+//! A suite on one device: the state that its runs share, and how a run is made.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Call, Component, Mode, Selection, Share};
 
-/// What runs on devices printed, in the session.
+/// Folder in the session for the output of runs on devices.
 const FOLDER: &str = "instrumentation";
-/// How long the app waits for us at a boundary. Longer would make the system call it unresponsive
-/// where it waits while it starts.
+/// How long the app waits for us at a boundary. If it waited longer while it starts, the system would call it
+/// unresponsive.
 pub(super) const WAIT: Duration = Duration::from_millis(4500);
-/// The same where a test is repeated, which ends where no order comes, however busy we are, and
-/// where a heap dump may be taken meanwhile: the most that the agent grants. Nothing but a test's
-/// own thread waits then, and that we reach the app is known.
+/// The same for a repeated test, which ends if no order comes, however busy we are, and for a run in which a heap dump
+/// may be taken: the most that the agent grants. Only the test's own thread waits then, and we are known to reach the
+/// app.
 pub(super) const WAIT_FOR_ORDERS: Duration = Duration::from_secs(60);
 
-/// Why a suite is not measured any further.
+/// Why a suite is not measured further.
 pub(super) enum Broken {
-    /// The user's will, or an error of ours.
+    /// Stopped by the user, or by an error of ours.
     Stopped(Stopped),
-    /// The device, the app or the run: an error of this suite; the others go on.
+    /// A failure of the device, the app or the run: an error of this suite only; others go on.
     Suite { what: String, hint: String },
 }
 
@@ -48,7 +48,7 @@ impl Broken {
     }
 }
 
-/// What every run of a suite on one device shares.
+/// State that all runs of a suite on one device share.
 pub(super) struct OnDevice<'a> {
     pub(super) planned: &'a PlannedInstrumentation,
     pub(super) device: Device,
@@ -57,14 +57,14 @@ pub(super) struct OnDevice<'a> {
     pub(super) token: String,
     /// Its name in the report.
     pub(super) name: String,
-    /// Which part of the tests is run here.
+    /// The part of the tests that runs on this device.
     pub(super) share: Option<Share>,
-    /// The tests that fall to this shard of a run, as the runner is told of them; `None`: all.
+    /// The tests of this shard of a run, as selected in the runner; `None`: all.
     pub(super) own: Option<Vec<Selection>>,
 }
 
 impl OnDevice<'_> {
-    /// As the runner is told of a class with these tests: the user's own arguments may leave others out.
+    /// The selection of a class with these tests for the runner: the user's own arguments may exclude other tests.
     pub(super) fn chosen(&self, class: &str, tests: &[String]) -> Vec<Selection> {
         match self.planned.chooses_classes() {
             true => Selection::each(class, tests),
@@ -106,7 +106,7 @@ impl OnDevice<'_> {
         let dumps = self.planned.suite.heap.as_ref().filter(|_| *mode == Mode::Once);
         let waits_long = dumps.is_some() || matches!(label, Label::Confirm { .. });
         options.wait = if waits_long { WAIT_FOR_ORDERS } else { WAIT };
-        // It asks for no file: the system writes it, because we ask.
+        // The agent writes no file itself: the system writes it when we ask.
         if dumps.is_some_and(|heap| heap.at == HeapTime::SuiteEnd) {
             options.end_dump = "asked".to_owned();
         }
@@ -118,7 +118,7 @@ impl OnDevice<'_> {
         options
     }
 
-    /// One run on the device, whose output is kept in the session.
+    /// One run on the device. Its output is kept in the session.
     pub(super) async fn run(
         &mut self,
         context: &mut Context<'_>,
@@ -160,21 +160,21 @@ impl OnDevice<'_> {
     }
 }
 
-/// What one run is for.
+/// The purpose of a run.
 pub(super) struct Run<'a> {
     pub(super) mode: Mode,
     pub(super) label: Label,
     pub(super) detail: Detail,
     pub(super) orders: MakeOrders,
-    /// What is done while the app waits at a boundary.
+    /// Called while the app waits at a boundary.
     pub(super) held: Option<Held>,
     pub(super) clocked: Clocked,
     pub(super) timeout: Duration,
-    /// Name of the file its output goes to.
+    /// Name of the file for its output.
     pub(super) log: &'a str,
 }
 
-/// As long as one test may take, for so many.
+/// The time limit of one test, multiplied by the number of tests.
 pub(super) fn times(timeout: Duration, tests: usize) -> Duration {
     timeout.saturating_mul(u32::try_from(tests.max(1)).unwrap_or(u32::MAX))
 }
@@ -184,5 +184,5 @@ pub(super) fn machinery(what: String) -> Stopped {
     ExpectedError::Machinery { what, hint: String::new() }.into()
 }
 
-/// What the rounds suspect.
+/// Suspects of the rounds.
 pub(super) type Suspects = Vec<JavaSuspect>;

@@ -1,6 +1,5 @@
-//! The tests once, as they are: their results, and what the agent saw of them. What the runner says
-//! of the tests and what the agent saw are held against each other, so that no test passes that
-//! nobody looked at.
+//! Runs the tests once, as they are: their results, and what the agent saw of them. The runner's results and the
+//! agent's are compared, so that no test passes that was not measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +20,10 @@ use crate::run::runners::java::{Classes, by_class, is_test};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Tests named where many are missing.
+/// Maximum number of missing tests that are named.
 const SHOWN: usize = 10;
 
-/// What came of it.
+/// The result of the run.
 #[derive(Default)]
 pub(super) struct Once {
     pub(super) elapsed: Duration,
@@ -32,19 +31,19 @@ pub(super) struct Once {
     pub(super) finished: Vec<Finished>,
     /// The tests that the agent saw.
     pub(super) seen: Classes,
-    /// Did a test fail, or the run as a whole?
+    /// Whether a test failed, or the run as a whole.
     pub(super) failed: bool,
-    /// Can the tests that ran be screened: did the runner reach its end, with the agent inside?
+    /// Whether the tests that ran can be screened: the runner reached its end, with the agent inside.
     pub(super) complete: bool,
     /// What was not measured.
     pub(super) problems: Vec<String>,
-    /// What Android said of the app's memory.
+    /// Android's answer about the app's memory.
     pub(super) memory: Option<AppMemory>,
     /// What its heap dump contains.
     pub(super) heap: Vec<HeapCheck>,
 }
 
-/// Runs the tests; `named` are those the runner promised.
+/// Runs the tests; `named` are those that the runner listed.
 pub(super) async fn once(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -88,13 +87,13 @@ pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'sta
     }
 }
 
-/// Holds what the runner says against what the agent saw, for the tests that the runner `named`.
+/// Compares the runner's results with what the agent saw, for the tests that the runner listed (`named`).
 pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let mut problems = done.problems.clone();
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &results);
-    // A runner that reached its end without some tests: the others can be screened.
+    // A runner that reached its end without some tests: the other tests can be screened.
     let ended = done.lost.is_none()
         && matches!(done.ending, Ending::Incomplete { .. })
         && tests.iter().all(|test| test.status != Status::NotEnded);
@@ -104,8 +103,8 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
         told.push(format!("not measured: {why} (what was printed: {output})"));
         told.extend(listed("did not run", &missing));
     } else {
-        // The number of results may be right because others have several, or unknown because a class
-        // has a single one.
+        // The number of results may still be right because other tests have several, or unknown because a class has
+        // only one.
         let what = match tests.len() > results.len() {
             true => "did not run, while others ran more than once",
             false => "did not run",
@@ -129,7 +128,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
                 .map(|what| format!("not measured: {what}")),
         );
     }
-    // A test that the lost device did not let end is not the user's failure.
+    // If a test did not end because the device was lost, that is not the user's failure.
     let theirs = |test: &TestResult| {
         !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
     };
@@ -140,8 +139,8 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
 }
 
-/// Tests that the runner named and that have no result. Of a class that failed as a whole none has one,
-/// and what a parameter is called may differ from run to run.
+/// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,
+/// and the name of a parameter may differ between runs.
 fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) -> Vec<&'a str> {
     let method = |test: &str| test.split_once('[').map(|(method, _)| method.to_owned());
     let unnamed: BTreeSet<String> =
@@ -156,8 +155,8 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
 }
 
-/// Tests that ran, and of which the agent saw nothing. What failed before or after the tests of a class is
-/// no test, and the agent is not told of it.
+/// Tests that ran but that the agent did not see. A failure before or after the tests of a class is not a test, and the
+/// agent does not learn of it.
 fn unseen(tests: &[TestResult], ran: &BTreeSet<String>) -> BTreeSet<String> {
     let has_run = |test: &&TestResult| {
         test.method.is_some() && !matches!(test.status, Status::Ignored | Status::AssumptionFailed)
@@ -165,7 +164,7 @@ fn unseen(tests: &[TestResult], ran: &BTreeSet<String>) -> BTreeSet<String> {
     tests.iter().filter(has_run).map(id).filter(|test| !ran.contains(test)).collect()
 }
 
-/// Why a stream cannot tell of every test.
+/// Why a stream may lack tests.
 fn broken_off(record: &ProcessRecord) -> Option<String> {
     let lost = || {
         let is_lost = |seen: &&SeenError| seen.error.code == ErrorCode::Carrier;
@@ -175,12 +174,12 @@ fn broken_off(record: &ProcessRecord) -> Option<String> {
     record.damaged.clone().or_else(lost).or_else(cut)
 }
 
-/// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.
+/// Whether the runner reports a failure of the user's own; errors around the run are not theirs.
 const fn failed_as_a_whole(ending: &Ending) -> bool {
     matches!(ending, Ending::Crashed(_) | Ending::NotResponding(_) | Ending::RunnerFailed(_))
 }
 
-/// As the agent names it.
+/// The test's name as the agent writes it.
 fn id(test: &TestResult) -> String {
     match &test.method {
         Some(method) => format!("{}.{method}", test.class),
@@ -188,8 +187,8 @@ fn id(test: &TestResult) -> String {
     }
 }
 
-/// Tests that the agent saw, by class, and all their ids. A class in which a test failed is
-/// screened all the same: its other tests may leak.
+/// The tests that the agent saw, by class, and all their ids. A class with a failed test is still screened: its other
+/// tests may leak.
 fn ran(finished: &[Finished]) -> (Classes, BTreeSet<String>) {
     let records = || finished.iter().map(|process| &process.record);
     let windows = || records().flat_map(|record| &record.windows).filter(|window| is_test(window));
@@ -216,8 +215,8 @@ pub(super) fn tests_text(count: usize) -> String {
     if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
-/// The tests' own result, as their runner would show it: the failures with their stacks as they
-/// were written (`retraced`), and a sum.
+/// The tests' own result, as their runner would show it: the failures with stacks in their original names (`retraced`),
+/// and a total.
 pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();

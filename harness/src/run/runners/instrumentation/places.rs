@@ -1,9 +1,8 @@
-//! The devices on which a suite runs, and what falls to each: all tests to the only one, else a
-//! share of them, chosen by the runner itself from a test's name, so that it is the same in every
-//! run on as many devices.
+//! The devices on which a suite runs, and the tests of each. A single device runs all tests. With several, the runner
+//! itself selects a share by the test's name, so that it is the same in every run on as many devices.
 //!
-//! With `all`, each is a suite of its own in the report, named by model and Android, however many
-//! there are today: a device is compared with its own past alone.
+//! With `all`, each device is a suite of its own in the report, named by model and Android version, however many there
+//! are today: a device is compared only with its own past.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +17,13 @@ use crate::suite::instrumentation::Share;
 pub(super) struct Place {
     pub(super) device: Device,
     pub(super) about: DeviceFacts,
-    /// What the suite is called there.
+    /// Name of the suite on this device.
     pub(super) name: String,
     /// `None`: all tests.
     pub(super) share: Option<Share>,
 }
 
-/// How long a device that is away is waited for at most; else as long as a test may take.
+/// Longest wait for a device that is away; the time limit of a test if that is shorter.
 const AWAY: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The devices of a suite, in the order of their serials.
@@ -63,7 +62,7 @@ async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbErr
     Ok(devices.into_iter().map(|device| device.with_patience(patience)).collect())
 }
 
-/// `app on Pixel 8, API 34`, and of equal ones the second is `app on Pixel 8, API 34 #2`.
+/// `app on Pixel 8, API 34`; a second device of the same kind is `app on Pixel 8, API 34 #2`.
 fn names(suite: &str, about: &[DeviceFacts]) -> Vec<String> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut name = |facts: &DeviceFacts| {

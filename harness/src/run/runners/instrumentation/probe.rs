@@ -1,7 +1,6 @@
-//! Finds out how the agent gets into the app, and which tests there are: AndroidJUnitRunner names
-//! its tests without running them, and the agent's handshake in that run is the proof that it is
-//! there. The ways that need the listener, which such a run does not have, are proven by the tests
-//! themselves.
+//! Finds out how the agent gets into the app, and which tests there are. AndroidJUnitRunner lists its tests without
+//! running them, and the agent's handshake in that run proves that it is loaded. Delivery ways that need the listener
+//! cannot be proven by that run, which has none; the tests prove them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,14 +21,13 @@ use crate::run::engine::{Clocked, Context, Settle, Stopped};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Component, Mode, Selection, components, find};
 
-/// Longest time for installing.
+/// Time limit of an installation.
 const INSTALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Not the tests, but what starts them one by one.
+/// These packages have no tests; they start the tests one by one.
 const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support.test.orchestrator"];
 
-/// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device
-/// yet.
+/// Installs the APKs, and looks at device and app. Nothing of ours is on the device yet.
 pub(super) async fn prepare<'a>(
     context: &mut Context<'_>,
     planned: &'a PlannedInstrumentation,
@@ -38,7 +36,7 @@ pub(super) async fn prepare<'a>(
     let Place { device, about, name, share } = place;
     for apk in &planned.suite.apks {
         context.console.line(&format!("installing {}", apk.display()));
-        // Tests are installed over what an earlier run left, and may ask for all permissions.
+        // The test APKs replace those of an earlier run, and get all permissions.
         let one = [apk.as_path()];
         tokio::select! {
             installed = device.install(&one, &["-r", "-t", "-g"], INSTALL_LIMIT) => {
@@ -78,22 +76,22 @@ async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<
         .map_err(|(what, hint)| Broken::Suite { what, hint })
 }
 
-/// The ways to try, best first.
+/// The delivery ways to try, best first.
 fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
     ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.suite.packaged).collect()
 }
 
-/// The tests of a device, as its runner names them.
+/// The tests of a device, as its runner lists them.
 #[derive(Default)]
 pub(super) struct Named {
-    /// `None`: no test falls to it.
+    /// `None`: it has no share of the tests.
     pub(super) own: Option<Vec<Selection>>,
-    /// All that it can run, whichever device they fall to; empty where all are its own.
+    /// All tests that it can run, whichever device has them; empty if all are its own.
     pub(super) all: Vec<Selection>,
 }
 
-/// Tests that a device can run and that are no device's own: they fall to one that leaves them out. What a parameter
-/// is called may differ from run to run.
+/// Tests that a device can run but that no device has: their device excludes them. The name of a parameter may differ
+/// between runs.
 pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
     let plain = |test: &Selection| {
         let id = test.id();
@@ -103,7 +101,7 @@ pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
     devices.iter().flat_map(|device| &device.all).map(plain).filter(|test| !own.contains(test)).collect()
 }
 
-/// Brings the agent by the first way that works; returns the names of the tests.
+/// Delivers the agent in the first way that works; returns the names of the tests.
 pub(super) async fn probe(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -169,7 +167,7 @@ pub(super) async fn probe(
     })
 }
 
-/// All tests that the device can run, where only some fall to it.
+/// All tests that the device can run, if it has only a share of them.
 async fn all(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Result<Vec<Selection>, Broken> {
     let Some(share) = suite.share.take() else { return Ok(Vec::new()) };
     let done = name_tests(context, suite).await;
@@ -204,7 +202,7 @@ async fn name_tests(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Resu
         log: "tests",
     };
     let (mut done, _output) = suite.run(context, run, &mut |_| ()).await?;
-    // Nothing was tested: its streams are of no use to anybody.
+    // No test ran: the streams of this run are useless.
     for process in &done.finished {
         let path = context.session.frames().join(process.stream());
         std::fs::remove_file(&path)
@@ -226,7 +224,7 @@ fn hint(ending: &Ending) -> &'static str {
     }
 }
 
-/// Hexadecimal digits of so many random bytes.
+/// `bytes` random bytes as hexadecimal digits.
 fn random(bytes: usize) -> Result<String, Stopped> {
     let mut random = vec![0; bytes];
     File::open("/dev/urandom")

@@ -1,6 +1,5 @@
-//! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and
-//! where it grows each of its tests. Where it does not grow, the class behind it may be the one that does
-//! ([`JavaSuspect::behind`]).
+//! Confirms the suspects of the rounds: the class is repeated alone in one process of the app, and if it grows, each of
+//! its tests. If it does not grow, the class after it may be the one that does ([`JavaSuspect::behind`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Suspects that are reported one by one.
+/// Maximum number of suspects that are listed.
 const SHOWN: usize = 5;
 
 /// Confirms the suspects.
@@ -41,7 +40,7 @@ pub(super) async fn confirm(
         }
     }
     let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
-    // A device that is gone is not asked again.
+    // A device that is gone gets no more requests.
     let mut gone: Option<String> = None;
     let mut waiting: VecDeque<&JavaSuspect> = suspects.iter().collect();
     let mut done = 0;
@@ -50,8 +49,7 @@ pub(super) async fn confirm(
         let tests = tests_of(seen, &suspect.suite);
         let class = Selection { class: suspect.suite.clone(), test: None };
         let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
-        // The runner chooses parameterised tests by their method alone, and a class with one test
-        // is that test.
+        // The runner selects parameterised tests by their method alone, and a class with one test is that test.
         let plain = tests.iter().all(|test| !test.contains('['));
         let mut next = match tests {
             [test] if plain => vec![single(test)],
@@ -67,7 +65,7 @@ pub(super) async fn confirm(
                 None => {
                     let mut show = |_: &RunState| progress.update(done, &id);
                     let count = if selection.test.is_some() { 1 } else { tests.len() };
-                    // A class that leaks is looked through test by test.
+                    // A class that leaks is then repeated test by test.
                     let last = selection != class || !plain;
                     let chosen = match selection.test {
                         Some(_) => vec![selection.clone()],
@@ -93,10 +91,10 @@ pub(super) async fn confirm(
     Ok(())
 }
 
-/// What came of one.
+/// The result of one suspect.
 pub(super) struct Outcome {
     pub(super) facts: ConfirmationFacts,
-    /// Was it seen to leak?
+    /// Whether it was seen to leak.
     leaks: bool,
     /// Why the device cannot be asked any more.
     pub(super) gone: Option<String>,
@@ -108,18 +106,18 @@ impl Outcome {
     }
 }
 
-/// What is repeated alone.
+/// A class or test that is repeated alone.
 pub(super) struct Alone<'a> {
     pub(super) selection: &'a Selection,
-    /// The same, as the runner is told of it.
+    /// The same selection, in the form for the runner.
     pub(super) chosen: Vec<Selection>,
-    /// How many tests these are.
+    /// Number of tests in it.
     pub(super) tests: usize,
-    /// Is nothing smaller repeated after it?
+    /// Whether nothing smaller is repeated after it.
     pub(super) last: bool,
 }
 
-/// Repeats one selection of so many tests.
+/// Repeats one selection of tests.
 pub(super) async fn one(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -144,14 +142,14 @@ pub(super) async fn one(
         orders: Box::new(move |_| Box::new(Repeating::new(&policy, (&name, &test), elapsed, &said))),
         held,
         clocked: Clocked::Alone,
-        // While the app is held for its dump nothing is heard of it.
+        // While the app waits for its dump, it sends nothing.
         timeout: times(suite.planned.timeout, tests)
             .saturating_add(dump.as_ref().map_or(Duration::ZERO, |_| WAIT_FOR_ORDERS)),
         log: &id,
     };
     let (done, output) = match suite.run(context, run, show).await {
         Ok(ran) => ran,
-        // The device would not even take the options of this run.
+        // The device did not even accept the options of this run.
         Err(Broken::Suite { what, .. }) => {
             return Ok(Outcome {
                 facts: ConfirmationFacts::Broken(what.clone()),

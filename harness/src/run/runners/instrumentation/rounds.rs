@@ -1,6 +1,5 @@
-//! Each test class several times over in one process of the app, so that what grows each time is
-//! seen: as for any Java suite, but class by class, because the runner builds its classes one after
-//! the other.
+//! Runs each test class several times in one process of the app, to see what grows each time: like any Java suite, but
+//! class by class, because the runner creates its classes one after the other.
 
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
 use memgate_config::Screen;
@@ -18,7 +17,7 @@ use crate::session::facts::{JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Runs the rounds, notes their processes, and tells which classes grew.
+/// Runs the rounds, notes their processes, and returns the classes that grew.
 pub(super) async fn rounds(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -46,7 +45,7 @@ pub(super) async fn rounds(
         .into_iter()
         .map(|why| problem(&suite.name, format!("the rounds were not measured: {why}"), ""));
     measured.facts.problems.extend(told);
-    // What is wrong with the frames of the rounds is reported when they are judged.
+    // Errors in the frames of the rounds are reported when the rounds are judged.
     let suspects =
         |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
@@ -54,16 +53,16 @@ pub(super) async fn rounds(
     Ok(suspects)
 }
 
-/// What one run of rounds left.
+/// The result of one run of rounds.
 pub(super) struct Rounds {
     pub(super) finished: Vec<Finished>,
-    /// Why it is not whole.
+    /// Why it is incomplete.
     pub(super) problems: Vec<String>,
-    /// The device cannot be asked any more.
+    /// Whether the device cannot be asked any more.
     pub(super) gone: bool,
 }
 
-/// Runs these several times over in one process; the largest of them has so many tests.
+/// Runs these selections several times in one process; the largest has `most_tests` tests.
 pub(super) async fn run(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -93,7 +92,7 @@ pub(super) async fn run(
     Ok(Rounds { finished, problems, gone })
 }
 
-/// Ends the rounds of a test class that is no suspect any more.
+/// Ends the rounds of a test class that is no longer suspect.
 struct Suspicion(RoundsWatch);
 
 impl Orders for Suspicion {

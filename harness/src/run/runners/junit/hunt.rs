@@ -1,8 +1,8 @@
 //! Hunting in Java test classes that the rounds did not suspect.
 //!
-//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`])
-//! → what rose in some of the windows is confirmed as any suspect is
-//! ([`Repeater`]), with so many executions in a window that it rises in each.
+//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`]) → what rose in some
+//! of the windows is confirmed like any suspect ([`Repeater`]), with enough executions in a window that it rises in
+//! each.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -23,15 +23,15 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{Batch, Selection};
 
-/// Windows of a hunt: a share has some forty of them.
+/// Windows in a share of a hunt, roughly.
 const WINDOWS: u32 = 40;
 const SHORTEST_WINDOW: Duration = Duration::from_millis(100);
 const LONGEST_WINDOW: Duration = Duration::from_millis(500);
-/// Windows that a confirmation may need, and the start of its virtual machine.
+/// Number of windows that a confirmation may need, and the start time of its virtual machine.
 const WINDOWS_TO_CONFIRM: u32 = 20;
 const START: Duration = Duration::from_secs(2);
 
-/// Classes that were never suspect, those that left most in the build's own run first.
+/// Classes that were never suspect, those with most survivors in the build's own run first.
 ///
 /// # Errors
 /// Why none can be repeated.
@@ -60,7 +60,7 @@ pub(super) fn candidates(context: &Context<'_>, suite: &Suite, junit: &Junit) ->
     Ok(classes.into_iter().map(|id| Unit { id, record: 0 }).collect())
 }
 
-/// Repeats one class for its time; what may grow is confirmed before the hunt ends.
+/// Repeats one class for its time; possible growth is confirmed before the hunt ends.
 pub(super) async fn of_class(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -76,7 +76,7 @@ pub(super) async fn of_class(
     };
     let Some(rare) = &seen.rare else { return Ok(Ran::Still(seen.executions)) };
     let before = format!("in the hunt {} more in {} executions", rare.what, seen.executions);
-    // Another class may grow, too.
+    // Leave time: another class may grow too.
     let now = Instant::now();
     let left = end.saturating_duration_since(now) / 2;
     match batch(&seen, rare, left) {
@@ -98,7 +98,7 @@ fn batch(seen: &JavaHunted, rare: &Rare, left: Duration) -> Option<u32> {
     let of_window = (left.checked_sub(START)? / WINDOWS_TO_CONFIRM).checked_sub(seen.pause)?;
     let nanos = seen.execution.as_nanos().max(1);
     let fits = u32::try_from(of_window.as_nanos() / nanos).unwrap_or(u32::MAX);
-    // In fewer, some windows would have nothing, which says nothing.
+    // With fewer executions, some windows would see no growth, which shows nothing.
     let least = rare.window / 3 * 2;
     (fits >= least).then_some(rare.window.min(fits))
 }
@@ -117,7 +117,7 @@ async fn look(
     let test = name.to_owned();
     let orders: MakeOrders =
         Box::new(move |_| Box::new(Hunting { hunt: JavaHunt::new(&policy, &of_suite, &test, time), began }));
-    // As a run that narrows, it is judged by nobody else.
+    // Labelled as a narrowing run, so that nothing else judges it.
     let label = Label::Narrow { suite: suite.facts.name.clone(), class: name.to_owned() };
     let window = (time.share / WINDOWS).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
     let how = (label, Batch::Lasting(window));

@@ -1,13 +1,12 @@
 //! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual
 //! machines of its own.
 //!
-//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) →
-//! workers, grouped into suites, compared with the results that the build wrote ([`results`]) →
-//! which of them load libraries of their own, so that native memory is judged too
-//! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) →
-//! [`rounds`] (all test classes, several times over in one virtual machine) → suspect classes →
-//! [`repeat`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
-//! with which options of the agent, stands in files of the session.
+//! Data flow: the build's own run with the agent in every virtual machine that runs tests ([`screen`]) → workers,
+//! grouped into suites, compared with the results that the build wrote ([`results`]) → suites that load native
+//! libraries of their own: native memory is judged too ([`choose_native`]) → [`windows`] (test classes that left more
+//! than an accepted run) → [`rounds`] (all test classes, several times in one virtual machine) → suspect classes →
+//! [`repeat`] (a class, then its tests, each repeated alone) → facts of the suite. Files of the session contain what
+//! runs, and the options of the agent.
 
 mod hunt;
 mod observed;
@@ -94,7 +93,7 @@ pub(super) async fn screen(
     let root = results::root(planned);
     let (found, problems) = results::modules(&root, since);
     if done.finished.is_empty() {
-        // All that fell to this shard may be classes that are no tests: then nobody ran any.
+        // All classes of this shard may contain no tests: then no machine ran any.
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
         if context.divided.is_none() || !is_clear {
             facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
@@ -112,7 +111,7 @@ pub(super) async fn screen(
         let problem = no_test(&suite.facts.name, filter);
         suite.facts.problems.push(problem);
     }
-    // Without the agent the same files were read before.
+    // Without the agent, the same files were already read.
     let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
     facts.errors.extend(problems.map(|what| problem("test results", what, "")));
     let measured = suites.iter().flat_map(|(suite, _)| &suite.processes);
@@ -136,7 +135,8 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-/// The command as the user would run it: what its virtual machines told, and the option that put the agent into them.
+/// Runs the command as the user would; returns what its virtual machines recorded, and the option that loads the agent
+/// into them.
 async fn build(
     context: &mut Context<'_>,
     files: &Files,
@@ -202,7 +202,7 @@ fn choose_native(context: &Context<'_>, suite: &mut Suite, junit: &mut Junit) {
     }
 }
 
-/// The command with the filter that was asked for.
+/// The command with the requested filter.
 fn filtered(context: &Context<'_>, planned: &PlannedSuite) -> Result<PlannedSuite, ExpectedError> {
     let Some(filter) = &context.plan.filter else { return Ok(planned.clone()) };
     let usage = |why: String| ExpectedError::Usage { what: format!("failed to {why}"), hint: String::new() };
@@ -246,7 +246,7 @@ fn suites(
     };
     let of_suites = finished.into_iter().filter(Finished::is_main);
     let mut groups = naming::grouped(of_suites.map(|process| (id(&process), process)));
-    // A worker that was given no test, beside others that were, perhaps in other shards.
+    // Drops workers without tests if other workers, perhaps in other shards, have tests.
     let idle =
         |processes: &[Finished]| processes.iter().all(|p| !ran_tests(&p.record) && p.hello().blind.is_none());
     if is_part || groups.iter().any(|(_, processes)| !idle(processes)) {
@@ -254,7 +254,7 @@ fn suites(
     }
     let groups: Vec<(JvmSuiteId, Configured<Finished>)> = groups.into_iter().flat_map(configured).collect();
     let mut ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
-    // Modules whose tests run in other shards have a say in the names of these.
+    // Modules whose tests run in other shards affect the names of these.
     let folders: BTreeSet<PathBuf> = ids.iter().map(|id| PathBuf::from(&id.directory)).collect();
     let elsewhere = modules.iter().filter(|module| !folders.contains(*module));
     ids.extend(elsewhere.map(|module| JvmSuiteId {
@@ -309,8 +309,8 @@ fn no_test(suite: &str, filter: Option<&str>) -> Problem {
     problem(suite, what, "")
 }
 
-/// Test classes with their tests, in the order they ran, without tests whose last execution failed: a
-/// class with one could not be repeated.
+/// Test classes with their tests, in the order they ran. Tests whose last execution failed are left out: a class with
+/// one could not be repeated.
 fn classes(processes: &[Finished]) -> Classes {
     let windows = || processes.iter().flat_map(|process| &process.record.windows).filter(|w| is_test(w));
     let name = |window: &Window| (window.suite.clone(), window.test.clone());

@@ -1,9 +1,9 @@
-//! The build's own run without an agent in it: who tested, and how each test ended.
+//! The build's own run without an agent in it: which processes ran tests, and how each test ended.
 //!
-//! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that
-//! test, with what they were started with → after the run the results that the build tool wrote
-//! below their folders → a stream for each in the session, as an agent writes one, of boundaries
-//! alone ([`record`]). Nothing is measured here: the rounds do that.
+//! Data flow: our child processes are watched while the build runs ([`Lookout`]): those that run tests, and how they
+//! were started → after the run, the results that the build tool wrote below their folders → a stream for each in the
+//! session, in the format of an agent, but only with boundaries ([`record`]). Nothing is measured here: the rounds do
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -31,9 +31,9 @@ use crate::run::engine::Finished;
 use crate::session::facts::EndingFacts;
 use crate::suite::junit::{JavaCommand, WORKER_CLASS_PATH, runs_tests};
 
-/// A worker lives for half a second at least; nothing tells us that one begins.
+/// How often processes are listed. A worker lives for at least half a second; nothing reports its start.
 const LOOK: Duration = Duration::from_millis(25);
-/// A virtual machine that tests.
+/// A virtual machine that runs tests.
 #[derive(Debug, Clone)]
 struct Worker {
     pid: u32,
@@ -43,7 +43,7 @@ struct Worker {
     command: JavaCommand,
 }
 
-/// Looks out for virtual machines that test, until it is told to stop.
+/// Looks for virtual machines that run tests, until told to stop.
 #[derive(Debug)]
 pub(super) struct Lookout {
     stop: Arc<AtomicBool>,
@@ -68,8 +68,8 @@ impl Lookout {
         Ok(Self { stop, seen, thread: Some(thread), since: SystemTime::now() })
     }
 
-    /// The run is over: those that were seen, each as if it had recorded itself, and results that
-    /// could not be read.
+    /// Ends the look-out. Returns the seen workers, each as if it had recorded itself, and results that could not be
+    /// read.
     pub(super) fn end(mut self, frames: &Path, label: &str) -> io::Result<(Vec<Finished>, Vec<String>)> {
         self.halt();
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
@@ -77,7 +77,7 @@ impl Lookout {
         let mut finished = Vec::new();
         let mut told = BTreeSet::new();
         for worker in seen.into_values() {
-            // Forks of one module share its results: the first tells them all.
+            // Forks of one module share its results: the first gets them all.
             let results = if told.insert(worker.directory.clone()) {
                 self.results(&worker, &mut problems)
             } else {
@@ -90,7 +90,7 @@ impl Lookout {
 
     fn halt(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // It cannot panic: nothing is lost with what it returns.
+        // It cannot panic, so its result can be ignored.
         drop(self.thread.take().map(JoinHandle::join));
     }
 
@@ -112,12 +112,12 @@ impl Drop for Lookout {
     }
 }
 
-/// Looks at every process below us whose command line was not seen yet.
+/// Inspects every child process whose command line was not seen yet.
 fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>>) {
     for pid in proc_fs::descendants(std::process::id()) {
         let Some(line) = proc_fs::command_line(pid) else { continue };
         if proc_fs::places(pid).is_some_and(|(_, directory)| is_passing_through(&directory)) {
-            // Where it runs is seen at the next look.
+            // Its real folder is seen the next time.
             continue;
         }
         if !known.insert((pid, line.clone())) {
@@ -129,7 +129,7 @@ fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>
     }
 }
 
-/// When it begins, HotSpot goes into this folder for a moment, to remove what others left there.
+/// When HotSpot starts, it enters this folder for a moment to remove stale files.
 fn is_passing_through(directory: &Path) -> bool {
     let name = directory.file_name().and_then(OsStr::to_str);
     name.is_some_and(|name| name.starts_with("hsperfdata_"))
@@ -150,7 +150,7 @@ fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
     if let [jar] = command.class_path.as_slice()
         && jar.contains("surefirebooter")
     {
-        // It is gone when the tests are over.
+        // The jar is removed after the tests.
         command.class_path = behind_booter(&directory.join(jar))?;
     }
     let absolute = |path: &String| directory.join(path).display().to_string();
@@ -158,7 +158,7 @@ fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
     Some(Worker { pid, executable, directory, environment: proc_fs::environ(pid)?, command })
 }
 
-/// The class path after Surefire's booter jar, whose entries are addresses relative to it.
+/// The class path in Surefire's booter jar. Its entries are URLs relative to the jar.
 fn behind_booter(jar: &Path) -> Option<Vec<String>> {
     let entries = manifest_class_path(&fs::read(jar).ok()?).ok()?;
     let folder = jar.parent()?;
@@ -176,7 +176,7 @@ fn behind_booter(jar: &Path) -> Option<Vec<String>> {
     Some(entries.into_iter().map(place).map(|path| path.display().to_string()).collect())
 }
 
-/// `%20` is a blank.
+/// Decodes `%20` and the like.
 fn decoded(address: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = address.bytes();
@@ -194,7 +194,7 @@ fn decoded(address: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The stream of a worker, and its record.
+/// Writes the stream of a worker, and returns its record.
 fn record(frames: &Path, label: &str, worker: Worker, results: &[TestResult]) -> io::Result<Finished> {
     let Worker { pid, executable, directory, environment, command } = worker;
     let hello = Hello {
@@ -229,7 +229,7 @@ fn record(frames: &Path, label: &str, worker: Worker, results: &[TestResult]) ->
     writer.frame(Frame::JvmInfo(jvm))?;
     for test in results {
         writer.boundary(BoundaryKind::TestStart, test)?;
-        // As long as its runner says that it took.
+        // The time that its runner reports.
         let took = Duration::try_from_secs_f64(test.seconds).unwrap_or_default();
         writer.t_ns = writer.t_ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(0));
         writer.boundary(BoundaryKind::TestEnd, test)?;
@@ -273,7 +273,7 @@ impl Writer {
             sequence: self.sequence,
             kind,
             suite: test.class.clone(),
-            // As JUnit Platform names it.
+            // In the form of the JUnit Platform.
             test: test.name.replace('{', "(").replace('}', ")"),
             outcome: (kind == BoundaryKind::TestEnd).then_some(outcome),
             thread_id: 1,
@@ -303,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let passing = folder.path().join("hsperfdata_user");
         fs::create_dir(&passing).unwrap();
-        // A script with the name of a runner, which goes where it belongs when it is told to.
+        // A script with the name of a runner. It changes to its folder when told to.
         let main = "org.junit.runner.JUnitCore";
         fs::write(passing.join(main), "read -r word; cd ..; echo there; read -r word\n").unwrap();
         let mut command = Command::new("bash");
