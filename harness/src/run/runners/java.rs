@@ -65,7 +65,7 @@ pub(super) struct Repeating {
     pub(super) pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end of a test.
     starved_before: Option<Duration>,
-    /// The end of the time there is for it.
+    /// The end of its time.
     pub(super) until: Option<Instant>,
     /// The end of its share of the common time. It ends then, if it ran its minimum number of executions.
     pub(super) share: Option<Instant>,

@@ -1,4 +1,5 @@
-//! Tests of a screened suite that were to run and did not, or less often: a problem of their suite, or a warning.
+//! Tests of a screened suite that should have run and did not, or ran too rarely: a problem of their suite, or a
+//! warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,10 @@ use crate::run::engine::{Context, ran_tests};
 use crate::session::facts::problem;
 use crate::suite::gtest;
 
-/// Tests named where many did not run.
+/// Maximum number of named tests that did not run.
 const SHOWN_TESTS: usize = 10;
 
-/// Tests that were to run in a process that ended before them.
+/// Tests that did not run because their process ended early.
 pub(super) async fn broken_off(suite: &mut Suite) {
     let ran: BTreeSet<String> = suite
         .processes
@@ -49,8 +50,8 @@ pub(super) async fn broken_off(suite: &mut Suite) {
     suite.facts.problems.extend(problems);
 }
 
-/// Tests that were selected by name, and ran in no process though none broke off. Where no boundary is seen, no name
-/// is.
+/// Tests that were selected by name but ran in no process, though none ended early. Without visible boundaries there
+/// are no names to compare.
 pub(super) fn selected(suite: &mut Suite, selected: &[String]) {
     let records = || suite.processes.iter().map(|process| &process.record);
     let seen = |record: &ProcessRecord| record.iterations > 0 || ran_tests(record);
@@ -78,7 +79,7 @@ fn did_not_run(ended: &str, missing: Vec<String>) -> Option<String> {
     }
 }
 
-/// Tells where tests were not repeated as often as the screen was to.
+/// Warns about tests that were repeated less often than the screening pass requested.
 pub(super) fn repetitions(context: &Context<'_>, suite: &Suite) {
     let wanted = context.plan.screen_repetitions;
     let mut executions = BTreeMap::<String, u32>::new();

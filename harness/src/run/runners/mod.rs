@@ -1,10 +1,10 @@
-//! How the tests of each framework run: once for the screen, and again.
+//! How the tests of each framework run: once in the screening pass, and again.
 //!
-//! Data flow: a command of the plan → [`choose`] says how it is measured → the screen of that kind
-//! → [`Screened`]: what is known of a suite ([`framework::Suite`]), and the [`Runner`] that runs
-//! its tests again. A runner implements [`Framework`] over the [engine](super::engine): confirm
-//! suspects, name candidates of a hunt, repeat one. [`frameworks!`] lists them, and is the one place
-//! that does: who has a [`Screened`] suite asks it, and does not know which framework it is of.
+//! Data flow: a command of the plan → [`choose`] decides how it is measured → the screening pass of that kind →
+//! [`Screened`]: the known facts of a suite ([`framework::Suite`]), and the [`Runner`] that runs its tests again. A
+//! runner implements [`Framework`] on top of the [engine](super::engine): confirm suspects, name candidates of a hunt,
+//! repeat one. Only [`frameworks!`] lists the frameworks: code that has a [`Screened`] suite calls it, and does not
+//! know its framework.
 //!
 //! | folder | what is a test | screened by | repeated by |
 //! |---|---|---|---|
@@ -14,8 +14,8 @@
 //! | `junit` | a test class, then its tests | the build, then rounds | a virtual machine of ours |
 //! | `instrumentation` | a test class, then its tests | `am instrument`, then rounds | the same |
 //!
-//! `instrumentation` confirms each device's suspects before it leaves the device: its suites are
-//! complete when they are screened.
+//! `instrumentation` confirms each device's suspects before it leaves the device: its suites are complete after the
+//! screening pass.
 
 mod choose;
 mod divide;
@@ -76,7 +76,7 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-/// Measures a suite on its device, or its tests spread over several: to the end.
+/// Completely measures a suite on its device, or its tests spread over several.
 pub(super) async fn instrument(
     context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
@@ -91,22 +91,21 @@ pub(super) async fn instrument(
 
 macro_rules! frameworks {
     ($($framework:ident)*) => {
-        /// Who runs the tests of a suite again.
+        /// Runs the tests of a suite again.
         #[derive(Debug)]
         enum Runner {
             $($framework($framework),)*
         }
 
         impl Screened {
-            /// Does a hunt repeat its test classes? Else its tests.
+            /// Whether a hunt repeats its test classes instead of its tests.
             pub(super) fn hunts_classes(&self) -> bool {
                 match &self.runner {
                     $(Runner::$framework(_) => $framework::HUNTS_CLASSES,)*
                 }
             }
 
-            /// What was never suspect and can be repeated, those that left most first; or why
-            /// nothing can.
+            /// Units that were never suspect and can be repeated, those with most survivors first; or why none can.
             pub(super) fn candidates(&self, context: &Context<'_>) -> Result<Vec<Unit>, String> {
                 match &self.runner {
                     $(Runner::$framework(it) => it.candidates(context, &self.suite),)*
@@ -129,7 +128,7 @@ macro_rules! frameworks {
             }
         }
 
-        /// Confirms everything that needs it, framework by framework.
+        /// Confirms all suspects, framework by framework.
         pub(super) async fn confirm(
             context: &mut Context<'_>,
             suites: &mut [Screened],
@@ -147,7 +146,7 @@ macro_rules! frameworks {
     };
 }
 
-// In the order in which their suspects are confirmed.
+// The order in which suspects are confirmed.
 frameworks! { GoogleTest Junit OneByOne Process Instrumentation }
 
 /// A suite after its screening pass, and how its tests run again.
@@ -158,7 +157,7 @@ pub(super) struct Screened {
 }
 
 impl Screened {
-    /// Was one of its programs given a part of its tests, by a script that was typed?
+    /// Whether the typed command is a script that gave one of its programs only a part of its tests.
     pub(super) fn is_filtered(&self, typed: &PlannedSuite) -> bool {
         let command: Vec<String> =
             typed.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

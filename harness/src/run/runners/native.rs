@@ -1,10 +1,8 @@
-//! The screening pass of native programs: one command, run as the user would run it, with the agent
-//! inside. Which of them are tests of GoogleTest and which are a test as a whole is known when they
-//! have run.
+//! The screening pass of native programs: one command, run as the user would run it, with the agent inside. Only
+//! afterwards it is known which programs have GoogleTest tests and which are a test as a whole.
 //!
-//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into [`Screened`]
-//! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
-//! is never left out.
+//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into [`Screened`] suites. A program
+//! that could not be measured becomes a problem of its suite, with advice: it is never left out.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,7 +35,7 @@ use crate::session::naming;
 use crate::suite::gtest::{self, SuiteId};
 use crate::suite::{Program, ctest};
 
-/// How long a look at descriptors and threads stands for tests that leave nothing.
+/// How long a look at descriptors and threads stays valid for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
 
 /// Runs one command of the plan.
@@ -62,7 +60,7 @@ pub(super) async fn screen(
     let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
     let is_test = |process: &Finished| !is_tree || !process.record.asked_for_no_test();
     if !done.finished.iter().any(is_test) && unseen.is_empty() {
-        // What fell to this shard of a tree may be scripts: only all shards together tell that nothing is measured.
+        // The part of a tree in this shard may be only scripts: only all shards together show that nothing is measured.
         let is_clear = !selected.starts_tests
             && program.blind().is_none()
             && no_room(&context.session.frames()).is_none();
@@ -81,9 +79,9 @@ pub(super) async fn screen(
         }
         missing::repetitions(context, &suite.suite);
     }
-    // A filter may leave some executables of a tree without a test, which is then no mistake.
+    // A filter may leave some executables of a tree without a test: that is no error then.
     if let Some(filter) = &context.plan.filter {
-        // A shard of a test program has an argument of ours, which holds to the filter.
+        // A shard of a test program has an argument of ours, which respects the filter.
         let is_ours = context.divided.is_some() && choice.mode == Mode::Direct;
         if !is_ours && suites.iter().any(|screened| selects_itself(&screened.suite)) {
             context.console.warning(&filter_is_not_heard(planned, filter));
@@ -98,14 +96,14 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-/// Runs the command, and once more where one look at several tests was not enough.
+/// Runs the command. Runs it again if one look for several tests was not enough.
 async fn execute(
     context: &mut Context<'_>,
     planned: &PlannedSuite,
     choice: &Choice,
     facts: &mut Facts,
 ) -> Result<(Done, Option<Listed>), Stopped> {
-    // A command of the user's own does more than to run tests: only a test program is run again.
+    // A user's command does more than run tests: only a test program is run again.
     let now_and_then = choice.mode == Mode::Direct
         && context.plan.confirm
         && context.plan.screen_repetitions == 1
@@ -121,7 +119,7 @@ async fn execute(
         typed(planned)
     ));
     first.finished.iter().try_for_each(|process| forget(&process.process.file))?;
-    // A test that failed is not forgotten.
+    // A failed test of the first run counts.
     facts.command_ended(status(first.ended.exit));
     let (mut again, listed) = execute_once(context, planned, choice, (Duration::ZERO, stacks)).await?;
     again.problems.extend(first.problems);
@@ -136,8 +134,8 @@ async fn execute(
     Ok((again, listed))
 }
 
-/// Are the stacks of allocations taken in the screen, or those of suspects by running these once more? That tells the
-/// same where memgate itself runs the same tests in the same order.
+/// Whether the screening pass takes the stacks of allocations, or a second run takes those of suspects. A second run
+/// gives the same result if memgate itself runs the same tests in the same order.
 fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> StackMode {
     let is_other_order = |text: &str| text.contains("gtest_shuffle") || text.contains("gtest_repeat");
     let typed = planned.command.iter().any(|argument| is_other_order(&argument.to_string_lossy()));
@@ -155,8 +153,8 @@ fn stacks(context: &Context<'_>, planned: &PlannedSuite, mode: Mode) -> StackMod
     if always { StackMode::Always } else { StackMode::Later }
 }
 
-/// `look_lasts`: how long a look at descriptors and threads stands for tests that leave nothing;
-/// `stacks`: which call stacks are taken.
+/// `look_lasts`: how long a look at descriptors and threads stays valid for tests that leave nothing; `stacks`: which
+/// call stacks are taken.
 async fn execute_once(
     context: &mut Context<'_>,
     planned: &PlannedSuite,
@@ -167,13 +165,13 @@ async fn execute_once(
     let mut job = job(context, planned, choice);
     job.options.look_lasts = look_lasts;
     job.options.stacks = stacks;
-    // A program that is itself the suite is measured, or was seen to be blind.
+    // A program that is itself the suite is measured, or is known to be blind.
     let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
     let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
     job.options.starts = starts.as_ref().map(|starts| text(starts.path())).unwrap_or_default();
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
-    // However it ended: the list is not left behind.
+    // Removes the list in all cases.
     let listed = starts.map(Starts::end).transpose();
     Ok((done?, listed?))
 }
@@ -216,12 +214,12 @@ fn unseen(
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
 }
 
-/// The agent sees where GoogleTest's tests begin and end.
+/// Whether the agent sees where GoogleTest's tests begin and end.
 fn has_boundaries(process: &Finished) -> bool {
     process.hello().offers(capability::GTEST)
 }
 
-/// Programs of which nobody can say any more whether they were tests.
+/// Warns about removed programs: nobody can say any more whether they were tests.
 fn gone(console: &Console, listed: &Listed, done: &Done) {
     let gone = listed.gone(&said_hello(done));
     if let Some(first) = gone.first() {
@@ -237,7 +235,7 @@ fn said_hello(done: &Done) -> BTreeSet<&str> {
     done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
 }
 
-/// Those in which the filter selects a test, and those that do not tell.
+/// Programs in which the filter selects a test, and those that list no tests.
 async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     let Some(filter) = filter else { return unseen };
     let mut selected = Vec::new();
@@ -250,7 +248,7 @@ async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     selected
 }
 
-/// Was a test program given a filter as an argument? That goes before ours, which is a variable.
+/// Whether a test program got a filter as an argument. It overrides ours, which is a variable.
 fn selects_itself(suite: &Suite) -> bool {
     let mut main = suite.processes.iter().filter(|process| process.is_main());
     main.any(|process| process.hello().arguments.iter().any(|argument| gtest::selects_tests(argument)))
@@ -327,8 +325,8 @@ fn has_something(Screened { suite, runner }: &Screened) -> bool {
     }
 }
 
-/// Groups processes: the same executable with the same arguments is one suite. What a measured
-/// process itself started belongs to that one, unless it runs tests of its own.
+/// Groups processes: the same executable with the same arguments is one suite. A process that a measured process
+/// started belongs to it, unless it runs tests of its own.
 fn suites(
     context: &Context<'_>,
     (selected, program): (&Selected, &Program),
@@ -354,15 +352,14 @@ fn suites(
     let groups = naming::grouped(of_suites.into_iter().map(with_id));
     let forked = others.into_iter().filter(|process| !process.is_main());
     let mut forked = naming::grouped(forked.map(with_id));
-    // With an argument of its own, so that it has a name of its own where the executable was
-    // measured, too.
+    // With an argument of its own, it gets a name of its own even if the executable was also measured.
     let not_measured = |unseen: &Unseen| SuiteId {
         executable: unseen.path.clone(),
         arguments: vec!["(not measured)".to_owned()],
     };
     let mut ids: Vec<SuiteId> =
         groups.iter().map(|(id, _)| id.clone()).chain(unseen.iter().map(not_measured)).collect();
-    // Those of other shards have a say in the names of these.
+    // Programs of other shards affect the names of these.
     let here: BTreeSet<SuiteId> = ids.iter().cloned().collect();
     let elsewhere = selected.known.programs.difference(&here).cloned();
     ids.extend(elsewhere);
@@ -376,7 +373,7 @@ fn suites(
                 let suite = &mut screened.suite.facts;
                 suite.problems.insert(0, problem(&suite.name, TESTS_IN_A_CHILD.to_owned(), ""));
             }
-            // What a test of GoogleTest forks (a death test) is nobody's concern.
+            // Processes that a GoogleTest test forks (a death test) do not count.
             let forked =
                 forked.iter_mut().filter(|(known, _)| *known == id).map(|(_, all)| std::mem::take(all));
             if matches!(screened.runner, Runner::Process(_)) {
@@ -403,15 +400,15 @@ impl Measured<'_> {
         let Self { planned, program, mode, elapsed } = *self;
         let tests = processes.iter().any(|process| ran_tests(&process.record));
         let hooked = processes.iter().any(has_boundaries);
-        // A plain program may tell boundaries of its own, by the C API.
+        // A plain program may report boundaries of its own through the C API.
         let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
         let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
         let one_by_one = gtest && !tests && !hooked && program.is_gtest();
         let mut problems = Vec::new();
-        // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
-        // or disabled.
+        // GoogleTest itself began a round and found nothing to run: all tests belong to another shard, or are filtered
+        // out or disabled.
         let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
-        // Below a command only tests are measured: the report says of the others what they are.
+        // Below a command only tests are measured: the report says what the other programs are.
         let is_plain = mode == Mode::Tree
             && planned.targets.is_empty()
             && processes.iter().all(|process| process.record.asked_for_no_test());
@@ -464,7 +461,7 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
     problem(suite, format!("{what}; {hint}"), "")
 }
 
-/// Is it the suite of the program that was started, and no other that it started itself?
+/// Whether it is the suite of the started program, not of one that this program started.
 fn is_of(suite: &Suite, program: &Program) -> bool {
     let executable = suite.processes.first().map(|process| Path::new(&process.hello().executable));
     executable == Some(program.path.as_path())

@@ -1,10 +1,9 @@
-//! Test programs that ran below a command and said nothing: a start is noted by the agent in the
-//! process that starts, the harness looks at the file, and what is a test and could not be measured
-//! becomes a suite that is an error.
+//! Finds test programs that ran below a command but did not report. The agent in the starting process notes each start,
+//! the harness looks at the file, and a test that could not be measured becomes a suite with an error.
 //!
-//! Data flow: [`Starts::begin`] lays out the list (`memgate_wire::starts`) → a thread looks at
-//! every new program's file at once, because it may soon be removed → [`Starts::end`] → [`Listed::unseen`]:
-//! those that are tests, without those that said hello, with the reason.
+//! Data flow: [`Starts::begin`] creates the list (`memgate_wire::starts`) → a thread looks at every new program's file
+//! at once, because it may soon be removed → [`Starts::end`] → [`Listed::unseen`]: the tests among them that did not
+//! say hello, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -26,13 +25,12 @@ use crate::session::Session;
 use crate::suite::gtest::matches;
 use crate::suite::{Evidence, Kind, Program, inspect};
 
-/// Its name in the session, as long as the command runs.
+/// File name in the session while the command runs.
 const NAME: &str = "starts";
-/// Without any news the list is looked at so often: before Linux 5.16 a bell that rings too early
-/// is heard only then.
+/// How often the list is read without news: before Linux 5.16, a bell that rings too early is noticed only then.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Folders of programs that come with the system and are no tests.
+/// Folders of the system's programs, which are no tests.
 const SYSTEM: [&str; 7] = ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/libexec", "/bin", "/sbin", "/lib"];
 
 /// The list while a command runs.
@@ -43,15 +41,15 @@ pub(super) struct Starts {
     thread: JoinHandle<io::Result<Looked>>,
 }
 
-/// Programs by the path they were started by.
+/// Programs by the path with which they were started.
 type Looked = BTreeMap<PathBuf, File>;
 
-/// What stood at a path when it was looked at.
+/// The file at a path when it was looked at.
 enum File {
     Program(Program),
-    /// No program: a folder, a script that cannot be read.
+    /// Not a program: a folder, a script that cannot be read.
     Other,
-    /// Nothing any more: it was removed first.
+    /// The file was already removed.
     Gone,
 }
 
@@ -59,7 +57,7 @@ enum File {
 pub(super) struct Listed {
     starts: Vec<Start>,
     programs: Looked,
-    /// Starts that found no room in the list.
+    /// Number of starts that found no room in the list.
     pub(super) lost: u32,
 }
 
@@ -72,7 +70,7 @@ pub(super) struct Unseen {
 }
 
 impl Starts {
-    /// Lays the list out.
+    /// Creates the list.
     pub(super) fn begin(session: &Session) -> Result<Self, ExpectedError> {
         let path = session.frames().join(NAME);
         let failed = |why: &dyn std::fmt::Display| {
@@ -85,7 +83,7 @@ impl Starts {
             .mode(0o600)
             .open(&path)
             .map_err(|why| failed(&why))?;
-        // With blocks: a guest that writes to a mapped hole on a full disk would be ended.
+        // Allocates the blocks: a guest that writes to a mapped hole on a full disk would be killed.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES as u64).map_err(|why| failed(&why))?;
         file.write_all_at(&MAGIC, 0).map_err(|why| failed(&why))?;
         let page = Arc::new(ControlPage::map(file).map_err(|why| failed(&why))?);
@@ -98,12 +96,12 @@ impl Starts {
         Ok(Self { path, page, bell, thread })
     }
 
-    /// Where it is.
+    /// Path of the list.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The command has ended: all of the list.
+    /// Returns the complete list after the command has ended.
     pub(super) fn end(self) -> Result<Listed, ExpectedError> {
         let failed = |why: io::Error| {
             ExpectedError::machinery(format!("failed to read {}: {why}", self.path.display()), "")
@@ -113,7 +111,7 @@ impl Starts {
         let programs = self.thread.join().map_err(broken).flatten().map_err(failed)?;
         let starts = read(&self.page).map_err(failed)?;
         let lost = self.page.load_u32(LOST).map_err(failed)?;
-        // Processes that live on have it mapped and need no name of it.
+        // Processes that still run have it mapped and do not need the file name.
         fs::remove_file(&self.path).map_err(failed)?;
         Ok(Listed { starts, programs, lost })
     }
@@ -144,7 +142,7 @@ fn watch(page: &ControlPage, bell: &Bell) -> io::Result<Looked> {
     }
 }
 
-/// The starts that were noted since the last look.
+/// The starts noted since the last call.
 fn new_starts(page: &ControlPage, known: &mut BTreeSet<u32>) -> io::Result<Vec<Start>> {
     let mut table = vec![0; RECORDS - SLOTS];
     page.file().read_exact_at(&mut table, SLOTS as u64)?;
@@ -170,8 +168,8 @@ fn is_of_the_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
 }
 
-/// The files that a start may have run: its own, and the program that its arguments name where it
-/// does nothing but start one.
+/// The files that a start may have run: its own, and if that only starts another program, the one named in its
+/// arguments.
 fn candidates(start: &Start) -> Vec<PathBuf> {
     let mut found = vec![Path::new(&start.folder).join(&start.path)];
     let folder = Path::new(&start.folder);
@@ -196,7 +194,7 @@ fn candidates(start: &Start) -> Vec<PathBuf> {
     found
 }
 
-/// The first words of the commands of a shell's text.
+/// The first words of the commands in a shell's text.
 fn commands(text: &str) -> impl Iterator<Item = &str> {
     let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
     let is_prefix = |word: &&str| {
@@ -206,9 +204,8 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Listed {
-    /// The tests among what was started that were not measured. `targets`: globs of what is a test
-    /// beside GoogleTest programs, which count where `gtest`; `said_hello`: executables that were
-    /// measured.
+    /// The started tests that were not measured. `gtest`: GoogleTest programs count as tests. `targets`: globs of
+    /// further tests. `said_hello`: executables that were measured.
     pub(super) fn unseen(&self, gtest: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
         let mut unseen = BTreeSet::new();
         for start in self.starts.iter().filter(|start| start.count > 0) {
@@ -225,7 +222,7 @@ impl Listed {
             for (i, path) in candidates.iter().enumerate() {
                 let Some(File::Program(program)) = self.programs.get(path) else { continue };
                 let is_test = gtest && program.is_gtest() || is_target(program, targets);
-                // What its arguments name is started without the agent.
+                // A program named in the arguments is started without the agent.
                 let flags = if i == 0 { start.flags } else { start.flags | flag::BARE };
                 if !is_test || flags == 0 && said_hello.contains(&*program.path.to_string_lossy()) {
                     continue;
@@ -241,8 +238,7 @@ impl Listed {
         one_each
     }
 
-    /// Programs that ran and were removed before anybody looked at them, without those that were
-    /// measured.
+    /// Programs that ran and were removed before they were looked at, without those that were measured.
     pub(super) fn gone(&self, said_hello: &BTreeSet<&str>) -> BTreeSet<String> {
         let ran = self.starts.iter().filter(|start| start.count > 0);
         ran.map(|start| Path::new(&start.folder).join(&start.path))
@@ -253,7 +249,7 @@ impl Listed {
     }
 }
 
-/// Is the file that is gone, as it was started, this one?
+/// Whether the removed file, by the path it was started with, is this one.
 fn is_same(said: &Path, gone: &Path) -> bool {
     let folder = gone.parent().and_then(|folder| fs::canonicalize(folder).ok());
     let resolved = folder.zip(gone.file_name()).map(|(folder, name)| folder.join(name));

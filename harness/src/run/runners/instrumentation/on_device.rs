@@ -126,8 +126,7 @@ impl OnDevice<'_> {
         show: &mut dyn FnMut(&RunState),
     ) -> Result<(Done, String), Broken> {
         let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
-        // As in the build's own run elsewhere: classes are followed where the tests run as they
-        // are.
+        // As in the build's own run elsewhere: classes are followed when the tests run as they are.
         let follow = match mode {
             Mode::Once | Mode::Alone(_) => {
                 context.names.renamed(&self.planned.suite.name, context.plan.java.follow.clone())

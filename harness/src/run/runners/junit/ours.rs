@@ -1,5 +1,5 @@
-//! Virtual machines of our own: how the tests of a suite run again, with the plans, options and
-//! files they need in the session.
+//! Our own virtual machines: how the tests of a suite run again, with the plans, options and files that they need in
+//! the session.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -27,25 +27,24 @@ use crate::suite::junit::{self, Selection, Worker};
 
 /// Folder of plans and options in the session.
 const FOLDER: &str = "java";
-/// Times that the whole build took which a window of ours may always take, and which it may take at most where that is
-/// longer than one test may take.
+/// A window of ours may always take this multiple of the build's time (`BUILDS`). Its maximum is `MOST_BUILDS` times
+/// the build's time, or the time limit of one test if that is longer.
 const BUILDS: u32 = 4;
 const MOST_BUILDS: u32 = 20;
-/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the
-/// verdict, however busy the machine is. As long as the agent waits at most.
+/// How long our own virtual machine waits for us at a boundary: our reply decides the verdict, however busy the machine
+/// is. The most that the agent grants.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 
 /// How the tests of a JVM suite run again.
 #[derive(Debug)]
 pub(in crate::run::runners) struct Junit {
-    /// What the build's virtual machines had in their environment because of us.
+    /// The option of ours in the environment of the build's virtual machines.
     pub(super) our_option: OsString,
     /// Its tests by class, both in the order they ran.
     pub(super) classes: Classes,
-    /// What the windows of the build's own run left.
+    /// The survivors of the windows in the build's own run.
     pub(super) windows: Vec<ClassWindow>,
-    /// The agent is preloaded where its tests run again: native memory of libraries that are not
-    /// the JDK's is judged.
+    /// The agent is preloaded in repeated runs: native memory of libraries outside the JDK is judged.
     pub(super) native: bool,
     /// Classes that grew in the rounds.
     pub(super) suspects: Vec<JavaSuspect>,
@@ -54,7 +53,7 @@ pub(in crate::run::runners) struct Junit {
 }
 
 impl Junit {
-    /// Tests that failed in the rounds and were left out there are not confirmed either.
+    /// Removes tests that failed in the rounds and were left out there: they are not confirmed either.
     pub(super) fn leave_out_failed(&mut self) {
         let failed: BTreeSet<(String, String)> =
             self.rounds.iter().flat_map(|process| left_out(&process.record)).collect();
@@ -64,17 +63,16 @@ impl Junit {
     }
 }
 
-/// A launcher about to be started, and what has to be there as long as it runs.
+/// A launcher about to be started, with the files it needs while it runs.
 pub(super) struct Ours {
     pub(super) launch: Launch,
     _arguments: Temporary,
-    /// Speaks for it, where no agent does.
+    /// Records for the launcher if it has no agent.
     pub(super) speaker: Option<Agentless>,
 }
 
-/// The command, and the way of the agent into the virtual machines it starts: the environment, or
-/// for Gradle an init script. A daemon keeps the environment it was started with, be it ours or
-/// not.
+/// The command, with the agent for the virtual machines that it starts: through the environment, or for Gradle through
+/// an init script. A Gradle daemon keeps the environment it was started with, ours or not.
 pub(super) fn with_agent(
     files: &Files,
     mut planned: PlannedSuite,
@@ -94,9 +92,9 @@ pub(super) fn with_agent(
     Ok(launch)
 }
 
-/// How long so many tests of a suite may take in a virtual machine of ours, its start included: as
-/// long as each may by itself, and on a machine that is busy no less than the whole build took,
-/// several times over. A class of hundreds of tests that hangs does not hang for hours.
+/// Time limit for `tests` tests of a suite in our own virtual machine, including its start: the sum of their own
+/// limits, but on a busy machine at least a multiple of the whole build's time. A class with hundreds of tests that
+/// hangs does not hang for hours.
 pub(super) fn patience(suite: &Suite, tests: usize) -> Duration {
     patience_of(suite.timeout, suite.facts.screened_s, tests)
 }
@@ -112,7 +110,7 @@ pub(super) fn jvm(process: &Finished) -> Option<&JvmInfo> {
     process.record.java.as_ref()?.jvm.as_ref()
 }
 
-/// The virtual machine of a suite that is started again, or why none can be.
+/// The virtual machine of a suite to start again, or why there is none.
 pub(super) fn worker<'a>(suite: &'a Suite, junit: &'a Junit) -> Result<Worker<'a>, String> {
     let told = suite.processes.iter().find_map(|process| Some((process, jvm(process)?)));
     let Some((process, jvm)) = told else {
@@ -127,8 +125,7 @@ pub(super) fn worker<'a>(suite: &'a Suite, junit: &'a Junit) -> Result<Worker<'a
     Ok(Worker { hello: process.hello(), jvm, environment, our_option: &junit.our_option })
 }
 
-/// Plans and options in the session, numbered: a virtual machine that comes late still finds its
-/// own.
+/// Plans and options in the session, numbered: a virtual machine that starts late still finds its own.
 pub(super) struct Files {
     folder: PathBuf,
     frames: PathBuf,
@@ -144,7 +141,7 @@ impl Files {
         Ok(Self { folder, frames: context.session.frames(), number, agent: context.plan.java.agent })
     }
 
-    /// The agent's options, and the option of a virtual machine that loads it with them.
+    /// The agent's options, and the virtual machine option that loads the agent with them.
     pub(super) fn options(
         &self,
         context: &Context<'_>,
@@ -153,7 +150,7 @@ impl Files {
     ) -> Result<(Options, OsString), ExpectedError> {
         let mut options = of_java(&self.frames, context.jars.unwrap_or(Path::new("")));
         options.label = label.to_text();
-        // Objects are followed in the build's own run alone, and the heap is watched there.
+        // Only in the build's own run are objects followed and the heap watched.
         let java = &context.plan.java;
         look(&mut options, java, Vec::new());
         if java.heap_dump == HeapDump::OutOfMemory {
@@ -167,7 +164,7 @@ impl Files {
         Ok((options, option))
     }
 
-    /// A heap that is nearly full is reported, and dumped where that was asked for.
+    /// Reports a heap that is nearly full, and dumps it if requested.
     pub(super) fn watch_heap(&self, options: &mut Options, java: &MeasureJava) {
         options.heap_limit = java.heap_limit.map(u64::from);
         if java.heap_limit.is_some() && java.heap_dump == HeapDump::HeapLimit {
@@ -175,7 +172,7 @@ impl Files {
         }
     }
 
-    /// The heap dump that the suite asks for, in the build's own run.
+    /// Sets the heap dump that the suite requests, for the build's own run.
     pub(super) fn dump_heap(&self, options: &mut Options, heap: Option<&SuiteHeap>) {
         match heap.map(|heap| heap.at) {
             Some(HeapTime::SuiteEnd) => options.end_dump = text(&self.folder),
@@ -186,20 +183,20 @@ impl Files {
         }
     }
 
-    /// Where dumps are written.
+    /// Folder of the dumps.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes what is for our eyes only.
+    /// Writes a file that only we can read.
     pub(super) fn write(&self, kind: &str, text: &str) -> Result<PathBuf, ExpectedError> {
         let path = self.folder.join(format!("{:04}.{kind}", self.number));
         loading::write_private(&path, text.as_bytes()).map_err(ExpectedError::file("write", &path))?;
         Ok(path)
     }
 
-    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for
-    /// it. `native`: the agent is preloaded as well.
+    /// The launcher, like `worker`, with a plan. Either it contains the agent, or a speaker records for it. `native`:
+    /// the agent is preloaded as well.
     pub(super) fn launcher(
         &self,
         context: &Context<'_>,
@@ -234,13 +231,12 @@ impl Files {
     }
 }
 
-/// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be
-/// preloaded, Java's side is measured all the same.
+/// Preloads the agent into a virtual machine that also loads it. If that fails, the Java side is still measured.
 fn preloaded(launch: &mut Launch, context: &Context<'_>, options: &Options) {
     let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
     match preload(context.agent, existing.as_deref()) {
         Ok(value) => {
-            // The agent compares with what /proc/self/exe says.
+            // The agent compares the path with /proc/self/exe.
             let program = fs::canonicalize(&launch.program).unwrap_or_else(|_| launch.program.clone());
             let options = Options { targets: vec![Target::Executable(text(&program))], ..options.clone() };
             launch.environment.set(PRELOAD_VARIABLE.into(), value);
@@ -250,22 +246,22 @@ fn preloaded(launch: &mut Launch, context: &Context<'_>, options: &Options) {
     }
 }
 
-/// Ends what spoke for a launcher; what it could not do is in the answer.
+/// Ends the speaker of a launcher; its errors are in the result.
 pub(super) fn silenced(speaker: Option<Agentless>) -> Result<(), AgentlessError> {
     speaker.map_or(Ok(()), Agentless::end)
 }
 
-/// A file that is removed in the end: it holds system properties of the build, which may be secret.
+/// A file that is removed at the end: it contains system properties of the build, which may be secret.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be removed is still for our eyes only.
+        // If it cannot be removed, still only we can read it.
         drop(fs::remove_file(&self.0));
     }
 }
 
-/// A test class, with those of its tests that the build ran.
+/// A test class, with its tests that the build ran.
 pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
     Selection::class(class, tests)
 }

@@ -1,9 +1,8 @@
-//! A Java program that is a test as a whole: `java … Main {n}`, run with growing numbers of
-//! repetitions.
+//! A Java program that is a test as a whole: `java … Main {n}`, run with growing numbers of repetitions.
 //!
-//! Data flow: the command, repeating once, as the user would run it → the same with other numbers,
-//! silently → each virtual machine counts its heap as it ends ([`Windows::End`]) → facts of the
-//! suite, judged by what one more repetition adds.
+//! Data flow: the command with one repetition, as the user would run it → the same with other numbers, without output →
+//! each virtual machine counts its heap at its end ([`Windows::End`]) → facts of the suite, judged by the growth per
+//! repetition.
 
 use memgate_wire::options::{Target, Windows};
 
@@ -58,7 +57,7 @@ pub(in crate::run::runners) async fn screen(
     Ok(vec![(suite, Process { repeating: None })])
 }
 
-/// One run: as it is, or silently with so many repetitions.
+/// One run: as it is, or without output and with `n` repetitions.
 async fn run(
     context: &mut Context<'_>,
     planned: &PlannedSuite,

@@ -1,11 +1,9 @@
-//! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where
-//! it grows, its tests.
+//! Confirms the suspects of the rounds: the class is repeated alone in one virtual machine, and if it grows, its tests.
 //!
-//! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual
-//! machine ([`over`]) → those that grow, each repeated alone, as the class was. What grows in no
-//! test alone, or not in each execution, is the class's. Where a class does not grow, the one behind it may be the one
-//! that does ([`JavaSuspect::behind`]). All of that has a time ([`Budget`]): classes that it leaves
-//! open are unconfirmed.
+//! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
+//! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
+//! execution, is reported for the class. If a class does not grow, the one after it may be the one that does
+//! ([`JavaSuspect::behind`]). The whole has a time limit ([`Budget`]): classes that get no time are unconfirmed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,13 +28,13 @@ use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, growing_tests, ran_out_
 use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
-/// Suspects that are reported one by one.
+/// Maximum number of suspects that are listed.
 const SHOWN: usize = 5;
-/// The status with which our launcher ends where it does not find the test.
+/// Exit status of our launcher if it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
 /// Why nothing is repeated.
 const NOT_CONFIRMED: &str = "--no-confirm was given";
-/// So few tests are all confirmed, if the rounds over them told nothing.
+/// Up to this many tests are all confirmed if the rounds over them gave no result.
 const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
@@ -47,7 +45,7 @@ pub(super) async fn confirm(
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
     let mut total = junit.suspects.len();
-    // If the time is short, it is there for what is a leak most likely.
+    // Most likely leaks first, in case the time is too short for all.
     let mut suspects: VecDeque<&JavaSuspect> = junit.suspects.iter().collect();
     suspects.make_contiguous().sort_by_key(|suspect| !suspect.keeps_classes_of_project());
     if total > 0 && context.plan.confirm {
@@ -81,7 +79,7 @@ pub(super) async fn confirm(
         let now = Instant::now();
         let how = How {
             batch: Batch::Of(1),
-            // What is known to leak is worth more time than what waits, but not all of it.
+            // Known leaks are worth more time than waiting suspects, but not all of it.
             until: now.checked_add(share.max(budget.left() / 2)),
             share: now.checked_add(share),
             over: budget.why("it was over before this was known"),
@@ -103,16 +101,16 @@ pub(super) async fn confirm(
     Ok(())
 }
 
-/// What repeating told of a class.
+/// The result of repeating a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Leaks,
     Clean,
-    /// There was no time for more.
+    /// There was not enough time.
     Open,
 }
 
-/// A class. One test is the class, told more exactly.
+/// Selects a class. If it has one test, that test is the more exact selection.
 fn whole(tests: &[String], class: &str) -> Selection {
     match tests {
         [test] => Selection::one(class, test),
@@ -125,11 +123,11 @@ fn whole(tests: &[String], class: &str) -> Selection {
 pub(super) struct How {
     /// Executions in a window.
     pub(super) batch: Batch,
-    /// The end of the time there is for it, and for its tests.
+    /// The end of the time for it and its tests.
     pub(super) until: Option<Instant>,
-    /// The end of its share: what is still open then, though it ran as long as others have to, gives way.
+    /// The end of its share. If it is still undecided then, and ran its minimum, it gives way to others.
     pub(super) share: Option<Instant>,
-    /// For the reader, where that was not enough.
+    /// The reason for the reader if the time was too short.
     pub(super) over: String,
 }
 
@@ -139,7 +137,7 @@ impl How {
     }
 }
 
-/// Repeats what is suspect of one suite.
+/// Repeats the suspects of one suite.
 pub(super) struct Repeater<'r, 'c> {
     pub(super) context: &'r mut Context<'c>,
     pub(super) suite: &'r mut Suite,
@@ -149,7 +147,7 @@ pub(super) struct Repeater<'r, 'c> {
 }
 
 impl Repeater<'_, '_> {
-    /// Confirms a class, and where it grows its tests, until the time is over.
+    /// Confirms a class, and if it grows its tests, until the time is over.
     pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
         let mut whole = whole(tests, class);
@@ -180,7 +178,7 @@ impl Repeater<'_, '_> {
         let mut none_is_known = true;
         for test in units.iter().filter(is_asked) {
             if self.how.is_over() {
-                // The class fails for all of them. Beside one that fails, the others would pass.
+                // The class fails for all of them. If only one test failed, the others would look clean.
                 if none_is_known {
                     break;
                 }
@@ -191,9 +189,9 @@ impl Repeater<'_, '_> {
             }
             let mut of_test = |_: &_| show(&test.id());
             let confirmed = self.one(test, &mut of_test).await?;
-            // It is judged with its class.
+            // Otherwise it is judged with its class.
             let Some((outcome, leaks)) = confirmed else { continue };
-            // What the class does is known; nothing more became known of this test.
+            // The class has a verdict; this test got none.
             if none_is_known && self.how.is_over() && !leaks {
                 break;
             }
@@ -203,8 +201,8 @@ impl Repeater<'_, '_> {
         Ok(told)
     }
 
-    /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
-    /// told nothing.
+    /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: the rounds gave no
+    /// result.
     async fn growing(
         &mut self,
         tests: &[Selection],
@@ -230,7 +228,7 @@ impl Repeater<'_, '_> {
         Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
     }
 
-    /// Repeats one selection; tells also whether it was seen to leak. `None`: it is a test that cannot be selected.
+    /// Repeats one selection; also returns whether it was seen to leak. `None`: it is a test that cannot be selected.
     async fn one(
         &mut self,
         selection: &Selection,
@@ -274,7 +272,7 @@ impl Repeater<'_, '_> {
         }
         let ended_well = done.ended.exit.is_success();
         let outcome = match outcome(self.context, done, &id, &output, self.finished) {
-            // Nobody told it to stop: it waited for nothing.
+            // It was never told to stop: it did not wait for our reply.
             ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
                 ConfirmationFacts::Broken(
                     "it ended before enough was known: memgate answered too late".to_owned(),
@@ -300,14 +298,14 @@ fn executions(batch: Batch) -> u32 {
     }
 }
 
-/// Did our launcher not find the test? Some engines know their tests only when their class runs.
+/// Whether our launcher did not find the test. Some engines know their tests only when their class runs.
 fn is_unknown(done: &Done) -> bool {
     let mut began = done.finished.iter().map(|process| &process.record);
     done.ended.exit == Exit::Code(NO_SUCH_TEST)
         && began.all(|record| record.windows.is_empty() && record.open.is_empty())
 }
 
-/// Repeats one selection in a virtual machine of ours; or why that cannot be.
+/// Repeats one selection in our own virtual machine; or returns why that is impossible.
 pub(super) async fn again(
     context: &mut Context<'_>,
     suite: &Suite,
@@ -336,7 +334,7 @@ pub(super) async fn again(
     Ok(Ok((done, ours.speaker)))
 }
 
-/// What all iterations took, without what the harness needed to think about them.
+/// The time of all iterations, without the harness's own time between them.
 fn took(record: &ProcessRecord) -> Duration {
     Duration::from_nanos(record.windows.iter().map(|w| w.end_ns.saturating_sub(w.start_ns)).sum())
 }

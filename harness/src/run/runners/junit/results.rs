@@ -1,9 +1,8 @@
-//! The results that the build itself wrote of its tests: what ran, whoever measured it.
+//! The results that the build itself wrote for its tests: which tests ran, measured or not.
 //!
-//! Data flow: files of results below the project, written since the build began ([`modules`]) →
-//! compared with the virtual machines that were measured ([`unmeasured`]): a module whose tests ran
-//! elsewhere (in Maven itself, say) is an error by its name. Without the agent the same files tell
-//! which tests a virtual machine ran (`observed`).
+//! Data flow: result files below the project, written since the build began ([`modules`]) → compared with the measured
+//! virtual machines ([`unmeasured`]): a module whose tests ran elsewhere (for example in Maven itself) is reported as
+//! an error. Without the agent, the same files say which tests a virtual machine ran (`observed`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -21,23 +20,23 @@ use crate::plan::PlannedSuite;
 use crate::run::engine::Finished;
 use crate::session::facts::problem;
 
-/// Folders below which Gradle writes results, and how deep these lie in them. Maven's are
-/// `target/*-reports`.
+/// Folders of Gradle's results, and the maximum depth of the files in them. Maven's folders are `target/*-reports`.
 const RESULTS: [(&str, u32); 2] = [("build/test-results", 2), ("build/reports/junit", 2)];
-/// A file of results is not larger.
+/// Maximum size of a result file.
 const MAX_RESULT_BYTES: u64 = 64 << 20;
-/// Where a build may be told to write results instead, how deep, and how many folders of a depth are looked at.
+/// Folders to which a build may be configured to write results, the search depth, and the maximum number of folders per
+/// level.
 const OUTPUTS: [&str; 2] = ["target", "build"];
 const OUTPUT_DEPTH: u32 = 3;
 const MAX_OUTPUT_FOLDERS: usize = 500;
-/// Folders of sources and outputs have no modules in them.
+/// Folders of sources and outputs contain no modules.
 const NOT_ENTERED: [&str; 5] = ["src", "target", "build", "out", "node_modules"];
-/// A project is not deeper, and has no more folders.
+/// Maximum depth and number of folders of a project.
 const MAX_DEPTH: u32 = 12;
 const MAX_FOLDERS: u32 = 50_000;
-/// Test classes that are named.
+/// Maximum number of test classes that are named.
 const NAMED: usize = 3;
-/// A property of the virtual machine, where its runner wrote them down.
+/// A property of the Java virtual machine, present if its runner wrote the properties.
 const OF_JAVA: &str = "java.home";
 
 /// A folder in which the build wrote results of Java tests.
@@ -48,8 +47,7 @@ pub(super) struct Module {
     classes: BTreeMap<String, (u64, u64)>,
 }
 
-/// Files of results of one module that were written since then, in that order: the one in which its
-/// classes ran.
+/// Result files of one module that were written since then, by time: the order in which its classes ran.
 pub(super) fn files(module: &Path, since: SystemTime) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (folder, depth) in RESULTS {
@@ -69,8 +67,7 @@ fn is_written(path: &Path, since: SystemTime) -> bool {
     fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|time| time >= since)
 }
 
-/// Files of results that were written since then into folders of outputs where results usually do not lie,
-/// without copies of the usual ones.
+/// Result files that were written since then into other output folders, without copies of the usual ones.
 fn files_elsewhere(module: &Path, since: SystemTime, usual: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for output in OUTPUTS {
@@ -88,7 +85,7 @@ fn files_elsewhere(module: &Path, since: SystemTime, usual: &[PathBuf]) -> Vec<P
     found
 }
 
-/// Files of results below a folder.
+/// Result files below a folder.
 fn collect(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -102,7 +99,7 @@ fn collect(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// A file of results, unless it is too large.
+/// Reads a result file, unless it is too large.
 pub(super) fn read(path: &Path) -> Result<TestResults, String> {
     test_results(&bytes(path)?).map_err(|why| chain(&why))
 }
@@ -117,7 +114,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Where the build of this command lies.
+/// The folder of the build of this command.
 pub(in crate::run::runners) fn root(planned: &PlannedSuite) -> PathBuf {
     let here = planned.directory.clone().unwrap_or_default();
     let mut words = planned.command.iter().map(|word| word.to_string_lossy());
@@ -133,11 +130,11 @@ pub(in crate::run::runners) fn root(planned: &PlannedSuite) -> PathBuf {
     }
     let path = here.join(named.as_deref().unwrap_or("."));
     let folder = if path.is_file() { path.parent().map(Path::to_path_buf).unwrap_or_default() } else { path };
-    // Virtual machines tell their folders as the system does.
+    // Virtual machines report real paths.
     fs::canonicalize(&folder).unwrap_or(folder)
 }
 
-/// The modules below a folder, with what could not be read.
+/// The modules below a folder, and the files that could not be read.
 pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<String>) {
     let (mut modules, mut problems) = (Vec::new(), Vec::new());
     let (mut left, mut seen) = (vec![(root.to_path_buf(), 0)], 0);
@@ -158,7 +155,7 @@ pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<Strin
                 Err(why) => problems.push(format!("{}: {why}", file.display())),
             }
         }
-        // These may be any files of the tests: what is no result is none of ours.
+        // These may be any files of the tests: a file that is no result is ignored.
         let elsewhere = files_elsewhere(&folder, since, &usual);
         elsewhere.iter().filter_map(|file| read(file).ok()).for_each(|results| module.take(&results, false));
         if !module.classes.is_empty() {
@@ -171,7 +168,7 @@ pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<Strin
     (modules, problems)
 }
 
-/// Folders that may hold a module. A link leads to what is somewhere else, or here again.
+/// Folders that may contain a module. Links are not followed: they lead elsewhere, or back here.
 fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -183,8 +180,8 @@ fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 impl Module {
-    /// Adds the tests of a file, unless they ran in no virtual machine of Java: tests of scripts
-    /// are reported in such files too. Elsewhere than usual (`is_usual`) a class of the module tells that.
+    /// Adds the tests of a file, if a Java virtual machine ran them: tests of scripts are reported in such files too.
+    /// For files in unusual places (`is_usual` is false), a class of the module shows this.
     fn take(&mut self, results: &TestResults, is_usual: bool) {
         let is_java = is_usual && results.properties.contains_key(OF_JAVA);
         for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
@@ -196,8 +193,9 @@ impl Module {
         }
     }
 
-    /// Surefire reports tests that are no methods, as ArchUnit's rules in fields, by the simple name of their class: is
-    /// this one of a class of which as many tests were seen as are reported by both names?
+    /// Surefire reports tests that are not methods, such as ArchUnit rules in fields, under the simple name of their
+    /// class. This is one if a class with that simple name has at least as many seen tests as are reported under both
+    /// names.
     fn stands_for_a_class_of(&self, simple: &str, seen: &BTreeMap<&str, u64>) -> bool {
         let reported = |class: &str| self.classes.get(class).map_or(0, |(_, all)| *all);
         let is_it = |class: &str| class.rsplit_once('.').is_some_and(|(_, end)| end == simple);
@@ -205,7 +203,7 @@ impl Module {
             .any(|(class, tests)| is_it(class) && *tests >= reported(class).saturating_add(reported(simple)))
     }
 
-    /// Is its class file where Maven or Gradle puts it?
+    /// Whether its class file is where Maven or Gradle puts it.
     fn has_class(&self, class: &str) -> bool {
         let file = format!("{}.class", class.replace('.', "/"));
         let below = |folder: &Path| -> Vec<PathBuf> {
@@ -218,11 +216,11 @@ impl Module {
     }
 }
 
-/// Tests that the build ran and nobody measured, module by module.
+/// Tests that the build ran but that were not measured, for each module.
 ///
-/// A class counts as measured where a test of it was seen, or of the class that its simple name stands for. Runners
-/// that name their tests in a way of their own report other classes than the agent saw: as many tests as were seen and
-/// not reported may be theirs.
+/// A class counts as measured if one of its tests was seen, or one of the class that its simple name stands for.
+/// Runners that name their tests differently report other classes than the agent saw: their tests may be those that
+/// were seen but not reported, so that many are excused.
 pub(super) fn unmeasured<'a>(
     root: &Path,
     modules: &[Module],
@@ -233,7 +231,7 @@ pub(super) fn unmeasured<'a>(
         .collect();
     let mut problems = Vec::new();
     for module in modules {
-        // A worker may run in a folder above its module; one in another module is that one's.
+        // A worker may run in a folder above its module; one in another module belongs to that module.
         let may_be_its = |owner: &Option<&Path>| owner.is_none_or(|owner| module.folder.starts_with(owner));
         let its = processes.iter().filter(|(owner, _)| may_be_its(owner)).map(|(_, process)| *process);
         // A test that two executions of the build ran is reported twice.
@@ -251,8 +249,8 @@ pub(super) fn unmeasured<'a>(
         let missing: Vec<(&str, (u64, u64))> =
             missing.map(|(class, tests)| (class.as_str(), *tests)).collect();
         let nothing = missing.len() == module.classes.len();
-        // A test that failed before it began is reported, and has no boundaries: where others of
-        // the module were seen, it tells nothing.
+        // A test that failed before it began is reported but has no boundaries. If other tests of the module were seen,
+        // it does not count.
         let count: u64 = missing.iter().map(|(_, (passed, all))| if nothing { all } else { passed }).sum();
         if count > unexplained {
             let missing = missing.into_iter().filter(|(_, (passed, _))| nothing || *passed > 0);
@@ -267,7 +265,7 @@ pub(super) fn unmeasured<'a>(
     problems
 }
 
-/// The innermost module that a folder is in.
+/// The innermost module that contains a folder.
 fn owner<'a>(modules: &'a [Module], folder: &Path) -> Option<&'a Path> {
     let around =
         modules.iter().map(|module| module.folder.as_path()).filter(|module| folder.starts_with(module));

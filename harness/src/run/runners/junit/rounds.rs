@@ -1,9 +1,8 @@
-//! The rounds: every test class of a suite, again and again in one virtual machine, so that what
-//! grows each time is seen. A class that does not grow runs three to five times, a suspect eight,
-//! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
-//! tell which of them grow.
+//! The rounds: every test class of a suite runs several times in one virtual machine, to see what grows each time. A
+//! class that does not grow runs three to five times, a suspect eight times, or up to 40 times if only a few strings
+//! grow. The same rounds over the tests of one class ([`over`]) show which of them grow.
 //!
-//! Where something grew only as long as all classes ran, rounds follow in which each class runs twice in a row
+//! If something grew only while all classes ran, further rounds follow in which each class runs twice in a row
 //! ([`grew_in_company`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +32,11 @@ use crate::session::facts::{EndingFacts, JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
-/// Compiler directives: nothing is compiled.
+/// Compiler directives that disable compilation.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
-/// Changed windows that are reported one by one.
+/// Maximum number of changed windows that are listed.
 const SHOWN: usize = 5;
-/// Classes without which the rounds begin again.
+/// Maximum number of excluded classes; for each, the rounds start again.
 const MAX_BREAKING: usize = 3;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
@@ -62,13 +61,13 @@ pub(super) async fn rounds(
     run(context, suite, junit, (others, 2)).await
 }
 
-/// What grew only as long as all test classes ran.
+/// What grew only while all test classes ran.
 fn grew_in_hiding(junit: &Junit) -> Option<String> {
     let ran_out = junit.suspects.iter().any(|suspect| suspect.ran_out.is_some());
     junit.rounds.iter().filter(|_| !ran_out).find_map(|process| grew_in_company(&process.record))
 }
 
-/// Runs rounds over these classes, with so many executions in each window.
+/// Runs rounds over these classes, with `executions` executions in each window.
 async fn run(
     context: &mut Context<'_>,
     suite: &mut Suite,
@@ -89,7 +88,7 @@ async fn run(
     let how = how_it_ended(&done);
     facts_of(suite).breaking.extend(breaking);
     let ran: Vec<Finished> = done.finished.into_iter().filter(Finished::is_main).collect();
-    // What is wrong with the rounds is reported when they are judged.
+    // Errors in the rounds are reported when the rounds are judged.
     let screened = ran.first().map(|p| screen_rounds(&p.record, &name, &context.plan.policy));
     junit.suspects.extend(screened.and_then(Result::ok).unwrap_or_default());
     junit.rounds.extend(ran);
@@ -104,7 +103,7 @@ async fn run(
     Ok(())
 }
 
-/// The classes to run in rounds; what is left out is told. `None`: there are to be none.
+/// The classes to run in rounds; reports the excluded ones. `None`: no rounds are needed.
 fn classes_to_run(context: &Context<'_>, suite: &mut Suite, junit: &Junit) -> Option<Vec<Selection>> {
     let name = suite.facts.name.clone();
     let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
@@ -140,16 +139,16 @@ fn classes_to_run(context: &Context<'_>, suite: &mut Suite, junit: &Junit) -> Op
     Some(plain)
 }
 
-/// Rounds that ended.
+/// Rounds that have ended.
 struct Ran {
     done: Done,
-    /// Was the launcher spoken for, where it has no agent?
+    /// Error of the speaker, if the launcher has no agent.
     spoken: Result<(), AgentlessError>,
-    /// Where what it printed is.
+    /// File of its output.
     output: String,
-    /// Classes that were left out because they break the rounds, with what they do.
+    /// Classes that were excluded because they break the rounds, and what they do.
     breaking: BTreeMap<String, String>,
-    /// All of them.
+    /// Whether all classes were excluded.
     nothing_is_left: bool,
 }
 
@@ -194,11 +193,11 @@ async fn until_whole(
     }
 }
 
-/// The class in whose window the launcher ended before its plan did, and what that class does.
+/// The class in whose window the launcher ended too early, and what that class does.
 fn broken_off(done: &Done, suite: &str, policy: &GatePolicy) -> Option<(String, &'static str)> {
     let process = done.finished.iter().find(|process| process.is_main())?;
     let class = open_class(process)?;
-    // Where memory ran out, the rounds tell of that.
+    // If memory ran out, the rounds report it.
     if process.record.damaged.is_some() || screen_rounds(&process.record, suite, policy).is_ok() {
         return None;
     }
@@ -210,7 +209,7 @@ fn open_class(process: &Finished) -> Option<&str> {
     process.record.open.iter().map(|open| open.window.suite.as_str()).find(|class| !class.is_empty())
 }
 
-/// How a launcher ended that did not end well.
+/// How a launcher failed.
 fn how_it_ended(done: &Done) -> Option<String> {
     let process = done.finished.iter().find(|process| process.is_main());
     match process {
@@ -223,19 +222,19 @@ fn how_it_ended(done: &Done) -> Option<String> {
     }
 }
 
-/// What rounds run.
+/// The units of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounds<'a> {
     pub(super) units: &'a [Selection],
     pub(super) unit: Unit,
     /// Executions in a window.
     pub(super) executions: u32,
-    /// The end of the time there is for them.
+    /// The end of the time for them.
     pub(super) until: Option<Instant>,
 }
 
-/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`:
-/// with the native tracker.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`: with the native
+/// tracker.
 pub(super) async fn over(
     context: &mut Context<'_>,
     (suite, worker, native): (&Suite, Worker<'_>, bool),
@@ -246,7 +245,7 @@ pub(super) async fn over(
     let Rounds { units, unit, executions, until } = rounds;
     let files = Files::new(context)?;
     let directives = files.write("directives", NOTHING)?;
-    // Rounds of tests look closer at a class that is a suspect already.
+    // Rounds of tests look closer at a class that is already suspect.
     let native_sampling = if matches!(unit, Unit::Class) { context.plan.native_sampling } else { 0 };
     let (options, option) = files.options(context, label, |options| {
         options.wait = WAIT;
@@ -269,7 +268,7 @@ pub(super) async fn over(
     Ok((supervise(context, job, show).await?, ours.speaker))
 }
 
-/// Ends the rounds of a unit of which enough was seen. A test runs on, and is measured no more.
+/// Ends the rounds of a unit of which enough was seen. A test still runs, but is no longer measured.
 struct Suspects {
     watch: RoundsWatch,
     /// Ids of units of which enough was seen.
@@ -301,7 +300,7 @@ impl Orders for Suspects {
     }
 }
 
-/// Which test classes have to be screened in spite of the baseline.
+/// Prints which test classes must be screened despite the baseline.
 fn tell(console: &Console, suite: &str, compared: &Compared, total: usize) {
     let same = compared.unchanged.len();
     console.line(&format!("{suite}: {same} of {} left no more than the baseline says", classes_text(total)));

@@ -1,10 +1,8 @@
-//! `screen: baseline`: what the windows of the build's own run left, compared with what an accepted
-//! run left.
+//! `screen: baseline`: compares the survivors of the windows in the build's own run with those of an accepted run.
 //!
-//! Data flow: accepted windows of the plan → a list for the agent, so that it measures after the
-//! same test classes ([`listed`]) → windows of this run → those that left no more than accepted
-//! need no rounds ([`compare`]) → `windows.json` in the session ([`keep`]), from which `memgate
-//! baseline accept` takes them.
+//! Data flow: accepted windows of the plan → a list for the agent, so that it measures after the same test classes
+//! ([`listed`]) → windows of this run → those with no more survivors than accepted need no rounds ([`compare`]) →
+//! `windows.json` in the session ([`keep`]), from which `memgate baseline accept` takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +19,7 @@ use crate::plan::Plan;
 use crate::run::engine::Context;
 use crate::session::{Session, WINDOWS_FILE};
 
-/// Where the agent measures the build's own run. `write` puts a text into a file of the session.
+/// Where the agent measures in the build's own run. `write` puts a text into a file of the session.
 pub(super) fn where_to_measure(
     plan: &Plan,
     write: impl FnOnce(&str) -> Result<PathBuf, ExpectedError>,
@@ -34,7 +32,7 @@ pub(super) fn where_to_measure(
     }
 }
 
-/// `+ CLASS` where a window ends, `- CLASS` where it goes on.
+/// `+ CLASS` if a window ends after the class, `- CLASS` if it continues.
 fn listed(plan: &Plan) -> String {
     let mut ends = BTreeMap::<&str, bool>::new();
     for window in plan.windows.values().flatten() {
@@ -45,16 +43,16 @@ fn listed(plan: &Plan) -> String {
     ends.iter().map(|(class, ends)| format!("{} {class}\n", if *ends { '+' } else { '-' })).collect()
 }
 
-/// What came of comparing a suite with its baseline.
+/// The result of comparing a suite with its baseline.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     /// Test classes that left no more than accepted.
     pub(super) unchanged: BTreeSet<String>,
-    /// Why others are screened, in words, the first ones.
+    /// Why the first of the others are screened, in words.
     pub(super) changed: Vec<String>,
 }
 
-/// Compares the windows of a suite with the accepted ones; `None`: there are none to compare with.
+/// Compares the windows of a suite with the accepted ones; `None`: there are no accepted ones.
 pub(super) fn compare(context: &Context<'_>, suite: &str, junit: &Junit) -> Option<Compared> {
     let accepted = context.plan.windows.get(suite)?;
     let mut compared = Compared::default();
@@ -64,8 +62,7 @@ pub(super) fn compare(context: &Context<'_>, suite: &str, junit: &Junit) -> Opti
             Some(why) => compared.changed.push(format!("{} {why}", shown(&window.classes))),
         }
     }
-    // A class that another window holds too (another fork ran a part of it) is only as good as that
-    // one.
+    // A class may also be in another window (another fork ran a part of it): it is unchanged only if both are.
     let open: BTreeSet<&String> =
         junit.windows.iter().filter(|w| differs(w, accepted).is_some()).flat_map(|w| &w.classes).collect();
     compared.unchanged.retain(|class| !open.contains(class));
@@ -104,7 +101,7 @@ fn left(accepted: &BTreeMap<String, (u64, u64)>) -> BTreeMap<String, Left> {
     accepted.iter().map(left).collect()
 }
 
-/// Windows of suites, as they can be accepted.
+/// The windows of a suite in the form that can be accepted.
 pub(super) fn to_accept(context: &Context<'_>, suite: &str, junit: &Junit) -> Vec<WindowBaseline> {
     let accepted = context.plan.windows.get(suite).map_or(&[][..], Vec::as_slice);
     let plain = |class: &String| !class.is_empty() && !class.contains(char::is_whitespace);
@@ -113,7 +110,7 @@ pub(super) fn to_accept(context: &Context<'_>, suite: &str, junit: &Junit) -> Ve
         .map(|window| {
             let mut left: BTreeMap<String, (u64, u64)> =
                 window.left.iter().map(|(name, left)| (name.clone(), (left.instances, left.bytes))).collect();
-            // Both runs were found to be clean: what one of them left may be left.
+            // Both runs were found to be clean: survivors of either are allowed.
             let before = accepted.iter().find(|before| before.classes == window.classes);
             for (name, (instances, bytes)) in before.iter().filter_map(|b| b.left.as_ref()).flatten() {
                 let kept = left.entry(name.clone()).or_default();

@@ -1,8 +1,7 @@
-//! The process is the test: runs that repeat their work a different number of times each, so that
-//! a slope can be seen.
+//! The process is the test: several runs repeat their work a different number of times, which shows the slope.
 //!
-//! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and
-//! the tests of a GoogleTest executable whose boundaries cannot be seen.
+//! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and the tests of a
+//! GoogleTest executable without visible boundaries.
 
 use std::time::Duration;
 
@@ -21,10 +20,10 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::command::{COUNTS, with_count};
 
-/// After so many lengths that end alike there is nothing more to see.
+/// After this many lengths with the same result, further ones show nothing new.
 const ALIKE: usize = 3;
 
-/// A program, with the argument that repeats its work where it has one.
+/// A program, with the argument that repeats its work if it has one.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) repeating: Option<PlannedSuite>,
@@ -66,20 +65,20 @@ impl Framework for Process {
     }
 }
 
-/// The command of `planned` with so many repetitions.
+/// The command of `planned` with `n` repetitions.
 pub(super) fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
     let command = with_count(planned.repeating.as_deref().unwrap_or_default(), n);
     PlannedSuite { command: command.into_iter().map(Into::into).collect(), ..planned.clone() }
 }
 
-/// What is repeated.
+/// The repeated work.
 pub(super) struct Work<'a> {
     pub(super) suite: &'a str,
     pub(super) test: &'a str,
     pub(super) executable: &'a str,
-    /// The program's own state at the end of `main` counts; GoogleTest's would, too.
+    /// Whether the program's state at the end of `main` counts; with GoogleTest, its own state would count too.
     pub(super) end_of_main: bool,
-    /// For one repetition.
+    /// Time limit of one repetition.
     pub(super) timeout: Duration,
     pub(super) launch: &'a (dyn Fn(u32) -> Launch + Sync),
 }
@@ -91,7 +90,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Why they say nothing, where not even the first was recorded.
+    /// Why there is no result, if not even the first run was recorded.
     pub(super) fn nothing(&self) -> Option<&str> {
         self.broken.as_deref().filter(|_| self.runs.is_empty())
     }
@@ -137,7 +136,7 @@ pub(super) async fn lengths(
         };
         let over = process.record.end.is_none();
         runs.push((u64::from(n), process));
-        // A run that broke is reported as it is; more of them would not say more.
+        // A broken run is reported as it is; more runs would not show more.
         if over || are_alike(&runs) {
             break;
         }
@@ -153,14 +152,14 @@ fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
     Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
 }
 
-/// More was alive where `main` ended in the latest run than in the first one.
+/// Whether more was alive at the end of `main` in the latest run than in the first one.
 fn grow(runs: &[(u64, Finished)]) -> bool {
     let alive = |run: &(u64, Finished)| Some(run.1.record.main_end.as_ref()?.counters.live_bytes());
     let [first, .., last] = runs else { return false };
     alive(first) < alive(last)
 }
 
-/// The first runs ended with the same blocks, bytes, descriptors and threads.
+/// Whether the first runs ended with the same blocks, bytes, descriptors and threads.
 fn are_alike(runs: &[(u64, Finished)]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
