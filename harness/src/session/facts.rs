@@ -1,9 +1,8 @@
-//! What a run knows beside its frames: which stream belongs to which suite and test, how processes
-//! ended, what could not be done. Kept in `session.json`, so that `memgate gate` judges a session
-//! exactly as `memgate run` did.
+//! The facts of a run besides its frames: which stream belongs to which suite and test, how processes ended, what
+//! failed. Kept in `session.json`, so that `memgate gate` judges a session exactly like `memgate run`.
 //!
-//! Data flow: screen and confirm fill [`Facts`]; [`Facts::input`] joins them with the records of
-//! the streams into the `RunInput` of `analysis`. No environment and no secret is in them.
+//! Data flow: screening and confirming fill [`Facts`]; [`Facts::input`] joins them with the records of the streams into
+//! the `RunInput` of `analysis`. They contain no environment and no secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +20,10 @@ use crate::session::Session;
 
 const VERSION: u32 = 1;
 
-/// A run, as far as it is not in the frames.
+/// The facts of a run that are not in its frames.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Shape of this value.
+    /// Version of this format.
     pub version: u32,
     /// Name of the project.
     pub project: String,
@@ -34,23 +33,23 @@ pub struct Facts {
     pub started: String,
     /// How long it took, seconds.
     pub duration_s: f64,
-    /// Only part of the tests was asked for.
+    /// Whether only part of the tests was requested.
     pub partial: bool,
-    /// It is a part of a run in which there need not be a suite.
+    /// Whether it is a part of a run that may contain no suite.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_be_empty: bool,
-    /// Exit status of the wrapped command (128 + signal where it was killed); of several the first
-    /// that is not 0.
+    /// Exit status of the wrapped command (128 + signal if it was killed); with several commands, the first that is not
+    /// 0.
     pub command_status: Option<i32>,
     /// Commit, CI job, machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Folder of the checked-out project: files inside are named from there on.
+    /// Folder of the checked-out project: paths inside it are relative to it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub root: String,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteFacts>,
-    /// What went wrong outside of the suites.
+    /// Errors outside of the suites.
     pub errors: Vec<Problem>,
 }
 
@@ -59,7 +58,7 @@ pub struct Facts {
 pub struct SuiteFacts {
     /// Its name in reports.
     pub name: String,
-    /// Who tells its tests apart.
+    /// The runner of its tests.
     pub runner: Runner,
     /// How exactly its boundaries are known.
     pub boundary: BoundaryQuality,
@@ -67,18 +66,18 @@ pub struct SuiteFacts {
     pub screened_s: f64,
     /// Its processes in the screening pass.
     pub screen: Vec<ProcessFacts>,
-    /// Processes that took the stacks of what its tests left, where the screen did not.
+    /// Processes that took the stacks of survivors, if the screening pass did not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<ProcessFacts>,
     /// For a JVM suite: its rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub java: Option<JavaFacts>,
-    /// What came of running suspects again, by test id.
+    /// Results of running suspects again, by test id.
     pub confirmations: BTreeMap<String, ConfirmationFacts>,
-    /// What `--hunt` repeated of it.
+    /// The tests that `--hunt` repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
-    /// Its heap dumps, as far as they were looked into.
+    /// Its heap dumps that were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heap: Vec<HeapCheck>,
     /// Why it could not be measured as a whole.
@@ -98,24 +97,24 @@ impl JavaFacts {
 pub struct JavaFacts {
     /// The processes that ran its tests in rounds.
     pub rounds: Vec<ProcessFacts>,
-    /// Why there were none on purpose.
+    /// Why there were none, if that was intended.
     pub not_screened: Option<String>,
-    /// Classes that left no more than the baseline says.
+    /// Classes with no more survivors than the baseline.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unchanged: BTreeSet<String>,
     /// Classes that cannot be repeated, and what they do instead: `hangs`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub breaking: BTreeMap<String, String>,
-    /// That was switched off: nothing is judged.
+    /// Whether screening was switched off: nothing is judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_off: bool,
-    /// What figures of this kind of run do not tell.
+    /// What this kind of run cannot show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
-    /// Native memory of its libraries was not to be judged.
+    /// Whether native memory of its libraries must not be judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub native_is_off: bool,
-    /// What Android said of the app's memory.
+    /// Android's answer about the app's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
 }
@@ -127,7 +126,7 @@ pub struct ProcessFacts {
     pub stream: String,
     /// How it ended.
     pub ending: EndingFacts,
-    /// The whole process is this test of a suite that has several.
+    /// The test that the whole process is, in a suite with several tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_test: Option<String>,
 }
@@ -136,7 +135,7 @@ pub struct ProcessFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndingFacts {
-    /// Nobody waited for it.
+    /// It was not waited for.
     Unknown,
     /// With this status.
     Exited(i32),
@@ -146,22 +145,22 @@ pub enum EndingFacts {
     TimedOut(f64),
 }
 
-/// What came of running a suspect again.
+/// The result of running a suspect again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfirmationFacts {
     /// Alone, repeated in one process.
     Repeated(ProcessFacts),
-    /// Alone, and with the tests around it; or why that could not be.
+    /// Alone, and with the tests around it; or why the latter failed.
     InCompany {
         /// The run alone.
         alone: ProcessFacts,
         /// The run with the others; several tests may share it.
         together: Result<ProcessFacts, String>,
     },
-    /// Runs that repeated their work a different number of times each.
+    /// Several runs with different numbers of repetitions.
     Lengths(Vec<(u64, ProcessFacts)>),
-    /// Later tests freed all that it left, and there was no time to confirm it.
+    /// Later tests freed all its survivors, and there was no time to confirm it.
     FreedSince,
     /// It cannot be repeated; why.
     Impossible(String),
@@ -172,7 +171,7 @@ pub enum ConfirmationFacts {
 }
 
 impl Facts {
-    /// Of a run that begins now.
+    /// The facts of a run that begins now.
     #[must_use]
     pub fn new(project: &str, session: &str, started: String) -> Self {
         Self {
@@ -191,10 +190,10 @@ impl Facts {
         }
     }
 
-    /// Reads the facts of a session; `None`: the run was ended before it wrote them.
+    /// Reads the facts of a session; `None`: the run ended before it wrote them.
     ///
     /// # Errors
-    /// When they are there and cannot be read.
+    /// When they exist but cannot be read.
     pub fn load(session: &Session) -> Result<Option<Self>, ExpectedError> {
         let wrong = |why: String| ExpectedError::session(session.folder().to_owned(), why, "");
         let info = session.info().map_err(|why| wrong(chain(&why)))?;
@@ -225,7 +224,7 @@ impl Facts {
         session.write_info(&info).map_err(|why| ExpectedError::failed(&why))
     }
 
-    /// The name of every stream, to say where it lies.
+    /// The names of all streams, to set their paths.
     pub fn streams_mut(&mut self) -> impl Iterator<Item = &mut String> {
         self.suites.iter_mut().flat_map(|suite| {
             let rounds = suite.java.iter_mut().flat_map(|java| &mut java.rounds);
@@ -240,7 +239,7 @@ impl Facts {
         })
     }
 
-    /// What is judged: the facts with the record of each stream, which `record` reads.
+    /// The input of the judge: the facts with the record of each stream, which `record` reads.
     pub fn input(&self, mut record: impl FnMut(&str) -> ProcessRecord) -> RunInput {
         RunInput {
             project: self.project.clone(),
@@ -257,31 +256,30 @@ impl Facts {
     }
 }
 
-/// What a suite is: what runs its tests, and how exactly their boundaries are known. Live and from
-/// files it is said by this alone.
+/// The kind of a suite: its runner, and how exactly its boundaries are known. Live runs and files use only this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Native tests whose boundaries the process tells.
+    /// Native tests whose process reports boundaries.
     Tests,
     /// The process is the test.
     Program,
     /// JUnit, with the agent in the build's own virtual machines.
     Junit,
-    /// JUnit, told by the results that the build wrote.
+    /// JUnit without the agent, known from the results that the build wrote.
     JunitObserved,
     /// Instrumented tests of an Android app.
     Instrumentation,
 }
 
 impl Kind {
-    /// What the process of a record was.
+    /// The kind of the process of a record.
     #[must_use]
     pub fn of(record: &ProcessRecord) -> Self {
         let tests = |w: &Window| !w.suite.is_empty() || !w.test.is_empty();
         let tests = record.windows.iter().any(tests) || record.open.iter().any(|open| tests(&open.window));
         match &record.java {
             Some(java) if java.jvm.is_some() || tests => {
-                // An agent says what it can do.
+                // An agent lists its capabilities.
                 let told = record.hello.as_ref().is_some_and(|hello| !hello.capabilities.is_empty());
                 if told { Self::Junit } else { Self::JunitObserved }
             }
@@ -314,7 +312,7 @@ impl Kind {
 }
 
 impl SuiteFacts {
-    /// Of a suite that ran in these processes; what else is known of it is added.
+    /// The facts of a suite that ran in these processes; further facts are added later.
     #[must_use]
     pub fn new(name: String, kind: Kind, screen: Vec<ProcessFacts>) -> Self {
         Self {
@@ -367,7 +365,7 @@ impl SuiteFacts {
         }
     }
 
-    /// With what the heap dump tells of each time that memory ran out.
+    /// Adds what the heap dump shows for each time that memory ran out.
     fn held(&self, mut process: ProcessInput) -> ProcessInput {
         let dumps = self.heap.iter().flat_map(|heap| &heap.dumps);
         let exhausted = process.record.java.iter_mut().flat_map(|java| &mut java.exhausted);
@@ -386,7 +384,7 @@ impl SuiteFacts {
 }
 
 impl ProcessFacts {
-    /// Its record, with how it ended.
+    /// Its record, and how it ended.
     pub fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ProcessInput {
         let ending = match self.ending {
             EndingFacts::Unknown => Ending::Unknown,
@@ -437,7 +435,7 @@ impl ConfirmationFacts {
     }
 }
 
-/// A problem of `where`.
+/// A problem in `where`.
 pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
     Problem { r#where: r#where.to_owned(), what, hint: hint.to_owned() }
 }
@@ -465,7 +463,7 @@ fn become_test(record: &mut ProcessRecord, test: &str, ending: &EndingFacts) {
     record.windows = vec![window];
 }
 
-/// Seconds from a file: what makes no sense is no time at all.
+/// Seconds from a file: invalid durations read as zero.
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }

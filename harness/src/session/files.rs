@@ -1,4 +1,4 @@
-//! Writing files so that nobody ever reads half of one.
+//! Writes files such that nobody ever reads an incomplete one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -39,15 +39,16 @@ pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) ->
     move |source| StoreError::Path { action, path: path.into(), source }
 }
 
-/// Writes a file whole or not at all: beside it, then by renaming. Folders on the way are made.
+/// Writes a file completely or not at all: into a new file next to it, which is then renamed. Missing folders are
+/// created.
 ///
 /// # Errors
-/// It cannot be written, with its path.
+/// When it cannot be written, with its path.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace(path, |file| file.write_all(bytes))
 }
 
-/// The same of what `write` gives.
+/// The same for the content that `write` writes.
 pub(super) fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -61,16 +62,17 @@ pub(super) fn replace(
     let written = File::create_new(&new).and_then(|mut file| write(&mut file));
     let outcome = written.and_then(|()| fs::rename(&new, path));
     if outcome.is_err() {
-        // Perhaps it was never made.
+        // The file may never have been created.
         drop(fs::remove_file(&new));
     }
     outcome.map_err(at("write", path))
 }
 
-/// Replaces a file that people keep, perhaps one of several projects: what a link leads to, and not the link.
+/// Replaces a file that people keep, perhaps for several projects. If it is a link, its target is replaced, not the
+/// link.
 ///
 /// # Errors
-/// It cannot be written, or its link leads nowhere.
+/// When it cannot be written, or its link leads nowhere.
 pub fn write_where_it_leads(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     if !path.is_symlink() {
         return write_atomically(path, bytes);

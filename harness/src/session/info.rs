@@ -27,13 +27,13 @@ pub struct SessionInfo {
     /// Commit, environment and lines, for the history; `None`: `history: off`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Manifest>,
-    /// What the program keeps for judging the session again.
+    /// Data that the program keeps to judge the session again.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub run: serde_json::Value,
 }
 
 impl SessionInfo {
-    /// A run that begins now, here.
+    /// The info of a run that begins now, here.
     #[must_use]
     pub fn now(command: Vec<String>, memgate_version: &str) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! The label a process is started with, so that a stream says by itself what it was recorded for: a
-//! session whose run was interrupted, or a file copied out of one, can still be judged.
+//! The label with which a process is started. The stream itself then says what it was recorded for: a session whose run
+//! was interrupted, or a file copied out of one, can still be judged.
 
-/// What a process was started for.
+/// The purpose of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Label {
     /// The screening pass of a configured suite (empty: of the wrapped command).
@@ -21,19 +21,19 @@ pub enum Label {
         /// The test's id in it.
         test: String,
     },
-    /// Running some tests of a class again, to learn whether one of them is the one that grows.
+    /// Running some tests of a class again, to learn whether one of them grows.
     Narrow {
         /// The suite's name in the report.
         suite: String,
         /// The test class.
         class: String,
     },
-    /// Running suspects again, together, for the stacks that the screen did not take.
+    /// Running suspects again, together, for the stacks that the screening pass did not take.
     Stacks {
         /// The suite's name in the report.
         suite: String,
     },
-    /// Running tests again together, for suspects that do something else alone.
+    /// Running tests again together, for suspects that behave differently alone.
     Company {
         /// The suite's name in the report.
         suite: String,
@@ -49,11 +49,11 @@ pub enum Label {
     },
 }
 
-/// Cannot be part of a name that `Display` made: names are printable.
+/// Never part of a name: names are printable.
 const SEPARATOR: char = '\t';
 
 impl Label {
-    /// For the agent's options.
+    /// The form in the agent's options.
     #[must_use]
     pub fn to_text(&self) -> String {
         match self {
@@ -69,7 +69,7 @@ impl Label {
         }
     }
 
-    /// From a hello. What memgate did not write is a screen.
+    /// Parses the label of a hello. A label that memgate did not write is a screen.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let parts: Vec<&str> = text.split(SEPARATOR).collect();

@@ -1,13 +1,11 @@
-//! The session folder: everything one run leaves behind, in one place that can be copied.
+//! The session folder: everything one run leaves, in one place that can be copied.
 //!
-//! `ROOT/SESSION/` holds `session.json` (what ran, where), `frames/` (the streams) and what
-//! reporters write; `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names
-//! sort by time. A session in use is locked, so that another memgate does not clear it away;
-//! folders that are not sessions are left alone.
+//! `ROOT/SESSION/` contains `session.json` (what ran, where), `frames/` (the streams) and the output of reporters;
+//! `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names sort by time. A session in use is
+//! locked, so that another memgate does not remove it; folders that are not sessions are left alone.
 //!
-//! What is known of a run beside its frames are its [`facts`], with [`naming`] of suites. A run
-//! writes them; [`offline`] rebuilds them from the streams alone, by the [`label`] each was started
-//! with.
+//! The known data of a run besides its frames are its [`facts`], with [`naming`] of suites. A run writes them;
+//! [`offline`] rebuilds them from the streams alone, using the [`label`] with which each was started.
 
 pub mod facts;
 mod files;
@@ -38,10 +36,10 @@ pub const ROOT: &str = ".memgate";
 /// Name of the link to the newest session.
 pub const LATEST: &str = "latest";
 
-/// Sessions that are kept, the newest included.
+/// Number of kept sessions, including the newest.
 pub const KEPT_SESSIONS: usize = 10;
 
-/// What the windows of JVM suites left behind, in a session.
+/// File in a session with the survivors of the windows of JVM suites.
 pub const WINDOWS_FILE: &str = "windows.json";
 
 const INFO_FILE: &str = "session.json";
@@ -50,7 +48,7 @@ const LOCK_FILE: &str = ".lock";
 
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// How often another name is tried when two runs begin in the same millisecond.
+/// How many other names are tried when two runs begin in the same millisecond.
 const NAME_ATTEMPTS: u32 = 100;
 
 /// A session folder.
@@ -62,19 +60,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a session below `root`, makes it the latest and clears away the oldest.
+    /// Begins a session below `root`, makes it the latest and removes the oldest.
     ///
     /// # Errors
-    /// The folder cannot be written, with the path concerned.
+    /// When the folder cannot be written, with the path concerned.
     pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
         Self::create_part(root, info, None)
     }
 
-    /// The same for a part of a run. Its name tells the part: sessions of several machines may come together in one
-    /// folder. All parts may be made in one folder, too: as many sessions are kept besides.
+    /// The same for a part of a run. Its name contains the part: sessions of several machines may be collected in one
+    /// folder. All parts may also be created in one folder: as many additional sessions are kept.
     ///
     /// # Errors
-    /// The folder cannot be written, with the path concerned.
+    /// When the folder cannot be written, with the path concerned.
     pub fn create_part(root: &Path, info: &SessionInfo, part: Option<Part>) -> Result<Self, StoreError> {
         let (ending, keep) = match part {
             Some(part) => (format!("-{}of{}", part.index(), part.of()), KEPT_SESSIONS + part.of() as usize),
@@ -85,11 +83,11 @@ impl Session {
             return Err(at("use", root)(io::Error::other(why)));
         }
         if std::path::absolute(root).map_err(at("find", root))?.to_str().is_none() {
-            // What runs is told by variables where to write, and those are text.
+            // The agent gets the path through environment variables, which must be text.
             let why = "its whole path is no text in UTF-8: rename the folder";
             return Err(at("use", root)(io::Error::other(why)));
         }
-        // Others may look for the sessions in it; the sessions are the user's alone.
+        // Others may list the sessions in it; each session is readable only by the user.
         DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(at("create", root))?;
         let ignore = root.join(".gitignore");
         if !ignore.exists() {
@@ -110,7 +108,7 @@ impl Session {
     /// the latest.
     ///
     /// # Errors
-    /// There is no session, with what was looked for.
+    /// When there is no session, with the searched path.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let candidates = [path.to_path_buf(), path.join(LATEST), path.parent().unwrap_or(path).to_path_buf()];
         let by_file = path.file_name().is_some_and(|name| name == INFO_FILE);
@@ -129,14 +127,14 @@ impl Session {
         Ok(Self { folder, _lock: None })
     }
 
-    /// The same, not cleared away while this program uses it, as far as it can be locked.
+    /// The same session, protected from removal while this program uses it, if it can be locked.
     #[must_use]
     pub fn held(self) -> Self {
         let lock = lock(&self.folder).ok().flatten();
         Self { _lock: lock, ..self }
     }
 
-    /// Its folder, absolute when the root was.
+    /// Its folder, absolute if the root was.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -148,16 +146,16 @@ impl Session {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Where the streams are.
+    /// Folder of the streams.
     #[must_use]
     pub fn frames(&self) -> PathBuf {
         self.folder.join(FRAMES)
     }
 
-    /// Packs the streams that nobody writes any more. What cannot be packed stays as it is.
+    /// Packs the streams that are no longer written. A stream that cannot be packed stays as it is.
     ///
     /// # Errors
-    /// The folder, or the first stream that could not be packed, and why.
+    /// For the folder, or the first stream that could not be packed.
     pub fn pack(&self) -> Result<(), StoreError> {
         let frames = self.frames();
         let entries = fs::read_dir(&frames).map_err(at("list", &frames))?;
@@ -171,8 +169,8 @@ impl Session {
         outcome
     }
 
-    /// The place of another file in one of its folders: numbered, and named by what is printable of
-    /// `name`, at most so long.
+    /// The path of a new file in one of its folders: a number, and the printable part of `name`, at most `most`
+    /// characters.
     pub(crate) fn next_file(
         &self,
         folder: &str,
@@ -187,7 +185,7 @@ impl Session {
         Ok(folder.join(format!("{number:04}-{name}.{ending}")))
     }
 
-    /// Keeps what a run printed, and tells where in the session.
+    /// Stores the output of a run, and returns its path in the session.
     pub(crate) fn keep_output(
         &self,
         folder: &str,
@@ -200,20 +198,20 @@ impl Session {
         Ok(format!("{folder}/{}", path.file_name().unwrap_or_default().to_string_lossy()))
     }
 
-    /// What ran.
+    /// The content of `session.json`.
     ///
     /// # Errors
-    /// `session.json` is missing or not what this version writes.
+    /// When `session.json` is missing or has another format.
     pub fn info(&self) -> Result<SessionInfo, StoreError> {
         let path = self.folder.join(INFO_FILE);
         let bytes = fs::read(&path).map_err(at("read", &path))?;
         serde_json::from_slice(&bytes).map_err(|source| StoreError::Parse { path, source })
     }
 
-    /// Replaces what ran, once more is known.
+    /// Replaces `session.json` when more is known.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// When the file cannot be written.
     pub fn write_info(&self, info: &SessionInfo) -> Result<(), StoreError> {
         let path = self.folder.join(INFO_FILE);
         let mut text = serde_json::to_vec_pretty(info)
@@ -222,10 +220,10 @@ impl Session {
         write_atomically(&path, &text)
     }
 
-    /// Writes a file of the session, whole or not at all, and tells its path.
+    /// Writes a file of the session, completely or not at all, and returns its path.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// When the file cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
         let path = self.folder.join(name);
         write_atomically(&path, bytes)?;
@@ -235,10 +233,10 @@ impl Session {
     /// Reads a file of the session.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// When the file cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
         let path = self.folder.join(name);
-        // A pipe may never end, and a device has no end.
+        // Reading a pipe or a device may never end.
         let regular = fs::metadata(&path).and_then(|file| match file.is_file() {
             true => fs::read(&path),
             false => Err(io::Error::other("it is no regular file")),
@@ -249,7 +247,7 @@ impl Session {
     fn become_latest(&self, root: &Path) -> Result<(), StoreError> {
         let latest = root.join(LATEST);
         if latest.symlink_metadata().is_ok_and(|m| !m.is_symlink()) {
-            // Somebody's own folder: theirs.
+            // It is the user's own folder.
             return Ok(());
         }
         let new = root.join(format!(".{LATEST}-{}", self.name()));
@@ -268,7 +266,7 @@ impl Session {
         sessions.sort_unstable();
         let surplus = sessions.len().saturating_sub(keep);
         for old in sessions.into_iter().take(surplus).filter(|path| *path != self.folder) {
-            // In use by another run: it stays for now. Two runs may also clear away the same one.
+            // Another run uses it: it stays for now. Two runs may also remove the same session.
             let Ok(Some(_lock)) = lock(&old) else { continue };
             match fs::remove_dir_all(&old) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at("remove", &old)(e)),
@@ -279,7 +277,7 @@ impl Session {
     }
 }
 
-/// A folder of ours: its name is a session's and it holds what a session holds.
+/// Whether it is a folder of ours: its name and content are those of a session.
 fn is_session(path: &Path) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
@@ -288,7 +286,7 @@ fn is_session(path: &Path) -> bool {
     stamped && is_folder && path.join(INFO_FILE).is_file()
 }
 
-/// What a session's name begins with, digits as zeros.
+/// Start of a session's name, with digits as zeros.
 const STAMP_SHAPE: &str = "00000000-000000-000";
 
 fn pack(path: &Path) -> Result<(), StoreError> {
@@ -300,7 +298,7 @@ fn pack(path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// A folder in which nobody else can put a link for us to follow.
+/// Creates a folder in which nobody else can put a link for us to follow.
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -322,7 +320,7 @@ fn create_folder(root: &Path, ending: &str) -> Result<PathBuf, StoreError> {
 /// Locks a session; `None`: another process has it.
 fn lock(folder: &Path) -> Result<Option<File>, StoreError> {
     let path = folder.join(LOCK_FILE);
-    // An old session may be somebody else's idea of one: a link in it leads nowhere.
+    // An old session may have been planted by somebody else: a link in it is not followed.
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW);
     let file = options.open(&path).map_err(at("create", &path))?;

@@ -1,5 +1,5 @@
-//! Which processes are one suite, and names of suites: as short as they can be while different
-//! suites have different names.
+//! Groups processes into suites, and names suites: names are as short as possible while different suites have different
+//! names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use memgate_analysis::ProcessRecord;
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::{Configuration, JvmSuiteId};
 
-/// What belongs together, in the order it was first seen.
+/// Groups items by id, in the order of first appearance.
 #[must_use]
 pub fn grouped<Id: PartialEq, T>(all: impl IntoIterator<Item = (Id, T)>) -> Vec<(Id, Vec<T>)> {
     let mut groups: Vec<(Id, Vec<T>)> = Vec::new();
@@ -22,7 +22,7 @@ pub fn grouped<Id: PartialEq, T>(all: impl IntoIterator<Item = (Id, T)>) -> Vec<
     groups
 }
 
-/// What the build set for a virtual machine, with the test classes that ran in it.
+/// The settings that the build made for a virtual machine, and the test classes that ran in it.
 #[must_use]
 pub fn configuration(record: &ProcessRecord) -> Configuration {
     let jvm = record.java.as_ref().and_then(|java| java.jvm.as_ref());
@@ -31,8 +31,8 @@ pub fn configuration(record: &ProcessRecord) -> Configuration {
     Configuration::of(jvm, classes.map(|window| window.suite.clone()).collect())
 }
 
-/// Names for the suites of one command. The only one of a configured command has the configured
-/// name; where it ran several, that name comes before theirs.
+/// Names for the suites of one command. The only suite of a configured command has the configured name; several have it
+/// as a prefix.
 #[must_use]
 pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
     match (configured, keys) {
@@ -42,8 +42,7 @@ pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
     }
 }
 
-/// Names for the JVM suites of one command: the folder each runs in, by as many of its last parts
-/// as tell it from the others.
+/// Names for the JVM suites of one command: each suite's folder, with as many of its last parts as make it unique.
 #[must_use]
 pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<String> {
     if let (Some(name), [_]) = (configured, ids) {
@@ -62,7 +61,7 @@ pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<Stri
         .map(|folder| {
             let own = short_path(folder, &folders);
             let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
-            // The same folder with another class path (unit and integration tests), or configured otherwise.
+            // The same folder with another class path (unit and integration tests), or another configuration.
             let count = seen.entry(name.clone()).or_default();
             *count += 1;
             if *count > 1 { format!("{name} ({count})") } else { name }
@@ -70,8 +69,8 @@ pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<Stri
         .collect()
 }
 
-/// A name for each suite. The file name is enough for most; folders are added from the right while
-/// two executables share it, then arguments where one executable runs with several.
+/// A name for each suite. The file name is usually enough; folders are added from the right while two executables share
+/// it, then arguments if one executable runs with several.
 fn names(keys: &[SuiteId]) -> Vec<String> {
     let shown: Vec<String> = keys.iter().map(|key| short_path(key, keys)).collect();
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The facts of a run out of its streams alone: who wrote them, and what they were recorded for.
+//! Rebuilds the facts of a run from its streams alone: who wrote them, and what they were recorded for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ use crate::reading::{self, Records, stream};
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::{Configuration, Configured, JvmSuiteId, configurations};
 
-/// The facts of a session; of one whose run ended early, what its streams say.
+/// The facts of a session; if its run ended early, the facts from its streams.
 ///
 /// # Errors
-/// It cannot be read.
+/// When it cannot be read.
 pub fn of_session(
     session: &Session,
     records: &mut Records,
@@ -45,7 +45,7 @@ pub fn of_session(
     Ok(facts)
 }
 
-/// What streams say by themselves: who wrote them, and what they were recorded for.
+/// The facts from streams alone: who wrote them, and what they were recorded for.
 #[must_use]
 pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Arc<Mappings>) -> Facts {
     let mut facts = Facts::new("", name, String::new());
@@ -72,7 +72,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
             match Label::from_text(&hello.label) {
                 Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
                 Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
-                // It told where to look, and nothing else.
+                // It only narrowed the search.
                 Label::Narrow { .. } => {}
                 Label::Rounds { suite } => rounds.push((suite, process)),
                 Label::Stacks { suite } => stacks.push((suite, process)),
@@ -110,7 +110,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     facts
 }
 
-/// Children of plain programs belong to these.
+/// Assigns children of plain programs to their suites.
 fn add_forked(suites: &mut [SuiteFacts], forked: Vec<(GroupId, ProcessFacts)>, records: &Records) {
     let group = |process: &ProcessFacts| {
         let record = records.get(&process.stream)?;
@@ -125,7 +125,7 @@ fn add_forked(suites: &mut [SuiteFacts], forked: Vec<(GroupId, ProcessFacts)>, r
     }
 }
 
-/// A run of several tests together belongs to each of its tests that ran alone too.
+/// Adds a run of several tests together to each of its tests that also ran alone.
 fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, records: &Records) {
     let Some(record) = records.get(&process.stream) else { return };
     let known = suites.iter_mut().filter(|known| known.name == suite);
@@ -138,10 +138,10 @@ fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, r
     }
 }
 
-/// Of a suite without its rounds.
+/// Why a suite has no rounds.
 const NO_ROUNDS: &str = "their recording was not named";
 
-/// What makes processes one suite.
+/// The key by which processes form one suite.
 #[derive(Debug, Clone, PartialEq)]
 enum GroupId {
     Native(SuiteId),
@@ -189,7 +189,7 @@ fn screened(screens: Vec<((String, GroupId), Vec<ProcessFacts>)>, records: &Reco
     suites
 }
 
-/// Virtual machines with what the build set for them.
+/// Virtual machines with the settings that the build made for them.
 fn with_settings(processes: Vec<ProcessFacts>, records: &Records) -> Vec<(Configuration, ProcessFacts)> {
     let of = |process: ProcessFacts| {
         let record = records.get(&process.stream);
@@ -198,7 +198,7 @@ fn with_settings(processes: Vec<ProcessFacts>, records: &Records) -> Vec<(Config
     processes.into_iter().map(of).collect()
 }
 
-/// A process that ran no test, beside others that did, makes no other suite of it.
+/// The kind of a suite. A process that ran no test does not change it if others ran tests.
 fn kind_of(screen: &[ProcessFacts], records: &Records) -> Kind {
     let kinds = screen.iter().filter_map(|process| records.get(&process.stream)).map(Kind::of);
     let kinds: Vec<Kind> = kinds.collect();
@@ -206,7 +206,7 @@ fn kind_of(screen: &[ProcessFacts], records: &Records) -> Kind {
     tests.or(kinds.first()).copied().unwrap_or(Kind::Program)
 }
 
-/// Rounds find their suite; where the screen was not copied along, they stand alone.
+/// Adds rounds to their suite; if the screening pass was not copied too, the rounds form a suite alone.
 fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) {
     if !suites.iter().any(|known| known.name == suite) {
         suites.push(SuiteFacts::new(suite.to_owned(), Kind::Junit, Vec::new()));
@@ -217,7 +217,8 @@ fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) 
     }
 }
 
-/// Did our launcher end without a test? It does not find some (JUnit 3's, Kotest's): these are judged with their class.
+/// Whether our launcher ended without a test. It does not find some (JUnit 3's, Kotest's): these are judged with their
+/// class.
 fn ran_no_test(record: &ProcessRecord) -> bool {
     let is_over = record.goodbye.as_ref().is_some_and(|goodbye| goodbye.reason == GoodbyeReason::Exit);
     record.java.is_some() && is_over && record.windows.is_empty() && record.open.is_empty()
@@ -231,9 +232,8 @@ fn is_judged_with_its_class(suites: &[SuiteFacts], suite: &str, test: &str) -> b
     })
 }
 
-/// A confirming run finds its suite. Where the screen was not copied along, one of native tests
-/// stands for itself, and one of Java tests confirms what is not there: its first iterations are no
-/// screen.
+/// Adds a confirming run to its suite. If the screening pass was not copied too, a run of native tests forms a suite of
+/// its own, and a run of Java tests is a confirmation without rounds: its first iterations are no screen.
 fn add_repeated(
     suites: &mut Vec<SuiteFacts>,
     suite: String,
@@ -243,7 +243,7 @@ fn add_repeated(
 ) {
     let kind = match (n, kind) {
         (Some(_), _) => Kind::Program,
-        // It was to repeat a test, and recorded none.
+        // It should have repeated a test, but recorded none.
         (None, Kind::Program) => Kind::Tests,
         (None, kind) => kind,
     };

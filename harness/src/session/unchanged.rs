@@ -1,7 +1,7 @@
 //! Test classes that a run did not measure again, because they left no more than the baseline says (`screen:
-//! baseline`): what was accepted of their tests stays.
+//! baseline`): the accepted figures of their tests stay valid.
 //!
-//! A session tells them by its [`Facts`]. One that was merged of shards has none: there they are in a file.
+//! A session has them in its [`Facts`]. A session merged from shards has no facts: it has them in a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ const FILE: &str = "unchanged.json";
 /// The classes, by the name of their suite.
 pub type Unchanged = BTreeMap<String, BTreeSet<String>>;
 
-/// Those of a session; `None`: it does not tell.
+/// The unchanged classes of a session; `None`: they are not known.
 ///
 /// # Errors
-/// It cannot be read.
+/// When it cannot be read.
 pub fn of(session: &Session) -> Result<Option<Unchanged>, ExpectedError> {
     if let Some(facts) = Facts::load(session)? {
         let mut all = Unchanged::new();
@@ -35,10 +35,11 @@ pub fn of(session: &Session) -> Result<Option<Unchanged>, ExpectedError> {
     read.map(Some).map_err(|why| ExpectedError::session(path, why.to_string(), "merge the shards again"))
 }
 
-/// Keeps those of shards in the session that they are merged into. If one of them does not tell, nor does that.
+/// Stores the classes of all shards in the session into which they are merged. If they are not known for one shard,
+/// nothing is stored.
 ///
 /// # Errors
-/// A shard cannot be read, or the session not written.
+/// When a shard cannot be read, or the session cannot be written.
 pub fn merge<'a>(shards: impl Iterator<Item = &'a Session>, into: &Session) -> Result<(), ExpectedError> {
     let mut all = Unchanged::new();
     for shard in shards {
