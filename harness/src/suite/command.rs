@@ -1,12 +1,11 @@
 //! Programs that are a test as a whole: the argument that repeats their work.
 //!
-//! A command line with `{n}` in it is run with growing numbers; what grows with the number is the
-//! slope per repetition.
+//! A command line with `{n}` in it runs with increasing numbers; the growth with the number is the slope per
+//! repetition.
 
 use memgate_config::REPETITIONS;
 
-/// The numbers a repeatable program is run with: evenly spaced, and far from the one-time costs of
-/// the first.
+/// The numbers of repetitions: evenly spaced, and large enough that the one-time costs of the first do not matter.
 pub const COUNTS: [u32; 6] = [4, 8, 12, 16, 20, 24];
 
 /// The command line for `n` repetitions.

@@ -1,23 +1,23 @@
-//! `ctest`: which tests it has, and how it is told to run some of them.
+//! `ctest`: lists its tests, and runs some of them.
 //!
 //! `ctest … -N` lists the tests that the user's own arguments select, by number and name; `-I FILE` runs tests by their
-//! numbers. `--show-only=json-v1` tells which programs they start.
+//! numbers. `--show-only=json-v1` shows which programs they start.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// Options that name tests by their numbers, as ours does.
+/// Options that select tests by number, like ours.
 const NUMBERS: [&str; 2] = ["-I", "--tests-information"];
 
-/// Is it `ctest`?
+/// Whether the command is `ctest`.
 #[must_use]
 pub fn is_ctest(command: &[OsString]) -> bool {
     command.first().map(Path::new).and_then(Path::file_name) == Some(OsStr::new("ctest"))
 }
 
-/// Does the command choose tests by their numbers itself?
+/// Whether the command itself selects tests by number.
 #[must_use]
 pub fn chooses_numbers(command: &[OsString]) -> bool {
     command.iter().any(|argument| {
@@ -35,7 +35,7 @@ pub struct CtestTest {
     pub name: String,
 }
 
-/// Reads what `ctest -N` prints; `None`: it is no such listing.
+/// Reads the output of `ctest -N`; `None`: it is not such a listing.
 ///
 /// ```text
 ///   Test  #1: Map.scroll
@@ -65,21 +65,21 @@ pub fn parse_list(output: &[u8]) -> Option<Vec<CtestTest>> {
     (total == Some(tests.len())).then_some(tests)
 }
 
-/// What the file of `-I` holds for tests of these numbers.
+/// The content of the `-I` file for tests with these numbers.
 #[must_use]
 pub fn numbers(tests: &[CtestTest]) -> String {
-    // First, last, stride: none by these three.
+    // First, last, stride: these zeros select no test.
     let numbers = tests.iter().map(|test| format!(",{}", test.number));
     format!("0,0,0{}\n", numbers.collect::<String>())
 }
 
-/// The same tests, numbered from 1 on as they are listed.
+/// The same tests, numbered from 1 in the order of the listing.
 #[must_use]
 pub fn counted(tests: &[CtestTest]) -> Vec<CtestTest> {
     (1..).zip(tests).map(|(number, test)| CtestTest { number, name: test.name.clone() }).collect()
 }
 
-/// Are all of these tests listed? Fixtures that they need may be, too.
+/// Whether all of these tests are listed. Fixtures that they need may be listed too.
 #[must_use]
 pub fn has_all(listed: &[CtestTest], tests: &[CtestTest]) -> bool {
     let mut left: Vec<&str> = listed.iter().map(|test| test.name.as_str()).collect();
@@ -112,8 +112,8 @@ struct Property {
     value: serde_json::Value,
 }
 
-/// The commands of the tests that run, by the names of these, as `ctest --show-only=json-v1` tells them; none where it
-/// tells nothing.
+/// The commands of the enabled tests with the tests' names, from `ctest --show-only=json-v1`; empty if that shows
+/// nothing.
 #[must_use]
 pub fn commands(json: &[u8]) -> Vec<(String, Vec<String>)> {
     let shown = serde_json::from_slice::<Shown>(json).map(|shown| shown.tests).unwrap_or_default();

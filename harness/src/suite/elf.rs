@@ -1,4 +1,4 @@
-//! Looks into an ELF file: how it is loaded, and whether GoogleTest is in it.
+//! Reads from an ELF file how it is loaded, and whether it contains GoogleTest.
 //!
 //! | read | where | for |
 //! |---|---|---|
@@ -8,9 +8,8 @@
 //! | symbol names | string tables (`SHT_STRTAB`), as text | a linked GoogleTest |
 //! | the name of its flag | what is loaded and not executable, as text | a linked GoogleTest without symbols |
 //!
-//! The file may be hostile: its headers are read by [`memgate_symbols::elf`], contents pass through
-//! a small window, and whatever does not fit means "not found", never a failure. Little-endian only,
-//! as the agent.
+//! The file may be hostile: [`memgate_symbols::elf`] reads its headers, contents pass through a small window, and
+//! anything invalid means "not found", never a failure. Little-endian only, like the agent.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +17,10 @@ use std::os::unix::fs::FileExt;
 
 use memgate_symbols::elf::{DT_NEEDED, DT_STRTAB, ElfError, Image, PT_INTERP, PT_LOAD, Part, SHT_STRTAB};
 
-/// What an ELF file tells.
+/// The relevant facts of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
-    /// How it is known that GoogleTest is in it.
+    /// How GoogleTest was found in it.
     pub gtest: Option<Evidence>,
     /// How it is loaded.
     pub linkage: Linkage,
@@ -36,21 +35,20 @@ pub enum Evidence {
     SharedLibrary,
     /// It has a symbol of GoogleTest.
     Symbol,
-    /// Only its text shows it: the symbols were stripped, and a boundary needs the header of the C
-    /// API.
+    /// Only its text shows it: the symbols were stripped, so boundaries need the header of the C API.
     OnlyText,
 }
 
 /// How a binary is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Linkage {
-    /// By the kernel alone: nothing can be preloaded.
+    /// By the kernel alone: preloading is impossible.
     Static,
     /// By glibc's dynamic linker.
     Glibc,
-    /// By musl's.
+    /// By musl's dynamic linker.
     Musl,
-    /// By another.
+    /// By another interpreter.
     OtherInterpreter(String),
 }
 
@@ -63,10 +61,10 @@ const MAX_NAME_BYTES: u64 = 4096;
 const WINDOW_BYTES: usize = 64 << 10;
 
 impl Elf {
-    /// Reads a file; `None`: it is no ELF file.
+    /// Reads a file; `None`: it is not an ELF file.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// When the file cannot be read.
     pub fn read(file: &File) -> io::Result<Option<Self>> {
         let image = match Image::read(file) {
             Ok(image) => image,
@@ -142,7 +140,7 @@ fn contains(file: &File, part: Part, needle: &[u8]) -> io::Result<bool> {
         if holds(window.get(..filled).unwrap_or_default(), needle) {
             return Ok(true);
         }
-        // A needle may lie across two windows.
+        // A match may cross two windows.
         let keep = filled.min(needle.len().saturating_sub(1));
         window.copy_within(filled - keep..filled, 0);
         (at, kept) = (at + got as u64, keep);

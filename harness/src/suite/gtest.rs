@@ -1,12 +1,10 @@
-//! GoogleTest: which processes are one suite, and how one of its tests is run alone.
+//! GoogleTest: which processes form one suite, and how to run one of its tests alone.
 //!
-//! What the screen recorded of a process (its hello and environment) becomes the command line that
-//! repeats one test of it: the same executable, arguments, directory and environment, without
-//! everything by which GoogleTest selects, orders, repeats or reports tests, and with a filter for
-//! this one test.
+//! The data that the screening pass recorded of a process (its hello and environment) become the command line that
+//! repeats one of its tests: the same executable, arguments, directory and environment. Everything by which GoogleTest
+//! selects, orders, repeats or reports tests is removed, and a filter for this test is added.
 //!
-//! Only flags that every GoogleTest knows are added: an unknown one makes it print its help and run
-//! nothing.
+//! Only flags that every GoogleTest knows are added: with an unknown one, it prints its help and runs nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -38,7 +36,7 @@ const DROPPED_FLAGS: [&str; 13] = [
     "stream_result_to",
 ];
 
-/// Variables that do the same without being named after a flag: shards, and what Bazel sets.
+/// Variables that do the same but are not named after a flag: shards, and those that Bazel sets.
 const DROPPED_VARIABLES: [&str; 9] = [
     "GTEST_TOTAL_SHARDS",
     "GTEST_SHARD_INDEX",
@@ -51,7 +49,7 @@ const DROPPED_VARIABLES: [&str; 9] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// Variables that name where GoogleTest writes its results.
+/// Variables with the paths of GoogleTest's results.
 const RESULT_VARIABLES: [&str; 6] = [
     "GTEST_OUTPUT",
     "GTEST_SHARD_STATUS_FILE",
@@ -61,13 +59,13 @@ const RESULT_VARIABLES: [&str; 6] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// Bytes of a listing that are kept.
+/// Maximum kept bytes of a listing.
 const LIST_BYTES: usize = 64 << 20;
 
-/// How the names of our flag files end.
+/// File name ending of our flag files.
 pub const SELECTION_ENDING: &str = ".memgate-flags";
 
-/// What GoogleTest puts between a name and its comment.
+/// Separator between a name and its comment in GoogleTest's listing.
 const COMMENT: &str = "  # ";
 
 /// A suite: an executable with its own arguments. Processes with the same id are one suite.
@@ -82,7 +80,7 @@ pub struct SuiteId {
 /// How often a test is repeated in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// So often.
+    /// This often.
     Times(u32),
     /// Until the process is told to stop.
     Forever,
@@ -94,16 +92,16 @@ pub enum ListError {
     /// It could not be run.
     #[error("list the tests")]
     Run(#[source] LaunchError),
-    /// It ended otherwise than by success.
+    /// It ended without success.
     #[error("list the tests: it ended with {0}")]
     Failed(Exit),
-    /// Its output ends in the middle.
+    /// Its output is cut off.
     #[error("list the tests: the listing ends in the middle of line {line}")]
     Cut {
         /// The last line.
         line: usize,
     },
-    /// Its output is not kept whole.
+    /// Its output is too long to be kept completely.
     #[error("list the tests: the listing is longer than {LIST_BYTES} bytes")]
     TooLong,
 }
@@ -114,7 +112,7 @@ pub enum FilterError {
     /// The executable does not list it.
     #[error("select {0:?}: the executable lists no such test")]
     NotListed(String),
-    /// No filter selects it without another.
+    /// Every filter that selects it also selects another test.
     #[error("select {id:?}: no filter tells it from {other:?}")]
     Ambiguous {
         /// The wanted test.
@@ -146,8 +144,8 @@ impl fmt::Display for SuiteId {
     }
 }
 
-/// The process that repeats what `filter` selects, without the agent, which is put in by
-/// [`with_agent`](crate::device::with_agent).
+/// The process that repeats the tests of `filter`, without the agent, which [`with_agent`](crate::device::with_agent)
+/// adds.
 #[must_use]
 pub fn confirm(
     hello: &Hello,
@@ -162,8 +160,8 @@ pub fn confirm(
     again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
 }
 
-/// The same process once more, with its filter and shard, without the agent. It writes no results of its own: those of
-/// the first execution stay.
+/// The same process once more, with its filter and shard, without the agent. It writes no results: those of the first
+/// execution stay.
 #[must_use]
 pub fn once_more(hello: &Hello, environ: &[(OsString, OsString)]) -> Launch {
     let is_of_results = |argument: &str| {
@@ -193,7 +191,7 @@ pub fn list_of(executable: &str, filter: &str) -> Launch {
 /// Runs [`list`] and reads its output.
 ///
 /// # Errors
-/// It cannot be run, fails, or its output is not whole.
+/// When it cannot be run, fails, or its output is incomplete.
 pub async fn list_tests(listing: Launch, limit: Duration) -> Result<Vec<String>, ListError> {
     let ended = output(listing, limit).await.map_err(ListError::Run)?;
     if !ended.exit.is_success() {
@@ -207,12 +205,11 @@ pub async fn list_tests(listing: Launch, limit: Duration) -> Result<Vec<String>,
 
 /// Reads the output of `--gtest_list_tests`: the tests as `Suite.Test`, in its order.
 ///
-/// A suite stands on a line of its own and ends with a full stop, its tests follow, indented by two
-/// spaces; both may carry a comment with the type or value parameter. What the program itself
-/// prints around it is passed over.
+/// A suite has a line of its own that ends with a full stop. Its tests follow, indented by two spaces. Both may have a
+/// comment with the type or value parameter. Other output of the program is skipped.
 ///
 /// # Errors
-/// The output stops in the middle.
+/// When the output is cut off.
 pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
     let text = String::from_utf8_lossy(output);
     let lines = text.lines().count();
@@ -228,8 +225,7 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
         } else {
             let is_suite = name.len() > 1 && name.ends_with('.');
             suite = is_suite.then_some(name);
-            // A sentence of the program may end with a full stop too; a suite's name holds no
-            // space.
+            // A sentence printed by the program may also end with a full stop; a suite's name contains no space.
             suite_is_empty = is_suite && !name.contains(char::is_whitespace);
         }
     }
@@ -239,14 +235,13 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
     Ok(tests)
 }
 
-/// A filter that selects `id` and none of the others in `all`.
+/// A filter that selects `id` and no other test of `all`.
 ///
-/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any
-/// character, what was not UTF-8 becomes `*`, and tests that this selects as well are excluded by
-/// name.
+/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which matches any character, and invalid UTF-8
+/// becomes `*`. Other tests that this also selects are excluded by name.
 ///
 /// # Errors
-/// The test is not among `all`, or cannot be told from another one.
+/// When the test is not in `all`, or cannot be told from another one.
 pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
     if !all.iter().any(|test| test == id) {
         return Err(FilterError::NotListed(id.to_owned()));
@@ -267,14 +262,14 @@ pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
     Ok(format!("{pattern}-{}", excluded.into_iter().collect::<Vec<_>>().join(":")))
 }
 
-/// A filter that selects these tests of `all` and none of the others.
+/// A filter that selects these tests of `all` and no others.
 ///
 /// # Errors
-/// One of them cannot be told from one that is not among them.
+/// When one of them cannot be told from a test that is not among them.
 pub fn filter_for_all(ids: &[String], all: &[String]) -> Result<String, FilterError> {
     let patterns: Vec<String> = ids.iter().map(|id| pattern_of(id)).collect();
     let wanted: BTreeSet<&String> = ids.iter().collect();
-    // Only these select what is not named.
+    // Only these patterns can select other tests.
     let wild: Vec<&String> = patterns.iter().filter(|pattern| pattern.contains(['?', '*'])).collect();
     let unwanted = all.iter().filter(|test| !wanted.contains(test));
     let unwanted = unwanted.filter(|test| wild.iter().any(|pattern| matches(pattern, test)));
@@ -290,7 +285,7 @@ pub fn filter_for_all(ids: &[String], all: &[String]) -> Result<String, FilterEr
     Ok(if excluded.is_empty() { patterns } else { format!("{patterns}-{excluded}") })
 }
 
-/// The same executable in the same surroundings, with other selecting flags.
+/// The same executable in the same environment, with other selecting flags.
 fn again<const N: usize>(
     hello: &Hello,
     environ: Option<&[(OsString, OsString)]>,
@@ -301,7 +296,7 @@ fn again<const N: usize>(
     as_before(hello, kept.chain(flags), environment(environ))
 }
 
-/// Its executable, started under its name and in its directory.
+/// Its executable, started with its name and in its directory.
 fn as_before(hello: &Hello, arguments: impl Iterator<Item = String>, environment: Environment) -> Launch {
     let mut launch = Launch::new(&hello.executable, arguments);
     launch.arg0 = hello.arguments.first().map(OsString::from);
@@ -310,8 +305,8 @@ fn as_before(hello: &Hello, arguments: impl Iterator<Item = String>, environment
     with_its_fakeroot(launch)
 }
 
-/// What ran below `fakeroot` asks a daemon that ended with it, and would wait forever: it is
-/// started below a new one.
+/// A program started below `fakeroot` talks to a daemon that has ended, and would wait forever: it is started below a
+/// new `fakeroot`.
 fn with_its_fakeroot(mut launch: Launch) -> Launch {
     let Environment::Exactly(environ) = &mut launch.environment else { return launch };
     let Some(key) = environ.iter().position(|(name, _)| name == "FAKEROOTKEY") else { return launch };
@@ -339,13 +334,14 @@ fn environment(environ: Option<&[(OsString, OsString)]>) -> Environment {
     Environment::Inherit { set: Vec::new(), remove }
 }
 
-/// Is this a flag file of ours, with a filter that is too long for a command line? Those of the user hold more.
+/// Whether this is a flag file of ours, with a filter that is too long for a command line. The user's flag files
+/// contain more.
 #[must_use]
 pub fn is_our_selection(argument: &str) -> bool {
     flag_name(argument) == Some("flagfile") && argument.ends_with(SELECTION_ENDING)
 }
 
-/// Does the argument select tests? It goes before the variable `GTEST_FILTER`.
+/// Whether the argument selects tests. It overrides the variable `GTEST_FILTER`.
 #[must_use]
 pub fn selects_tests(argument: &str) -> bool {
     flag_name(argument) == Some("filter")
@@ -371,10 +367,10 @@ fn pattern_of(id: &str) -> String {
     id.replace(['*', '?', ':', '-'], "?").replace(char::REPLACEMENT_CHARACTER, "*")
 }
 
-/// GoogleTest's matching of one pattern: byte by byte, `?` is any, `*` any number of them.
+/// GoogleTest's matching of one pattern, byte by byte: `?` matches any byte, `*` any number of bytes.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
-    // Behind the last `*`, and the first byte it has not swallowed yet.
+    // The pattern after the last `*`, and the name after the bytes it has consumed.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {

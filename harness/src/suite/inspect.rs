@@ -1,4 +1,4 @@
-//! Finds a program and says what it is, from its file alone.
+//! Finds a program and determines its kind, from its file alone.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -10,7 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::elf::{Elf, Linkage};
 
-/// The kernel reads no more of a script's first line.
+/// The kernel reads at most this much of a script's first line.
 const SCRIPT_BYTES: usize = 256;
 
 const SETUID_OR_SETGID: u32 = 0o6000;
@@ -27,12 +27,12 @@ pub struct Program {
     pub privileged: bool,
 }
 
-/// What a program is.
+/// The kind of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A binary.
     Elf(Elf),
-    /// Interpreted: what it starts may still be binaries.
+    /// Interpreted; programs that it starts may still be binaries.
     Script {
         /// The first line after `#!`.
         interpreter: String,
@@ -50,7 +50,7 @@ pub enum InspectError {
     /// No folder of `PATH` has it.
     #[error("find {} in PATH", .0.display())]
     NotInPath(PathBuf),
-    /// It is there, but not a program.
+    /// It exists, but is not a program.
     #[error("run {}: it is {what}", path.display())]
     NotAProgram {
         /// The file.
@@ -69,13 +69,13 @@ pub enum InspectError {
 }
 
 impl Program {
-    /// Whether it contains GoogleTest, as far as its file tells.
+    /// Whether it contains GoogleTest, as far as its file shows.
     #[must_use]
     pub const fn is_gtest(&self) -> bool {
         matches!(&self.kind, Kind::Elf(elf) if elf.gtest.is_some())
     }
 
-    /// Why the agent cannot see inside; `None` where nothing speaks against it.
+    /// Why the agent cannot see inside; `None`: no reason is known.
     #[must_use]
     pub fn blind(&self) -> Option<String> {
         let Kind::Elf(elf) = &self.kind else { return None };
@@ -98,11 +98,10 @@ impl Program {
     }
 }
 
-/// Looks at `program`, which is looked up in `search_path` unless it holds a slash; relative paths
-/// start in `directory`.
+/// Inspects `program`. It is searched in `search_path` unless it contains a slash; relative paths start in `directory`.
 ///
 /// # Errors
-/// It is not there, or not a program.
+/// When it does not exist, or is not a program.
 pub fn inspect(
     program: &OsStr,
     search_path: Option<&OsStr>,
@@ -122,7 +121,7 @@ pub fn inspect(
         return not("not executable");
     }
     let privileged = is_privileged(&path, &metadata);
-    // A program may be executable and not readable: it can be run, and that is all there is to say.
+    // A program may be executable but not readable: it can be run, but nothing is known of it.
     let kind = match File::open(&path) {
         Ok(file) => kind_of(&file).map_err(read)?,
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Kind::Other,
@@ -144,8 +143,7 @@ fn find(program: &OsStr, search_path: Option<&OsStr>, directory: &Path) -> Resul
         .ok_or_else(|| InspectError::NotInPath(name.into()))
 }
 
-/// By permissions, not by trying: for root, who may do anything, one execute bit must be there at
-/// least.
+/// Checks permissions instead of trying: even for root, at least one execute bit must be set.
 fn is_executable(path: &Path) -> bool {
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }

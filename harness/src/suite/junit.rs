@@ -1,9 +1,9 @@
-//! JUnit in Java virtual machines: which commands start some, which of them are one suite, and how
-//! its tests run again.
+//! JUnit in Java virtual machines: which commands start them, which machines form one suite, and how its tests run
+//! again.
 //!
-//! What the screen recorded of a worker (its hello, what it told of itself, its environment)
-//! becomes the command line of memgate's launcher: the same `java`, flags, class path, directory,
-//! environment and system properties, and a plan of what to run.
+//! The data that the screening pass recorded of a worker (its hello, its own report, its environment) become the
+//! command line of memgate's launcher: the same `java`, flags, class path, directory, environment and system
+//! properties, and a plan of what to run.
 
 mod command_line;
 mod configurations;
@@ -30,12 +30,11 @@ pub use self::tools::{
 use crate::device::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 
-/// The launcher's virtual machine differs from the worker's in these: soft references are no leak,
-/// reflection does not become generated classes after some calls, nor does a method handle after 127
-/// (`MethodHandleStatics`), a collection leaves no gaps, which would be filled with arrays that
-/// nobody made, and no optimising compiler resolves all
-/// literals of a class and loads the classes of a signature for each method that it comes to,
-/// however late (`CompileBroker::compile_method`).
+/// Options that the launcher's virtual machine has and the worker's has not. Soft references are not reported as leaks.
+/// Neither reflection nor a method handle becomes generated classes after some calls (for a method handle 127,
+/// `MethodHandleStatics`). A collection leaves no gaps, which it would fill with arrays of its own. There is no
+/// optimising compiler: it resolves all literals of a class, and loads the classes in the signature of each method that
+/// it compiles, however late (`CompileBroker::compile_method`).
 const ADDED: [&str; 5] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
@@ -44,14 +43,14 @@ const ADDED: [&str; 5] = [
     "-XX:TieredStopAtLevel=1",
 ];
 
-/// The JDK keeps a connection of `HttpURLConnection` for five seconds after its last use, one for each port: with a
-/// server of its own, each execution of a test would add one. Switched off where nobody set it.
+/// The JDK keeps a connection of `HttpURLConnection` for five seconds after its last use, one for each port: if a test
+/// starts its own server, each execution would add one. Switched off unless the build sets it.
 const KEEPS_CONNECTIONS: &str = "http.keepAlive";
 
-/// Variables whose options a virtual machine takes, besides those of its command line.
+/// Variables with further options of a virtual machine.
 const VARIABLES: [&str; 3] = [TOOL_OPTIONS, "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// Names of system properties that the virtual machine sets by itself begin so.
+/// Prefixes of the system properties that the virtual machine itself sets.
 const STANDARD: [&str; 16] = [
     "awt.",
     "file.",
@@ -70,8 +69,8 @@ const STANDARD: [&str; 16] = [
     "sun.",
     "user.",
 ];
-/// Of these, what the virtual machine reads before any code of the build runs, or what it has of its
-/// own: a build that sets it later changes less than an option would.
+/// Those that the virtual machine reads before any code of the build runs, or owns itself. If a build sets one later,
+/// that has less effect than an option would have.
 const AT_START: [&str; 17] = [
     "file.encoding",
     "file.separator",
@@ -91,28 +90,27 @@ const AT_START: [&str; 17] = [
     "sun.jnu.",
     "user.dir",
 ];
-/// Told like a system property: the names of those that were set since the virtual machine started.
+/// Reported like a system property: the names of those set after the virtual machine started.
 const SET_LATER: &str = "memgate.set.later";
-/// What the build gave JUnit Platform: the launcher takes it from system properties.
+/// The build's parameters for the JUnit Platform: the launcher reads them from system properties.
 const PARAMETER: &str = "memgate.parameter.";
-/// Surefire's notes about the class path, which is long and not the launcher's.
+/// Surefire's notes about the class path. They are long, and differ from the launcher's class path.
 const CLASS_PATH_NOTES: [&str; 2] = ["surefire.real.class.path", "surefire.test.class.path"];
-/// The class path of a worker whose own names only a jar that stands for it.
+/// The real class path of a worker whose own class path is only a jar that refers to it.
 pub const WORKER_CLASS_PATH: &str = "memgate.worker.class.path";
 
 const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 
-/// Rounds of a test class that is no suspect, at most: two warm up, the ends of the others are
-/// compared.
+/// Maximum number of rounds of a test class that is not suspect: two warm up, the ends of the others are compared.
 pub const ROUNDS: u32 = 4;
 
-/// A suite: virtual machines with the same directory and class path, as far as the build configures them
-/// alike (`configurations`).
+/// A suite: virtual machines with the same directory and class path, if the build configures them alike
+/// (`configurations`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JvmSuiteId {
-    /// Where they run; of folders for each fork the module.
+    /// Their working directory; for folders of single forks, the module.
     pub directory: String,
-    /// What they run: class path, and after it the module path.
+    /// Class path, followed by the module path.
     pub class_path: Vec<String>,
 }
 
@@ -121,18 +119,18 @@ pub struct JvmSuiteId {
 pub struct Selection {
     /// Name of the class.
     pub class: String,
-    /// Name of the test as its listener told it; empty: the whole class.
+    /// Name of the test as reported by its listener; empty: the whole class.
     pub test: String,
-    /// Of a whole class the tests that the build ran; empty: all.
+    /// For a whole class, the tests that the build ran; empty: all.
     pub only: Vec<String>,
 }
 
 /// A virtual machine to be started again.
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
-    /// What it was started with.
+    /// How it was started.
     pub hello: &'a Hello,
-    /// What it told of itself.
+    /// Its own report.
     pub jvm: &'a JvmInfo,
     /// Its environment.
     pub environment: &'a [(OsString, OsString)],
@@ -157,30 +155,30 @@ impl Selection {
         Self { class: class.to_owned(), test: test.to_owned(), only: Vec::new() }
     }
 
-    /// The tests of a class that the build ran: it may have left others out.
+    /// The tests of a class that the build ran: it may have excluded others.
     #[must_use]
     pub fn class(class: &str, tests: &[String]) -> Self {
         Self { class: class.to_owned(), test: String::new(), only: tests.to_vec() }
     }
 
-    /// As the suites of windows and tests are named.
+    /// Its name in windows and tests.
     #[must_use]
     pub fn id(&self) -> String {
         if self.test.is_empty() { self.class.clone() } else { format!("{}.{}", self.class, self.test) }
     }
 
-    /// Can a plan name it?
+    /// Whether a plan can name it.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         !self.class.is_empty() && !has_line_break(&self.class) && !has_line_break(&self.test)
     }
 
-    /// Names are what is left of a line: Kotlin's have blanks (`MapTest$when the map is open`).
+    /// A name is the rest of a line: Kotlin's names have blanks (`MapTest$when the map is open`).
     fn lines(&self) -> String {
         if !self.test.is_empty() {
             return format!("class {}\ntest {}\n", self.class, self.test);
         }
-        // A name that no line can hold: then nothing is left out.
+        // If a name does not fit on a line, no test is left out.
         let only = if self.only.iter().any(|test| has_line_break(test)) { &[] } else { self.only.as_slice() };
         let only: String = only.iter().map(|test| format!("only {test}\n")).collect();
         format!("class {}\n{only}", self.class)
@@ -191,8 +189,8 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// The launcher's plan for rounds over these classes or tests, each run so often in a window, from
-/// which it leaves out those that it is told to.
+/// The launcher's plan for rounds over these classes or tests, each with `executions` executions in a window. On
+/// request, the launcher leaves some out.
 #[must_use]
 pub fn rounds<'a>(units: impl IntoIterator<Item = &'a Selection>, executions: u32) -> String {
     let lines: String = units.into_iter().map(Selection::lines).collect();
@@ -202,13 +200,13 @@ pub fn rounds<'a>(units: impl IntoIterator<Item = &'a Selection>, executions: u3
 /// How many executions of a selection one window has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
-    /// So many, 1 at least.
+    /// This many, at least 1.
     Of(u32),
-    /// As many as the first one had in this time.
+    /// As many as the first window had in this time.
     Lasting(Duration),
 }
 
-/// The launcher's plan that repeats one selection until it is told to stop.
+/// The launcher's plan that repeats one selection until told to stop.
 #[must_use]
 pub fn repeat(selection: &Selection, batch: Batch) -> String {
     let mode = match batch {
@@ -230,18 +228,17 @@ pub fn obstacle(jvm: &JvmInfo) -> Option<String> {
     jvm.home.is_empty().then(|| "it did not tell where its Java is".to_owned())
 }
 
-/// What starts memgate's launcher: a short command, and the options that stand in the file it
-/// names. A class path may be longer than a command line can be.
+/// The start of memgate's launcher: a short command, and the options for the file that it names. A class path may be
+/// longer than the limit of a command line.
 #[derive(Debug)]
 pub struct Again {
     /// The command.
     pub launch: Launch,
-    /// What `options_file` has to hold.
+    /// The content for `options_file`.
     pub options: String,
 }
 
-/// Starts memgate's launcher like `worker`, with these options of ours, our jars before its class
-/// path.
+/// Starts memgate's launcher like `worker`, with these additional options, and our jars before its class path.
 #[must_use]
 pub fn launcher(
     worker: Worker<'_>,
@@ -253,7 +250,7 @@ pub fn launcher(
     let Worker { hello, jvm, environment, our_option } = worker;
     let mut options = own_options(jvm, environment);
     if jvm.command.contains("surefire") && !options.iter().any(|a| a == "-ea" || a == "-da") {
-        // Surefire switches assertions on by itself, not by an option.
+        // Surefire itself enables assertions, not through an option.
         options.push("-ea".into());
     }
     options.extend(ADDED.map(str::to_owned));
@@ -274,7 +271,7 @@ pub fn launcher(
     Again { launch, options: argument_file(&options) }
 }
 
-/// Does this command run tests? As the agent decides it.
+/// Whether this command runs tests, by the agent's own rule.
 #[must_use]
 pub fn runs_tests(JavaCommand { main, command, .. }: &JavaCommand) -> bool {
     hotspot::runs_tests(main, command)
@@ -300,8 +297,7 @@ fn argument_file(arguments: &[String]) -> String {
     text
 }
 
-/// The options of a virtual machine, without those that come with its environment, and without
-/// agents of tools.
+/// The options of a virtual machine, without those from its environment, and without agents of tools.
 fn own_options(jvm: &JvmInfo, environment: &[(OsString, OsString)]) -> Vec<String> {
     let mut options = jvm.vm_arguments.clone();
     for (_, value) in environment.iter().filter(|(name, _)| VARIABLES.iter().any(|v| name == v)) {
@@ -315,7 +311,7 @@ fn own_options(jvm: &JvmInfo, environment: &[(OsString, OsString)]) -> Vec<Strin
     options
 }
 
-/// The options in a variable, as the virtual machine splits them: at white space outside of quotes.
+/// Splits the options in a variable like the virtual machine does: at white space outside of quotes.
 fn split_options(value: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut quote = None;
@@ -335,7 +331,7 @@ fn split_options(value: &str) -> Vec<String> {
     options
 }
 
-/// The entries of the class path the tests run with, without what the agent put there.
+/// The entries of the class path of the tests, without those that the agent added.
 fn class_path(jvm: &JvmInfo) -> Vec<String> {
     let told = jvm.properties.iter().find(|(name, _)| name == WORKER_CLASS_PATH);
     let mut paths: Vec<String> = match told {
@@ -347,10 +343,10 @@ fn class_path(jvm: &JvmInfo) -> Vec<String> {
     paths
 }
 
-/// What JUnit's console launcher is told to load besides.
+/// The additional class path of JUnit's console launcher.
 fn console_class_path(jvm: &JvmInfo) -> Vec<String> {
     const OPTIONS: [&str; 4] = ["--class-path", "--classpath", "-classpath", "-cp"];
-    // A jar that runs is the class path; its folder may have blanks in its name.
+    // The class path is a jar that is run; its folder may have blanks in its name.
     let jar =
         jvm.class_path.first().and_then(|jar| Some((jar.as_str(), jvm.command.strip_prefix(jar.as_str())?)));
     let Some((main, rest)) = jar.or_else(|| jvm.command.split_once(char::is_whitespace)) else {
@@ -381,8 +377,8 @@ fn without_ours(environment: &[(OsString, OsString)], our_option: &OsStr) -> Vec
     .collect()
 }
 
-/// The system properties that the build set, as options behind those it was given. What it set
-/// later, as Surefire does, goes before an option.
+/// The system properties that the build set, as options after those it gave. A property that it set later, as Surefire
+/// does, replaces an option.
 fn builds_properties(jvm: &JvmInfo, options: &[String]) -> Vec<String> {
     let given = |name: &str| {
         options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
@@ -391,7 +387,7 @@ fn builds_properties(jvm: &JvmInfo, options: &[String]) -> Vec<String> {
     set.map(|(name, value, _)| format!("-D{name}={value}")).collect()
 }
 
-/// Names and values of the system properties that the build set, and whether it did so later.
+/// Names and values of the system properties that the build set, and whether it set them later.
 fn set_by_build(jvm: &JvmInfo) -> impl Iterator<Item = (&str, &str, bool)> {
     let later = jvm.properties.iter().find(|(name, _)| name == SET_LATER);
     let later: Vec<&str> = later.map(|(_, names)| names.lines().collect()).unwrap_or_default();
@@ -406,8 +402,8 @@ fn set_by_build(jvm: &JvmInfo) -> impl Iterator<Item = (&str, &str, bool)> {
     })
 }
 
-/// Debuggers and profilers, what would write the build's coverage again, what the launcher has of
-/// its own.
+/// Whether an option is dropped: debuggers and profilers, agents that would write the build's coverage again, options
+/// that the launcher has itself.
 fn is_left_out(option: &str) -> bool {
     const NOT_OURS: [&str; 7] = [
         "-agentlib:",

@@ -1,8 +1,7 @@
-//! What is to be run: which kind of program it is, and how its tests are repeated.
+//! The programs to run: their kinds, and how their tests are repeated.
 //!
-//! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`]
-//! turn what the screen saw into the command lines that confirm it. Nothing here starts a process
-//! but [`gtest::list_tests`].
+//! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`] turn data of the
+//! screening pass into the command lines that confirm suspects. Only [`gtest::list_tests`] starts a process here.
 
 pub mod command;
 pub mod ctest;

@@ -1,4 +1,4 @@
-//! A glob of tests as AndroidJUnitRunner's `tests_regex` wants it.
+//! A glob of tests as an expression for AndroidJUnitRunner's `tests_regex`.
 
 /// The expression for a glob: `com.example.TileCacheTest`, `com.example.TileCacheTest.evicts` (or
 /// `#evicts`), `*.TileCacheTest.*`. The runner compares with `CLASS#METHOD`.
@@ -14,7 +14,7 @@ pub fn tests_regex(glob: &str) -> String {
             c => regex.extend(['\\', c]),
         }
     }
-    // The name of a class stands for all its tests.
+    // The name of a class selects all its tests.
     regex.push_str("(#.*)?$");
     regex
 }

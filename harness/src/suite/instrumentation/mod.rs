@@ -1,7 +1,7 @@
-//! Instrumented tests on a device: which runner there is, and what `am instrument` is told.
+//! Instrumented tests on a device: finds the runner, and builds the command of `am instrument`.
 //!
-//! Data flow: `pm list instrumentation` → [`Component`] → [`Call`] → the command line for the
-//! device's shell. Pure; what comes back is read by `memgate_formats::instrumentation`.
+//! Data flow: `pm list instrumentation` → [`Component`] → [`Call`] → the command line for the device's shell. Pure
+//! functions; `memgate_formats::instrumentation` reads the output.
 
 mod filter;
 
@@ -12,28 +12,27 @@ use memgate_wire::java::ANDROID_LISTENER;
 
 pub use filter::tests_regex;
 
-/// The listener of memgate's Java part that waits for an agent that is attached to the running app.
+/// The listener of memgate's Java part that waits for an agent to be attached to the running app.
 const AWAITING_LISTENER: &str = "io.memgate.android.AwaitingListener";
-/// What repeats test classes to screen them, and suspects to confirm them.
+/// The runner builders that repeat test classes for screening, and suspects for confirming.
 const ROUNDS: &str = "io.memgate.android.Rounds";
 const REPEAT: &str = "io.memgate.android.Repeat";
-/// A single argument of a program may not be longer than 128 KiB; the rest is left to the user's
-/// own arguments.
+/// A single argument of a program is limited to 128 KiB; the difference is left for the user's own arguments.
 const LONGEST_CLASS_LIST: usize = 100_000;
 
-/// An instrumentation that is installed.
+/// An installed instrumentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// The package of the tests.
     pub tests: String,
     /// Class of its runner.
     pub runner: String,
-    /// The package of the app that is tested, in whose process the tests run.
+    /// The package of the tested app, in whose process the tests run.
     pub app: String,
 }
 
 impl Component {
-    /// The runner's class, whose package may be left out in a listing.
+    /// The runner's class. A listing may omit its package.
     #[must_use]
     pub fn runner_class(&self) -> String {
         if self.runner.starts_with('.') {
@@ -50,7 +49,7 @@ impl fmt::Display for Component {
     }
 }
 
-/// What `pm list instrumentation` prints:
+/// Parses the output of `pm list instrumentation`:
 /// `instrumentation:io.x.test/androidx.test.runner.AndroidJUnitRunner (target=io.x)`.
 #[must_use]
 pub fn components(listing: &str) -> Vec<Component> {
@@ -66,7 +65,7 @@ pub fn components(listing: &str) -> Vec<Component> {
 /// The instrumentation of `package`: the one with this runner, or the only one.
 ///
 /// # Errors
-/// There is none, or there are several: what to tell the user, and what to do.
+/// When there is none, or there are several: a message and a hint for the user.
 pub fn find(
     components: &[Component],
     package: &str,
@@ -108,7 +107,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// As reports name it.
+    /// Its name in reports.
     #[must_use]
     pub fn id(&self) -> String {
         match &self.test {
@@ -117,7 +116,7 @@ impl Selection {
         }
     }
 
-    /// As the runner is told of it.
+    /// Its form as a runner argument.
     #[must_use]
     pub fn argument(&self) -> String {
         match &self.test {
@@ -126,8 +125,8 @@ impl Selection {
         }
     }
 
-    /// These tests of a class and no others. The runner chooses parameterised ones by their method where it numbers
-    /// them; those whose parameters have names were chosen by their class.
+    /// Exactly these tests of a class. Numbered parameterised tests are selected by their method; for those whose
+    /// parameters have names, the whole class is selected.
     #[must_use]
     pub fn each(class: &str, tests: &[String]) -> Vec<Self> {
         let mut chosen: Vec<Self> = Vec::new();
@@ -149,48 +148,48 @@ impl Selection {
     }
 }
 
-/// What a run is for.
+/// The purpose of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// The runner only names the tests.
+    /// The runner only lists the tests.
     List,
-    /// The tests as they are.
+    /// All tests, as they are.
     Once,
-    /// This alone, as it is.
+    /// This selection alone, as it is.
     Alone(Selection),
-    /// Each of these several times over.
+    /// Each of these several times.
     Rounds(Vec<Selection>),
-    /// These, of one class, again and again.
+    /// These, all of one class, again and again.
     Repeat(Vec<Selection>),
 }
 
-/// A part of the tests, as the runner divides them by their names.
+/// A part of the tests; the runner divides them by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// From 0.
     pub index: u32,
-    /// How many parts.
+    /// Number of parts.
     pub of: u32,
 }
 
 /// One `am instrument`.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    /// What is started.
+    /// The instrumentation to start.
     pub component: &'a Component,
-    /// The user of the device, where it is not the first.
+    /// The user of the device, if it is not the first.
     pub user: Option<u32>,
     /// The user's own arguments of the runner.
     pub arguments: &'a [(String, String)],
-    /// Glob of the tests that were asked for.
+    /// Glob of the requested tests.
     pub filter: Option<&'a str>,
-    /// Which part of the tests; `None`: all.
+    /// The part of the tests; `None`: all.
     pub share: Option<Share>,
     /// The classes or tests to run as they are; `None`: all.
     pub own: Option<&'a [Selection]>,
-    /// The agent comes while the app runs: the tests wait for it.
+    /// Whether the agent is attached while the app runs: the tests then wait for it.
     pub awaits_agent: bool,
-    /// What it is for.
+    /// Its purpose.
     pub mode: Mode,
 }
 
@@ -209,16 +208,16 @@ impl Call<'_> {
         command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Does the command line have room for these?
+    /// Whether the command line has room for these.
     #[must_use]
     pub fn has_room_for(chosen: &[Selection]) -> bool {
         list(chosen).len() < LONGEST_CLASS_LIST
     }
 
-    /// The user's arguments with ours; of a key that both have, the user's value comes first.
+    /// The user's arguments and ours; for a key that both have, the user's value comes first.
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.arguments.to_vec();
-        // It puts listeners before the runner's own, so a test would not be over for the agent's last look.
+        // It would put listeners before the runner's own: a test would then not be over when the agent looks at it.
         pairs.retain(|(key, _)| key != "newRunListenerMode");
         let mut add = |key: &str, ours: &str| match pairs.iter_mut().find(|(known, _)| known == key) {
             Some((_, value)) => *value = format!("{value},{ours}"),

@@ -1,4 +1,4 @@
-//! The command line of `java`: options, class path, what it runs.
+//! The command line of `java`: options, class path, main class or jar.
 
 use std::fs;
 use std::path::Path;
@@ -31,13 +31,13 @@ pub struct JavaCommand {
     pub class_path: Vec<String>,
     /// Main class or jar.
     pub main: String,
-    /// The same and its arguments: as `sun.java.command` has it.
+    /// `main` with its arguments, like `sun.java.command`.
     pub command: String,
 }
 
 impl JavaCommand {
-    /// Takes the arguments of a process apart, `argv[0]` left out; argument files are read,
-    /// relative to `directory`. `None`: it is not told what it runs.
+    /// Parses the arguments of a process, without `argv[0]`. Argument files are read, relative to `directory`. `None`:
+    /// it names nothing to run.
     #[must_use]
     pub fn of(arguments: &[String], directory: &Path) -> Option<Self> {
         let mut told = Self::default();
@@ -67,7 +67,7 @@ impl JavaCommand {
             } else if CLASS_PATH.contains(&word.as_str()) {
                 told.class_path = paths(&left.next()?);
             } else if WITH_VALUE.contains(&word.as_str()) {
-                // As the virtual machine tells it of itself.
+                // In the form that the virtual machine reports.
                 let value = left.next()?;
                 let name = if word == "-p" { "--module-path" } else { &word };
                 told.options.push(format!("{name}={value}"));
@@ -87,7 +87,7 @@ fn paths(text: &str) -> Vec<String> {
     text.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect()
 }
 
-/// The words of an argument file: separated by white space, quoted where they hold some.
+/// The words of an argument file, separated by white space; words that contain some are quoted.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut chars = text.chars();

@@ -1,9 +1,9 @@
-//! Configurations of one suite: a build may run tests of one class path several times, each time with system
-//! properties or options of its own. A leak may come with one of them alone, so each is repeated by itself.
+//! Configurations of one suite: a build may run the tests of one class path several times, with different system
+//! properties or options. A leak may depend on one of them, so each configuration is repeated separately.
 //!
-//! Forks of one execution differ too, in numbers, ports and temporary folders, and are one configuration. No test
-//! class runs in two of them: where the same class ran twice, any other value tells them apart. Else properties count
-//! that both have, without words that have digits in them.
+//! Forks of one execution form one configuration, although their numbers, ports and temporary folders differ. No test
+//! class runs in two forks. If the same class ran twice, any different value separates them. Otherwise, only properties
+//! that both have count, and words with digits in them are ignored.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,10 +12,10 @@ use memgate_wire::java::JvmInfo;
 
 use super::{is_left_out, set_by_build};
 
-/// Properties of build tools: which tests were asked for, which worker it is.
+/// Properties of build tools: the requested tests, the number of the worker.
 const OF_TOOLS: [&str; 7] = ["failsafe.", "gradle.", "idea.", "jacoco", "maven.", "org.gradle.", "surefire."];
 const OF_SELECTION: [&str; 4] = ["test", "it.test", "groups", "excludedGroups"];
-/// Names end so of what is another value in each virtual machine.
+/// Name endings of properties that have another value in each virtual machine.
 const OF_ONE: [&str; 12] = [
     "date",
     "fork",
@@ -30,13 +30,13 @@ const OF_ONE: [&str; 12] = [
     "uuid",
     "worker",
 ];
-/// Folders of outputs, with the file of the build beside them.
+/// Folders of outputs, and the build file next to each.
 const OUTPUTS: [(&str, &str); 3] =
     [("target", "pom.xml"), ("build", "build.gradle"), ("build", "build.gradle.kts")];
-/// What a value of a temporary place has in it.
+/// Part of values that are temporary paths.
 const TEMPORARY: &str = "/tmp/";
 
-/// What the build set for a virtual machine, and the test classes that ran in it.
+/// The build's settings for a virtual machine, and the test classes that ran in it.
 #[derive(Debug, Default)]
 pub struct Configuration {
     settings: BTreeSet<(String, String)>,
@@ -46,14 +46,14 @@ pub struct Configuration {
 /// Virtual machines of one configuration.
 #[derive(Debug)]
 pub struct Configured<T> {
-    /// Settings that are others than in the first configuration of the suite.
+    /// Settings that differ from the first configuration of the suite.
     pub others: Vec<String>,
-    /// Its virtual machines, in their order; those without tests are the first configuration's last.
+    /// Its virtual machines, in their order; those without tests are added to the end of the first configuration.
     pub workers: Vec<T>,
 }
 
 impl Configuration {
-    /// Of a virtual machine in which tests of these classes ran.
+    /// The configuration of a virtual machine in which tests of these classes ran.
     #[must_use]
     pub fn of(jvm: Option<&JvmInfo>, classes: BTreeSet<String>) -> Self {
         let properties = jvm.into_iter().flat_map(set_by_build);
@@ -65,7 +65,7 @@ impl Configuration {
         Self { settings, classes }
     }
 
-    /// Names of settings that tell the two apart.
+    /// Names of settings in which the two differ.
     fn others(&self, other: &Self) -> BTreeSet<String> {
         let is_again = !self.classes.is_disjoint(&other.classes);
         let shown = |text: &str| if is_again { text.to_owned() } else { without_numbers(text) };
@@ -74,7 +74,7 @@ impl Configuration {
         };
         let (ours, theirs) = (of(self), of(other));
         let has = |settings: &BTreeSet<(String, String)>, name: &str| settings.iter().any(|(n, _)| n == name);
-        // What tests set when they were looked for is in some forks and not in others.
+        // Properties that tests set during discovery are in some forks only.
         let is_builds =
             |name: &str| is_again || name.starts_with('-') || has(&ours, name) && has(&theirs, name);
         let others = ours.symmetric_difference(&theirs).map(|(name, _)| name.clone());
@@ -82,7 +82,7 @@ impl Configuration {
     }
 }
 
-/// The configurations of a suite, in the order they were first seen.
+/// The configurations of a suite, in the order of first appearance.
 #[must_use]
 pub fn configurations<T>(workers: Vec<(Configuration, T)>) -> Vec<Configured<T>> {
     let mut found: Vec<(Configuration, Configured<T>)> = Vec::new();
@@ -118,7 +118,7 @@ fn counts(name: &str, value: &str) -> bool {
         && !name.contains(TEMPORARY)
 }
 
-/// The module of a folder that the build made for one fork (`target/fork_2`), else the folder itself: which
+/// The module of a folder that the build created for one fork (`target/fork_2`), otherwise the folder itself: which
 /// fork runs a test is chance.
 pub(super) fn without_fork(directory: &str) -> String {
     let path = Path::new(directory);
@@ -134,7 +134,7 @@ pub(super) fn without_fork(directory: &str) -> String {
     module.map_or_else(|| directory.to_owned(), |module| module.to_string_lossy().into_owned())
 }
 
-/// The text with its words that have a digit in them as `#`.
+/// The text with each word that contains a digit replaced by `#`.
 fn without_numbers(text: &str) -> String {
     let words = text.split_inclusive(|c: char| !c.is_alphanumeric());
     let mut shown = String::new();

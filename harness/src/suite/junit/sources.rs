@@ -1,8 +1,8 @@
-//! Test classes of a Java project, by its sources: known before anything is built, and alike on every machine.
+//! Test classes of a Java project, from its sources: known before anything is built, and the same on every machine.
 //!
-//! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class is known by the package
-//! that its file declares and by the name of the file; top-level classes of other names count too. Classes that are no
-//! tests are among them: that does no harm where they are only left out.
+//! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class has the package that its
+//! file declares and the name of the file; top-level classes with other names count too. Some of these classes are no
+//! tests: that does no harm if they are only left out.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 /// Folders of sources, by their language.
 const LANGUAGES: [(&str, &str); 4] =
     [("java", "java"), ("kotlin", "kt"), ("groovy", "groovy"), ("scala", "scala")];
-/// Folders that hold no modules.
+/// Folders that contain no modules.
 const NOT_ENTERED: [&str; 6] = ["target", "build", "out", "node_modules", "src", "buildSrc"];
-/// A project is not deeper, and a source file is not longer.
+/// Maximum depth of a project, and maximum size of a source file.
 const MAX_DEPTH: u32 = 24;
 const MAX_BYTES: u64 = 8 << 20;
-/// A `pom.xml` has no more parents.
+/// Maximum number of parents of a `pom.xml`.
 const PARENTS: u32 = 20;
 
 /// Test classes of a project.
@@ -26,17 +26,17 @@ const PARENTS: u32 = 20;
 pub struct TestSources {
     /// Full names of classes, sorted.
     pub classes: Vec<String>,
-    /// Folders of the modules that have tests: not only helpers, fixtures and benchmarks.
+    /// Folders of the modules with tests, not only helpers, fixtures and benchmarks.
     pub modules: Vec<PathBuf>,
-    /// Every `pom.xml` with its parents is known, and none says itself which classes Surefire leaves out: then it
-    /// leaves out nested ones.
+    /// Whether Surefire leaves out nested classes: every `pom.xml` and its parents are known, and none configures which
+    /// classes Surefire excludes.
     pub leaves_out_nested: bool,
 }
 
-/// Looks for the test classes of the project in a folder.
+/// Finds the test classes of the project in a folder.
 ///
 /// # Errors
-/// A folder or file cannot be read, with its path.
+/// When a folder or file cannot be read, with its path.
 pub fn test_sources(root: &Path) -> Result<TestSources, (PathBuf, io::Error)> {
     let (mut classes, mut found) =
         (BTreeSet::new(), TestSources { leaves_out_nested: true, ..TestSources::default() });
@@ -84,8 +84,8 @@ fn module(
     Ok(())
 }
 
-/// Does a `pom.xml`, or a parent of it, tell Surefire or Failsafe itself which classes they leave out? So it is taken
-/// where a parent is not found.
+/// Whether a `pom.xml`, or a parent of it, configures which classes Surefire or Failsafe exclude. Assumed if a parent
+/// is not found.
 fn excludes_itself(mut pom: PathBuf, most: u32) -> Result<bool, (PathBuf, io::Error)> {
     for _ in 0..most {
         let text = text(&pom)?;
@@ -99,7 +99,7 @@ fn excludes_itself(mut pom: PathBuf, most: u32) -> Result<bool, (PathBuf, io::Er
     Ok(true)
 }
 
-/// Does a text set the property by which Surefire or Failsafe leave classes out?
+/// Whether a text sets the property with which Surefire or Failsafe exclude classes.
 #[must_use]
 pub fn names_excludes(text: &str) -> bool {
     ["surefire.excludes", "failsafe.excludes"].iter().any(|property| text.contains(property))
@@ -116,7 +116,7 @@ fn excludes_classes(pom: &str) -> bool {
     after.any(of_plugin) || names_excludes(pom)
 }
 
-/// Where the parent of a `pom.xml` lies: beside it, or in the user's repository.
+/// The parent of a `pom.xml`: at its relative path, or in the user's repository.
 fn parent_file(pom: &Path, parent: &str) -> Option<PathBuf> {
     let relative = between(parent, "<relativePath>", "</relativePath>").unwrap_or("../pom.xml");
     let beside = pom.parent()?.join(relative);
@@ -138,7 +138,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     Some(text.split_once(begin)?.1.split_once(end)?.0.trim())
 }
 
-/// The folders in a folder, without links, sorted; none where it is not there.
+/// The folders in a folder, without links, sorted; empty if it does not exist.
 fn folders(folder: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     Ok(entries(folder)?.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path).collect())
 }
@@ -193,7 +193,7 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
             package =
                 rest.split([';', ' ', '\t', '\r', '/']).find(|part| !part.is_empty()).unwrap_or_default();
         } else if line.starts_with(|c: char| c.is_alphabetic()) {
-            // Not indented: what it declares is at the top.
+            // Not indented: a top-level declaration.
             let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
             if words.any(|word| word == "class") {
                 names.extend(words.find(|word| !word.is_empty()).map(str::to_owned));
@@ -204,8 +204,8 @@ fn classes_of(stem: &str, text: &str) -> BTreeSet<String> {
     names.into_iter().map(full).collect()
 }
 
-/// Those of the modules that a command names, by folder (`-pl core,api`) or by task (`:app:test`); all, where it names
-/// none or in another way.
+/// The modules that a command names, by folder (`-pl core,api`) or by task (`:app:test`); all modules if it names none,
+/// or in another form.
 #[must_use]
 pub fn chosen_modules(command: &[OsString], root: &Path, modules: Vec<PathBuf>) -> Vec<PathBuf> {
     let words: Vec<String> = command.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -228,7 +228,7 @@ pub fn chosen_modules(command: &[OsString], root: &Path, modules: Vec<PathBuf>) 
     if chosen.is_empty() { modules } else { chosen }
 }
 
-/// A line without the comments before its first word.
+/// A line without leading comments.
 fn without_comments(line: &str) -> &str {
     let mut line = line.trim_start();
     while let Some((_, rest)) = line.strip_prefix("/*").and_then(|rest| rest.split_once("*/")) {
@@ -237,8 +237,8 @@ fn without_comments(line: &str) -> &str {
     line
 }
 
-/// Lines of the file that keeps Surefire and Failsafe from running these classes, with those that are nested in them. A
-/// pattern that is no expression would match in every package.
+/// Lines of the file with which Surefire and Failsafe exclude these classes and those nested in them. A plain pattern
+/// instead of an expression would match in every package.
 #[must_use]
 pub fn surefire_excludes(classes: &[String], leaves_out_nested: bool) -> String {
     let nested = if leaves_out_nested { "**/*$*\n" } else { "" };
@@ -247,7 +247,7 @@ pub fn surefire_excludes(classes: &[String], leaves_out_nested: bool) -> String 
     nested.to_owned() + &classes.iter().map(line).collect::<String>()
 }
 
-/// Lines of the file by which Gradle's test tasks leave these classes out.
+/// Lines of the file with which Gradle's test tasks exclude these classes.
 #[must_use]
 pub fn gradle_excludes(classes: &[String]) -> String {
     classes.iter().map(|class| format!("{}\n", class.replace('.', "/"))).collect()

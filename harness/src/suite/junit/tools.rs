@@ -1,5 +1,4 @@
-//! Tools that start Java virtual machines for tests: Maven, Gradle, `java` itself, and how each is
-//! told what it has to do.
+//! Tools that start Java virtual machines for tests: Maven, Gradle, `java` itself, and how to control each.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,7 +9,7 @@ use crate::hotspot::options::TOOL_OPTIONS;
 /// Programs that run tests in Java virtual machines.
 const TOOLS: [&str; 5] = ["mvn", "mvnw", "gradle", "gradlew", "java"];
 
-/// Does this command start virtual machines that may run tests, as far as its name tells?
+/// Whether this command starts virtual machines that may run tests, judging by its name.
 #[must_use]
 pub fn starts_jvms(typed: &str, program: &Program) -> bool {
     let names = [Path::new(typed), program.path.as_path()].map(|path| path.file_name().unwrap_or_default());
@@ -18,19 +17,19 @@ pub fn starts_jvms(typed: &str, program: &Program) -> bool {
     is_java && names.iter().any(|name| TOOLS.iter().any(|tool| name == tool))
 }
 
-/// Is it the virtual machine itself?
+/// Whether it is the virtual machine itself.
 #[must_use]
 pub fn is_java(typed: &str) -> bool {
     Path::new(typed).file_name() == Some(OsStr::new("java"))
 }
 
-/// Is it Gradle? Its daemon may be running already, and then lives in an environment of its own.
+/// Whether it is Gradle. Its daemon may already run, with an environment of its own.
 #[must_use]
 pub fn is_gradle(command: &[OsString]) -> bool {
     ["gradle", "gradlew"].map(OsStr::new).contains(&tool(command))
 }
 
-/// Is it a build tool that can be told which test classes it leaves out?
+/// Whether it is a build tool that can exclude test classes.
 #[must_use]
 pub fn is_build_tool(command: &[OsString]) -> bool {
     is_gradle(command) || ["mvn", "mvnw"].map(OsStr::new).contains(&tool(command))
@@ -40,9 +39,8 @@ fn tool(command: &[OsString]) -> &OsStr {
     command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
 }
 
-/// An init script that gives all test tasks `options` for their virtual machines. It asks them to
-/// run, too: tests that are up to date tell nothing. It works from Gradle 4 on, with the
-/// configuration cache as well.
+/// An init script that adds `options` to the virtual machines of all test tasks. It also forces the tasks to run:
+/// up-to-date tests would record nothing. It works with Gradle 4 and later, also with the configuration cache.
 #[must_use]
 pub fn gradle_script(options: &str) -> String {
     let options = options.replace('\\', "\\\\").replace('\'', "\\'");
@@ -63,8 +61,8 @@ allprojects {{
     )
 }
 
-/// An init script by which all test tasks leave out the classes that a file names. A module may have no other, which
-/// Gradle takes for a mistake unless it is told.
+/// An init script with which all test tasks exclude the classes listed in a file. A module may then have no tests,
+/// which Gradle treats as an error unless configured otherwise.
 #[must_use]
 pub fn gradle_leaves_out(list: &Path) -> String {
     let list = list.display().to_string().replace('\\', "\\\\").replace('\'', "\\'");
@@ -95,16 +93,16 @@ pub fn with_gradle_script(command: &[OsString], script: &Path) -> Vec<OsString> 
         .collect()
 }
 
-/// The command that runs only the tests a glob names, `com.example.TileCacheTest.evicts` or
-/// `*.TileCacheTest`, as its tool wants it.
+/// The command that runs only the tests of a glob, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`, in the form
+/// of its tool.
 ///
 /// # Errors
-/// The tool cannot be told; a fragment after "failed to …".
+/// When the tool supports no filter; a fragment after "failed to …".
 pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, String> {
     let added = match tool(command).to_string_lossy().as_ref() {
         "mvn" | "mvnw" => vec![
             format!("-Dtest={}", surefire_pattern(glob)),
-            // A module of a reactor may have none of them. The second name is that of Surefire 2.
+            // A module of a reactor may have none of these tests. The second name is that of Surefire 2.
             "-Dsurefire.failIfNoSpecifiedTests=false".to_owned(),
             "-DfailIfNoTests=false".to_owned(),
         ],
@@ -114,7 +112,7 @@ pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, Strin
     Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
 }
 
-/// Surefire wants `#` between class and method. Classes begin with a capital letter.
+/// Surefire needs `#` between class and method. Classes begin with a capital letter.
 fn surefire_pattern(glob: &str) -> String {
     let is_class =
         |name: &str| name.rsplit(['.', '$']).next().is_some_and(|n| n.starts_with(char::is_uppercase));
