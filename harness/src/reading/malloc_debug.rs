@@ -1,11 +1,10 @@
-//! What Android's malloc debugging lists, as snapshots of native allocations.
+//! Converts the lists of Android's malloc debugging into snapshots of native allocations.
 //!
-//! Data flow: parts of a list (`LeakInfo` frames, of a process in which memgate's own tracker does
-//! not run) → the whole list at its boundary, equal records added up
-//! (`memgate_formats::malloc_debug`) → stacks as nodes of the stream, each once → what there is
-//! more of than in the list before, as survivors, and all that differs, as changes → from here on
-//! it is a snapshot like any other. The list is whole each time, so nothing is lost where one is
-//! missing; the first is compared with nothing and leaves no survivors.
+//! Data flow: parts of a list (`LeakInfo` frames of a process without memgate's own tracker) → the whole list at its
+//! boundary, equal records added up (`memgate_formats::malloc_debug`) → stacks as nodes of the stream, each once →
+//! survivors: records with a higher count than in the list before; changes: all differences → from here on it is a
+//! normal snapshot. Each list is complete, so a missing one loses nothing; the first is compared with nothing and has
+//! no survivors.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,9 +13,9 @@ use memgate_wire::{
     Boundary, BoundaryKind, Frame, LeakInfo, NativeSnapshot, SnapshotRecord, SnapshotScope, StackNode, Stacks,
 };
 
-/// Bytes of one list: some millions of records.
+/// Maximum bytes of one list: some millions of records.
 const LARGEST: u64 = 1 << 30;
-/// Records and nodes of a frame: so many are read into memory at once anyway.
+/// Records and nodes of a frame: this many are in memory at once anyway.
 const PER_FRAME: usize = 4096;
 
 /// Live allocations by stack and size.
@@ -27,16 +26,16 @@ type Live = BTreeMap<(u32, u64), u64>;
 pub struct MallocDebugAdapter {
     parts: Vec<u8>,
     about: Option<LeakInfo>,
-    /// Numbers of nodes, by what their parent is and their address.
+    /// Numbers of nodes, by parent and address.
     nodes: HashMap<(u32, u64), u32>,
     last: Option<Live>,
-    /// Of the list of modules that came last.
+    /// Generation of the last list of modules.
     generation: u32,
     complaint: Option<String>,
 }
 
 impl MallocDebugAdapter {
-    /// Hands on the frame, and in the place of a list its snapshot.
+    /// Passes the frame on; replaces a list by its snapshot.
     pub fn frame(&mut self, frame: Frame, mut each: impl FnMut(Frame)) {
         match frame {
             Frame::LeakInfo(part) => self.part(part),
@@ -55,7 +54,7 @@ impl MallocDebugAdapter {
         }
     }
 
-    /// What is wrong with a list, told once.
+    /// The error in a list, returned once.
     pub fn complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
@@ -66,14 +65,14 @@ impl MallocDebugAdapter {
             self.parts.clear();
         }
         let bytes = (self.parts.len() as u64).saturating_add(records.len() as u64);
-        // What is missing or too much is reported when the list is read.
+        // Missing or surplus bytes are reported when the list is read.
         if bytes <= part.overall_bytes.min(LARGEST) {
             self.parts.extend(records);
         }
         self.about = Some(part);
     }
 
-    /// The list that belongs to this boundary, in frames before it.
+    /// Writes the list of this boundary as frames before it.
     fn snapshot(&mut self, boundary: Boundary, each: &mut impl FnMut(Frame)) -> Boundary {
         let bytes = std::mem::take(&mut self.parts);
         let Some(about) = self.about.take() else { return boundary };
@@ -120,13 +119,13 @@ impl MallocDebugAdapter {
         let mut boundary = boundary;
         boundary.survivors = survivors.iter().map(|record| record.count).sum();
         boundary.snapshot_parts = boundary.snapshot_parts.saturating_add(snapshots.parts);
-        // What was freed meanwhile is not listed: only what is live is known.
+        // Freed allocations are not listed: only live ones are known.
         boundary.counters.allocations = listed.total_count;
         boundary.counters.allocated_bytes = listed.total_bytes;
         boundary
     }
 
-    /// The list by stack and size, and the nodes that are new.
+    /// The list by stack and size, and the new nodes.
     fn live(&mut self, records: &[Record]) -> (Live, Vec<StackNode>) {
         let (mut live, mut new) = (Live::new(), Vec::new());
         for Record { size, count, frames, .. } in records {
@@ -134,8 +133,7 @@ impl MallocDebugAdapter {
             for pc in frames.iter().rev() {
                 let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
                 parent = *self.nodes.entry((parent, *pc)).or_insert_with(|| {
-                    // The process moved the address back into the call; a stream has the one after
-                    // it.
+                    // The process moved the address back into the call; a stream has the return address.
                     new.push(StackNode { id: next, parent, pc: pc.saturating_add(1) });
                     next
                 });
@@ -159,7 +157,7 @@ struct Snapshots {
 
 impl Snapshots {
     fn tell(&mut self, scope: SnapshotScope, records: &[SnapshotRecord], each: &mut impl FnMut(Frame)) {
-        // An empty one too: that nothing survived is known.
+        // Also written if empty: it is then known that nothing survived.
         let chunks = records.chunks(PER_FRAME).map(<[SnapshotRecord]>::to_vec);
         let chunks: Vec<_> = if records.is_empty() { vec![Vec::new()] } else { chunks.collect() };
         for records in chunks {

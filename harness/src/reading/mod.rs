@@ -1,5 +1,5 @@
-//! Streams to records: the frames of one process, live or from its file, with original names, into
-//! an `Observer`.
+//! Reads streams into records: the frames of one process, live or from its file, with original names, go into an
+//! `Observer`.
 
 pub mod malloc_debug;
 pub(crate) mod packed;
@@ -19,14 +19,14 @@ use self::malloc_debug::MallocDebugAdapter;
 use crate::exit::chain;
 use crate::names::{Mappings, Renamer};
 
-/// What is wrong with a stream whose carrier could take no more.
+/// The damage of a stream whose carrier was full.
 pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write \
                                   (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
 
 /// Records by the name of their stream.
 pub type Records = BTreeMap<String, ProcessRecord>;
 
-/// One stream that is read: frames in, a record out.
+/// A stream being read: frames in, a record out.
 #[derive(Debug)]
 pub(crate) struct Reading {
     observer: Observer,
@@ -39,7 +39,7 @@ impl Reading {
         Self { observer: Observer::new(), names, listed: MallocDebugAdapter::default() }
     }
 
-    /// A frame, from whichever side it comes.
+    /// Adds a live frame or one from a file.
     pub(crate) fn push(&mut self, frame: Frame, t_ns: u64) {
         let Self { observer, names, listed } = self;
         listed.frame(names.frame(frame), |frame| observer.push(frame, t_ns));
@@ -48,7 +48,7 @@ impl Reading {
         }
     }
 
-    /// The stream is damaged.
+    /// Marks the stream as damaged.
     pub(crate) fn damage(&mut self, what: impl Into<String>) {
         self.observer.damage(what);
     }
@@ -64,7 +64,7 @@ impl Reading {
     }
 }
 
-/// The record of a whole stream. Never fails: what is wrong with the stream is part of the record.
+/// The record of a whole stream. Never fails: errors of the stream are part of the record.
 #[must_use]
 pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
     let mut reading = Reading::new(names.renamer_of(path));
@@ -81,8 +81,8 @@ pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
     reading.end()
 }
 
-/// The same of a process that memgate followed, whose descriptors and threads lie beside the stream. If they were lost,
-/// nobody knows what a test left of them: an error.
+/// The same for a process that memgate followed. Its descriptors and threads are in a file next to the stream. If that
+/// file was lost, it is unknown what a test left of them: this is an error.
 #[must_use]
 pub fn read_followed(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
     let mut record = read_record(path, names);

@@ -1,8 +1,8 @@
-//! Streams of a session that is over: packed, because most of a stream repeats what is in it already.
+//! Packed streams of a session that has ended: most of a stream repeats earlier parts.
 //!
-//! Data flow: a stream whose writer has closed it → its bytes up to what is committed → zstd → the session, under the
-//! same name. A [`super::stream::Reader`] sees by the first bytes that a stream is packed, and reads it from here: the
-//! first page as often as it likes, the rest once, in order.
+//! Data flow: a stream that its writer has closed → its committed bytes → zstd → the session, under the same name. A
+//! [`super::stream::Reader`] sees from the first bytes that a stream is packed, and reads it through this module: the
+//! first page any number of times, the rest once, in order.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,35 +12,35 @@ use memgate_wire::spool::{CONTROL_BYTES, Extent, state};
 use zstd::stream::read::Decoder;
 use zstd::stream::write::Encoder;
 
-/// What packed files begin with.
+/// First bytes of packed files.
 const MAGIC: [u8; 4] = zstd::zstd_safe::MAGICNUMBER.to_le_bytes();
 
-/// Of the frames of clean tests an eighth smaller than the library's default, at 80 MB/s.
+/// For the frames of clean tests, an eighth smaller than with the library's default, at 80 MB/s.
 const LEVEL: i32 = 8;
 
-/// Streams from this size on are packed in a quarter of the time: nobody waits seconds for room on a disk.
+/// Streams from this size on are packed in a quarter of the time: nobody should wait seconds for disk space.
 const LARGE: u64 = 8 << 20;
 const LEVEL_OF_LARGE: i32 = 1;
 
-/// As far as unpacking looks back at most (log2 of bytes): memory of the reader, whatever the file asks for.
+/// Maximum distance that unpacking looks back (log2 of bytes): limits the reader's memory, whatever the file asks for.
 const LONGEST_WINDOW: u32 = 23;
 
-/// The longest head of a packed file, which tells the size of what is in it.
+/// Maximum head of a packed file; the head contains the size of the content.
 const HEAD_BYTES: usize = 18;
 
-/// A packed stream that is read.
+/// A packed stream being read.
 pub(super) struct Packed {
     /// Its first page.
     pub(super) page: Vec<u8>,
     rest: Decoder<'static, BufReader<FromStart>>,
-    /// Offset of what `rest` gives next.
+    /// Offset of the next byte from `rest`.
     at: u64,
-    /// Bytes of the whole stream.
+    /// Size of the whole stream in bytes.
     pub(super) bytes: u64,
 }
 
 impl Packed {
-    /// `None`: the file is not packed.
+    /// Opens a packed file; `None`: the file is not packed.
     pub(super) fn open(file: &File) -> io::Result<Option<Self>> {
         let head = head_of(file, HEAD_BYTES)?;
         if !head.starts_with(&MAGIC) {
@@ -57,7 +57,7 @@ impl Packed {
         Ok(Some(Self { page, rest, at, bytes }))
     }
 
-    /// Gives what lies at `offset`, as much as comes at once; 0: the stream ends there.
+    /// Reads the bytes at `offset`, as many as are available at once; 0: the stream ends there.
     pub(super) fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let in_page =
             usize::try_from(offset).ok().and_then(|at| self.page.get(at..)).filter(|bytes| !bytes.is_empty());
@@ -68,7 +68,7 @@ impl Packed {
             return Err(invalid("what lies before was damaged"));
         }
         let got = self.rest.read(buffer).inspect_err(|why| {
-            // What comes behind damage is not what lies at its offset.
+            // Bytes read after damage would have wrong offsets.
             if why.kind() != io::ErrorKind::Interrupted {
                 self.at = u64::MAX;
             }
@@ -78,7 +78,7 @@ impl Packed {
     }
 }
 
-/// A file from its start, wherever else it is read.
+/// Reads a file from its start, independent of other reads.
 struct FromStart {
     file: File,
     at: u64,
@@ -98,7 +98,7 @@ impl Read for FromStart {
     }
 }
 
-/// The first bytes of a file, as many as it has.
+/// The first bytes of a file, at most `most`.
 fn head_of(file: &File, most: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     FromStart::of(file)?.take(most as u64).read_to_end(&mut head)?;
@@ -109,11 +109,11 @@ fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Bytes of a stream that can be packed; `None`: somebody may still write it, it is empty, or it is packed.
+/// Number of bytes of a stream that can be packed; `None`: it may still be written, is empty, or is already packed.
 pub(crate) fn packable(file: &File) -> io::Result<Option<u64>> {
     let page = head_of(file, CONTROL_BYTES)?;
     let extent = Extent::of(&page);
-    // A process that lives on writes to this very file. A killed one looks like it.
+    // A process that still runs writes to this very file. The file of a killed process looks the same.
     let is_over = extent.end.is_none() || extent.state == state::CLOSED;
     let length = file.metadata()?.len();
     let bytes = extent.end.unwrap_or(length);

@@ -1,4 +1,4 @@
-//! Where the bytes of a stream come from: a file that somebody may still write, or a packed one.
+//! Source of a stream's bytes: a file that may still be written, or a packed one.
 
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use memgate_wire::spool::{CONTROL_BYTES, Extent};
 
 use super::packed::Packed;
 
-/// Reads of a control page that may disagree before the last one is believed.
+/// Maximum number of reads of a control page that may disagree before the last one is used.
 const AGREEMENT_ATTEMPTS: usize = 16;
 
-/// Where the bytes of a stream come from.
+/// Source of a stream's bytes.
 pub(super) enum Source {
     File(File),
     Packed(Packed),
@@ -44,7 +44,7 @@ impl Source {
     }
 }
 
-/// A guest may store `committed` while it is copied: two reads in a row must agree.
+/// A guest may change `committed` while it is copied: two consecutive reads must agree.
 fn extent_of(file: &File) -> io::Result<Extent> {
     let mut before = None;
     for _ in 0..AGREEMENT_ATTEMPTS {

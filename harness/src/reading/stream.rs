@@ -1,11 +1,9 @@
-//! Reads the frames of a spool or of a bare stream, whatever its size, through a window of at most
-//! two frames.
+//! Reads the frames of a spool or of a bare stream of any size, through a window of at most two frames.
 //!
-//! Bytes come by `pread` from a file that another process may still be writing: a spool is read up
-//! to what its control page calls committed, a bare stream up to its end. A session that is over has
-//! both packed ([`super::packed`]). A damaged frame ends the reading with its offset; everything
-//! before it was delivered. Frames of an unknown type or version are skipped and counted. What the
-//! frames mean is not known here.
+//! Bytes are read with `pread` from a file that another process may still be writing: a spool up to the committed
+//! offset in its control page, a bare stream up to its end. After a session has ended, both are packed
+//! ([`super::packed`]). A damaged frame ends the reading with its offset; all frames before it were delivered. Frames
+//! of an unknown type or version are skipped and counted. This module does not interpret frames.
 
 use std::fs::File;
 use std::io;
@@ -17,14 +15,13 @@ use memgate_wire::{DecodeError, Decoded, ErrorCode, ErrorFrame, Frame, HEADER_BY
 use super::source::Source;
 use crate::exit::chain;
 
-/// The longest frame there can be.
+/// Maximum size of a frame.
 const FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
 
-/// Bytes asked of the file at once.
+/// Bytes requested from the file at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// What the name of a file with the harness's own samples ends in: `NAME.os.mgf` belongs to
-/// `NAME.mgf`.
+/// Suffix of the files with the harness's own samples: `NAME.os.mgf` belongs to `NAME.mgf`.
 pub const OS_SUFFIX: &str = ".os.mgf";
 
 /// Reads frames one after the other.
@@ -32,9 +29,9 @@ pub struct Reader {
     source: Source,
     path: PathBuf,
     extent: Extent,
-    /// Offset after the last byte that may be read.
+    /// Offset after the last readable byte.
     limit: u64,
-    /// What the control page claims, where the file ends before it.
+    /// End according to the control page, if the file is shorter.
     missing: Option<u64>,
     /// Offset of `window[used]`.
     position: u64,
@@ -44,14 +41,14 @@ pub struct Reader {
     unknown_frames: u64,
 }
 
-/// What was read, once everything was.
+/// Totals of a stream, after reading it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamEnd {
     /// Frames delivered.
     pub frames: u64,
-    /// Frames skipped because their type or version is not known here.
+    /// Frames skipped because their type or version is unknown.
     pub unknown_frames: u64,
-    /// Offset after the last whole frame.
+    /// Offset after the last complete frame.
     pub bytes: u64,
     /// [`spool::state`] of a spool, 0 for a bare stream.
     pub state: u32,
@@ -94,7 +91,7 @@ pub enum StreamError {
         /// Where that frame begins.
         offset: u64,
     },
-    /// The control page calls bytes whole that are not there.
+    /// The control page claims bytes that do not exist.
     #[error(
         "read {}: its control page claims frames up to byte {committed}, possible is {possible}",
         path.display()
@@ -102,15 +99,15 @@ pub enum StreamError {
     Committed {
         /// The file.
         path: PathBuf,
-        /// What the control page says.
+        /// The offset in the control page.
         committed: u64,
-        /// What would have been possible.
+        /// The possible range.
         possible: String,
     },
 }
 
 impl StreamError {
-    /// Offset of the damage, where the bytes are what is wrong.
+    /// Offset of the damage, if the bytes are at fault.
     #[must_use]
     pub const fn offset(&self) -> Option<u64> {
         match self {
@@ -126,9 +123,9 @@ impl Reader {
     /// Opens a spool or a bare stream.
     ///
     /// # Errors
-    /// The file cannot be read, or its control page is impossible.
+    /// When the file cannot be read, or its control page is impossible.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
-        // A pipe would be waited for.
+        // Opening a pipe would block.
         let regular = std::fs::metadata(path).and_then(|file| match file.is_file() {
             true => File::open(path),
             false => Err(io::Error::other("it is no regular file")),
@@ -136,10 +133,10 @@ impl Reader {
         Self::new(regular.map_err(|source| StreamError::Open { path: path.into(), source })?, path)
     }
 
-    /// Reads `file`; `path` is only told in errors.
+    /// Reads `file`; `path` is only used in errors.
     ///
     /// # Errors
-    /// As [`Reader::open`].
+    /// Like [`Reader::open`].
     pub fn new(file: File, path: &Path) -> Result<Self, StreamError> {
         let extent = Extent { start: 0, end: None, state: 0, pid: 0 };
         let read = |source| StreamError::Read { path: path.into(), offset: 0, source };
@@ -160,12 +157,11 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Looks how far the writer has come meanwhile: [`Reader::next_frame`] then goes on from where
-    /// it ended.
+    /// Checks how far the writer has come: [`Reader::next_frame`] then continues where it ended.
     ///
     /// # Errors
-    /// The file cannot be read, or its control page claims fewer bytes than before. Where it claims
-    /// more than there are, what is there is read first: [`Reader::next_frame`] then says so.
+    /// When the file cannot be read, or its control page claims fewer bytes than before. If it claims more bytes than
+    /// exist, the existing ones are read first: then [`Reader::next_frame`] returns the error.
     pub fn advance(&mut self) -> Result<(), StreamError> {
         self.extent = self.source.extent().map_err(|e| self.read_error(0, e))?;
         let length = self.source.bytes().map_err(|e| self.read_error(0, e))?;
@@ -180,15 +176,15 @@ impl Reader {
         Ok(())
     }
 
-    /// Nobody writes it any more.
+    /// Whether the stream is packed, and so no longer written.
     pub(crate) const fn is_packed(&self) -> bool {
         matches!(self.source, Source::Packed(_))
     }
 
-    /// The next frame with its time; `None` when everything that is whole by now was read.
+    /// The next frame with its time; `None` when all complete frames so far were read.
     ///
     /// # Errors
-    /// Damage. It is not passed over: the next call says the same.
+    /// On damage. It is not skipped: the next call returns the same error.
     pub fn next_frame(&mut self) -> Result<Option<(Frame, u64)>, StreamError> {
         let mut wanted = HEADER_BYTES;
         loop {
@@ -225,7 +221,7 @@ impl Reader {
         }
     }
 
-    /// What was read so far.
+    /// Totals of what was read so far.
     #[must_use]
     pub const fn end(&self) -> StreamEnd {
         StreamEnd {
@@ -236,7 +232,7 @@ impl Reader {
         }
     }
 
-    /// Makes the window hold `wanted` bytes, which the limit allows.
+    /// Fills the window up to `wanted` bytes, which the limit allows.
     fn fill(&mut self, wanted: usize) -> Result<(), StreamError> {
         debug_assert!(wanted <= FRAME_BYTES, "{wanted}");
         self.window.drain(..self.used);
@@ -258,7 +254,7 @@ impl Reader {
         }
         self.window.truncate(end);
         if end < wanted {
-            // Shortened since the limit was looked up, if nothing failed.
+            // If no read failed, the file was shortened after the limit was looked up.
             return failed.map_or_else(|| self.cut().map(|_: Option<(Frame, u64)>| ()), Err);
         }
         Ok(())
@@ -285,7 +281,7 @@ impl Reader {
 /// Reads a whole stream.
 ///
 /// # Errors
-/// Damage; everything before it was given to `each`.
+/// On damage; everything before it was given to `each`.
 pub fn read(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, StreamError> {
     let mut reader = Reader::open(path)?;
     while let Some((frame, t_ns)) = reader.next_frame()? {
@@ -294,11 +290,12 @@ pub fn read(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, 
     Ok(reader.end())
 }
 
-/// Reads a whole stream together with the samples the harness took of that process (`NAME.os.mgf`),
-/// ordered by time, as they were delivered while it ran.
+/// Reads a whole stream together with the samples that the harness took of that process (`NAME.os.mgf`), ordered by
+/// time, as delivered while it ran.
 ///
 /// # Errors
-/// Damage in the stream itself. Damaged samples end with their last whole one, and an error of the process says so.
+/// On damage in the stream itself. Damaged samples end with the last complete one, and an error of the process reports
+/// it.
 pub fn read_process(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, StreamError> {
     let (mut samples, mut cut) = (Reader::open(&os_path(path)).ok(), None);
     let mut waiting = next_sample(&mut samples, &mut cut);
@@ -328,7 +325,7 @@ pub fn read_process(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<Str
 /// The streams of a frames folder in the order of their names, without the harness's own samples.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// When the folder cannot be read.
 pub fn streams_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut streams = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -341,13 +338,13 @@ pub fn streams_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(streams)
 }
 
-/// Whether a finished stream of a tested process has such a name.
+/// Whether it is the name of a finished stream of a tested process.
 pub(crate) fn is_stream_name(path: &Path) -> bool {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     path.extension().is_some_and(|e| e == spool::EXTENSION) && !name.ends_with(OS_SUFFIX)
 }
 
-/// Where the samples that belong to a stream lie.
+/// The file with the samples of a stream.
 #[must_use]
 pub fn os_path(stream: &Path) -> PathBuf {
     let mut name = stream.file_stem().unwrap_or_default().to_os_string();
@@ -359,7 +356,7 @@ fn next_sample(samples: &mut Option<Reader>, cut: &mut Option<String>) -> Option
     let reader = samples.as_mut()?;
     loop {
         match reader.next_frame() {
-            // An error says what the harness could not see: without it that looks like nothing.
+            // Error frames report what the harness could not see: without them, it would look like nothing was there.
             Ok(Some((frame @ (Frame::OsSample(_) | Frame::NativeHolders(_) | Frame::Error(_)), t_ns))) => {
                 return Some((frame, t_ns));
             }
@@ -390,8 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// CRC-32C of the header of [`unknown_frames_are_skipped_and_counted`], computed apart from
-    /// this program.
+    /// CRC-32C of the header in [`unknown_frames_are_skipped_and_counted`], computed independently of this program.
     const CRC_OF_EMPTY_999: u32 = 0xf7e1c83a;
 
     fn log(text: &str) -> Frame {
