@@ -1,18 +1,16 @@
-//! The memory of a process that stands still, and who holds what in it.
+//! The memory of a stopped process, and which blocks hold which.
 //!
-//! Data flow: the answer to a boundary orders a copy → [`prepare`] says whether the process may be
-//! asked for one, and notes where its threads stand → the agent forks a copy that sleeps, and takes
-//! its boundary again ([`memgate_wire::native_holders`]) → [`Copy::open`], while the guest still
-//! waits: permission to read a process is its parent's to give, and this one's parent may end next →
-//! the guest goes on → [`Copy::search`] reads the copy through `/proc/PID/mem` and searches it
-//! (`memgate-holders`) → [`NativeHolders`] frames → dropping the copy kills it.
+//! Data flow: the reply to a boundary orders a copy → [`prepare`] decides whether the process may be asked for one, and
+//! notes the positions of its threads → the agent forks a copy that sleeps, and reports its boundary again
+//! ([`memgate_wire::native_holders`]) → [`Copy::open`], while the guest still waits: permission to read a process comes
+//! from its parent, and the copy's parent may end next → the guest goes on → [`Copy::search`] reads the copy through
+//! `/proc/PID/mem` and searches it (`memgate-holders`) → [`NativeHolders`] frames → dropping the copy kills it.
 //!
 //! # Why a copy, and why it is read from outside
 //!
-//! The guest stands still no longer than a fork takes, and what is read does not change meanwhile.
-//! The copy runs none of the guest's code, and none of the agent's but four system calls: every
-//! parser, search and bound is here. Registers of other threads are not seen (that would take
-//! `ptrace`, which guests notice), and the report says so.
+//! The guest is stopped only as long as a fork takes, and the memory does not change while it is read. The copy runs no
+//! code of the guest, and only four system calls of the agent: all parsers, searches and limits are here. Registers of
+//! other threads cannot be seen (that would need `ptrace`, which guests notice), and the report says so.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -29,7 +27,7 @@ use memgate_wire::{Frame, Module, capability};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// What is searched for: allocation sites, and the modules of the process.
+/// The input of a search: allocation sites, and the modules of the process.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Stacks whose blocks leak.
@@ -38,35 +36,35 @@ pub struct Wanted {
     pub modules: Vec<Module>,
 }
 
-/// Longest search, processor time: a busy machine changes nothing of what is found. The copy itself
-/// ends after a minute.
+/// Time limit of a search, in processor time: a busy machine does not change the result. The copy itself ends after a
+/// minute.
 const LONGEST: Duration = Duration::from_secs(15);
 const ENDED: &str = "the copy of the process ended before it was searched";
-/// Sites told in one frame.
+/// Number of sites in one frame.
 const SITES_PER_FRAME: usize = 256;
-/// A granule of this many bits is glibc's.
+/// glibc uses granules of this many bits.
 const GLIBC_GRANULE: u8 = 5;
 
-/// Where a thread of the guest stands: stack pointer and address of its code, where it waits.
+/// Position of a waiting guest thread: stack pointer and code address.
 type Stand = Option<(u64, u64)>;
 
-/// What is noted before the copy is made.
+/// State noted before the copy is made.
 pub(super) struct Prepared {
     guest: u32,
     before: BTreeMap<u32, Stand>,
 }
 
-/// A copy that stands still.
+/// A stopped copy of a process.
 pub(super) struct Copy {
     told: NativeCopy,
     memory: Remote,
     mappings: Vec<Mapping>,
     threads: Vec<Thread>,
-    /// Kills it.
+    /// Used to kill it.
     pidfd: Option<OwnedFd>,
 }
 
-/// May this process be asked for a copy of itself?
+/// Whether this process may be asked for a copy of itself.
 ///
 /// # Errors
 /// Why not.
@@ -85,13 +83,13 @@ pub(super) fn prepare(guest: u32, visible: bool, capabilities: &[String]) -> Res
     Ok(Prepared { guest, before: stands(guest) })
 }
 
-/// That nobody looked, and why.
+/// A frame that says that nothing was searched, and why.
 pub(super) fn not_searched(boundary: u32, why: String) -> Frame {
     Frame::NativeHolders(NativeHolders { boundary, not_searched: Some(why), ..NativeHolders::default() })
 }
 
 impl Copy {
-    /// Opens what the agent told of, while the guest still waits.
+    /// Opens the copy that the agent reported, while the guest still waits.
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -103,7 +101,7 @@ impl Copy {
         let refused = |why: std::io::Error| format!("the copy of the process cannot be read: {why}");
         let pid = i32::try_from(told.pid).ok().and_then(Pid::from_raw);
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // After the handle: from here on the number cannot pass to another process unseen.
+        // Checked after opening the handle: from now on, the number cannot be reused unnoticed.
         if status_number(&told.pid.to_string(), "PPid:") != Some(prepared.guest.into()) {
             return Err("the copy of the process is not where it was said to be".to_owned());
         }
@@ -119,7 +117,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Searches it.
+    /// Searches the copy.
     pub(super) fn search(&self, wanted: &Wanted) -> Vec<Frame> {
         let began = Instant::now();
         let until = processor_time().saturating_add(LONGEST);
@@ -144,7 +142,7 @@ impl Copy {
             let sites = search(&self.memory, &blocks, &roots, &stacks, limits, &mut go_on)?;
             Ok(sites.iter().map(|site| self.held(site, &roots, wanted)).collect::<Vec<_>>())
         });
-        // What cannot be read any more looks as if nothing were there.
+        // If the copy has ended, its unreadable memory looks empty.
         let found = found.map_err(|why| match why {
             NotSearched::Time => format!("it took longer than {} s", LONGEST.as_secs()),
             why => why.to_string(),
@@ -209,7 +207,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // Without a handle, or when it is gone already, it ends by itself.
+        // Without a handle, or if it has already ended, it ends by itself.
         if let Some(pidfd) = &self.pidfd {
             #[expect(clippy::let_underscore_must_use, reason = "it may be gone")]
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
@@ -217,7 +215,7 @@ impl Drop for Copy {
     }
 }
 
-/// `/proc/PID/mem` of a process that may end at any time: what cannot be read is not there.
+/// `/proc/PID/mem` of a process that may end at any time: unreadable memory counts as absent.
 struct Remote(Option<File>);
 
 impl Memory for Remote {
@@ -234,12 +232,12 @@ impl Memory for Remote {
     }
 }
 
-/// The threads of the guest at the moment of the copy. One that did not move between two looks
-/// stood there; of one that moved the lower stack pointer counts; of one that ran nothing is known.
+/// The guest's threads at the moment of the copy. A thread that did not move between two looks was at that position;
+/// for one that moved, the lower stack pointer counts; of a running one nothing is known.
 fn threads(prepared: &Prepared, told: &NativeCopy) -> Vec<Thread> {
     let after = stands(prepared.guest);
     let mut ids: Vec<u32> = after.keys().copied().collect();
-    // The main thread first.
+    // The main thread comes first.
     ids.sort_by_key(|id| (*id != prepared.guest, *id));
     let thread = |id: u32| {
         if id == told.thread_id {
@@ -262,7 +260,7 @@ fn threads(prepared: &Prepared, told: &NativeCopy) -> Vec<Thread> {
     ids.into_iter().map(thread).collect()
 }
 
-/// Where the threads of a process stand. Permission to see that is that to read its memory.
+/// Positions of a process's threads. Reading them needs the same permission as reading its memory.
 fn stands(pid: u32) -> BTreeMap<u32, Stand> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -281,7 +279,7 @@ fn name_of(pid: u32, thread: u32) -> String {
     if pid == thread { "main".to_owned() } else { name.trim_end().to_owned() }
 }
 
-/// Of this thread.
+/// Processor time of this thread.
 fn processor_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()

@@ -1,15 +1,14 @@
-//! Follows the spools that tested processes write, while they write them.
+//! Follows the spools of tested processes while they are written.
 //!
-//! Data flow: a watcher thread sees a spool appear in the frames folder (inotify), maps its control
-//! page, which tells the guest that somebody is there, and gives it to a thread of its own. That
-//! thread waits on the guest's boundary word. At a boundary the guest stands still: the thread
-//! samples `/proc`, delivers the frames up to the boundary and the sample to its [`Follow`], asks
-//! it for orders, and lets the guest go on. Between boundaries it samples at the chosen interval.
-//! The samples go to `NAME.os.mgf` first, so that reading the folder later gives what was delivered
-//! live.
+//! Data flow: a watcher thread sees a spool appear in the frames folder (inotify) and maps its control page, which
+//! tells the guest that a harness is present. A thread of its own then follows the spool and waits on the guest's
+//! boundary word. At a boundary the guest stops: the thread samples `/proc`, delivers the frames up to the boundary and
+//! the sample to its [`Follow`], asks it for orders, and lets the guest go on. Between boundaries it samples at the
+//! configured interval. The samples are first written to `NAME.os.mgf`, so that reading the folder later gives the same
+//! frames.
 //!
-//! A process's death is reported by its pidfd, which the watcher polls together with the folder.
-//! Nothing here judges.
+//! A process's death is reported by its pidfd, which the watcher polls together with the folder. This module judges
+//! nothing.
 
 mod copy;
 mod observe;
@@ -42,7 +41,7 @@ const CAPTURE_WAIT: Duration = Duration::from_secs(2);
 /// Why a folder could not be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum RecorderError {
-    /// The system refuses.
+    /// The system refused.
     #[error("watch {}", folder.display())]
     Watch {
         /// The folder.
@@ -62,11 +61,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to watch `frames`: whatever is started after this returns is followed. Spools that
-    /// are there already belong to an earlier recording and are left alone.
+    /// Begins to watch `frames`: processes started after this returns are followed. Existing spools belong to an
+    /// earlier recording and are left alone.
     ///
     /// # Errors
-    /// The folder cannot be watched.
+    /// When the folder cannot be watched.
     pub fn start(frames: &Path, options: Options, observe: Arc<dyn Observe>) -> Result<Self, RecorderError> {
         let watch =
             |source: rustix::io::Errno| RecorderError::Watch { folder: frames.into(), source: source.into() };
@@ -83,10 +82,9 @@ impl Recorder {
         Ok(Self { shared, watcher: Some(watcher) })
     }
 
-    /// Samples a process now, with the place where each of its threads stands. The sample is also
-    /// recorded as a frame.
+    /// Samples a process now, with the position of each of its threads. The sample is also recorded as a frame.
     ///
-    /// `None`: the process is gone, or `/proc` does not show it.
+    /// `None`: the process has ended, or `/proc` does not show it.
     #[must_use]
     pub fn capture(&self, key: ProcessKey) -> Option<OsSample> {
         let tracked = self.shared.tracked(key)?;
@@ -95,14 +93,13 @@ impl Recorder {
         sample.recv_timeout(CAPTURE_WAIT).ok()
     }
 
-    /// Kills a process. `false`: it is gone, or `/proc` does not show it.
+    /// Kills a process. `false`: it has ended, or `/proc` does not show it.
     #[must_use]
     pub fn kill(&self, key: ProcessKey) -> bool {
         self.shared.tracked(key).is_some_and(|tracked| tracked.kill())
     }
 
-    /// Ends the recording: what is written by now is delivered, no guest waits any more, all
-    /// threads are joined.
+    /// Ends the recording: everything written so far is delivered, no guest waits any more, all threads are joined.
     #[must_use]
     pub fn stop(mut self) -> Summary {
         self.end();

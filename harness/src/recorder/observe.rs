@@ -1,4 +1,4 @@
-//! What is reported of a process while it is recorded, and to whom.
+//! The events of a recorded process, and who receives them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,99 +16,98 @@ pub struct Options {
     pub interval: Duration,
     /// How long a guest waits for us at a boundary.
     pub wait: Duration,
-    /// How long a listing of descriptors and threads may stand where their numbers are the same.
-    /// Zero: they are listed at each boundary.
+    /// How long a listing of descriptors and threads stays valid while their numbers do not change. Zero: they are
+    /// listed at each boundary.
     pub listing_stands: Duration,
-    /// Version of memgate, for the streams written here.
+    /// Version of memgate, written into our own streams.
     pub version: String,
 }
 
-/// Takes part in everything that is recorded.
+/// Observes all recorded processes.
 pub trait Observe: Send + Sync + 'static {
-    /// A process has begun to record. Called on the thread that follows it and nothing else.
+    /// A process has begun to record. Called on the thread that follows only this process.
     fn started(&self, process: &Process) -> Box<dyn Follow>;
 }
 
 /// Follows one process, on a thread of its own.
 pub trait Follow: Send {
-    /// The next frame of the stream. The sample of a boundary comes right after the boundary.
+    /// The next frame of the stream. The sample of a boundary follows the boundary directly.
     fn frame(&mut self, frame: Frame, t_ns: u64);
 
-    /// The guest stands at this boundary, whose frame was just delivered: its answer.
+    /// The reply at this boundary, whose frame was just delivered: the guest waits for it.
     fn orders(&mut self, _boundary: &Boundary) -> Reply {
         Reply::default()
     }
 
-    /// Do the names of descriptors and threads matter at this boundary, where there are as many as before? They may be
-    /// others.
+    /// Whether the names of descriptors and threads matter at this boundary if there are as many as before: they may be
+    /// different ones.
     fn compares_names(&self, boundary: &Boundary) -> bool {
         boundary.iteration > 0
     }
 
-    /// A copy of the process stands still: whose holders are to be searched in it.
+    /// A stopped copy of the process exists: returns the stacks whose holders to search for in it.
     fn wanted(&self) -> Wanted {
         Wanted::default()
     }
 
-    /// No frame follows.
+    /// The last call: no frame follows.
     fn ended(&mut self, end: &ProcessEnd);
 }
 
-/// Names a process within one recorder. Process ids are used again, keys are not.
+/// Identifies a process within one recorder. Process ids are reused, keys are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessKey(pub(crate) u64);
 
-/// A process that records.
+/// A recorded process.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its name here.
+    /// Its key.
     pub key: ProcessKey,
     /// Its stream.
     pub file: PathBuf,
     /// Its first frame.
     pub hello: Hello,
-    /// The environment it was started with, for memory only. `None` where it cannot be read.
+    /// The environment it was started with; kept in memory only. `None` if it cannot be read.
     pub environ: Option<Vec<(OsString, OsString)>>,
-    /// Whether `/proc` shows it: if not (another process namespace, already gone), there are no
-    /// samples.
+    /// Whether `/proc` shows it. If not (another process namespace, already ended), there are no samples.
     pub visible: bool,
 }
 
 /// How recording a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// How.
+    /// The kind of end.
     pub how: End,
-    /// What was wrong with the stream. Everything before it was delivered.
+    /// The damage of the stream. Everything before it was delivered.
     pub damage: Option<String>,
     /// Frames delivered from the guest's stream.
     pub frames: u64,
-    /// Frames of unknown types that were passed over.
+    /// Skipped frames of unknown types.
     pub unknown_frames: u64,
-    /// The live counters as the guest left them.
+    /// The last values of the guest's live counters.
     pub counters: Option<Counters>,
 }
 
-/// What ended the recording of a process.
+/// Why the recording of a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The stream ends with a goodbye.
     Closed,
     /// The agent stopped recording; its last frame may say why.
     Stopped,
-    /// The spool could not grow any more.
+    /// The spool could not grow.
     Full,
-    /// The process is gone without a goodbye.
+    /// The process ended without a goodbye.
     Died,
     /// The recorder stopped, or gave up on a damaged stream, while the process still ran.
     Abandoned,
 }
 
-/// What a recorder did.
+/// The result of a recorder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Processes that said hello.
     pub processes: u64,
-    /// What could not be recorded, each with its file.
+    /// Recording errors, each with its file.
     pub problems: Vec<String>,
 }

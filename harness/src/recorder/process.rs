@@ -24,10 +24,10 @@ use crate::exit::chain;
 use crate::proc_fs::{self, MAX_ENTRIES};
 use crate::reading::stream::{Reader, StreamError};
 
-/// Shortest interval between samples.
+/// Minimum interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// A guest that does not wait at its boundaries does not wake us: they are read this often at
-/// least, whatever the interval of samples.
+/// A guest that does not wait at its boundaries does not wake us: they are read at least this often, whatever the
+/// sample interval.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// The pid in the control page of a spool; `None`: the file is not a spool.
@@ -38,7 +38,7 @@ pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
     Ok(extent.end.map(|_| extent.pid))
 }
 
-/// Frees the guest however the thread that follows it ends.
+/// Frees the guest, however the thread that follows it ends.
 struct Attached<'a>(&'a Tracked);
 
 impl Drop for Attached<'_> {
@@ -67,20 +67,20 @@ struct Following<'a> {
     tracked: &'a Tracked,
     path: &'a Path,
     reader: Reader,
-    /// Known once the hello was read.
+    /// Set after the hello was read.
     guest: Option<Guest>,
-    /// The last boundary that was read, with its time.
+    /// The last boundary read, with its time.
     boundary: Option<(Boundary, u64)>,
-    /// The last boundary that was answered.
+    /// The last boundary that got a reply.
     answered: u32,
-    /// A copy of the process was ordered, and the guest told of it.
+    /// Set when a copy of the process was ordered. `told_copy`: the guest reported the copy.
     prepared: Option<Prepared>,
     told_copy: Option<NativeCopy>,
-    /// The guest told of descriptors or threads that came since the last boundary that it waited at.
+    /// The guest reported new descriptors or threads since the last boundary at which it waited.
     handles_came: bool,
-    /// Tests that ended since then.
+    /// Number of tests that ended since then.
     ended: u32,
-    /// It was told that it may not be looked at.
+    /// An error was recorded that `/proc` may not be read.
     unlisted: bool,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Following<'a> {
         })
     }
 
-    /// Follows to the end; `false`: the process never said hello.
+    /// Follows the process to its end; `false`: it never said hello.
     fn run(&mut self) -> bool {
         let interval = self.shared.options.interval.max(MIN_INTERVAL);
         let mut next_tick = Instant::now() + interval;
@@ -145,10 +145,9 @@ impl<'a> Following<'a> {
         true
     }
 
-    /// Deals with what has happened by now, else waits until something does or the next sample is
-    /// due.
+    /// Handles everything that has happened so far. If there is nothing, waits for an event or the next sample.
     fn step(&mut self, next_tick: Instant) -> Result<Option<End>, StreamError> {
-        // Looked at first: what was written before is then read below.
+        // Checked first: everything written before is then read below.
         let (dead, stopping) = (self.tracked.is_dead(), self.tracked.stopping.load(Ordering::Acquire));
         let reached = self.word(offset::BOUNDARY)?;
         let recording = !matches!(self.word(offset::STATE)?, state::CLOSED | state::STOPPED | state::FULL);
@@ -175,14 +174,14 @@ impl<'a> Following<'a> {
         Ok(None)
     }
 
-    /// The guest waits until this returns (or until it has waited long enough).
+    /// The guest waits until this returns (or until it times out).
     fn at_boundary(&mut self, reached: u32) -> Result<(), StreamError> {
         let sample = self.take(Occasion::Boundary);
         self.deliver()?;
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
-        // As many as before may be others.
+        // The same number may be different descriptors.
         let (came, ended) = (std::mem::take(&mut self.handles_came), std::mem::take(&mut self.ended));
-        // What one test opened another may have closed.
+        // One test may have opened what another closed.
         let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
         let others = came || ended > u32::from(is_end);
         let compared = at
@@ -192,7 +191,7 @@ impl<'a> Following<'a> {
         let counts_do = self.shared.options.listing_stands.is_zero() || !others && !compared;
         let sample = if counts_do { sample } else { self.take(Occasion::Changed) };
         if let Some((mut sample, t_ns)) = sample {
-            // A guest that was tired of waiting has gone on: the sample is then one of in between.
+            // If the guest timed out and went on, the sample counts as one between boundaries.
             let waits = at.as_ref().is_some_and(|(_, since)| {
                 Duration::from_nanos(t_ns.saturating_sub(*since)) < self.shared.options.wait
             });
@@ -218,8 +217,8 @@ impl<'a> Following<'a> {
         Ok(())
     }
 
-    /// Where the answer orders a copy of the process: that alone, if there can be one, else the rest
-    /// of it.
+    /// If the reply orders a copy and one is possible, it becomes that order alone; if none is possible, the reply
+    /// without it.
     fn prepare_copy(&mut self, reply: Reply, boundary: u32) -> Reply {
         if !reply.has(order::COPY) {
             return reply;
@@ -237,7 +236,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// The copy that the guest told of, if it did.
+    /// Opens the copy that the guest reported, if any.
     fn open_copy(&mut self) -> Option<Copy> {
         let told = self.told_copy.take()?;
         let boundary = told.boundary;
@@ -257,13 +256,13 @@ impl<'a> Following<'a> {
             && !is_spoken_for(self.path)
             && !proc_fs::has_mapped(self.tracked.pid, self.path)
         {
-            // Only where the system has no pidfds.
+            // Only reached if the system has no pidfds.
             self.tracked.died.store(true, Ordering::Release);
         }
         self.deliver()
     }
 
-    /// Delivers every frame that is whole by now.
+    /// Delivers every frame that is complete so far.
     fn deliver(&mut self) -> Result<(), StreamError> {
         self.reader.advance()?;
         while let Some((frame, t_ns)) = self.reader.next_frame()? {
@@ -308,7 +307,7 @@ impl<'a> Following<'a> {
     fn take(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
         let (mut sample, t_ns) = match &mut self.guest {
             Some(guest) => guest.sampler.as_mut()?.take(occasion)?,
-            // The first boundary comes before its hello was read.
+            // The first boundary comes before its hello is read.
             None if self.tracked.visible => {
                 let depth = proc_fs::Depth { proportional: false, waits: false };
                 (proc_fs::os_sample(self.tracked.pid, depth)?, now_ns())
@@ -330,7 +329,7 @@ impl<'a> Following<'a> {
         self.note(Frame::OsSample(sample), t_ns);
     }
 
-    /// The guest waits, and may not be looked at: what it has open then is not nothing.
+    /// The guest waits, but `/proc` cannot be read: its open descriptors must not look like none.
     fn note_unlisted(&mut self) {
         let has_sampler = self.guest.as_ref().is_some_and(|guest| guest.sampler.is_some());
         if has_sampler && self.tracked.visible && !self.unlisted && !self.tracked.is_dead() {
@@ -343,7 +342,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Writes a frame of ours to the folder, then delivers it.
+    /// Writes our own frame to the folder, then delivers it.
     fn note(&mut self, frame: Frame, t_ns: u64) {
         let Some(guest) = &mut self.guest else { return };
         if let Some(sampler) = &mut guest.sampler
@@ -358,7 +357,7 @@ impl<'a> Following<'a> {
     fn capture(&mut self, asked: &[mpsc::Sender<OsSample>]) {
         let Some(sample) = self.sample(Occasion::Request, 0) else { return };
         for answer in asked {
-            // Who no longer waits for the answer does not need it.
+            // The asker may have stopped waiting.
             drop(answer.send(sample.clone()));
         }
     }
@@ -373,8 +372,8 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// A process that `/proc` never showed and that did not say goodbye until the end of the
-    /// recording is taken for dead.
+    /// A process that `/proc` never showed, and that did not say goodbye until the end of the recording, counts as
+    /// dead.
     fn end_without_goodbye(&self) -> End {
         if self.tracked.is_dead() || !self.tracked.visible { End::Died } else { End::Abandoned }
     }

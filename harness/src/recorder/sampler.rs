@@ -1,4 +1,4 @@
-//! Samples of `/proc` for one process, written beside its stream.
+//! Samples of `/proc` for one process, written to a file next to its stream.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, capability, encode};
 use crate::proc_fs::{self, Counted, Depth};
 use crate::reading::stream::os_path;
 
-/// PSS is read once in this time at most…
+/// Minimum time between two reads of PSS…
 const PROPORTIONAL_EVERY: Duration = Duration::from_secs(1);
 
-/// …and so that reading it takes no more than one part in this many of the time.
+/// …and reading it may take at most this fraction (1/n) of the time.
 const PROPORTIONAL_SHARE: u32 = 50;
 
-/// A process with fewer boundaries is not worth the open files that counting takes.
+/// Counting needs open files, which are not worth it for a process with fewer boundaries.
 const COUNTED_FROM: u32 = 16;
 
 /// Takes samples of one process and writes them to `NAME.os.mgf`.
@@ -24,28 +24,27 @@ pub(crate) struct Sampler {
     pid: u32,
     file: File,
     next_proportional: Instant,
-    /// How long a listing may stand; zero: it is not asked whether it does.
+    /// How long a listing stays valid; zero: always list again.
     listing_stands: Duration,
     boundaries: u32,
     counted: Option<Counted>,
 }
 
-/// When a sample is taken.
+/// The occasion of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The guest waits: as little as possible.
+    /// The guest waits: as little work as possible.
     Boundary,
-    /// The same, where it is known that descriptors or threads came.
+    /// The same, but new descriptors or threads are known.
     Changed,
     /// Between boundaries.
     Interval,
-    /// Somebody asks where it hangs.
+    /// To find out where the process hangs.
     Request,
 }
 
 impl Sampler {
-    /// Begins the stream of samples that belongs to `stream`. `pid` is the process as `/proc` shows
-    /// it here.
+    /// Begins the stream of samples for `stream`. `pid` is the number of the process in our `/proc`.
     pub(crate) fn create(stream: &Path, pid: u32, hello: &Hello, version: &str) -> io::Result<Self> {
         let ours = Hello {
             wire_version: WIRE_VERSION,
@@ -68,13 +67,13 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// At boundaries descriptors and threads are listed again only where their numbers changed, or
-    /// the listing is older than this.
+    /// At boundaries, descriptors and threads are listed again only if their numbers changed, or the listing is older
+    /// than this.
     pub(crate) fn listing_stands(self, listing_stands: Duration) -> Self {
         Self { listing_stands, ..self }
     }
 
-    /// A sample with its time; `None` once the process is gone.
+    /// A sample with its time; `None` if the process has ended.
     pub(crate) fn take(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
         let begun = Instant::now();
         let due = occasion == Occasion::Interval && begun >= self.next_proportional;
@@ -115,7 +114,7 @@ impl Sampler {
     }
 }
 
-/// CLOCK_MONOTONIC, as the guest's frames have it.
+/// CLOCK_MONOTONIC, as in the guest's frames.
 pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What all threads of a recorder share.
+//! State that all threads of a recorder share.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use rustix::fd::OwnedFd;
 use super::observe::{Observe, Options, ProcessKey, Summary};
 use super::tracked::Tracked;
 
-/// What all threads of a recorder share.
+/// State that all threads of a recorder share.
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
     pub(super) options: Options,
     pub(super) observe: Arc<dyn Observe>,
-    /// Readable: the watcher shall end.
+    /// Readable when the watcher must end.
     pub(super) stop: OwnedFd,
     pub(super) tracked: Mutex<BTreeMap<ProcessKey, Arc<Tracked>>>,
     pub(super) summary: Mutex<Summary>,
@@ -30,7 +30,7 @@ impl Shared {
     }
 }
 
-/// Nothing that is kept under these locks can be left half done.
+/// Ignores poisoning: data under these locks are never left incomplete.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,4 @@
-//! The guest here is this test program, in this process (then `/proc` is not looked at) or started
-//! again as a child.
+//! The guest is this test program: in this process (then `/proc` is not read), or started again as a child.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,7 +17,7 @@ use memgate_wire::{
 use super::*;
 use crate::reading::stream::{os_path, read_process};
 
-/// No test may depend on this: where it passes, a wake-up was lost.
+/// No test may depend on this time: if it passes, a wake-up was lost.
 const LONG: Duration = Duration::from_secs(30);
 
 const GUEST_FOLDER: &str = "MEMGATE_TEST_GUEST_FOLDER";
@@ -74,7 +73,7 @@ impl Guest {
         self.commit(&bytes);
     }
 
-    /// Reaches a boundary, waits for the harness and gives its orders.
+    /// Reports a boundary, waits for the harness and returns its orders.
     fn boundary(&mut self, kind: BoundaryKind, test: &str) -> u32 {
         self.wait_until(offset::HARNESS, 1);
         self.sequence += 1;
@@ -90,7 +89,7 @@ impl Guest {
         self.page.store_u32(offset::BOUNDARY, self.sequence).unwrap();
         self.page.wake(offset::BOUNDARY).unwrap();
         self.wait_until(offset::ACKNOWLEDGED, self.sequence);
-        // Behind the boundary they are for.
+        // The high bits are the boundary of the orders.
         self.page.load_u32(offset::ORDERS).unwrap() & 0xff
     }
 
@@ -114,7 +113,7 @@ impl Guest {
     }
 }
 
-/// What a test sees of a recorder.
+/// Events that a test sees of a recorder.
 #[derive(Debug)]
 enum Seen {
     Started(Box<Process>),
@@ -155,7 +154,7 @@ fn record(folder: &Path, options: Options) -> (Recorder, Receiver<Seen>) {
     (Recorder::start(folder, options, Arc::new(Tell(Mutex::new(tell)))).unwrap(), seen)
 }
 
-/// Everything up to the end of one process.
+/// All events of one process up to its end.
 fn all_of(seen: &Receiver<Seen>) -> (Process, Vec<(Frame, u64)>, ProcessEnd) {
     let Ok(Seen::Started(process)) = seen.recv_timeout(LONG) else { panic!("it never started") };
     let mut frames = Vec::new();
@@ -197,9 +196,9 @@ fn guest_process() {
             for test in 0_u32..40 {
                 guest.boundary(BoundaryKind::TestStart, &test.to_string());
                 match test {
-                    // By a call that the agent does not replace: it says nothing.
+                    // A call that the agent does not replace: it reports nothing.
                     20 => kept.push(File::open("/proc/self/comm").unwrap()),
-                    // As many as before, but another; the agent saw it come.
+                    // As many as before, but a different one; the agent saw it.
                     25 => {
                         kept.clear();
                         kept.push(File::open("/proc/self/stat").unwrap());
@@ -220,7 +219,7 @@ fn guest_process() {
             guest.close();
             std::process::exit(0);
         }
-        // Until its standard input is closed, or it is killed.
+        // Waits until its standard input is closed, or it is killed.
         _ => {
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).unwrap();
@@ -303,7 +302,7 @@ fn a_listing_that_stands_tells_the_same_as_one_at_each_boundary() {
     };
     let (each, stands) = (listings(Duration::ZERO), listings(LONG));
     assert_eq!(each, stands);
-    // The process started at 1; test 20 ends at 43.
+    // The process start is boundary 1; test 20 ends at boundary 43.
     let (files, threads): (Vec<_>, Vec<_>) =
         stands.iter().map(|(.., files, threads)| (files.concat(), *threads)).unzip();
     assert_eq!(
@@ -340,7 +339,7 @@ fn a_hanging_process_says_where_its_threads_stand() {
     let (recorder, seen) = record(folder.path(), options());
     let mut child = child(folder.path(), "wait");
     let Ok(Seen::Started(process)) = seen.recv_timeout(LONG) else { panic!() };
-    // It may still be at its boundary for a moment; then it stands in its read forever.
+    // It may still be at its boundary for a moment; then it waits in its read forever.
     let begun = Instant::now();
     let stand = loop {
         let sample = recorder.capture(process.key).unwrap();
@@ -377,7 +376,7 @@ fn between_boundaries_samples_are_taken_no_more_often_than_the_interval() {
             taken.push(Duration::from_nanos(t_ns));
         }
     }
-    // However late they are on a busy machine: the next one is due an interval after the one before.
+    // However late they are on a busy machine: the next sample is due an interval after the previous one.
     for pair in taken.windows(2) {
         assert!(pair[1] - pair[0] >= interval, "{taken:?}");
     }
@@ -424,7 +423,7 @@ fn damage_is_told_with_its_place_and_the_guest_goes_on() {
     let mut guest = Guest::new(folder.path());
     let at = guest.committed;
     guest.commit(&[0x55; 64]);
-    // It would wait here forever if it were not freed.
+    // The guest would wait here forever if it were not freed.
     guest.boundary(BoundaryKind::TestStart, "behind the damage");
     let (_, frames, end) = all_of(&seen);
     assert_eq!(frames.len(), 1, "the hello");

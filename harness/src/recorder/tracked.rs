@@ -1,4 +1,4 @@
-//! A process as all threads of the recorder see it.
+//! A process as seen by all threads of the recorder.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::proc_fs;
 
-/// What the name of a spool ends in that the harness writes for a process that holds no agent.
+/// Suffix of spools that the harness writes for a process without an agent.
 pub(crate) const SYNTHESIZED: &str = "-spoken.mgf";
 
-/// A process as other threads see it.
+/// A process as seen by other threads.
 pub(super) struct Tracked {
     pub(super) page: ControlPage,
     /// Ends the wait of the thread that follows the process.
@@ -26,24 +26,23 @@ pub(super) struct Tracked {
     pub(super) pid: u32,
     /// Whether `/proc/PID` is this process.
     pub(super) visible: bool,
-    /// Also `None` where the system has no pidfds or forbids them.
+    /// `None` also if the system has no pidfds or forbids them.
     pub(super) pidfd: Option<OwnedFd>,
     pub(super) died: AtomicBool,
     pub(super) stopping: AtomicBool,
     pub(super) captures: Mutex<Vec<mpsc::Sender<OsSample>>>,
 }
 
-/// Written by ourselves for a process that cannot, and so not mapped there.
+/// Whether we write this spool for a process that cannot; it is not mapped there.
 pub(super) fn is_spoken_for(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SYNTHESIZED))
 }
 
 impl Tracked {
-    /// Tells the guest that we are there. From now on it waits for us at boundaries.
+    /// Tells the guest that a harness is present. From now on it waits for us at boundaries.
     pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
         handshake::attach(&page)?;
-        // First the pidfd, then the look at what it is: between both the number cannot pass to
-        // another process.
+        // The pidfd is opened before the check: so the number cannot be reused in between.
         let handle = pid.try_into().ok().and_then(Pid::from_raw);
         let pidfd = handle.filter(|_| pid != std::process::id());
         let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -84,11 +83,11 @@ impl Tracked {
     }
 
     fn ring(&self) {
-        // A page that is gone ends the other thread's wait by itself.
+        // If the page is gone, the other thread's wait ends anyway.
         drop(self.page.ring(&self.bell, offset::BOUNDARY));
     }
 
-    /// Whether the process is known to be gone.
+    /// Whether the process is known to have ended.
     pub(super) fn is_dead(&self) -> bool {
         let by_pidfd = |pidfd| {
             let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
@@ -104,9 +103,9 @@ impl Tracked {
         Ok(Counters { allocations, frees, allocated_bytes, freed_bytes, ..Counters::default() })
     }
 
-    /// Lets the guest go on for good: it waits for nobody any more.
+    /// Frees the guest for good: it no longer waits at boundaries.
     pub(super) fn detach(&self) {
-        // A page that is gone has no guest waiting on it.
+        // If the page is gone, no guest waits on it.
         drop(handshake::detach(&self.page));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that sees spools appear and processes die.
+//! The thread that notices new spools and dead processes.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -26,15 +26,14 @@ use crate::reading::stream::{is_stream_name, streams_in};
 struct Watcher {
     shared: Arc<Shared>,
     folder: OwnedFd,
-    /// Names that are known: an overflow of the event queue makes us list the folder again.
+    /// Known names: after an overflow of the event queue, the folder is listed again.
     seen: BTreeSet<OsString>,
     threads: Vec<JoinHandle<()>>,
-    /// Processes whose death is not known yet.
+    /// Processes not known to be dead.
     alive: Vec<Arc<Tracked>>,
 }
 
-/// Starts the thread. When this returns, the folder is watched and what lies there already is
-/// known.
+/// Starts the thread. When this returns, the folder is watched and its existing files are known.
 pub(super) fn start(shared: Arc<Shared>) -> Result<io::Result<JoinHandle<()>>, Errno> {
     let folder = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(
@@ -44,7 +43,7 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<io::Result<JoinHandle<()>>, E
     )?;
     let mut watcher =
         Watcher { shared, folder, seen: BTreeSet::new(), threads: Vec::new(), alive: Vec::new() };
-    // From an earlier recording. Nothing may start between this and our return that is ours.
+    // These are of an earlier recording. No process of ours may start between this line and our return.
     watcher.seen.extend(watcher.names());
     Ok(thread::Builder::new().name("memgate-watch".into()).spawn(move || watcher.run()))
 }
@@ -55,7 +54,7 @@ impl Watcher {
             self.read_events();
             self.join_finished();
         }
-        // A spool may have appeared since: nothing that was written by now may be lost.
+        // A spool may have appeared since: nothing written so far may be lost.
         self.read_events();
         self.list_folder();
         for tracked in lock(&self.shared.tracked).values() {
@@ -66,7 +65,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for something to happen; `true`: the recorder is told to stop.
+    /// Waits for an event; `true`: the recorder must stop.
     fn wait(&mut self) -> bool {
         let mut fds =
             vec![PollFd::new(&self.shared.stop, PollFlags::IN), PollFd::new(&self.folder, PollFlags::IN)];
@@ -136,7 +135,7 @@ impl Watcher {
     fn follow(&mut self, key: ProcessKey, path: &Path) -> Result<(), String> {
         let file = File::options().read(true).write(true).open(path).map_err(|e| chain(&e))?;
         let Some(pid) = process::writer_of(&file).map_err(|e| chain(&e))? else {
-            // A bare stream, put there by somebody else: there is nobody to follow.
+            // A bare stream from somebody else: there is no process to follow.
             return Ok(());
         };
         let page = ControlPage::map(file).map_err(|e| chain(&e))?;
