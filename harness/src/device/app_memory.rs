@@ -1,9 +1,8 @@
-//! What Android says of the memory of an app's process: `dumpsys meminfo` (by the system, which
-//! asks the app itself) and `/proc` (by the shell, and as the app, by `run-as`).
+//! Android's figures for the memory of an app's process: from `dumpsys meminfo` (the system, which asks the app itself)
+//! and from `/proc` (as the shell, and as the app through `run-as`).
 //!
-//! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that
-//! answered. An answer without figures does not count: the next source is asked, and where none is left
-//! the reasons are reported.
+//! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that answered. An answer
+//! without figures does not count: the next source is used. If none is left, the reasons are reported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,18 +15,18 @@ use memgate_model::AppMemory;
 use super::delivery::App;
 use crate::exit::chain;
 
-/// The system gives up on an app after this, in seconds.
+/// Time after which the system gives up on an app, in seconds.
 const SYSTEM_LIMIT: &str = "3";
-/// One answer.
+/// Limits of one answer.
 const ANSWER: Bounds = Bounds { time: Duration::from_secs(4), bytes: 1 << 20 };
 const KILOBYTE: u64 = 1024;
-/// Of the counts of objects, what is no count.
+/// This entry among the object counts is not a count.
 const NO_COUNT: &str = "Parcel memory";
 
-/// Asks about the process `pid` of an app, which waits after `test` meanwhile.
+/// Asks about the process `pid` of an app, which waits after `test` during this time.
 ///
 /// # Errors
-/// Nobody on the device told a figure: every reason.
+/// When no source has a figure: all reasons.
 pub async fn ask(device: &Device, app: &App, pid: u32, test: String) -> Result<AppMemory, String> {
     let device = device.clone().with_bounds(ANSWER).with_patience(Duration::ZERO);
     let (meminfo, rollup, status) =
@@ -59,7 +58,7 @@ pub async fn ask(device: &Device, app: &App, pid: u32, test: String) -> Result<A
     if memory.bytes.is_empty() { Err(reasons.join("; ")) } else { Ok(memory) }
 }
 
-/// As protobuf, or as text where the device does not know that.
+/// Reads protobuf, or text if the device does not support protobuf.
 async fn meminfo(device: &Device, pid: u32) -> Result<ProcessMemory, String> {
     let pid_text = pid.to_string();
     let proto = bytes_of(device, &["dumpsys", "-t", SYSTEM_LIMIT, "meminfo", "--proto", &pid_text]).await?;
@@ -127,7 +126,7 @@ fn add_meminfo(memory: &mut AppMemory, process: &ProcessMemory) {
     memory.objects.extend(counts.map(|(label, count)| (key(label), *count)));
 }
 
-/// `TOTAL SWAP (KB)` is `total_swap`.
+/// `TOTAL SWAP (KB)` becomes `total_swap`.
 fn key(label: &str) -> String {
     label.trim_end_matches("(KB)").trim().to_ascii_lowercase().replace(' ', "_")
 }

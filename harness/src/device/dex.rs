@@ -15,51 +15,51 @@ use memgate_launch::{self as local, Launch, LaunchError, Stream};
 
 use crate::embedded::{ANDROID_JAR, EmbeddedError, android_jar};
 
-/// Names the jar of D8 or R8.
+/// Variable with the path of the jar of D8 or R8.
 pub const D8_VARIABLE: &str = "MEMGATE_D8";
-/// Where the Android SDK may be.
+/// Variables with the path of the Android SDK.
 const SDKS: [&str; 2] = ["ANDROID_HOME", "ANDROID_SDK_ROOT"];
 const D8: &str = "com.android.tools.r8.D8";
-/// Its name for the first dex file.
+/// D8's name for the first dex file.
 const CLASSES: &str = "classes.dex";
-/// What every dex file begins with.
+/// First bytes of every dex file.
 const MAGIC: &[u8] = b"dex\n";
-/// Bytes that are kept of what it says.
+/// Maximum kept bytes of D8's output.
 const MOST_SAID: usize = 4 << 10;
-/// It takes two seconds.
+/// It normally takes two seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Why there is no dex file though there is a D8.
+/// Why there is no dex file although D8 is available.
 #[derive(Debug, thiserror::Error)]
 pub enum DexError {
-    /// The listener's jar is not there.
+    /// The listener's jar is missing.
     #[error(transparent)]
     Jar(#[from] EmbeddedError),
-    /// A file cannot be read, or a folder not be made.
+    /// A file could not be read, or a folder not created.
     #[error("use {}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// Java did not run.
     #[error("run D8")]
     Launch(#[from] LaunchError),
-    /// D8 did not do it.
+    /// D8 failed.
     #[error("make a dex file by {}: {why}", d8.display())]
     D8 {
-        /// Its jar.
+        /// D8's jar.
         d8: PathBuf,
-        /// What it said.
+        /// Its output.
         why: String,
     },
 }
 
-/// The dex file with the listener, made in `folder`; `None`: there is no D8 to make one.
+/// Creates the dex file with the listener in `folder`; `None`: D8 is not available.
 ///
 /// # Errors
-/// There is a D8, but it makes none.
+/// When D8 is available but fails.
 pub async fn listener(folder: &Path) -> Result<Option<PathBuf>, DexError> {
     let Some(d8) = d8(|name| env::var_os(name).filter(|value| !value.is_empty())) else { return Ok(None) };
     let file = |path: &Path| {
@@ -92,14 +92,14 @@ pub async fn listener(folder: &Path) -> Result<Option<PathBuf>, DexError> {
     Err(DexError::D8 { d8, why })
 }
 
-/// D8's jar: the one that was named, else that of the newest build tools.
+/// D8's jar: the configured one, otherwise that of the newest build tools.
 fn d8(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(named) = variable(D8_VARIABLE) {
         return Some(named.into());
     }
     let sdk = SDKS.iter().find_map(|name| variable(name))?;
     let tools = fs::read_dir(Path::new(&sdk).join("build-tools")).ok()?;
-    // A release is newer than its candidates, `34.0.0-rc3`.
+    // A release is newer than its release candidates, such as `34.0.0-rc3`.
     let version = |folder: &PathBuf| {
         let name = folder.file_name().and_then(OsStr::to_str).unwrap_or_default();
         let (numbers, candidate) = name.split_once('-').unwrap_or((name, ""));
@@ -121,7 +121,7 @@ mod tests {
         for version in ["9.0.0", "34.0.0", "34.0.0-rc3", "35.0.0"] {
             let lib = sdk.path().join("build-tools").join(version).join("lib");
             fs::create_dir_all(&lib).unwrap();
-            // Of the newest there is but a folder.
+            // The newest one is only an empty folder.
             if version != "35.0.0" {
                 fs::write(lib.join("d8.jar"), "").unwrap();
             }

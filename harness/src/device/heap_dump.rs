@@ -1,5 +1,4 @@
-//! A heap dump of an app's process: `am dumpheap` writes it on the device, and it is copied from
-//! there when it is whole.
+//! A heap dump of an app's process: `am dumpheap` writes it on the device, and the complete file is copied from there.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,28 +8,25 @@ use tokio::time::{sleep, timeout};
 
 use memgate_adb::{AdbError, Bounds, Device, command};
 
-/// A larger one is not brought.
+/// A larger dump is not copied.
 const LARGEST: usize = 2 << 30;
-/// Until Android 10 `am` does not wait for the dump. Nothing that every such device has tells when
-/// a file has come to its end, so its size is looked at so often; where `am` waits, nobody looks.
+/// Until Android 10, `am` does not wait for the dump. No tool that all such devices have reports when a file is
+/// complete, so its size is checked this often; if `am` waits, no check is needed.
 const LOOK: Duration = Duration::from_millis(250);
 /// `HEAP_DUMP_END`: tag, time, length 0.
 const END_BYTES: i64 = 9;
 const END_TAG: u8 = 0x2c;
 
-/// Where a dump lies on the device until it has been brought; `nonce` keeps it apart from those of
-/// others.
+/// Path of a dump on the device until it is copied; `nonce` separates it from those of others.
 #[must_use]
 pub fn remote(nonce: &str) -> String {
     format!("/data/local/tmp/memgate-{nonce}.hprof")
 }
 
-/// Dumps the heap of the process `pid`, garbage left out, into the file `to` of this machine. Gives
-/// its size.
+/// Dumps the heap of the process `pid`, without garbage, into the file `to` on this machine. Returns its size.
 ///
 /// # Errors
-/// The app is not debuggable, or the device is lost, or the dump does not come whole within
-/// `limit`.
+/// When the app is not debuggable, the device is lost, or the dump is not complete within `limit`.
 pub async fn dump(
     device: &Device,
     pid: u32,
@@ -44,7 +40,7 @@ pub async fn dump(
     let brought = timeout(limit, bring(&device.clone().with_bounds(bounds), pid, &remote, to, bounds)).await;
     let brought = brought.map_err(late).and_then(|brought| brought);
     if brought.is_err() {
-        // A part of it may have come.
+        // The file may exist incompletely.
         drop(tokio::fs::remove_file(to).await);
     }
     let line = command(&["rm", "-f", &remote]);
@@ -62,7 +58,7 @@ async fn bring(device: &Device, pid: u32, remote: &str, to: &Path, bounds: Bound
         if is_whole(to).await.map_err(local)? {
             return Ok(bytes);
         }
-        // Copied again only when it has grown, and grows no more.
+        // Copies it again only after it has grown and then stopped growing.
         let mut seen = bytes;
         loop {
             sleep(LOOK).await;
@@ -75,7 +71,7 @@ async fn bring(device: &Device, pid: u32, remote: &str, to: &Path, bounds: Bound
     }
 }
 
-/// Does it end with the record that ends a dump?
+/// Whether it ends with the last record of a dump.
 async fn is_whole(dump: &Path) -> std::io::Result<bool> {
     let mut file = tokio::fs::File::open(dump).await?;
     if file.metadata().await?.len() < END_BYTES.unsigned_abs() {

@@ -11,16 +11,16 @@ use super::options::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, preload};
 
 const ASAN_VARIABLE: &str = "ASAN_OPTIONS";
 
-/// Puts the agent into what `launch` starts, and into its descendants.
+/// Preloads the agent into the process that `launch` starts, and its descendants.
 ///
 /// # Errors
-/// A path of the agent that cannot be preloaded.
+/// When the agent's path cannot be preloaded.
 pub fn with_agent(launch: &mut Launch, agent: &Path, options: &Options) -> Result<(), PreloadError> {
     let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
     let value = preload(agent, existing.as_deref())?;
     launch.environment.set(PRELOAD_VARIABLE.into(), value);
-    // AddressSanitizer ends programs that have any library before its own; ours forwards to it, so
-    // that is no harm.
+    // AddressSanitizer ends programs that load another library before its own. Ours forwards to it, so this is
+    // harmless.
     let mut asan = launch.environment.get(OsStr::new(ASAN_VARIABLE)).unwrap_or_default();
     if !asan.is_empty() {
         asan.push(":");

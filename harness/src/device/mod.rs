@@ -1,9 +1,8 @@
-//! Where the tested processes run, and how the agent gets into them.
+//! Where the tested processes run, and how the agent is delivered into them.
 //!
-//! A [`memgate_launch::Launch`] plus the options of the agent becomes a process on this machine (Java
-//! virtual machines load the agent by another way than the dynamic linker:
-//! [`hotspot`](crate::hotspot)); a [`socket::Endpoint`] is an agent that listens elsewhere. Both
-//! leave streams in a frames folder, and nothing after them knows which it was.
+//! A [`memgate_launch::Launch`] with the agent's options becomes a process on this machine (Java virtual machines do
+//! not load the agent through the dynamic linker: [`hotspot`](crate::hotspot)). A [`socket::Endpoint`] is an agent that
+//! listens elsewhere. Both write streams into a frames folder; later steps do not know which of the two it was.
 
 pub mod app_memory;
 pub mod delivery;

@@ -1,5 +1,5 @@
-//! What the agent is told through the environment, as memgate begins it. The format, and what can be
-//! told, are [`memgate_wire::options`].
+//! Creates the agent's options in the environment. [`memgate_wire::options`] defines the format and the possible
+//! options.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use memgate_config::MeasureJava;
 use memgate_wire::options::{FollowOptions, Options, Sampling, Target};
 
-/// The variable that carries the agent's options.
+/// The variable with the agent's options.
 pub const OPTIONS_VARIABLE: &str = "MEMGATE_AGENT_OPTIONS";
 
-/// The variable by which the dynamic linker learns of the agent.
+/// The variable through which the dynamic linker loads the agent.
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
-/// Why the agent cannot be preloaded from where it lies.
+/// Why the agent cannot be preloaded from its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("preload {}: the dynamic linker splits LD_PRELOAD at spaces and colons", .0.display())]
 pub struct PreloadError(pub PathBuf);
 
-/// Options for the screen of GoogleTest executables, watched by a recorder.
+/// Options for screening GoogleTest executables with a recorder.
 #[must_use]
 pub fn of_tests(frames: &Path) -> Options {
     let targets = vec![Target::GoogleTest];
@@ -32,7 +32,7 @@ pub fn of_java(frames: &Path, jars: &Path) -> Options {
     Options { targets: Vec::new(), java: true, jars: text(jars), ..of_tests(frames) }
 }
 
-/// What is looked at beside the heap's classes; `follow` are the classes whose objects are followed.
+/// Sets what is measured besides the heap's classes; `follow` are the classes whose objects are followed.
 pub fn look(options: &mut Options, java: &MeasureJava, follow: Vec<String>) {
     options.sampling = java.sampling.map_or(Sampling::Off, Sampling::Every);
     if !follow.is_empty() {
@@ -45,16 +45,16 @@ pub fn look(options: &mut Options, java: &MeasureJava, follow: Vec<String>) {
     }
 }
 
-/// A path as the agent takes it: one that is not UTF-8 it cannot.
+/// A path in the form for the agent: it cannot use one that is not UTF-8.
 #[must_use]
 pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The value of `LD_PRELOAD` that puts the agent before everything that is there already.
+/// The value of `LD_PRELOAD` with the agent before all existing entries.
 ///
 /// # Errors
-/// A path that the dynamic linker would split.
+/// When the dynamic linker would split the path.
 pub fn preload(agent: &Path, existing: Option<&OsStr>) -> Result<OsString, PreloadError> {
     let ours = agent.as_os_str();
     if ours.as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {

@@ -1,10 +1,9 @@
-//! Client of the agent's socket: for guests in which a thread is normal, and for other machines
-//! behind a forwarded port.
+//! Client of the agent's socket: for guests that can have an additional thread, and for other machines through a
+//! forwarded port.
 //!
-//! The agent listens and sends the frames it would put into a spool, whole frames in binary
-//! messages (`memgate.v1`). They are written to a bare stream in the frames folder as they come and
-//! delivered to the same [`Follow`] as a spool's, so that everything after this sees no difference.
-//! At a boundary the guest waits for an `Order` frame.
+//! The agent listens, and sends complete frames in binary messages (`memgate.v1`): those that it would otherwise write
+//! into a spool. They are written to a bare stream in the frames folder as they arrive, and delivered to the same
+//! [`Follow`] as a spool's, so that later steps see no difference. At a boundary the guest waits for an `Order` frame.
 
 use std::fmt;
 use std::fs::File;
@@ -40,25 +39,25 @@ use crate::recorder::{
     End, Follow, MIN_INTERVAL, Observe, Occasion, Options, Process, ProcessEnd, ProcessKey, Sampler, now_ns,
 };
 
-/// What the agent keeps for a slow reader is no more than this, so no message is longer.
+/// The agent keeps at most this much for a slow reader, so no message is longer.
 const MAX_MESSAGE_BYTES: usize = 65 << 20;
 
 /// The thread that serves the socket in the guest.
 const AGENT_THREAD: &str = "memgate-agent";
 
-/// Longest wait for an agent on a device to answer.
+/// Time limit for the reply of an agent on a device.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest wait, once the run of an app is over, for the end of its connection.
+/// Time limit, after the run of an app has ended, for the end of its connection.
 const APP_END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Longest wait, once the process of an app is gone, for the system to say how its run ended.
+/// Time limit, after the process of an app has ended, for the system's report about its run.
 const RUN_END_LIMIT: Duration = Duration::from_secs(20);
 
-/// Nothing tells when a listener appears: it is looked for so often.
+/// How often to look for a listener: nothing reports that it has appeared.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Keys of processes behind sockets, apart from those a recorder gives.
+/// Keys of processes with sockets, separate from those that a recorder assigns.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 48);
 
 /// Where an agent listens.
@@ -66,37 +65,37 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 48);
 pub enum Endpoint {
     /// A Unix socket with a path: `unix:/path`.
     Unix(PathBuf),
-    /// A Unix socket with a name of its own: `unix:@name`.
+    /// An abstract Unix socket: `unix:@name`.
     Abstract(String),
     /// A port of this machine: `tcp:127.0.0.1:PORT`.
     Tcp(SocketAddr),
-    /// Of an app on a device, where the agent makes the name from the package and the process.
+    /// The socket of an app on a device; the agent makes its name from the package and the process.
     App {
         /// The package.
         package: String,
-        /// Where it was found; before it runs: nothing.
+        /// Where it was found; empty until the app runs.
         found: String,
     },
 }
 
-/// Called with the process at each boundary, where the app waits until its answer is there too: the
-/// device may be asked about it meanwhile.
+/// Called with the process at each boundary. The app also waits for its result: the device can be asked about the app
+/// meanwhile.
 pub type Held = Arc<dyn Fn(u32, &Boundary) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// An agent on a device that was reached already.
+/// An agent on a device, already connected.
 pub struct Reached<S> {
-    /// Where.
+    /// Its endpoint.
     pub endpoint: Endpoint,
-    /// The way there.
+    /// The connection.
     pub stream: S,
-    /// The device ends an app as soon as its run is over, so that it cannot say goodbye: whether
-    /// the system said that the run is complete. `None`: not yet.
+    /// Whether the system reported the run as complete; `None`: no report yet. The device ends an app as soon as its
+    /// run has ended, so that the app cannot say goodbye.
     pub run_ended: watch::Receiver<Option<bool>>,
-    /// What is done at a boundary.
+    /// Called at each boundary.
     pub held: Option<Held>,
 }
 
-/// A text that names no endpoint.
+/// A text that is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("read the endpoint {0:?}: it is neither unix:/path, unix:@name nor tcp:127.0.0.1:PORT")]
 pub struct EndpointError(pub String);
@@ -107,36 +106,36 @@ pub enum SocketError {
     /// Nobody listens there.
     #[error("connect to {endpoint}")]
     Connect {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Who listens there is no agent, or refuses us.
+    /// The listener is not an agent, or refuses us.
     #[error("speak with the agent at {endpoint}")]
     Handshake {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// Why not.
+        /// The reason.
         source: Box<tungstenite::Error>,
     },
     /// The token cannot be sent.
     #[error("speak with the agent at {0}: the token holds a control character")]
     Token(Endpoint),
-    /// What comes is no stream.
+    /// The received data is not a stream.
     #[error("record from {endpoint}: {what}")]
     NoHello {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What came instead.
+        /// What was received instead.
         what: String,
     },
-    /// The frames cannot be kept.
+    /// The frames cannot be stored.
     #[error("write {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -170,14 +169,13 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Records one process to its end. The agent may not listen yet: `patience` is how long it is
-/// waited for.
+/// Records one process until it ends. The agent may not listen yet: `patience` is how long to wait for it.
 ///
-/// Callbacks run on the task that polls this: give it one of its own.
+/// Callbacks run on the task that polls this function: it should be a separate one.
 ///
 /// # Errors
-/// There is no agent, it refuses us, or its frames cannot be kept. A connection that is lost later
-/// is not an error here but an error frame in the stream, and told in the [`ProcessEnd`].
+/// When there is no agent, it refuses us, or its frames cannot be stored. A connection that is lost later is not an
+/// error here: it is an error frame in the stream, and is reported in the [`ProcessEnd`].
 pub async fn record(
     endpoint: &Endpoint,
     token: &str,
@@ -203,10 +201,10 @@ pub async fn record(
     Recording::new(endpoint, peer, frames, options, observe).run(socket).await
 }
 
-/// As [`record`], of an app on a device: its process does not run on this machine.
+/// Like [`record`], for an app on a device: its process does not run on this machine.
 ///
 /// # Errors
-/// As [`record`].
+/// Like [`record`].
 pub async fn record_app<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     reached: Reached<S>,
     token: &str,
@@ -228,7 +226,7 @@ type Socket = WebSocketStream<Box<dyn Bytes>>;
 
 struct Connection {
     stream: Box<dyn Bytes>,
-    /// The process that listens, where the system tells.
+    /// The listening process, if the system reports it.
     peer: Option<u32>,
 }
 
@@ -283,14 +281,14 @@ async fn shake_hands(
     }
 }
 
-/// One process behind a socket, from its first message to its end.
+/// One process with a socket, from its first message to its end.
 struct Recording<'a> {
     endpoint: &'a Endpoint,
     peer: Option<u32>,
     folder: &'a Path,
     options: &'a Options,
     observe: &'a dyn Observe,
-    /// Known once the hello came.
+    /// Set after the hello.
     guest: Option<Guest>,
     frames: u64,
     unknown_frames: u64,
@@ -298,11 +296,11 @@ struct Recording<'a> {
     said_goodbye: bool,
     /// Why the last order could not be sent.
     unanswered: Option<String>,
-    /// Of the last boundary.
+    /// Cost in the last boundary.
     cost: AgentCost,
-    /// Of the last frame.
+    /// Time of the last frame.
     last_ns: u64,
-    /// Of an app on a device.
+    /// For an app on a device.
     run_ended: Option<watch::Receiver<Option<bool>>>,
     held: Option<Held>,
 }
@@ -317,16 +315,16 @@ struct Guest {
 
 /// Why no more frames come.
 enum Stop {
-    /// The connection has come to its end, orderly or not.
+    /// The connection has ended, properly or not.
     Ended(Option<String>),
-    /// What comes is no stream (any more).
+    /// The received data is not a stream, or no longer one.
     Garbage(String),
-    /// We cannot go on.
+    /// An error on our side.
     Failed(SocketError),
 }
 
 impl Stop {
-    /// What an error of the connection means.
+    /// The meaning of a connection error.
     fn by(error: &tungstenite::Error) -> Self {
         use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Io, Protocol};
         use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
@@ -401,7 +399,7 @@ impl<'a> Recording<'a> {
         };
         let damage = match stop {
             Stop::Failed(error) => return Err(error),
-            // What came in between is missing, whatever the system says of the run.
+            // Frames are missing, whatever the system reports about the run.
             Stop::Garbage(text) => return self.end(Some(text)),
             Stop::Ended(damage) => damage,
         };
@@ -416,8 +414,8 @@ impl<'a> Recording<'a> {
         self.end(damage)
     }
 
-    /// The system said that the run is complete, and ended the process at once: what it could not
-    /// say itself is added, so that the stream tells it to whoever reads it later.
+    /// The system reported the run as complete and ended the process at once. Adds the goodbye that the process could
+    /// not send, so that later readers of the stream see it.
     fn say_goodbye(&mut self) -> Result<(), SocketError> {
         let goodbye = Goodbye {
             reason: GoodbyeReason::Exit,
@@ -434,7 +432,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// The frames of one message.
+    /// Handles the frames of one message.
     async fn take_in(&mut self, message: &[u8], socket: &mut Socket) -> Result<(), Stop> {
         let mut at = 0;
         while let Some(rest) = message.get(at..).filter(|rest| !rest.is_empty()) {
@@ -460,7 +458,7 @@ impl<'a> Recording<'a> {
     }
 
     async fn frame(&mut self, frame: Frame, t_ns: u64, raw: &[u8], socket: &mut Socket) -> Result<(), Stop> {
-        // The guest waits from here on: first what it is waiting for.
+        // The guest waits from here on: take the sample first, because the guest waits for it.
         let sample = matches!(frame, Frame::Boundary(_)).then(|| self.sample(Occasion::Boundary)).flatten();
         if self.guest.is_none() {
             let Frame::Hello(hello) = &frame else {
@@ -500,7 +498,7 @@ impl<'a> Recording<'a> {
         let mut bytes = Vec::new();
         encode(&Frame::Order(Order { boundary: boundary.sequence, reply }), now_ns(), &mut bytes);
         if let Err(e) = socket.send(Message::binary(bytes)).await {
-            // A guest that ends does not wait for an answer; what it said last is still to be read.
+            // A guest that ends does not wait for a reply; its last frames must still be read.
             self.unanswered = Some(chain(&e));
         }
         Ok(())
@@ -537,8 +535,8 @@ impl<'a> Recording<'a> {
 
     fn sample(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
         let (mut sample, t_ns) = self.guest.as_mut()?.sampler.as_mut()?.take(occasion)?;
-        // Nothing of ours is counted. Its descriptors stay the same from start to end and so are in
-        // no difference.
+        // Our own thread is not counted. Our descriptors stay the same from start to end, so they appear in no
+        // difference.
         sample.threads.retain(|thread| thread.name != AGENT_THREAD);
         Some((sample, t_ns))
     }
@@ -548,8 +546,7 @@ impl<'a> Recording<'a> {
             && self.record_sample(sample, t_ns).is_err()
             && let Some(guest) = &mut self.guest
         {
-            // The stream itself is what matters; without its samples the figures of the system are
-            // missing.
+            // The stream itself matters most; without its samples, only the system's figures are missing.
             guest.sampler = None;
         }
     }
@@ -590,8 +587,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Waits until the run of an app is over, and the app should be. For ever, where there is no such
-/// run.
+/// Waits until the run of an app has ended and the app should have ended too. Waits forever if there is no such run.
 async fn over(ended: Option<watch::Receiver<Option<bool>>>) {
     if let Some(mut ended) = ended
         && ended.wait_for(Option::is_some).await.is_ok()
@@ -601,7 +597,7 @@ async fn over(ended: Option<watch::Receiver<Option<bool>>>) {
     std::future::pending().await
 }
 
-/// Waits for the word of the system about the run.
+/// Waits for the system's report about the run.
 async fn is_complete(mut ended: watch::Receiver<Option<bool>>) -> bool {
     let word = timeout_at(Instant::now() + RUN_END_LIMIT, ended.wait_for(Option::is_some)).await;
     matches!(word, Ok(Ok(said)) if *said == Some(true))

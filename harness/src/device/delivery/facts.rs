@@ -1,13 +1,13 @@
-//! An app on a device, as far as the agent's way into it depends on it.
+//! Facts of an app on a device that matter for delivering the agent.
 
 use memgate_adb::{AdbError, Device, command, run_as};
 
-/// An app that may be entered.
+/// An app into which the agent can be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
     /// Its package.
     pub package: String,
-    /// The user it runs as, where that is not the first.
+    /// Its Android user, if it is not the first.
     pub user: Option<u32>,
     /// The ABI of its process.
     pub abi: String,
@@ -21,30 +21,30 @@ impl App {
     }
 }
 
-/// Why an app cannot be entered.
+/// Why the agent cannot be delivered into an app.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The device does not answer.
     #[error(transparent)]
     Adb(#[from] AdbError),
-    /// `run-as` refuses.
+    /// `run-as` refused.
     #[error("enter the app {package}: {said}")]
     Refused {
-        /// Which.
+        /// The package.
         package: String,
-        /// In the device's words.
+        /// The device's message.
         said: String,
     },
-    /// The agent's libraries do not fit.
+    /// The ABI, which selects the agent's library, is unknown.
     #[error("enter the app {package}: the device says nothing of its ABI")]
     NoAbi {
-        /// Which.
+        /// The package.
         package: String,
     },
 }
 
 impl AppError {
-    /// What to do; may be empty.
+    /// Advice; may be empty.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -59,19 +59,19 @@ impl AppError {
     }
 }
 
-/// The user whose apps are run; `None`: the first, as on every phone with one. A car's is another.
+/// The current user, whose apps run; `None`: the first, as on every phone with only one. On a car it is another.
 ///
 /// # Errors
-/// The device is lost.
+/// When the device is lost.
 pub async fn current_user(device: &Device) -> Result<Option<u32>, AdbError> {
     let told = device.shell("am get-current-user").await?;
     Ok(told.text().parse().ok().filter(|user| *user != 0))
 }
 
-/// Looks at the app `package`. `abis` are the device's, the best first.
+/// Looks up the app `package`. `abis` are those of the device, the best first.
 ///
 /// # Errors
-/// It is not there, not debuggable, or the device is lost.
+/// When it is not installed or not debuggable, or the device is lost.
 pub async fn app(
     device: &Device,
     package: &str,
@@ -91,7 +91,7 @@ pub async fn app(
     Ok(App { package: package.to_owned(), user, abi })
 }
 
-/// `primaryCpuAbi=x86_64`; `null`: an app without native code, which runs as the device's best ABI.
+/// `primaryCpuAbi=x86_64`; `null`: an app without native code, which runs with the device's best ABI.
 fn primary_abi(dump: &str) -> Option<String> {
     let value = dump.lines().find_map(|line| line.trim().strip_prefix("primaryCpuAbi="))?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

@@ -1,16 +1,14 @@
-//! The agent's way into an app on a device, and out of it again.
+//! Delivers the agent into an app on a device, and removes it again.
 //!
-//! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by
-//! `run-as` into the app's own `code_cache` (only there may an app load it from) → one of the
-//! [`Way`]s by which the runtime loads it when the app starts. A dex file with the listener goes
-//! with a startup agent, which puts it into apps whose tests bring none. The agent's options are a
-//! file in `code_cache` that is written again for each run. Whatever is put anywhere is noted
-//! before, and so is that the app runs; [`Delivery::remove`] takes away exactly that, however the
-//! run ends. Where the app's data is cleared between tests, everything is put back after it
-//! ([`Delivery::clear_data`]).
+//! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → through `run-as` into the
+//! app's own `code_cache` (an app can load it only from there) → one of the [`Way`]s in which the runtime loads it at
+//! the app's start. A startup agent also gets a dex file with the listener, and adds it to apps whose tests have none.
+//! The agent's options are a file in `code_cache` that is written again for each run. Every change is noted before it
+//! is made, and so is the start of the app; [`Delivery::remove`] undoes exactly these, however the run ends. If the
+//! app's data is cleared between tests, everything is put back afterwards ([`Delivery::clear_data`]).
 //!
-//! None of this proves that the agent runs: `am` and the file system never say. Only the handshake
-//! on the agent's socket does.
+//! None of this proves that the agent runs: `am` and the file system never report it. Only the handshake on the agent's
+//! socket does.
 
 mod facts;
 mod way;
@@ -26,30 +24,30 @@ use crate::exit::chain;
 pub use facts::{App, AppError, app, current_user};
 pub use way::{Way, ways};
 
-/// Where the shell may write.
+/// The shell can write here.
 const STAGING: &str = "/data/local/tmp";
-/// Below the app's data folder. Whatever lies in the second is loaded into every start of the app:
-/// nothing but the library.
+/// Relative to the app's data folder. All files in the second folder are loaded at every start of the app: it must
+/// contain only the library.
 const CODE_CACHE: &str = "code_cache";
 const STARTUP_AGENTS: &str = "code_cache/startup_agents";
 const LIBRARY: &str = "libmemgate_agent.so";
-/// The agent looks for it there by itself.
+/// The agent itself looks for this file.
 const OPTIONS: &str = "code_cache/memgate.options";
-/// For an app whose tests bring no listener.
+/// For an app whose tests contain no listener.
 const LISTENER: &str = "code_cache/memgate-listener.dex";
-/// One order to the device.
+/// Limits of one command to the device.
 const ORDER: Bounds = Bounds { time: Duration::from_secs(20), bytes: 1 << 20 };
 
-/// What was put on a device, and how it is removed.
+/// A change on a device, to be undone.
 #[derive(Debug, PartialEq)]
 enum Trace {
-    /// A file or a folder that is ours, by its path from the app's data folder.
+    /// A file or folder of ours, relative to the app's data folder.
     OfApp { path: &'static str, folder: bool },
     /// A file in the staging folder.
     Staged(String),
     /// `am set-agent-app` was called.
     AgentApp,
-    /// The app was started, and nobody heard of its end.
+    /// The app was started, and its end was not seen.
     App,
 }
 
@@ -59,17 +57,17 @@ pub struct Delivery {
     device: Device,
     app: App,
     way: Way,
-    /// Part of the names in the staging folder, which others use too.
+    /// Part of the file names in the staging folder, which others use too.
     nonce: String,
-    /// What was brought, to bring it again.
+    /// The delivered library, to deliver it again.
     library: Option<PathBuf>,
-    /// A dex file with the listener, where there is one to bring.
+    /// A dex file with the listener, if there is one to deliver.
     listener: Option<PathBuf>,
     traces: Vec<Trace>,
 }
 
 impl Delivery {
-    /// Nothing was done yet: what fails from here on is undone by [`Delivery::remove`].
+    /// Changes nothing yet: [`Delivery::remove`] undoes what is done from here on.
     #[must_use]
     pub fn new(device: Device, app: App, way: Way, nonce: String) -> Self {
         Self {
@@ -83,7 +81,7 @@ impl Delivery {
         }
     }
 
-    /// By which way.
+    /// The current way.
     #[must_use]
     pub const fn way(&self) -> Way {
         self.way
@@ -95,17 +93,17 @@ impl Delivery {
         &self.nonce
     }
 
-    /// By this way from now on.
+    /// Uses this way from now on.
     pub const fn go(&mut self, way: Way) {
         self.way = way;
     }
 
-    /// Brings this dex file, too, where a startup agent can put it into the app.
+    /// Also delivers this dex file if a startup agent can add it to the app.
     pub fn with_listener(&mut self, dex: PathBuf) {
         self.listener = Some(dex);
     }
 
-    /// Where the dex file with the listener lies on the device.
+    /// Path of the listener's dex file on the device.
     #[must_use]
     pub fn listener(&self) -> Option<String> {
         let brought = self.listener.is_some() && self.way == Way::StartupAgents;
@@ -118,10 +116,10 @@ impl Delivery {
         &self.app
     }
 
-    /// Brings the library.
+    /// Delivers the library.
     ///
     /// # Errors
-    /// The device refuses, or is lost.
+    /// When the device refuses, or is lost.
     pub async fn bring(&mut self, library: &Path) -> Result<(), AdbError> {
         self.library = Some(library.to_owned());
         let to = match self.way {
@@ -137,8 +135,7 @@ impl Delivery {
         };
         self.put(library, "so", to, "700").await?;
         if let Some(dex) = self.listener.clone().filter(|_| self.way == Way::StartupAgents) {
-            // Android 14 loads only what nobody can write; what cannot be written is not written
-            // over either.
+            // Android 14 loads only files that are not writable; such a file cannot be overwritten either.
             self.as_app(&["rm", "-f", LISTENER]).await?;
             self.put(&dex, "dex", LISTENER, "400").await?;
         }
@@ -150,7 +147,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Brings a file into the app's own folders.
+    /// Copies a file into the app's own folders.
     async fn put(&mut self, file: &Path, kind: &str, to: &'static str, mode: &str) -> Result<(), AdbError> {
         let staged = format!("{STAGING}/memgate-{}.{kind}", self.nonce);
         self.trace(Trace::Staged(staged.clone()));
@@ -161,10 +158,10 @@ impl Delivery {
         self.unstage(&staged).await
     }
 
-    /// The options of the runs that start from now on.
+    /// Writes the options of the runs that start from now on.
     ///
     /// # Errors
-    /// The device refuses, or is lost.
+    /// When the device refuses, or is lost.
     pub async fn tell(&mut self, options: &Options) -> Result<(), AdbError> {
         let staged = format!("{STAGING}/memgate-{}.options", self.nonce);
         self.trace(Trace::Staged(staged.clone()));
@@ -176,13 +173,12 @@ impl Delivery {
         self.unstage(&staged).await
     }
 
-    /// Has Android clear the data of the app and of `tests`, its test package, as the Test
-    /// Orchestrator does before each test, and brings the library again: it lay there. The options
-    /// are reported again for each run anyway. What the app was permitted at run time is gone too:
-    /// nothing of ours needs it.
+    /// Lets Android clear the data of the app and of `tests`, its test package, as the Test Orchestrator does before
+    /// each test. Then delivers the library again, because it was in that data. The options are written again for each
+    /// run anyway. Run-time permissions of the app are lost too: nothing of ours needs them.
     ///
     /// # Errors
-    /// The device refuses, or is lost.
+    /// When the device refuses, or is lost.
     pub async fn clear_data(&mut self, tests: &str) -> Result<(), AdbError> {
         let user = self.app.user.map(|user| user.to_string());
         for package in [self.app.package.as_str(), tests] {
@@ -196,7 +192,7 @@ impl Delivery {
         }
     }
 
-    /// A file of ours that may come to lie in the staging folder.
+    /// Notes a file of ours that may appear in the staging folder.
     pub fn note(&mut self, staged: String) {
         self.trace(Trace::Staged(staged));
     }
@@ -206,7 +202,7 @@ impl Delivery {
         self.trace(Trace::App);
     }
 
-    /// It has ended.
+    /// The app has ended.
     pub fn ended(&mut self) {
         self.traces.retain(|trace| *trace != Trace::App);
     }
@@ -220,16 +216,16 @@ impl Delivery {
         }
     }
 
-    /// What `am attach-agent` is told of the running app, where that is the way. `am` never says
-    /// whether it did.
+    /// The argument of `am attach-agent` for the running app, if this is the way. `am` never says whether it loaded the
+    /// agent.
     #[must_use]
     pub fn attached(&self) -> Option<String> {
         let agent = format!("{}={}/{OPTIONS}", self.library_path(), self.app.data_folder());
         (self.way == Way::Attach).then_some(agent)
     }
 
-    /// Takes everything away again. What could not be removed is reported, each with its reason; a
-    /// device that is gone is not asked about each of them.
+    /// Undoes all changes. Failures are returned, each with its reason; a device that is gone is not asked again for
+    /// each change.
     pub async fn remove(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         let mut gone: Option<String> = None;
@@ -252,7 +248,7 @@ impl Delivery {
         left
     }
 
-    /// That this could not be undone.
+    /// The message that this change could not be undone.
     fn stays(&self, trace: &Trace) -> String {
         match trace {
             Trace::OfApp { path, .. } => format!("{}/{path} was not removed", self.app.data_folder()),
@@ -266,7 +262,7 @@ impl Delivery {
         match trace {
             Trace::OfApp { path, folder: false } => self.as_app(&["rm", "-f", path]).await,
             Trace::OfApp { path, folder: true } => {
-                // Somebody else's file may have come into it since: then it stays.
+                // If somebody else's file was added to it, the folder stays.
                 let emptied = self.device.shell(&self.command_of_app(&["rmdir", path])).await?;
                 drop(emptied);
                 Ok(())

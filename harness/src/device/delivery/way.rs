@@ -1,18 +1,17 @@
-//! The ways into an app, by what the device can do.
+//! The ways to deliver the agent into an app, depending on the device.
 
 use std::fmt;
 
-/// How the runtime comes to load the agent.
+/// How the runtime loads the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Every library in `code_cache/startup_agents` is loaded at every start of the app. Android 11
-    /// (API 30) and later.
+    /// Every library in `code_cache/startup_agents` is loaded at each start of the app. Android 11 (API 30) and later.
     StartupAgents,
     /// `am set-agent-app`: loaded when the app's process starts. Android 10 (API 29) and later.
     AgentApp,
     /// `am attach-agent` to the running app, whose tests wait for it. Android 8 (API 26) and later.
     Attach,
-    /// The test APK brings the library; the listener loads it.
+    /// The test APK contains the library; the listener loads it.
     Packaged,
 }
 
@@ -27,7 +26,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// The ways there are on a device of this API level, best first.
+/// The ways that a device with this API level supports, best first.
 #[must_use]
 pub fn ways(api: u32) -> Vec<Way> {
     let all = [(30, Way::StartupAgents), (29, Way::AgentApp), (26, Way::Attach), (26, Way::Packaged)];

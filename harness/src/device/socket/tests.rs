@@ -46,11 +46,11 @@ fn goodbye() -> Frame {
     Frame::Goodbye(Goodbye { reason: GoodbyeReason::Exit, status: Some(0), counters, cost })
 }
 
-/// What an agent of this test sends next.
+/// The next message of an agent in these tests.
 enum Step {
-    /// Frames, with the time at which they are sent.
+    /// Frames, with their sending time.
     Frames(Vec<Frame>),
-    /// Just this.
+    /// Only this message.
     Raw(Message),
 }
 
@@ -68,8 +68,8 @@ fn encoded(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-/// An agent that wants the token `secret`, then plays a script; after a boundary it waits for the
-/// order. Gives the bits of the orders.
+/// An agent that expects the token `secret`, then plays a script; after a boundary it waits for the order. Returns the
+/// bits of the orders.
 async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
@@ -106,7 +106,7 @@ async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
             }
         }
     }
-    // Dropped without a closing handshake unless the script holds one.
+    // Dropped without a closing handshake, unless the script contains one.
     orders
 }
 
@@ -215,7 +215,7 @@ async fn an_agent_that_ends_without_waiting_for_its_order_is_still_read_to_its_g
     let request = "ws://localhost/".into_client_request().unwrap();
     let stream: Box<dyn Bytes> = Box::new(socket);
     let (socket, _) = client_async_with_config(request, stream, None).await.unwrap();
-    // The agent has sent everything and is gone before the first frame is looked at.
+    // The agent has sent everything and has ended before the first frame is read.
     agent.await.unwrap();
     let (endpoint, options, (tell, _told)) = (Endpoint::Unix(path), options(), observer());
     let recording = Recording::new(&endpoint, None, folder.path(), &options, &tell);
@@ -234,7 +234,7 @@ async fn a_damaged_message_keeps_what_precedes_it() {
     assert!(matches!(live.as_slice(), [Frame::Hello(_), Frame::Error(_)]));
 }
 
-/// Records an app whose run the system calls complete; it says this, and its connection ends.
+/// Records an app whose run the system reports as complete; it plays the script, then its connection ends.
 async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec<Frame>) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let agent = tokio::spawn(agent(theirs, script));
@@ -337,7 +337,7 @@ async fn who_never_shakes_hands_or_talks_nonsense_instead_is_an_error_that_names
         let listener = UnixListener::bind(&path).unwrap();
         let silent = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // It may be hung up on before all is said; afterwards it says nothing and stays.
+            // The other side may close the connection early; afterwards this side stays silent.
             drop(stream.write_all(&said).await);
             std::future::pending::<()>().await;
         });
@@ -355,7 +355,7 @@ async fn who_never_shakes_hands_or_talks_nonsense_instead_is_an_error_that_names
 async fn a_flood_of_unknown_frames_is_kept_counted_and_ends_with_its_sender() {
     let folder = tempfile::tempdir().unwrap();
     let mut unknown = encoded(&[boundary(1)]);
-    // A type of the future, with its checksum: of 16 bytes of header and no body.
+    // A future frame type with its checksum: 16 bytes of header and no body.
     unknown.truncate(16);
     unknown[..6].copy_from_slice(&[0, 0, 0, 0, 0xe7, 0x03]);
     unknown[6..].fill(0);
@@ -369,7 +369,7 @@ async fn a_flood_of_unknown_frames_is_kept_counted_and_ends_with_its_sender() {
     assert!(matches!(live.as_slice(), [Frame::Hello(_), Frame::Error(_)]), "and it says that it was lost");
 }
 
-/// CRC-32C of that header, computed apart from this program.
+/// CRC-32C of that header, computed independently of this program.
 const CRC_OF_EMPTY_999: u32 = 0xf7e1_c83a;
 
 #[test]
