@@ -1,12 +1,10 @@
-//! A launcher of ours in a Java virtual machine that holds no agent: what the agent would write is
-//! written here.
+//! Records a launcher of ours in a Java virtual machine without an agent: writes the stream that an agent would write.
 //!
-//! Data flow: the launcher connects to a socket of ours and says, line by line, where tests begin
-//! and windows end; at the end of a window it stands still → its virtual machine is asked to
-//! collect and count ([`Attached`]) → frames in a spool of our own ([`Spool`]), in which this
-//! thread plays the guest's part → the recorder follows the spool like any other → its orders go
-//! back to the launcher as a line. What only an agent can tell (who holds an object, where it was
-//! allocated, direct buffers) stays untold.
+//! Data flow: the launcher connects to our socket and reports, line by line, where tests begin and windows end; at the
+//! end of a window it waits → its virtual machine is asked to collect and count ([`Attached`]) → frames in a spool of
+//! our own ([`Spool`]), in which this thread plays the guest's part → the recorder follows the spool like any other →
+//! its orders go back to the launcher as a line. Data that only an agent has (holders of an object, allocation sites,
+//! direct buffers) are missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,55 +27,55 @@ use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, Runtime};
 use super::attach::{AttachError, Attached};
 use super::spool::Spool;
 
-/// The system property that tells the launcher where we listen.
+/// The system property with the path of our socket for the launcher.
 pub const PROPERTY: &str = "memgate.socket";
-/// The virtual machine's option that lets it be asked.
+/// The virtual machine option that enables the attach listener.
 pub const OPTION: &str = "-XX:+StartAttachListener";
-/// The virtual machine begins to listen when it begins to run: so often it is tried, so long apart.
+/// The virtual machine begins to listen only after its start: number of attempts, and the time between them.
 const ATTEMPTS: u32 = 200;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
 
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// Waits for one launcher and speaks for it.
+/// Waits for one launcher and records for it.
 #[derive(Debug)]
 pub struct Agentless {
     folder: PathBuf,
     thread: Option<JoinHandle<Result<(), AgentlessError>>>,
 }
 
-/// Why a launcher could not be spoken for.
+/// Why a launcher could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentlessError {
-    /// The way to it broke.
+    /// The connection to it broke.
     #[error("speak with the launcher")]
     Launcher(#[source] io::Error),
-    /// It said something that is not understood.
+    /// It sent an unknown line.
     #[error("understand the launcher's line {0:?}")]
     Line(String),
     /// Its virtual machine did not answer.
     #[error(transparent)]
     Machine(#[from] AttachError),
-    /// The answer was no class histogram.
+    /// The reply is not a class histogram.
     #[error("read its class histogram: {0:?}")]
     Histogram(String),
-    /// What it did could not be written.
+    /// Its spool could not be written.
     #[error("write its spool")]
     Spool(#[source] io::Error),
 }
 
-/// How a launcher is spoken for.
+/// How a launcher is recorded.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where its spool goes.
+    /// Folder of its spool.
     pub frames: PathBuf,
-    /// What it was started for.
+    /// Its label: what it was started for.
     pub label: String,
-    /// Its executable and working directory.
+    /// Its executable.
     pub executable: String,
-    /// As above.
+    /// Its working directory.
     pub directory: String,
-    /// How long the recorder may take to answer.
+    /// Time limit for the recorder's reply.
     pub wait: Duration,
 }
 
@@ -85,9 +83,9 @@ impl Agentless {
     /// Begins to listen.
     ///
     /// # Errors
-    /// No socket can be made.
+    /// When no socket can be created.
     pub fn listen(settings: Settings) -> io::Result<Self> {
-        // The path of a socket is short, that of a session may not be.
+        // The path of a socket is limited; that of a session may be too long.
         let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("memgate-{}-{number}", std::process::id()));
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
@@ -97,16 +95,16 @@ impl Agentless {
         Ok(Self { folder, thread: Some(thread) })
     }
 
-    /// Where the launcher finds us.
+    /// The socket for the launcher.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.join("s")
     }
 
-    /// The launcher has ended: whatever it said is in its spool.
+    /// Ends after the launcher has ended: its spool contains everything it reported.
     ///
     /// # Errors
-    /// It could not be spoken for to its end.
+    /// When it could not be recorded to its end.
     pub fn end(mut self) -> Result<(), AgentlessError> {
         self.release();
         match self.thread.take().map(JoinHandle::join) {
@@ -115,9 +113,9 @@ impl Agentless {
         }
     }
 
-    /// A launcher that never came is waited for no longer.
+    /// Stops waiting for a launcher that never connected.
     fn release(&self) {
-        // Who has come already does not notice.
+        // A launcher that is already connected does not notice.
         drop(UnixStream::connect(self.socket()));
     }
 }
@@ -125,7 +123,7 @@ impl Agentless {
 impl Drop for Agentless {
     fn drop(&mut self) {
         self.release();
-        // What cannot be removed is an empty folder of our own.
+        // If that fails, only an empty folder of our own remains.
         drop(fs::remove_dir_all(&self.folder));
     }
 }
@@ -148,7 +146,7 @@ fn serve(listener: &UnixListener, settings: &Settings) -> Result<(), AgentlessEr
     Ok(())
 }
 
-/// The process at the other end, as we count them.
+/// The process at the other end, by its number in our namespace.
 fn peer(stream: &UnixStream) -> Option<u32> {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
@@ -225,11 +223,11 @@ impl<'a> Guest<'a> {
         self.spool.boundary(kind, (suite, test), self.iteration, outcome).map_err(AgentlessError::Spool)
     }
 
-    /// Collects, counts, and writes what differs from the last time.
+    /// Collects, counts, and writes the differences from the last time.
     fn measure(&mut self) -> Result<(), AgentlessError> {
         let began = crate::recorder::now_ns();
-        // Twice: what softly held values of this window hold goes with the second collection only,
-        // and some collectors count what they did not collect.
+        // A second collection, in addition to that of the histogram: values behind soft references of this window go
+        // only with the second one, and some collectors count objects that they did not collect.
         self.ask("GC.run")?;
         let told = self.ask("GC.class_histogram")?;
         let live = class_histogram(&told)
@@ -257,7 +255,7 @@ impl<'a> Guest<'a> {
         let mut attempt = 0;
         loop {
             match self.machine.command(command) {
-                // No event tells when it begins to listen.
+                // No event reports when it begins to listen.
                 Err(AttachError::Socket { .. }) if attempt < ATTEMPTS && self.last.is_empty() => {
                     attempt += 1;
                     std::thread::sleep(BETWEEN_ATTEMPTS);
@@ -277,7 +275,7 @@ impl<'a> Guest<'a> {
                 names.push(ClassName { id: next, name: class.class.clone() });
                 next
             });
-            // Classes of one name, from several loaders.
+            // Several loaders may have classes of the same name.
             let (instances, bytes) = now.entry(id).or_default();
             *instances = instances.saturating_add(class.instances);
             *bytes = bytes.saturating_add(class.bytes);
@@ -321,7 +319,7 @@ fn outcome_of(number: &str) -> Option<Outcome> {
     }
 }
 
-/// Where something lies that the launcher needs.
+/// The launcher's option with the path of our socket.
 #[must_use]
 pub fn property(socket: &Path) -> String {
     format!("-D{PROPERTY}={}", socket.display())

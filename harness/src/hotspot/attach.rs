@@ -1,50 +1,48 @@
-//! HotSpot's attach protocol, spoken directly: commands to a Java virtual machine that holds no
-//! agent of ours.
+//! A direct implementation of HotSpot's attach protocol: commands to a Java virtual machine without our agent.
 //!
-//! Data flow: the virtual machine listens on `/tmp/.java_pidN` of its own file system (it was
-//! started with `-XX:+StartAttachListener`); each command is a connection: version, name and three
-//! arguments, each ended by a zero byte, are answered by a line with a status, 0 is good, and a
-//! text up to the end.
+//! Data flow: the virtual machine listens on `/tmp/.java_pidN` in its own file system (it was started with
+//! `-XX:+StartAttachListener`). Each command is a connection: version, name and three arguments, each ended by a zero
+//! byte. The reply is a line with a status (0 means success) and a text up to the end.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Of an answer this much is read: a histogram of 100,000 classes has 10 MiB.
+/// Maximum size of a reply: a histogram of 100,000 classes has 10 MiB.
 const MAX_ANSWER_BYTES: u64 = 256 << 20;
-/// A collection of a large heap on a busy machine takes a while.
+/// Collecting a large heap on a busy machine takes a while.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
-/// A virtual machine that can be asked.
+/// A virtual machine that accepts commands.
 #[derive(Debug, Clone)]
 pub struct Attached {
     socket: PathBuf,
 }
 
-/// Why there is no answer.
+/// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The virtual machine cannot be reached, or went away.
+    /// The virtual machine cannot be reached, or has ended.
     #[error("ask the virtual machine at {}", socket.display())]
     Socket {
-        /// Where it listens.
+        /// Its socket.
         socket: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// It refused the command.
     #[error("have the virtual machine run {command}: {answer}")]
     Refused {
-        /// Which.
+        /// The command.
         command: String,
-        /// What it said.
+        /// Its reply.
         answer: String,
     },
 }
 
 impl Attached {
-    /// The virtual machine with this number, as we count processes.
+    /// The virtual machine with this process number in our namespace.
     #[must_use]
     pub fn to(pid: u32) -> Self {
         let inside = std::fs::read_to_string(format!("/proc/{pid}/status")).ok().and_then(|s| innermost(&s));
@@ -52,10 +50,10 @@ impl Attached {
         Self { socket: PathBuf::from(format!("/proc/{pid}/root/tmp/.java_pid{inside}")) }
     }
 
-    /// The answer to a diagnostic command.
+    /// The reply to a diagnostic command.
     ///
     /// # Errors
-    /// The virtual machine is gone or refuses.
+    /// When the virtual machine has ended or refuses.
     pub fn command(&self, command: &str) -> Result<String, AttachError> {
         let answer = self
             .ask(command)
@@ -89,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one command and tells what came.
+    /// Answers one command and returns what it received.
     fn machine(answer: &'static [u8]) -> (tempfile::TempDir, Attached, std::thread::JoinHandle<Vec<u8>>) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");

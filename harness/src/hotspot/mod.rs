@@ -1,5 +1,5 @@
-//! Java virtual machines on this machine: how they load the agent ([`options`]), and what stands in
-//! for it where none may be loaded ([`agentless`], over [`attach`], speaking through [`spool`]).
+//! Java virtual machines on this machine: how they load the agent ([`options`]), and the replacement where no agent may
+//! be loaded ([`agentless`], which uses [`attach`] and writes through [`spool`]).
 
 pub mod agentless;
 pub mod attach;

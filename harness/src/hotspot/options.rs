@@ -1,8 +1,8 @@
-//! The way of the agent into Java virtual machines: an option of theirs that names the library and
-//! a file with its options.
+//! Loads the agent into Java virtual machines: one of their options names the library and a file with the agent's
+//! options.
 //!
-//! A build starts its virtual machines itself, so there the option travels in `JAVA_TOOL_OPTIONS`.
-//! Every virtual machine prints that variable: nothing but the two paths is in it.
+//! A build starts its virtual machines itself, so the option is passed in `JAVA_TOOL_OPTIONS`. Every virtual machine
+//! prints that variable: it contains only the two paths.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,16 +13,16 @@ use std::path::Path;
 
 use memgate_wire::options::Options;
 
-/// The variable whose options every Java virtual machine takes.
+/// The variable with options for every Java virtual machine.
 pub const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
 /// Why the agent cannot be named in an option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentPathError {
-    /// What follows the first `=` is the option text.
+    /// The text after the first `=` is the agent's option string.
     #[error("load {0}: a Java virtual machine ends the agent's path at `=`")]
     Equals(String),
-    /// Nothing can quote a quote.
+    /// A quote cannot be escaped.
     #[error("load {0}: JAVA_TOOL_OPTIONS cannot hold a path with quotes")]
     Quote(String),
 }
@@ -30,7 +30,7 @@ pub enum AgentPathError {
 /// The option of a virtual machine that loads the agent.
 ///
 /// # Errors
-/// The path of the agent holds `=`.
+/// When the path of the agent contains `=`.
 pub fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, AgentPathError> {
     if agent.as_os_str().as_bytes().contains(&b'=') {
         return Err(AgentPathError::Equals(agent.display().to_string()));
@@ -42,17 +42,17 @@ pub fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, Agent
     Ok(option)
 }
 
-/// The value of [`TOOL_OPTIONS`] with `option` after what is there already.
+/// The value of [`TOOL_OPTIONS`] with `option` after the existing options.
 ///
 /// # Errors
-/// The option cannot be written there.
+/// When the option cannot be written there.
 pub fn with_option(existing: Option<&OsStr>, option: &OsStr) -> Result<OsString, AgentPathError> {
     let existing = existing.unwrap_or_default().as_bytes();
     let gap: &[u8] = if existing.is_empty() { b"" } else { b" " };
     Ok(OsString::from_vec([existing, gap, &quoted(option)?].concat()))
 }
 
-/// The value of [`TOOL_OPTIONS`] as it was before [`with_option`]; `None`: there was none.
+/// The value of [`TOOL_OPTIONS`] as it was before [`with_option`]; `None`: it was not set.
 #[must_use]
 pub fn without_option(value: &OsStr, option: &OsStr) -> Option<OsString> {
     let Ok(ours) = quoted(option) else { return Some(value.to_owned()) };
@@ -77,7 +77,7 @@ fn quoted(option: &OsStr) -> Result<Vec<u8>, AgentPathError> {
 /// Writes the agent's options to a file that only we can read.
 ///
 /// # Errors
-/// It cannot be written.
+/// When it cannot be written.
 pub fn write_options(path: &Path, options: &Options) -> io::Result<()> {
     write_private(path, format!("{options}\n").as_bytes())
 }
@@ -85,7 +85,7 @@ pub fn write_options(path: &Path, options: &Options) -> io::Result<()> {
 /// Writes a file that only we can read.
 ///
 /// # Errors
-/// It cannot be written.
+/// When it cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)

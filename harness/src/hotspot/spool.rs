@@ -1,5 +1,5 @@
-//! A spool that the harness itself writes, for a process that cannot: the agent's side of the
-//! handshake, on a thread of ours.
+//! A spool that the harness writes for a process that cannot write one: the agent's side of the handshake, on our own
+//! thread.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,10 +15,10 @@ use memgate_wire::{
 
 use crate::recorder::{SYNTHESIZED, now_ns};
 
-/// Orders in the control page: the low bits.
+/// The orders are the low bits of the word in the control page.
 const ORDER_BITS: u32 = 0xff;
 
-/// A spool that is being written.
+/// A spool being written.
 #[derive(Debug)]
 pub(super) struct Spool {
     page: ControlPage,
@@ -29,7 +29,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Begins a stream with `hello`, and waits until somebody follows it.
+    /// Begins a stream with `hello`, and waits until the recorder follows it.
     pub(super) fn new(frames: &Path, hello: Hello, wait: Duration) -> io::Result<Self> {
         let path = frames.join(format!("{}-{}{SYNTHESIZED}", hello.pid, now_ns()));
         let new = path.with_extension("new");
@@ -65,8 +65,7 @@ impl Spool {
         self.page.store_u64(offset::COMMITTED, self.committed)
     }
 
-    /// Reaches a boundary, waits for the harness and gives its orders; `None`: it gave none in
-    /// time.
+    /// Reports a boundary, waits for the harness and returns its orders; `None`: there were none in time.
     pub(super) fn boundary(
         &mut self,
         kind: BoundaryKind,
@@ -105,7 +104,7 @@ impl Spool {
         self.page.wake(offset::BOUNDARY)
     }
 
-    /// Waits until a word has this value; false: it has not within the limit.
+    /// Waits until a word has this value; false: the time limit passed first.
     fn wait_for(&self, word: usize, value: u32) -> io::Result<bool> {
         let until = now_ns().saturating_add(u64::try_from(self.wait.as_nanos()).unwrap_or(u64::MAX));
         loop {
