@@ -1,8 +1,8 @@
-//! What brings the files of a session to the run that was uploaded.
+//! Uploads the files of a session to its uploaded run.
 //!
-//! Data flow: the report page, packed → a `PUT`, again where the server is busy. A heap dump → its digest → an empty
-//! piece, to which the server says where to go on → pieces, each a `PATCH`. After each failure it asks again, in this
-//! upload or in a later one of the same session.
+//! Data flow: the report page, compressed → a `PUT`, repeated if the server is busy. A heap dump → its digest → an
+//! empty piece, to which the server replies where to continue → pieces, each in a `PATCH`. After each failure it asks
+//! the server again, in this upload or in a later one of the same session.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -29,19 +29,21 @@ use crate::deliver::secret::without;
 use crate::https;
 use crate::output::{Console, Progress};
 
-/// For a report page or a question, for a piece of a heap dump, and for its last one: the server may use a bucket.
+/// Time limits for a report page or a request, for a piece of a heap dump, and for its last piece: the server may use a
+/// bucket.
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_LIMIT: Duration = Duration::from_secs(60);
 const DUMP_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// How long a page is tried: many runs may end at the same time, and none waits long for its page alone.
+/// How long uploading a page is retried: many runs may end at the same time, but none should wait long for its page
+/// alone.
 const PAGE_WAIT: Duration = Duration::from_secs(20);
-/// Bytes of a piece: some proxies keep a whole one before they send it on.
+/// Bytes of a piece: some proxies buffer a whole piece before they forward it.
 const PIECE: u64 = 4 << 20;
-/// How often earlier bytes may be asked for again: behind a load balancer, several servers may each have a part.
+/// How often the server may ask for earlier bytes again: with a load balancer, several servers may each have a part.
 const MOST_RETURNS: u32 = 3;
 
-/// Gives the server the files of a session that the configuration names, where it keeps any. What goes wrong is a
-/// warning: the run is there.
+/// Uploads the configured files of a session, if the server stores any. Failures are warnings: the run itself is
+/// uploaded.
 pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
     let Some((address, ticket)) = &uploaded.artefacts else { return };
     let mut tokens = match Tokens::of(to) {
@@ -93,7 +95,7 @@ fn dumps(session: &Path) -> Vec<PathBuf> {
     dumps
 }
 
-/// Sends a page, and again where that may help, for no longer than `wait`.
+/// Sends a page, and retries within `wait` if that may help.
 fn page(
     tokens: &mut Tokens,
     address: &str,
@@ -114,14 +116,14 @@ fn page(
     }
 }
 
-/// Sends a file, once.
+/// Sends a file once.
 fn whole(
     tokens: &mut Tokens,
     (address, limit): (&str, Duration),
     send: impl FnOnce(RequestBuilder<WithBody>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(), Failed> {
     let token = tokens.token(PAGE_LIMIT)?;
-    // A server that has the file already answers without reading it.
+    // A server that already has the file replies without reading it.
     let request = https::agent(address, limit, RootCerts::PlatformVerifier)
         .put(address)
         .header("Expect", "100-continue");
@@ -133,7 +135,7 @@ fn whole(
     }
 }
 
-/// What an answer refuses. `Err`: nobody can read it.
+/// The refusal in a response. `Err`: the response cannot be read.
 fn refused(address: &str, mut answer: Response<Body>) -> Result<Failed, Failed> {
     let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
     text.map(|text| refusal(&answer, &text)).map_err(|why| transport(address, &why))
@@ -145,27 +147,27 @@ struct Dump<'a> {
     file: File,
 }
 
-/// What became of a piece.
+/// The result of sending a piece.
 enum Sent {
-    /// The server has so many bytes, this piece included.
+    /// The server has this many bytes, including this piece.
     To(u64),
-    /// The server wants the bytes from here on.
+    /// The server wants the bytes from this offset on.
     Elsewhere(u64),
-    /// The whole file arrived with another digest, and was removed.
+    /// The complete file arrived with another digest, and was removed.
     Damaged(String),
-    /// The server, or a proxy before it, does not know `PATCH`.
+    /// The server, or a proxy before it, does not support `PATCH`.
     NoPieces,
 }
 
 impl Dump<'_> {
-    /// Sends it, and gives up when nothing has arrived for `wait`.
+    /// Sends the dump; gives up when nothing has arrived for `wait`.
     fn send(mut self, tokens: &mut Tokens, wait: Duration, console: &Console) -> Result<(), String> {
         let length = self.file.metadata().map_err(|why| why.to_string())?.len();
         console.line(&format!("uploading {} ({})", self.name, format_bytes(length as f64)));
         let sha256 = self.digest().map_err(|why| why.to_string())?;
         let title = format!("uploading {}, MiB", self.name);
         let mut progress = Progress::of_silent_tests(console, &title, length >> 20);
-        // A server that has the file already answers without reading a body. So it is first asked with an empty piece.
+        // A server that already has the file replies without reading a body, so it first gets an empty piece.
         let (mut at, mut asks, mut reached, mut returns) = (0, true, 0, 0);
         let mut patience = None;
         let mut damaged = false;
@@ -237,7 +239,7 @@ impl Dump<'_> {
         (at, length): (u64, u64),
         piece: &[u8],
     ) -> Result<Sent, Failed> {
-        // The last one is checked and kept before it is answered.
+        // The last piece is checked and stored before the reply.
         let is_last = at + piece.len() as u64 == length;
         let limit = if is_last { DUMP_LIMIT } else { PIECE_LIMIT };
         let token = tokens.token(PAGE_LIMIT)?;

@@ -1,9 +1,9 @@
-//! What a run is held against: the measured commit that a review was merged with; on a line, the commit before.
+//! The base of a run: for a review, the measured commit with which it was merged; on a line, the commit before.
 //!
-//! Data flow: manifest, commits that the clone tells → the server that memgate.yaml names, or `history.db` →
-//! [`BaseLeaks`], kept as `base.json` in the session and beside it → the policy of the gate. A server that says nothing
-//! for [`LIMIT`] means the file that was fetched last, where it is of these commits; then none, which is said.
-//! `memgate gate` asks nobody: it reads what was decided with.
+//! Data flow: manifest, commits known to the clone → the server in memgate.yaml, or `history.db` → [`BaseLeaks`],
+//! stored as `base.json` in the session and next to it → the policy of the gate. If a server does not reply within
+//! [`LIMIT`], the last fetched file is used, provided that it belongs to these commits; otherwise there is no base, and
+//! that is reported. `memgate gate` sends no request: it reads the base that was used before.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,19 +18,19 @@ use super::upload;
 use crate::exit::ExpectedError;
 use crate::session::write_atomically;
 
-/// Name of the file, in a session and beside the sessions.
+/// File name, in a session and next to the sessions.
 pub const FILE: &str = "base.json";
-/// How long a server is waited for.
+/// Time limit for a server's reply.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Is there anything that a base could say for this run?
+/// Whether a base could matter for this run.
 #[must_use]
 pub fn is_wanted(history: &History, manifest: &Manifest, waivers: &[Waiver]) -> bool {
     let is_review = manifest.is_review() && history.known != KnownLeaks::Fail;
     is_review || waivers.iter().any(|waiver| matches!(waiver.matches, WaiverMatch::Leak(_)))
 }
 
-/// What is asked for: of a review the commit that was merged in, `merged`; else the commit before.
+/// The base to look for: for a review, the commit that was merged in (`merged`); otherwise the commit before.
 #[must_use]
 pub fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
     let commit = manifest.commit.clone().unwrap_or_default();
@@ -41,8 +41,7 @@ pub fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
     Wanted { branch, environment: manifest.environment.clone(), commits }
 }
 
-/// Finds the base; where there is none, it says why. `sessions`: the folder with `history.db` and the last fetched
-/// file.
+/// Finds the base; if there is none, returns why. `sessions`: the folder with `history.db` and the last fetched file.
 pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) -> BaseLeaks {
     let none = |why: &str| {
         let merged = wanted.commits.first().cloned().unwrap_or_default();
@@ -69,7 +68,7 @@ pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) 
         Ok((Some(mut found), source)) => {
             found.base.source = source;
             found.fetched_s = now_s();
-            // Without the file the verdict is the same: only the next run has less to fall back on.
+            // The verdict does not need this file: only the next run lacks a fallback without it.
             drop(keep(&sessions.join(FILE), &found));
             found
         }
@@ -87,7 +86,7 @@ pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) 
     }
 }
 
-/// A file that was fetched earlier, where it is of one of the wanted commits.
+/// A file that was fetched earlier, if it belongs to one of the wanted commits.
 #[must_use]
 pub fn fetched(path: &Path, project: &str, wanted: &Wanted) -> Option<BaseLeaks> {
     let mut found = read(path).ok().flatten().filter(|found| !found.base.is_none())?;
@@ -106,10 +105,10 @@ pub fn fetched(path: &Path, project: &str, wanted: &Wanted) -> Option<BaseLeaks>
     is_ours.then_some(found)
 }
 
-/// A file with a base; `None`: there is none.
+/// Reads a file with a base; `None`: the file does not exist.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// When it cannot be read, or is not a base.
 pub fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -127,14 +126,14 @@ pub fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
 /// Writes a base.
 ///
 /// # Errors
-/// The file cannot be written.
+/// When the file cannot be written.
 pub fn keep(path: &Path, base: &BaseLeaks) -> Result<(), ExpectedError> {
     let mut text = serde_json::to_vec_pretty(base).map_err(|why| ExpectedError::failed(&why))?;
     text.push(b'\n');
     write_atomically(path, &text).map_err(|why| ExpectedError::failed(&why))
 }
 
-/// Judges with it.
+/// Adds the base to the policy.
 pub fn hold_against(policy: &mut GatePolicy, base: BaseLeaks, history: &History, is_review: bool) {
     let level = match history.stale_waivers {
         StaleWaivers::Warn => Level::Warn,

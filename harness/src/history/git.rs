@@ -1,8 +1,9 @@
-//! What the repository says of the checked-out commit: its ancestors by first parents, whether tracked files differ,
-//! and what a review was merged with.
+//! The repository's data about the checked-out commit: its ancestors by first parents, whether tracked files differ,
+//! and the commit with which a review was merged.
 //!
-//! `git` is asked, and told not to write: neither its index nor anything else of the clone changes. A repository it
-//! does not answer for (none is installed, the owner is another) has no ancestors: history then orders runs by time.
+//! Runs `git` and tells it not to write: neither its index nor anything else in the clone changes. If it gives no
+//! answer (it is not installed, the repository has another owner), there are no ancestors: history then orders runs by
+//! time.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,31 +14,32 @@ use memgate_model::Commit;
 
 /// The commit itself and 500 before it.
 const COMMITS: &str = "--max-count=501";
-/// Compares what files hold: one that was only touched is none that differs. It writes no index where locks are
-/// optional.
+/// Compares contents: a file that was only touched does not differ. With optional locks off, it does not write the
+/// index.
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"];
-/// As far back as a base may be, and the commit itself.
+/// The commit itself, and as many before it as a base may be away.
 const COMMITS_OF_BASE: &str = "--max-count=51";
-/// Hashes of 64 digits, with line ends, and room to spare.
+/// Hashes of 64 digits with line ends, and some reserve.
 const LONGEST_ANSWER: usize = 1 << 16;
-/// A repository that takes longer does without.
+/// If a repository takes longer, its data are missing.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What is known of a commit.
+/// The known data of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repository {
-    /// The commit that is checked out; empty: not known.
+    /// The checked-out commit; empty: unknown.
     pub head: String,
     /// Its ancestors, nearest first.
     pub ancestors: Vec<String>,
-    /// Tracked files differ from it.
+    /// Whether tracked files differ from it.
     pub dirty: bool,
-    /// Of a review: the commit of the target that was merged in, and its ancestors; empty: the clone does not tell.
+    /// For a review: the commit of the target that was merged in, and its ancestors; empty: the clone does not contain
+    /// it.
     pub merged: Vec<String>,
 }
 
-/// Asks the repository of a project. Builds of CI change tracked files (locks, versions): there `changes` are not
-/// asked for, what is tested is the commit all the same.
+/// Asks the repository of a project. CI builds change tracked files (locks, versions): there, `changes` is false,
+/// because the commit is tested anyway.
 pub(super) fn look(root: &Path, changes: bool, commit: &Commit) -> Repository {
     if !root.join(".git").exists() {
         return Repository::default();
@@ -60,8 +62,8 @@ pub(super) fn look(root: &Path, changes: bool, commit: &Commit) -> Repository {
     }
 }
 
-/// The commit of the target that a review was really merged with: the first parent of CI's merge commit, else where
-/// the branch left its target.
+/// The target's commit with which a review was really merged: the first parent of CI's merge commit, otherwise the
+/// commit where the branch left its target.
 async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
     if commit.target.is_empty() {
         return Vec::new();
@@ -70,7 +72,7 @@ async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
     let is_merge = commit.is_merge && head.first() == Some(&commit.sha);
     let mut found = None;
     if is_merge {
-        // As the object names them: a clone of depth 1 hides its parents elsewhere.
+        // Read from the commit object: other commands hide its parents in a clone of depth 1.
         let object = lines(ask(root, &["cat-file", "commit", "HEAD"]).await);
         let head = object.iter().take_while(|line| !line.is_empty());
         let mut parents = head.filter_map(|line| line.strip_prefix("parent "));
@@ -89,7 +91,7 @@ async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
     if known.is_empty() { vec![found] } else { known }
 }
 
-/// What was answered, line by line; nothing: it is none.
+/// The answer's lines; empty if there is no answer.
 fn lines(ended: Option<Ended>) -> Vec<String> {
     let answer = ended.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut);
     let text =
@@ -99,7 +101,7 @@ fn lines(ended: Option<Ended>) -> Vec<String> {
 
 /// `None`: no answer.
 async fn ask(root: &Path, arguments: &[&str]) -> Option<Ended> {
-    // A repository may name programs that `git` starts to find out what changed.
+    // A repository may configure programs that `git` starts to detect changes.
     let mut words: Vec<OsString> = ["-c", "core.fsmonitor=false", "-C"].map(OsString::from).to_vec();
     words.push(root.into());
     words.extend(arguments.iter().map(OsString::from));
@@ -133,7 +135,7 @@ mod tests {
         super::look(root, changes, &Commit::default())
     }
 
-    /// The commit that a name means.
+    /// The commit of a name.
     fn named(root: &Path, name: &str) -> String {
         let told = Command::new("git").current_dir(root).args(["rev-parse", name]).output().unwrap();
         String::from_utf8(told.stdout).unwrap().trim().to_owned()
@@ -162,12 +164,12 @@ mod tests {
         git(root, "merge -q --no-ff -m merged fix");
         let both = [two.clone(), one.clone()];
         assert_eq!(merged(&review(true)), both, "today's tip, as CI merged it");
-        // main goes on: what was merged in stays.
+        // main gets a new commit: the merged commit stays the same.
         git(root, "checkout -q main");
         git(root, "commit -q --allow-empty -m three");
         git(root, "checkout -q -");
         assert_eq!((merged(&review(true)), merged(&review(false))), (both.to_vec(), both.to_vec()));
-        // Somebody's own merge of main into his branch has the branch as its first parent.
+        // If somebody merges main into their branch, the branch is the first parent.
         git(root, "checkout -q fix");
         git(root, "merge -q --no-ff -m update main~1");
         assert_eq!(merged(&review(false)), both);

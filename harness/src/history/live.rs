@@ -1,7 +1,7 @@
-//! A run that is watched while it goes on (`memgate run --live`).
+//! Reports a run while it goes on (`memgate run --live`).
 //!
-//! Data flow: each step of a pass (`Console::step`) → the newest state → a thread of its own posts it, once a second at
-//! most → the server's page. The run waits for nobody; what cannot be told is a warning, once.
+//! Data flow: each step of a pass (`Console::step`) → the latest state → a separate thread posts it, at most once a
+//! second → the server's page. The run never waits; the first failure is reported once, as a warning.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,12 +18,12 @@ use crate::output::{Console, Step};
 
 /// Time between two posts.
 const PACE: Duration = Duration::from_secs(1);
-/// For one post; the end of a run waits for the last one.
+/// Time limit of one post; the end of a run waits for the last one.
 const LIMIT: Duration = Duration::from_secs(3);
-/// A run that does not change is told all the same: one that is silent is taken for gone.
+/// A run without changes is also posted: the server assumes that a silent one has ended.
 const ALIVE: Duration = Duration::from_secs(20);
 
-/// A run that tells of itself, until it is dropped.
+/// Posts the state of a run until dropped.
 pub struct Live<'a> {
     console: &'a Console,
     state: Arc<Mutex<LiveRun>>,
@@ -32,7 +32,7 @@ pub struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Begins to tell a server.
+    /// Begins to post to a server.
     #[must_use]
     pub fn begin(to: &Upload, project: &str, origin: &Origin, console: &'a Console) -> Self {
         let commit = origin.commit.clone().unwrap_or_default();
@@ -57,7 +57,7 @@ impl<'a> Live<'a> {
         Self { console, state, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The run is over; `page` is its page in the history, where it has one.
+    /// The run has ended; `page` is its page in the history, if it has one.
     pub fn end(self, verdict: Verdict, page: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.verdict = verdict_word(verdict).to_owned();
@@ -75,7 +75,7 @@ impl Drop for Live<'_> {
                 "broken off".clone_into(&mut state.verdict);
             }
         }
-        // Its end is what the thread waits for; it then tells the last state.
+        // The thread waits for this channel to close, then posts the last state.
         drop(self.stop.take());
         let failed = self.thread.take().and_then(|thread| thread.join().ok()).flatten();
         if let Some(why) = failed {
@@ -94,7 +94,7 @@ const fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Posts what is new until the run is over: why the first post that failed did.
+/// Posts changes until the run has ended; returns why the first failed post failed.
 fn tell(to: &Upload, project: &str, state: &Mutex<LiveRun>, stopped: &Receiver<()>) -> Option<String> {
     let mut summaries = match Summaries::to(to, project) {
         Ok(summaries) => summaries,

@@ -1,9 +1,8 @@
-//! What a run adds to the history of its project.
+//! Adds a run to the history of its project.
 //!
-//! Data flow: the origin of the run, what `git` says of its commit and `history` of memgate.yaml → [`manifest`], kept
-//! in session.json → [`add`] hands it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`] to the
-//! server that memgate.yaml names. The verdict is made before, and nothing here changes it: what cannot be added is a
-//! warning.
+//! Data flow: the origin of the run, `git`'s data about its commit, and `history` of memgate.yaml → [`manifest`],
+//! stored in session.json → [`add`] passes it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`]
+//! to the server in memgate.yaml. The verdict is made before, and nothing here changes it: failures are warnings.
 
 pub mod artefacts;
 pub mod base;
@@ -27,25 +26,26 @@ use crate::exit::{ExpectedError, chain};
 /// Name of the database in the folder of the sessions.
 const FILE: &str = "history.db";
 
-/// A look at the repository, beside the run: it may be a large one.
+/// A query of the repository, in parallel with the run: it may be large.
 #[derive(Debug)]
 pub struct Looking(Option<JoinHandle<Repository>>);
 
 impl Looking {
-    /// Begins. `root`: the checked-out project, at `commit`; `changes`: is it asked whether tracked files differ?
+    /// Begins the query. `root`: the checked-out project, at `commit`; `changes`: whether to check tracked files for
+    /// differences.
     #[must_use]
     pub fn begin(root: Option<PathBuf>, changes: bool, commit: Commit) -> Self {
         Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes, &commit))))
     }
 
-    /// What was found.
+    /// The result of the query.
     #[must_use]
     pub fn end(self) -> Repository {
         self.0.and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 
-/// What history has to know of a run.
+/// The data of a run that history needs.
 #[must_use]
 pub fn manifest(
     project: &str,
@@ -58,7 +58,7 @@ pub fn manifest(
     if let Some(machine) = &origin.machine {
         environment.entry("architecture".to_owned()).or_insert_with(|| machine.architecture.clone());
     }
-    // CI may name another commit than the one it checked out: then these are no ancestors of it.
+    // CI may name another commit than the checked-out one: then these are not its ancestors.
     let is_head = origin.commit.as_ref().is_some_and(|commit| commit.sha == repository.head);
     Manifest {
         project: project.to_owned(),
@@ -74,15 +74,15 @@ pub fn manifest(
     }
 }
 
-/// The database of a folder of sessions, as its address; `database`: another one that was named.
+/// The address of the database in a folder of sessions; `database`: another one that was configured.
 pub fn address(folder: &Path, database: Option<&str>) -> String {
     database.map_or_else(|| format!("sqlite:{}", folder.join(FILE).display()), str::to_owned)
 }
 
-/// Adds a run; `limit`: for no longer than that.
+/// Adds a run, within `limit` if given.
 ///
 /// # Errors
-/// The store cannot be opened or written, or not in time: then nothing of the run is there.
+/// When the store cannot be opened or written, or not in time: then nothing of the run is stored.
 pub fn add(
     address: &str,
     manifest: &Manifest,
@@ -104,10 +104,10 @@ pub fn add(
     added.unwrap_or_else(|_too_long| Err(StoreError::TooLong)).map_err(|why| failed(&why))
 }
 
-/// Runs what asks the store.
+/// Runs a store operation to its end.
 ///
 /// # Errors
-/// There is no runtime.
+/// When there is no runtime.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -117,14 +117,14 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
     Ok(runtime.block_on(work))
 }
 
-/// What the store says, for a person.
+/// An error of the store, for the user.
 pub fn failed(why: &dyn std::error::Error) -> ExpectedError {
     let text = chain(why);
     let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
     ExpectedError::Machinery { what: format!("failed to {what}"), hint: hint.to_owned() }
 }
 
-/// One line of what a run changed; `None`: nothing.
+/// One line about what a run changed; `None`: nothing.
 #[must_use]
 pub fn told(added: &Added) -> Option<String> {
     let mut kinds = BTreeMap::<&str, u64>::new();

@@ -1,7 +1,7 @@
-//! What brings a run to a server.
+//! Uploads a run to a server.
 //!
-//! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where
-//! that may help → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
+//! Data flow: manifest and report, without the curves within the run → JSON, compressed → `POST`, with retries if that
+//! may help → [`Uploaded`]. The server adds a run only once, so sending it twice does no harm.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
@@ -29,30 +29,30 @@ use crate::output::Console;
 
 /// The variable with a token that the CI system has signed.
 pub(crate) const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
-/// Where GitHub signs one on request, and what shows it that this job asks.
+/// Variables with the address at which GitHub signs a token on request, and the secret that identifies this job.
 pub(crate) const GITHUB_SIGNS: [&str; 2] = ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"];
-/// What is read of an answer.
+/// Maximum bytes read of a response.
 pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
-/// The same of a base: 20,000 leaks and their tests.
+/// The same for a base: 20,000 leaks and their tests.
 const MOST_OF_A_BASE: u64 = 64 << 20;
-/// The first pause; each is twice as long as the one before.
+/// The first pause; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A run that is on the server.
+/// An uploaded run.
 #[derive(Debug)]
 pub struct Uploaded {
     /// Address of its page.
     pub page: String,
-    /// It was there before.
+    /// Whether it was there before.
     pub already: bool,
-    /// Do its leaks count for its branch?
+    /// Whether its leaks count for its branch.
     pub on_line: bool,
-    /// Below this its artefacts are put, and what is shown to do so; `None`: the server keeps none.
+    /// The address below which its artefacts are uploaded, and the ticket for that; `None`: the server stores none.
     pub(super) artefacts: Option<(String, String)>,
 }
 
-/// What a server says of a run that it has.
+/// A server's reply about a run that it has.
 #[derive(Deserialize)]
 struct Taken {
     page: String,
@@ -61,7 +61,7 @@ struct Taken {
     ticket: Option<String>,
 }
 
-/// What a server says of one that it does not take.
+/// A server's reply about a run that it refuses.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Refused {
@@ -73,13 +73,13 @@ struct Refused {
 pub(super) struct Failed {
     pub(super) what: String,
     pub(super) hint: String,
-    /// May the next one succeed?
+    /// Whether the next attempt may succeed.
     pub(super) passes: bool,
-    /// When the server wants to hear of it again.
+    /// When the server wants the next attempt.
     pub(super) after: Option<Duration>,
 }
 
-/// How long something is tried, with growing pauses.
+/// How long to retry, with growing pauses.
 pub(super) struct Patience {
     wait: Duration,
     began: Instant,
@@ -110,10 +110,10 @@ impl Patience {
     }
 }
 
-/// Uploads a run, within `to.wait`. The token is looked up now: it is in no setting.
+/// Uploads a run, within `to.wait`. The token is looked up now: it is not stored in any setting.
 ///
 /// # Errors
-/// The server does not take it, or cannot be reached in this time.
+/// When the server refuses it, or cannot be reached in this time.
 pub fn upload(
     to: &Upload,
     manifest: &Manifest,
@@ -130,7 +130,7 @@ pub fn upload(
     let mut patience = Patience::new(to.wait);
     loop {
         let left = patience.left().max(FIRST_PAUSE);
-        // A signed token is of one run, and of a few minutes.
+        // A signed token is valid for one run and a few minutes.
         let token = access.token(&to.server, left);
         let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
         let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left)) {
@@ -148,7 +148,7 @@ pub fn upload(
     }
 }
 
-/// The same for a person: what a run or a session became.
+/// Reports the result to the user.
 pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
     let what = if uploaded.already { "uploaded before" } else { "uploaded" };
     console.line(&format!("{what}: {}", uploaded.page));
@@ -161,30 +161,30 @@ pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
     }
 }
 
-/// What uploads a session later.
+/// The command that uploads a session later.
 #[must_use]
 pub fn later(session: &Path) -> String {
     format!("`memgate upload {}` does it later", session.display())
 }
 
-/// What shows that this job may upload.
+/// The credentials with which this job may upload.
 enum Access {
-    /// Nothing is known that would.
+    /// No credentials are known.
     None,
     /// A token.
     Token(String),
-    /// GitHub signs one for this job, on request.
+    /// GitHub signs a token for this job, on request.
     GitHub { url: String, secret: String },
 }
 
-/// What GitHub answers to that request.
+/// GitHub's reply to that request.
 #[derive(Deserialize)]
 struct SignedToken {
     value: String,
 }
 
 impl Access {
-    /// The token of the configuration, else what the CI system signs. `Err`: it is named, and is not there.
+    /// The configured token, otherwise the one that the CI system signs. `Err`: a token is configured but missing.
     fn of(to: &Upload) -> Result<Self, String> {
         let named = to.token.as_deref().map(secret);
         let [url, token] = GITHUB_SIGNS;
@@ -228,31 +228,31 @@ fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedErro
     written.and_then(|()| packed.finish()).map_err(|why| wrong(&why))
 }
 
-/// One attempt: was the run there before, and what does the server say of it?
+/// One attempt: returns whether the run was there before, and the server's reply.
 fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Result<(bool, Taken), Failed> {
     let request = https::agent(url, limit, RootCerts::PlatformVerifier)
         .post(url)
         .content_type("application/json")
         .header("Content-Encoding", "gzip")
-        // Whoever refuses the token does so before the body is sent.
+        // A server that refuses the token replies before the body is sent.
         .header("Expect", "100-continue");
     answered(url, shows(request, token).send(body), MOST_OF_AN_ANSWER)
         .map(|(status, taken)| (status == 200, taken))
 }
 
-/// The token for one request after the other: one that CI signs holds for some minutes.
+/// The token for a series of requests: one that CI signs is valid for some minutes.
 pub(super) struct Tokens {
     server: String,
     access: Access,
     kept: Option<(Option<String>, Instant)>,
 }
 
-/// A signed token is asked for again after this time.
+/// A new signed token is requested after this time.
 const SIGNED_FOR: Duration = Duration::from_secs(120);
 
 impl Tokens {
     /// # Errors
-    /// It is named, and is not there.
+    /// When a token is configured but missing.
     pub(super) fn of(to: &Upload) -> Result<Self, String> {
         Ok(Self { server: to.server.clone(), access: Access::of(to)?, kept: None })
     }
@@ -270,7 +270,7 @@ impl Tokens {
     }
 }
 
-/// Tells a server how far a run is, again and again.
+/// Posts the progress of a run to a server.
 pub struct Summaries {
     url: String,
     tokens: Tokens,
@@ -278,7 +278,7 @@ pub struct Summaries {
 
 impl Summaries {
     /// # Errors
-    /// The token is not there, or the address is none.
+    /// When the token is missing, or the address is invalid.
     pub fn to(to: &Upload, project: &str) -> Result<Self, String> {
         https::check(&to.server)?;
         let url = format!("{}/api/v1/projects/{}/live", to.server, encoded(project));
@@ -288,7 +288,7 @@ impl Summaries {
     /// Posts one, within `limit`.
     ///
     /// # Errors
-    /// It was not taken.
+    /// When the server did not accept it.
     pub fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
         let token = self.tokens.token(limit).map_err(|why| why.what)?;
         let body = serde_json::to_string(run).map_err(|why| why.to_string())?;
@@ -306,7 +306,7 @@ impl Summaries {
     }
 }
 
-/// A request with its token.
+/// Adds the token to a request.
 pub(super) fn shows<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
     match token {
         Some(token) => request.header("Authorization", format!("Bearer {token}")),
@@ -314,19 +314,19 @@ pub(super) fn shows<B>(request: RequestBuilder<B>, token: Option<&str>) -> Reque
     }
 }
 
-/// What the token of a configuration may.
+/// The rights of the configured token.
 #[derive(Debug, Deserialize)]
 pub struct Right {
     /// Globs of the branches it may write as lines; `None`: no token is needed.
     pub branches: Option<Vec<String>>,
-    /// When it ends, RFC 3339.
+    /// When the token expires, RFC 3339.
     pub expires: Option<String>,
 }
 
-/// Asks a server what may be uploaded to it.
+/// Asks a server for the rights of the token.
 ///
 /// # Errors
-/// It cannot be reached within `limit`, or wants another token.
+/// When it cannot be reached within `limit`, or requires another token.
 pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
     let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
     let access = Access::of(to).map_err(|why| failed(&why, ""))?;
@@ -334,16 +334,16 @@ pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, Expec
     get((to, token), &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
 }
 
-/// What a server says of a base.
+/// A server's reply about a base.
 #[derive(Deserialize)]
 struct Found {
     base: Option<BaseLeaks>,
 }
 
-/// Asks a server for a base; `None`: it has none that is near enough.
+/// Asks a server for a base; `None`: it has none near enough.
 ///
 /// # Errors
-/// It cannot be reached within `limit`, or says something else.
+/// When it cannot be reached within `limit`, or its reply is invalid.
 pub fn base(
     to: &Upload,
     project: &str,
@@ -359,7 +359,7 @@ pub fn base(
         wanted.commits.iter().map(|sha| encoded(sha)).collect::<Vec<_>>().join(","),
         encoded(&environment)
     );
-    // Jobs of forks have no secret; most projects are read without one.
+    // Jobs of forks have no secrets; most projects can be read without a token.
     let token = Access::of(to).ok().and_then(|access| access.token(&to.server, limit).ok()).flatten();
     let Found { base } = get((to, token), &path, limit, MOST_OF_A_BASE)?;
     match base {
@@ -374,7 +374,7 @@ pub fn base(
     }
 }
 
-/// Asks a server, within `limit`.
+/// Sends a GET request to a server, within `limit`.
 fn get<T: DeserializeOwned>(
     (to, token): (&Upload, Option<String>),
     path: &str,
@@ -390,7 +390,7 @@ fn get<T: DeserializeOwned>(
     answer.map_err(|why| failed(&without(&why.what, token.as_slice()), &without(&why.hint, token.as_slice())))
 }
 
-/// The status and the value of an answer that is no refusal.
+/// The status and the value of a response that is not a refusal.
 fn answered<T: DeserializeOwned>(
     url: &str,
     answer: Result<Response<Body>, ureq::Error>,
@@ -406,7 +406,7 @@ fn answered<T: DeserializeOwned>(
     }
 }
 
-/// What an answer that says `text` refuses.
+/// The refusal in a response with this `text`.
 pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
     let status = answer.status().as_u16();
     let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
@@ -418,7 +418,7 @@ pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
         _ => hint,
     };
     let what = match error.as_str() {
-        // A page, of the server or of a proxy, is for browsers.
+        // A page, from the server or a proxy, is meant for browsers.
         "" if text.trim_start().starts_with('<') => format!("it answered {status}"),
         "" => format!("it answered {status}{}", https::said(text)),
         error => format!("it answered {status}: {error}"),
@@ -427,7 +427,7 @@ pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
     Failed { what, hint, passes, after: after.map(Duration::from_secs) }
 }
 
-/// No answer. All of that may pass, but for a certificate that is not trusted.
+/// A failure without a response. All may be temporary, except an untrusted certificate.
 pub(super) fn transport(url: &str, why: &ureq::Error) -> Failed {
     let what = https::why(url, why);
     let inner = if let ureq::Error::Io(why) = why { why.get_ref() } else { None };
@@ -436,13 +436,13 @@ pub(super) fn transport(url: &str, why: &ureq::Error) -> Failed {
     Failed { what, hint: hint.to_owned(), passes: !is_tls, after: None }
 }
 
-/// Up to a quarter of a pause: whoever was refused together does not come again together.
+/// Up to a quarter of a pause: jobs that were refused together do not retry together.
 fn jitter(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     pause.mul_f64(0.25 * f64::from((random >> 32) as u32) / f64::from(u32::MAX))
 }
 
-/// A name as a part of a path.
+/// A name encoded as a part of a path.
 pub(super) fn encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
