@@ -1,9 +1,8 @@
-//! Which of several mapping files belongs to a build.
+//! Selects the mapping file that belongs to a build.
 //!
-//! R8 names the mapping file it wrote in the code it made (a marker in `classes.dex`), and as the
-//! source file of what it renamed (`r8-map-id-…`, in stack frames). So the APKs of a suite tell it
-//! before a run, and a stream tells it afterwards. Where neither does, or two fit, nothing is
-//! guessed.
+//! R8 writes the id of its mapping file into the code (a marker in `classes.dex`), and as the source file of renamed
+//! methods (`r8-map-id-…`, in stack frames). So the APKs of a suite identify it before a run, and a stream afterwards.
+//! If neither does, or two files match, nothing is guessed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,14 +15,13 @@ use crate::apk;
 use crate::exit::ExpectedError;
 use crate::reading::stream;
 
-/// What R8 writes as the source file of everything it renamed.
+/// Prefix of the source file that R8 writes for everything it renamed.
 pub(super) const MAP_ID: &str = "r8-map-id-";
 
-/// The indexes of a dex file cannot fill more.
+/// Maximum size of a dex file: its indexes allow no more.
 const LARGEST_DEX: u64 = 512 << 20;
 
-/// The one of `candidates` that belongs to a build which names these mapping files; `what` is that
-/// build.
+/// The candidate that belongs to a build which names these mapping ids; `what` describes that build.
 pub(super) fn choose<'c>(
     candidates: &'c [Candidate],
     ids: &BTreeSet<String>,
@@ -55,7 +53,7 @@ fn list<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> String {
     candidates.map(Candidate::shown).collect::<Vec<_>>().join(", ")
 }
 
-/// The mapping files that the code of an APK names.
+/// The mapping ids in the code of an APK.
 pub(super) fn ids_of_apk(path: &Path) -> Result<BTreeSet<String>, ExpectedError> {
     let hint = "it is to tell which mapping file is the right one: name one mapping file, or the tested APKs";
     let is_code = |name: &str| !name.contains('/') && name.ends_with(".dex");
@@ -67,7 +65,7 @@ pub(super) fn ids_of_apk(path: &Path) -> Result<BTreeSet<String>, ExpectedError>
     Ok(ids)
 }
 
-/// Of all of them.
+/// The mapping ids of several APKs.
 pub(super) fn ids_of_apks(apks: &[PathBuf]) -> Result<BTreeSet<String>, ExpectedError> {
     let mut ids = BTreeSet::new();
     for apk in apks {
@@ -76,7 +74,7 @@ pub(super) fn ids_of_apks(apks: &[PathBuf]) -> Result<BTreeSet<String>, Expected
     Ok(ids)
 }
 
-/// What a stream was recorded for, and the mapping files that its frames name.
+/// The label of a stream, and the mapping ids in its frames.
 pub(super) fn ids_of_stream(path: &Path) -> (String, BTreeSet<String>) {
     let (mut label, mut ids) = (String::new(), BTreeSet::new());
     let read = stream::read(path, |frame, _| match frame {
@@ -87,8 +85,7 @@ pub(super) fn ids_of_stream(path: &Path) -> (String, BTreeSet<String>) {
         }
         _ => {}
     });
-    // What is wrong with it is reported when it is read for its figures; what came before counts here
-    // too.
+    // Damage is reported when the stream is read for its figures; everything before the damage counts here.
     drop(read);
     (label, ids)
 }

@@ -12,7 +12,7 @@ use super::mappings::Mappings;
 use super::rename::{Original, original_class, originals};
 use crate::exit::ExpectedError;
 
-/// What a mapping file says of the classes and fields of a dump.
+/// Original names of the classes and fields of a dump, from a mapping file.
 #[derive(Debug, Clone, Copy)]
 pub struct OfDump(&'static Mapping<'static>);
 
@@ -20,7 +20,7 @@ impl OfDump {
     /// The only mapping file at a path: the file itself, or the one in a folder.
     ///
     /// # Errors
-    /// It cannot be read, is none, or there are several.
+    /// When it cannot be read, is not a mapping file, or there are several.
     pub fn read(path: &Path) -> Result<Self, ExpectedError> {
         mapping_at(path).map(Self)
     }
@@ -40,7 +40,7 @@ impl Names for OfDump {
 
     fn call(&self, Call { class, method, file, line }: Call) -> Call {
         let called = JavaMethod { id: 0, class, name: method, file };
-        // The method itself, not what was inlined into it: its local variables are told beside it.
+        // The method itself, not a method inlined into it: its local variables are shown with it.
         match originals(self.0, &called, line).pop() {
             Some(Original { class, method, file, line }) => Call { class, method, file, line },
             None => Call { class: called.class, method: called.name, file: called.file, line },
@@ -49,7 +49,7 @@ impl Names for OfDump {
 }
 
 impl Mappings {
-    /// For the dumps of a suite, as the configuration calls it.
+    /// Names for the dumps of a suite; `suite` is its configured name.
     #[must_use]
     pub fn of_dump(&self, suite: &str) -> Option<OfDump> {
         self.of_configured(suite).map(|source| OfDump(source.mapping))

@@ -1,5 +1,4 @@
-//! Mapping files on disk: the one that is read whole, and those of which only the head is, to know
-//! whose they are.
+//! Mapping files on disk: the one in use is read completely, candidates only up to their head, to identify their build.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -9,19 +8,18 @@ use memgate_formats::mapping::Mapping;
 
 use crate::exit::ExpectedError;
 
-/// What R8 calls it.
+/// R8's name for it.
 pub(super) const FILE: &str = "mapping.txt";
-/// R8's file of a large app has some 100 MB.
+/// R8's file for a large app has some 100 MB.
 const LARGEST: u64 = 1 << 30;
-/// Folders below the one that was named, as the Android Gradle plugin nests them:
-/// `outputs/mapping/VARIANT`.
+/// Maximum depth of folders below the given one, as the Android Gradle plugin nests them: `outputs/mapping/VARIANT`.
 const DEEPEST: usize = 4;
 /// The comments before the first class have some 300 bytes.
 const HEAD: u64 = 64 << 10;
 
 const REMEDY: &str = "it is to be the mapping.txt that R8 or ProGuard wrote with this build";
 
-/// A mapping file that is in use.
+/// A mapping file in use.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -47,7 +45,7 @@ impl Source {
                 "save it as UTF-8: R8 and ProGuard write that",
             )
         })?;
-        // Streams of other threads borrow from it, as long as the program runs.
+        // Kept as long as the program runs: streams of other threads borrow from it.
         let mapping = Mapping::read(text.leak()).map_err(|why| wrong(why.to_string(), REMEDY))?;
         if mapping.is_empty() {
             return Err(wrong("it names no class".to_owned(), REMEDY));
@@ -56,11 +54,11 @@ impl Source {
     }
 }
 
-/// A mapping file that may be the one: its head alone is known.
+/// A mapping file that may be the right one: only its head is known.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
-    /// The comments it begins with, which name its build.
+    /// The comments at its start, which name its build.
     head: String,
 }
 
@@ -74,17 +72,17 @@ impl Candidate {
             .trim_start_matches('\u{feff}')
             .split_inclusive('\n')
             .take_while(|line| line.starts_with('#'));
-        // The last line may be cut.
+        // The last line may be incomplete.
         let head = comments.filter(|line| line.ends_with('\n')).collect();
         Ok(Self { path, head })
     }
 
-    /// Was the build renamed by it that calls its mapping `id`?
+    /// Whether it belongs to the build that calls its mapping `id`.
     pub(super) fn is_of_build(&self, id: &str) -> bool {
         Mapping::read(&self.head).is_ok_and(|head| head.is_of_build(id) == Some(true))
     }
 
-    /// Has it the same content? R8 tells a hash of it.
+    /// Whether it has the same content. R8 writes a hash of it.
     fn is_copy_of(&self, other: &Self) -> bool {
         self.head.contains("pg_map_hash") && self.head == other.head
     }
@@ -96,8 +94,7 @@ impl Candidate {
     }
 }
 
-/// The mapping files that paths stand for, copies left out: a folder stands for every `mapping.txt`
-/// below it. At least one.
+/// The mapping files of the given paths, without copies: a folder means every `mapping.txt` below it. At least one.
 pub(super) fn candidates<'a>(named: impl Iterator<Item = &'a Path>) -> Result<Vec<Candidate>, ExpectedError> {
     let mut found: Vec<Candidate> = Vec::new();
     for path in named {
@@ -114,7 +111,7 @@ pub(super) fn candidates<'a>(named: impl Iterator<Item = &'a Path>) -> Result<Ve
 /// The only mapping file at a path: the file itself, or the one in a folder.
 ///
 /// # Errors
-/// It cannot be read, is none, or there are several.
+/// When it cannot be read, is not a mapping file, or there are several.
 pub(super) fn mapping_at(path: &Path) -> Result<&'static Mapping<'static>, ExpectedError> {
     match candidates(std::iter::once(path))?.as_slice() {
         [only] => Ok(Source::read(&only.path)?.mapping),

@@ -1,4 +1,4 @@
-//! Which mapping file is that of which suite: chosen, read once, kept in the session.
+//! Assigns mapping files to suites: each is selected, read once, and kept in the session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,48 +11,47 @@ use crate::exit::ExpectedError;
 use crate::reading::stream;
 use crate::session::label::Label;
 
-/// Folder of a session with its mapping files: `mapping.txt` for every suite, `SUITE/mapping.txt`
-/// for one.
+/// Folder of a session with its mapping files: `mapping.txt` for all suites, `SUITE/mapping.txt` for one.
 const FOLDER: &str = "mappings";
 
 /// The mapping files of a command.
 #[derive(Debug, Default)]
 pub struct Mappings {
-    /// Of all suites.
+    /// For all suites.
     everywhere: Option<Named>,
-    /// By the suite's name in the configuration.
+    /// By configured suite name.
     suites: BTreeMap<String, Named>,
-    /// Those of sessions, and those that were chosen, by their path, as they are asked for.
+    /// Mapping files of sessions, and selected ones, by path; read on demand.
     kept: Mutex<BTreeMap<PathBuf, Result<Option<Source>, String>>>,
-    /// What streams tell of their build: label, and ids of mapping files.
+    /// Build information from streams: label, and mapping ids.
     told: Mutex<BTreeMap<PathBuf, (String, BTreeSet<String>)>>,
 }
 
-/// What was named for a suite.
+/// The mapping files configured for a suite.
 #[derive(Debug, Clone)]
 enum Named {
     One(Source),
-    /// Each stream tells which is its own.
+    /// Each stream identifies its own.
     Several(Vec<Candidate>),
 }
 
-/// What a suite says of mapping files.
+/// A suite's configuration of mapping files.
 #[derive(Debug, Clone, Copy)]
 pub struct OfSuite<'a> {
-    /// Its name in the configuration.
+    /// Its configured name.
     pub suite: &'a str,
-    /// Mapping files, and folders of some.
+    /// Mapping files, and folders with mapping files.
     pub mapping: &'a [PathBuf],
-    /// What is tested.
+    /// The tested APKs.
     pub apks: &'a [PathBuf],
 }
 
 impl Mappings {
-    /// For a run. `everywhere`: mapping files for all suites, instead of theirs. Which one of
-    /// several is the right one is decided here, by the suite's APKs.
+    /// For a run. `everywhere`: mapping files for all suites, instead of theirs. If there are several, the suite's APKs
+    /// select one.
     ///
     /// # Errors
-    /// One is missing or makes no sense, or it cannot be told which it is.
+    /// When one is missing or invalid, or none can be selected.
     pub fn for_run<'a>(
         everywhere: &[PathBuf],
         suites: impl Iterator<Item = OfSuite<'a>>,
@@ -89,10 +88,10 @@ impl Mappings {
         Ok(read)
     }
 
-    /// For streams that were recorded: of several mapping files each stream tells its own.
+    /// For recorded streams: with several mapping files, each stream identifies its own.
     ///
     /// # Errors
-    /// One is missing or makes no sense.
+    /// When one is missing or invalid.
     pub fn for_streams<'a>(
         everywhere: &[PathBuf],
         suites: impl Iterator<Item = (&'a str, &'a [PathBuf])>,
@@ -115,13 +114,13 @@ impl Mappings {
         Ok(read)
     }
 
-    /// A stack trace with original names; `suite` as the configuration calls it.
+    /// A stack trace with original names; `suite` is the configured name.
     #[must_use]
     pub fn retraced(&self, suite: &str, trace: &str) -> String {
         self.of_configured(suite).map_or_else(|| trace.to_owned(), |source| source.mapping.trace(trace))
     }
 
-    /// Patterns of classes, written for original names, as the program of a suite has them.
+    /// Converts class patterns with original names into the names of a suite's program.
     #[must_use]
     pub fn renamed(&self, suite: &str, patterns: Vec<String>) -> Vec<String> {
         match self.of_configured(suite) {
@@ -130,7 +129,7 @@ impl Mappings {
         }
     }
 
-    /// The mapping of a suite as the configuration calls it; the wrapped command has no name.
+    /// The mapping of a suite by its configured name; the wrapped command has no name.
     pub(super) fn of_configured(&self, suite: &str) -> Option<&Source> {
         match self.everywhere.as_ref().or_else(|| self.suites.get(suite))? {
             Named::One(source) => Some(source),
@@ -141,7 +140,7 @@ impl Mappings {
     /// Copies the files into a session.
     ///
     /// # Errors
-    /// The session cannot be written.
+    /// When the session cannot be written.
     pub fn keep(&self, session: &Path) -> Result<(), ExpectedError> {
         let root = session.join(FOLDER);
         let of_suites = self.suites.iter().map(|(suite, named)| (root.join(suite), named));
@@ -154,7 +153,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// The mapping of a suite, as a stream names it; `stream`: that stream, if it is a file.
+    /// The mapping of a suite by its name in a stream; `stream`: that stream, if it is a file.
     pub(super) fn of(&self, suite: &str, stream: Option<&Path>) -> Result<Option<Source>, String> {
         let named = match &self.everywhere {
             Some(named) => Some(named),
@@ -181,8 +180,8 @@ impl Mappings {
         }
     }
 
-    /// The mapping files that the build of a stream names: where it does not, another stream of the
-    /// same suite beside it may.
+    /// The mapping ids that a stream's build names. If it names none, another stream of the same suite in the same
+    /// folder may.
     fn told(&self, stream: &Path) -> BTreeSet<String> {
         let (label, own) = self.told_by(stream);
         if !own.is_empty() {
@@ -200,8 +199,7 @@ impl Mappings {
         told.entry(stream.to_owned()).or_insert_with(|| builds::ids_of_stream(stream)).clone()
     }
 
-    /// What a suite is called in the configuration: reports add what tells its parts apart
-    /// (`app/module`, `app (2)`).
+    /// The configured name of a suite: reports add a suffix to separate its parts (`app/module`, `app (2)`).
     fn configured(&self, suite: &str, kept: Option<&Path>) -> String {
         let is_known = |name: &str| {
             self.suites.contains_key(name) || kept.is_some_and(|root| root.join(name).join(FILE).is_file())
@@ -230,7 +228,7 @@ fn undecided(why: String) -> ExpectedError {
     )
 }
 
-/// The build that the APKs of a suite are.
+/// A description of the build that the APKs of a suite belong to.
 fn build_of(suite: &str, apks: &[PathBuf]) -> String {
     let names = apks.iter().filter_map(|apk| apk.file_name()).map(|name| name.to_string_lossy());
     match apks {
@@ -239,8 +237,8 @@ fn build_of(suite: &str, apks: &[PathBuf]) -> String {
     }
 }
 
-/// Do two labels mean one suite of the configuration? Reports add what tells its parts apart
-/// (`app/module`, `app (2)`).
+/// Whether two labels mean the same configured suite. Reports add a suffix to separate its parts (`app/module`, `app
+/// (2)`).
 fn is_same(one: &str, other: &str) -> bool {
     let is_part = |part: &str, whole: &str| {
         part.strip_prefix(whole).is_some_and(|more| more.is_empty() || more.starts_with(['/', ' ']))
@@ -269,7 +267,7 @@ mod tests {
         Mappings::for_run(&[], suites.iter().map(|(suite, path)| of(suite, path))).unwrap()
     }
 
-    /// What the stream of a session is named by.
+    /// The mapping file selected for a stream of a session.
     fn path(mappings: &Mappings, suite: &str, session: Option<&Path>) -> Option<PathBuf> {
         let stream = session.map(|session| session.join("frames/1-1.mgf"));
         mappings.of(suite, stream.as_deref()).unwrap().map(|source| source.path)
@@ -314,7 +312,7 @@ mod tests {
         assert!(why.contains("app/mapping.txt") && why.contains("line 1: no class"), "{why}");
     }
 
-    /// An APK whose code says which mapping file belongs to it.
+    /// An APK whose code names its mapping file.
     fn apk(folder: &Path, name: &str, id: &str) -> PathBuf {
         let code = format!("dex\n~~R8{{\"backend\":\"dex\",\"pg-map-id\":\"{id}\"}}");
         let length = u32::try_from(code.len()).unwrap().to_le_bytes();

@@ -1,14 +1,12 @@
 //! Original names of Java programs that R8 or ProGuard renamed.
 //!
-//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → where there
-//! are several, the one of the tested build ([`builds`]) → each read once, and kept as long as the
-//! program runs → a [`Renamer`] for each stream, which takes the mapping of the suite that the
-//! stream's hello names → frames with original names, before anything looks at them. So ids,
-//! thresholds, waivers, baselines and reports know original names only. The stream itself keeps
-//! what the agent saw; beside it the session keeps a copy of the mapping, so that it can be judged
-//! again anywhere.
+//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → with several, the one of the
+//! tested build ([`builds`]) → each read once, and kept as long as the program runs → a [`Renamer`] for each stream,
+//! with the mapping of the suite that the stream's hello names → frames with original names, before anything else reads
+//! them. So ids, thresholds, waivers, baselines and reports contain only original names. The stream itself contains the
+//! names that the agent saw; the session also keeps a copy of the mapping, so that it can be judged again anywhere.
 //!
-//! Names of tests stay as they are: they are what the runner is asked for.
+//! Test names stay as they are: the runner needs them in this form.
 
 mod builds;
 mod dump;

@@ -1,13 +1,12 @@
-//! Patterns of classes, written for original names, as they are in a renamed program.
+//! Converts class patterns with original names into the names of a renamed program.
 //!
-//! A pattern is a name, or a beginning with `*` after; `!` before one leaves out again what those
-//! before it chose, so the last that fits decides (`measure.java.follow`). The agent compares them
-//! with the names it sees; so each renamed class that the patterns would treat otherwise than its
-//! original is named after them.
+//! A pattern is a name, or a prefix followed by `*`; a pattern after `!` excludes classes that earlier patterns
+//! selected. The last match decides (`measure.java.follow`). The agent compares patterns with the names it sees, so
+//! each renamed class that the patterns would treat differently from its original is added by name.
 
 use memgate_formats::mapping::Mapping;
 
-/// The patterns, and what is needed beside them.
+/// The patterns, and the additional ones that are needed.
 pub(super) fn renamed(mapping: &Mapping<'_>, patterns: Vec<String>) -> Vec<String> {
     if patterns.is_empty() {
         return patterns;
@@ -25,7 +24,7 @@ pub(super) fn renamed(mapping: &Mapping<'_>, patterns: Vec<String>) -> Vec<Strin
     patterns.into_iter().chain(more).collect()
 }
 
-/// As the agent decides it.
+/// The agent's own rule.
 fn chooses(patterns: &[String], class: &str) -> bool {
     let fits = |pattern: &str| match pattern.strip_suffix('*') {
         Some(beginning) => class.starts_with(beginning),
@@ -56,8 +55,7 @@ org.other.Thing -> com.example.x:
         assert!(of(&[]).is_empty());
         assert_eq!(of(&["com.example.Tile"]), ["com.example.Tile", "a.b"]);
         assert_eq!(of(&["com.example.Tile[]"]), ["com.example.Tile[]", "a.b[]"]);
-        // A class of the renamed program that only looks as if it were meant, and one that is left
-        // out again.
+        // A class of the renamed program whose name only looks like a match, and one that is excluded again.
         let told = of(&["com.example.*", "!com.example.cold.*"]);
         let (given, more) = told.split_at(2);
         assert_eq!(given, ["com.example.*", "!com.example.cold.*"]);

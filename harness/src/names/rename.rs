@@ -1,4 +1,4 @@
-//! The frames of one stream, with the names that its program was written with.
+//! Gives the frames of one stream the original names of its program.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use super::files::Source;
 use super::mappings::Mappings;
 use crate::session::label::Label;
 
-/// Methods that are remembered; a record holds no more either.
+/// Maximum number of remembered methods, like in a record.
 const MAX_METHODS: usize = 1_000_000;
-/// Outlines of outlines of outlines: in a damaged stream a caller may be its own.
+/// Maximum nesting of outlines: in a damaged stream, a caller may be its own.
 const MOST_NESTED: usize = 16;
-/// A method that was never told.
+/// A method that the stream never defined.
 const UNKNOWN: u32 = u32::MAX;
 
 /// Gives the frames of one stream their original names.
@@ -27,19 +27,19 @@ pub struct Renamer {
     /// The stream, if it is a file.
     stream: Option<PathBuf>,
     source: Option<Source>,
-    /// Methods as the stream tells them.
+    /// Methods as defined in the stream.
     methods: HashMap<u32, JavaMethod>,
-    /// Nodes as the stream tells them, of frames that call what was moved out of their method.
+    /// Nodes from the stream whose frames call code that was moved out of their method.
     calls: HashMap<u32, JavaStackNode>,
-    /// Numbers of the methods that were made of them.
+    /// Numbers of the methods created from them.
     numbers: HashMap<(String, String, String), u32>,
-    /// The next number of a node for a call that was inlined: the agent counts from the other end.
+    /// The next number of a node for an inlined call: the agent counts from the other end.
     next_node: u32,
     complaint: Option<String>,
     complained: bool,
 }
 
-/// A frame as it was written.
+/// A frame with original names.
 pub(super) struct Original {
     pub(super) class: String,
     pub(super) method: String,
@@ -48,13 +48,13 @@ pub(super) struct Original {
 }
 
 impl Mappings {
-    /// For a stream that is written now.
+    /// For a stream that is being written.
     #[must_use]
     pub fn renamer(self: &Arc<Self>) -> Renamer {
         Renamer::new(Arc::clone(self), None)
     }
 
-    /// For a stream that was recorded, in a session (`SESSION/frames/NAME.mgf`) or alone.
+    /// For a recorded stream, in a session (`SESSION/frames/NAME.mgf`) or alone.
     #[must_use]
     pub fn renamer_of(self: &Arc<Self>, stream: &Path) -> Renamer {
         Renamer::new(Arc::clone(self), Some(stream.to_owned()))
@@ -76,7 +76,7 @@ impl Renamer {
         }
     }
 
-    /// The frame with original names. The first one is the hello, which says whose they are.
+    /// The frame with original names. The first frame is the hello, which selects the mapping.
     #[must_use]
     pub fn frame(&mut self, frame: Frame) -> Frame {
         if let Frame::Hello(hello) = &frame {
@@ -94,7 +94,7 @@ impl Renamer {
         }
     }
 
-    /// What is wrong with the names, told once.
+    /// The problem with the names, returned once.
     pub fn complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
@@ -128,8 +128,7 @@ impl Renamer {
             };
             let calls = originals(mapping, method, stands_for.line);
             let mut parent = stands_for.parent;
-            // Callers come before what they call; the innermost call keeps the number that others
-            // know.
+            // Callers come first; the innermost call keeps the number that other frames refer to.
             for (inside, call) in (0..calls.len()).rev().zip(calls.into_iter().rev()) {
                 let id = if inside == 0 { node.id } else { self.new_node() };
                 let line = call.line;
@@ -141,7 +140,8 @@ impl Renamer {
         stacks
     }
 
-    /// The frame at whose line the code of an outline was written; another frame is itself.
+    /// For a frame in an outline, the frame at the line where the outlined code was written; any other frame is
+    /// returned as it is.
     fn outlined(&self, mapping: &Mapping<'_>, node: JavaStackNode) -> JavaStackNode {
         let (mut stands_for, mut frame) = (node, node);
         for _ in 0..MOST_NESTED {
@@ -161,7 +161,7 @@ impl Renamer {
         stands_for
     }
 
-    /// Class, method and line.
+    /// Class, method and line of a node.
     fn place(&self, node: &JavaStackNode) -> Option<(&str, &str, Option<u32>)> {
         let JavaMethod { class, name, .. } = self.methods.get(&node.method)?;
         Some((class, name, known(node.line)))
@@ -173,7 +173,7 @@ impl Renamer {
         id
     }
 
-    /// The number of a method, which is reported where it is new.
+    /// The number of a method, which is added to `methods` if it is new.
     fn number(&mut self, call: Original, methods: &mut Vec<JavaMethod>) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let Original { class, method, file, .. } = call;
@@ -184,7 +184,7 @@ impl Renamer {
         })
     }
 
-    /// Names of another build would be wrong, and nobody could see it.
+    /// Checks that the mapping is of this build: otherwise names would be wrong without notice.
     fn check_build(&mut self, mapping: &Mapping<'_>, file: &str) {
         let Some(id) = file.strip_prefix(MAP_ID) else { return };
         if self.complained || mapping.is_of_build(id) != Some(false) {
@@ -198,7 +198,7 @@ impl Renamer {
     }
 }
 
-/// Of a class that the virtual machine made for one (`a.b$$Lambda/0x1234`) at least the beginning.
+/// For a class that the virtual machine generated for another (`a.b$$Lambda/0x1234`), at least the prefix is original.
 pub(super) fn original_class(mapping: &Mapping<'_>, name: &str) -> String {
     let whole = mapping.class(name);
     if whole != name {
@@ -219,7 +219,7 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
             HolderKind::Stack | HolderKind::JniLocal => link.name = stack_frame(mapping, link),
             _ => {}
         }
-        // A thread's own name is nobody's class.
+        // A thread's name is not a class.
         if link.kind != HolderKind::Thread {
             link.owner = original_class(mapping, &link.owner);
         }
@@ -228,8 +228,7 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     holders
 }
 
-/// Of an inherited field the name alone, as its source has it: the class that declares it is reported
-/// for us.
+/// The plain name of an inherited field, as in the source: the declaring class in it is only for us.
 fn own_names(frame: Frame) -> Frame {
     let Frame::Holders(mut holders) = frame else { return frame };
     let links = holders.paths.iter_mut().flat_map(|path| &mut path.links);
@@ -241,8 +240,8 @@ fn own_names(frame: Frame) -> Frame {
     Frame::Holders(holders)
 }
 
-/// The field of a link that refers to an instance of `class`. Of several with one new name: the one
-/// of this type, else all that could be meant.
+/// The field of a link that refers to an instance of `class`. If several fields got the same new name: the one of this
+/// type, otherwise all candidates.
 fn field(mapping: &Mapping<'_>, link: &HolderLink, class: &str) -> String {
     const PRIMITIVE: [&str; 8] = ["boolean", "byte", "char", "short", "int", "long", "float", "double"];
     let (declared_by, name) = link.name.rsplit_once('.').unwrap_or((&link.owner, &link.name));
@@ -257,7 +256,7 @@ fn field(mapping: &Mapping<'_>, link: &HolderLink, class: &str) -> String {
     }
 }
 
-/// `c(SourceFile:12)`: method, and file and line where they are known.
+/// `c(SourceFile:12)`: method, with file and line if known.
 fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
     let (name, place) = link.name.split_once('(').unwrap_or((&link.name, ""));
     let place = place.trim_end_matches(')');
@@ -265,7 +264,7 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
         place.rsplit_once(':').map_or((place, 0), |(file, line)| (file, line.parse().unwrap_or(0)));
     let method =
         JavaMethod { id: 0, class: link.owner.clone(), name: name.to_owned(), file: file.to_owned() };
-    // The owner is reported beside it: the method itself, not what was inlined into it.
+    // The owner is reported separately: take the method itself, not one inlined into it.
     let Some(Original { method, file, line, .. }) = originals(mapping, &method, line).pop() else {
         return link.name.clone();
     };
@@ -276,12 +275,12 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
     }
 }
 
-/// A line, where there is one.
+/// A line number, if known.
 fn known(line: u32) -> Option<u32> {
     (line != 0).then_some(line)
 }
 
-/// The calls that a frame stands for, innermost first; at least one.
+/// The calls that a frame represents, innermost first; at least one.
 pub(super) fn originals(mapping: &Mapping<'_>, method: &JavaMethod, line: u32) -> Vec<Original> {
     let JavaMethod { class, name, file, .. } = method;
     let known_line = known(line);
@@ -304,7 +303,7 @@ pub(super) fn originals(mapping: &Mapping<'_>, method: &JavaMethod, line: u32) -
     vec![Original { class: original_class(mapping, class), method: name.clone(), file, line }]
 }
 
-/// Several methods got one name, and nothing tells which this is: all of them are named.
+/// Several methods got the same name, and nothing shows which one this is: all are named.
 fn any_of(ways: &[Vec<OriginalFrame<'_>>]) -> Original {
     let outermost: Vec<&OriginalFrame<'_>> = ways.iter().filter_map(|way| way.last()).collect();
     let mut methods: Vec<&str> = outermost.iter().map(|frame| frame.method).collect();
@@ -351,7 +350,7 @@ com.example.Loader -> a.c:
         JavaMethod { id, class: class.into(), name: name.into(), file: file.into() }
     }
 
-    /// The stack whose innermost node is `id`, as a record follows it.
+    /// The stack whose innermost node is `id`, as read from a record.
     fn stack(stacks: &JavaStacks, id: u32) -> Vec<String> {
         let mut shown = Vec::new();
         let mut next = id;
@@ -406,7 +405,7 @@ com.example.Loader -> a.c:
         assert_eq!(stack(&renamed, 2), callers);
         assert_eq!(stack(&renamed, 3), [&["com.example.Tile.z(:4)"], &callers[..]].concat());
         assert_eq!(stack(&renamed, 4), [&["?"], &callers[..]].concat(), "a method nobody told");
-        // A later frame of the stream tells only what is new.
+        // A later frame of the stream defines only new items.
         let more = JavaStacks { methods: Vec::new(), nodes: vec![node(5, 1, 7, 3)] };
         let Frame::JavaStacks(more) = renamer.frame(Frame::JavaStacks(more)) else { panic!() };
         assert!(more.methods.is_empty(), "{more:?}");
@@ -463,7 +462,7 @@ a.Cache -> y:
             class: class.into(),
         };
         for (given, want) in [
-            // An `int` of the same new name holds nothing.
+            // An `int` with the same new name holds no object.
             (
                 link("static", "a.a", "a", "a.b[]"),
                 link("static", "com.example.Cache", "tiles", "com.example.Tile[]"),
@@ -476,8 +475,8 @@ a.Cache -> y:
                 link("field", "a.a", "b", "java.util.HashMap"),
                 link("field", "com.example.Cache", "named|listed", "java.util.HashMap"),
             ),
-            // Inherited from a renamed class, by a renamed one and by one that kept its name; and
-            // one of nobody's.
+            // A field inherited from a renamed class, in a renamed class and in one that kept its name; and one without
+            // a mapping.
             (
                 link("field", "a.c", "a.a.a", "a.b[]"),
                 link("field", "com.example.Loader", "tiles", "com.example.Tile[]"),
