@@ -1,4 +1,4 @@
-//! Certificates that are to be trusted beside the usual ones.
+//! Additional certificates to trust.
 
 use std::path::Path;
 

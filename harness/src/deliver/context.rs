@@ -1,7 +1,6 @@
-//! What is known of a run beside its report: the branch and the CI job, the checked-out project,
-//! the run before.
+//! Data about a run that its report lacks: the branch and the CI job, the checked-out project, the previous run.
 //!
-//! Looks around in the project's folders; what the environment says is read by `origin`.
+//! Searches the project's folders; `origin` reads the environment.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,29 +12,28 @@ use memgate_reports::{Changes, Checkout, has_unknown};
 
 use crate::origin::{self, project_root};
 
-/// Earlier runs that are read: a test that the last one left out counts as one before it judged it.
+/// Maximum number of earlier reports that are read: for a test that the last run left out, an older report counts.
 const EARLIER: usize = 10;
-/// Files looked at while Java sources are searched.
+/// Maximum number of files and folders visited while Java sources are searched.
 const MAX_ENTRIES: usize = 200_000;
-/// Folders nobody keeps sources in.
+/// Folders without sources.
 const SKIPPED: [&str; 6] = [".git", ".memgate", "target", "build", "node_modules", ".gradle"];
 
-/// What messages need to know.
+/// Data that messages need.
 #[derive(Debug)]
 pub struct RunContext {
     /// Branch, revision, job.
     pub surroundings: Surroundings,
     /// The checked-out project.
     pub checkout: Checkout,
-    /// What is new since the run before.
+    /// Changes since the previous run.
     pub changes: Changes,
-    /// What is to be told.
+    /// Warnings to print.
     pub warnings: Vec<String>,
 }
 
 impl RunContext {
-    /// Looks around. `previous` is the report to compare with; without it the session before
-    /// `session` is.
+    /// Collects the data. `previous` is the report to compare with; without it, the session before `session` is used.
     #[must_use]
     pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
         let mut warnings = Vec::new();
@@ -47,7 +45,7 @@ impl RunContext {
     }
 }
 
-/// What is compared with, the newest first: the run before, and older ones as far as tests need them.
+/// The reports to compare with, the newest first: the previous run, and older ones if tests need them.
 fn earlier(
     report: &RunReport,
     session: Option<&Path>,
@@ -79,7 +77,7 @@ fn earlier(
     before
 }
 
-/// This job's own words first: what a report says may come from elsewhere.
+/// This job's own data come first: a report may be from elsewhere.
 fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
     let known = [Some(here), report.origin.as_ref()];
     let commit = |of: fn(&Commit) -> &String| {
@@ -100,8 +98,8 @@ fn read_report(path: &Path) -> Result<RunReport, String> {
     memgate_reports::from_json(&bytes).map_err(|why| format!("it {why}"))
 }
 
-/// The reports beside this session that are older, the newest first: names sort by time. A checkout cannot bring one
-/// along: the sessions that memgate makes are the user's alone, and no version control keeps such a mode.
+/// The older reports next to this session, the newest first: names sort by time. A checkout cannot contain one:
+/// sessions that memgate creates are readable only by the user, and no version control keeps such a mode.
 fn sessions_before(session: &Path) -> Vec<PathBuf> {
     let Ok(session) = fs::canonicalize(session) else { return Vec::new() };
     let (Some(name), Some(Ok(entries))) = (session.file_name(), session.parent().map(fs::read_dir)) else {
@@ -118,7 +116,7 @@ fn sessions_before(session: &Path) -> Vec<PathBuf> {
     reports.filter(|report| report.symlink_metadata().is_ok_and(|m| m.is_file())).collect()
 }
 
-/// The checked-out project, as far as this report needs it.
+/// The checked-out project, with the parts that this report needs.
 #[must_use]
 pub fn checkout(report: &RunReport) -> Checkout {
     checkout_at(project_root(), report)
@@ -138,8 +136,7 @@ fn checkout_at(root: Option<PathBuf>, report: &RunReport) -> Checkout {
     }
 }
 
-/// A path as CI servers look for it: from the folder that the job has checked out, where it is
-/// inside.
+/// A path in the form that CI servers expect: relative to the job's checkout, if it is inside.
 pub(super) fn from_the_job(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let given = ["CI_PROJECT_DIR", "WORKSPACE", "GITHUB_WORKSPACE"].into_iter().find_map(std::env::var_os);

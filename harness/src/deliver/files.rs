@@ -17,10 +17,10 @@ use crate::exit::{ExpectedError, chain};
 use crate::output::{Console, Screen};
 use crate::session::write_atomically;
 
-/// Renders `report` as it is printed. `full` is where all of it is.
+/// Renders `report` for printing. `full` is the path of the full report.
 ///
 /// # Errors
-/// When the format cannot hold it.
+/// When the format cannot represent it.
 pub fn rendered(
     report: &RunReport,
     format: Format,
@@ -48,10 +48,10 @@ pub fn rendered(
     bytes(report, &kind)
 }
 
-/// Writes every format there is into one folder, charts and what chats would get included.
+/// Writes every format into one folder, including charts and chat messages.
 ///
 /// # Errors
-/// The first that failed; the others are written all the same.
+/// The first failure; the others are still written.
 pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
     let (places, charts) = (checkout(report), folder.join("charts"));
     let kinds = ReportKind::every(&places, &from_the_job(&charts));
@@ -66,11 +66,11 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
     written.into_iter().collect()
 }
 
-/// Writes `report.json` and `report.html` into the session folder, and what the configuration asks
-/// for. One that fails does not keep the others from being written.
+/// Writes `report.json` and `report.html` into the session folder, and the configured reports. A failure does not stop
+/// the others.
 ///
 /// # Errors
-/// The first that failed.
+/// The first failure.
 pub fn write_all(
     report: &RunReport,
     session: Option<&Path>,
@@ -122,7 +122,7 @@ pub fn write_all(
     written.into_iter().collect()
 }
 
-/// Adds leaks to a file of the runner's own.
+/// Adds leaks to a result file of the test runner.
 fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), ExpectedError> {
     let xml = std::fs::read(path).map_err(ExpectedError::file("read", path))?;
     let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
@@ -143,7 +143,7 @@ fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), 
     Ok(())
 }
 
-/// The files a pattern names; wildcards stand for names within one folder each.
+/// The files that match a pattern; a wildcard matches names within one folder.
 fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A test that crashed may leave half a file.
+    /// A test that crashed may leave an incomplete file.
     #[test]
     fn a_file_of_the_runner_that_is_broken_does_not_keep_leaks_out_of_the_others() {
         let folder = tempfile::tempdir().unwrap();

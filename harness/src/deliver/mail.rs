@@ -1,5 +1,5 @@
-//! Who gets which mail: the fixed recipients all of it, each owner of leaking code what is theirs,
-//! nobody two.
+//! Selects recipients: the fixed recipients get everything, each owner of leaking code gets their own leaks, nobody
+//! gets two mails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,21 @@ use super::secret::secret;
 use super::smtp;
 use crate::output::Console;
 
-/// Owners who get a mail about one run: what concerns more of them is no matter for each alone.
+/// Maximum number of owners who get a mail about one run: if more are affected, it is not a matter for each one alone.
 const OWNERS: usize = 20;
 
-/// What became of the mails of a run.
+/// The result of sending the mails of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Everybody has theirs.
+    /// All were sent.
     All,
-    /// Everybody but those whom the server refuses for good.
+    /// All were sent except those that the server permanently refused.
     NotToAll,
-    /// Some were not handed over: it may be tried again.
+    /// Some were not delivered: it may be tried again.
     No,
 }
 
-/// Builds and sends what is to be sent to those who are not yet in `handed`. Whatever goes wrong is a warning.
+/// Builds and sends the mails to recipients that are not yet in `handed`. All failures are warnings.
 pub fn send(
     report: &RunReport,
     settings: &Mail,
@@ -67,7 +67,7 @@ pub fn send(
     }
 }
 
-/// The mails of a run, ready to be sent, each with its recipients; what is odd goes to `warnings`.
+/// The mails of a run, ready to send, each with its recipients; oddities go to `warnings`.
 ///
 /// # Errors
 /// When one of them cannot be written.
@@ -95,7 +95,7 @@ pub fn letters(
         owned.truncate(OWNERS);
     }
     for (owner, leaks) in &owned {
-        // An owner that CODEOWNERS writes in a way of its own is no reason to tell nobody.
+        // An owner in CODEOWNERS with an invalid form is no reason to send no mail at all.
         if let Err(why) = owner.parse::<Mailbox>() {
             warnings.push(format!("no mail for {owner}: {why}; `reports.mail.addresses` may say where to"));
             continue;
@@ -105,7 +105,7 @@ pub fn letters(
     Ok(letters)
 }
 
-/// The leaks of each owner who is not told everything anyway.
+/// The leaks of each owner who does not get all of them anyway.
 fn by_owner(
     report: &RunReport,
     settings: &Mail,
@@ -123,7 +123,7 @@ fn by_owner(
                 Some(address)
                     if settings.to.iter().any(|to| bare(to).eq_ignore_ascii_case(bare(&address))) => {}
                 Some(address) => {
-                    // Several owners may share a mailbox, which each writes in a way of its own.
+                    // Several owners may share a mailbox and write it differently.
                     let of = |to: &String| bare(to).eq_ignore_ascii_case(bare(&address));
                     let known = owned.keys().find(|to| of(to)).cloned();
                     owned.entry(known.unwrap_or(address)).or_default().insert(id.clone());
@@ -141,7 +141,7 @@ fn by_owner(
     owned
 }
 
-/// An owner is a name (`@maps`) or an address itself.
+/// The address of an owner, which is a name (`@maps`) or itself an address.
 fn address_of(owner: &str, settings: &Mail) -> Option<String> {
     let known = settings
         .addresses
@@ -163,7 +163,7 @@ fn letter(
 ) -> Result<Message, String> {
     let mail = mail(report, &context.changes, &context.surroundings, only).map_err(|why| why.to_string())?;
     let mailbox = |address: &str| address.parse::<Mailbox>().map_err(|why| format!("`{address}`: {why}"));
-    // A root that was never sent: every mail of a branch answers it, so that they stand together.
+    // A root message that was never sent: every mail of a branch replies to it, so that they form one thread.
     let thread = format!("<{}@memgate.invalid>", short_hash(&mail.thread));
     let mut builder = Message::builder()
         .from(mailbox(from)?)
@@ -181,7 +181,7 @@ fn letter(
     });
     let body = MultiPart::alternative().singlepart(SinglePart::plain(mail.text)).multipart(page);
     let mut message = builder.multipart(body).map_err(|why| why.to_string())?;
-    // Nobody's vacation answers a machine (RFC 3834).
+    // Prevents vacation replies (RFC 3834).
     let name = HeaderName::new_from_ascii_str("Auto-Submitted");
     message.headers_mut().insert_raw(HeaderValue::new(name, "auto-generated".to_owned()));
     Ok(message)

@@ -1,11 +1,10 @@
-//! Reports on their way out: into the session, to the files of the configuration, onto the
-//! terminal, to people.
+//! Delivers reports: into the session, to the configured files, to the terminal, to people.
 //!
-//! Data flow: one report → [`files`] writes what reporters render; [`context`] finds out what no
-//! report says (branch, job, checked-out project, the run before); [`mail`] and [`webhooks`] turn
-//! what the reporters say into messages, [`smtp`] hands them to a server. Files that cannot be
-//! written are an error told after the verdict. A message that cannot be sent is a warning: in
-//! bounded time, with the reason, without a secret, and the verdict stays what it is.
+//! Data flow: one report → [`files`] writes the output of the reporters; [`context`] finds data that the report lacks
+//! (branch, job, checked-out project, the previous run); [`mail`] and [`webhooks`] turn the output of the reporters
+//! into messages, [`smtp`] passes them to a server. Files that cannot be written are an error, reported after the
+//! verdict. A message that cannot be sent is a warning: within a time limit, with the reason, without secrets, and
+//! without effect on the verdict.
 
 mod certificates;
 pub mod context;
@@ -30,8 +29,7 @@ use crate::exit::ExpectedError;
 use crate::output::Console;
 use context::RunContext;
 
-/// Writes and sends everything that is wanted. One that fails does not keep the others from being
-/// delivered.
+/// Writes and sends everything configured. A failure does not stop the others.
 ///
 /// # Errors
 /// The first file that could not be written.
@@ -58,7 +56,7 @@ pub fn deliver(
     written
 }
 
-/// Is a message with this setting to be sent?
+/// Whether a message with this setting must be sent.
 pub(crate) fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
     match when {
         When::Always => true,

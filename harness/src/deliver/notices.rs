@@ -1,8 +1,8 @@
-//! What a server tells people of a run: the leaks that are new, back or gone on its line, and figures at a higher
-//! level, in the mail and the chat message that a run itself would send.
+//! Notices of a server about a run: new, returned or gone leaks on its line, and figures at a higher level, in the same
+//! mail and chat message that a run itself would send.
 //!
-//! Data flow: a notice of the store → a report of those leaks alone, and what changed by it → [`mail`](super::mail)
-//! or [`webhooks`](super::webhooks).
+//! Data flow: a notice of the store → a report of only those leaks, and the changes that it describes →
+//! [`mail`](super::mail) or [`webhooks`](super::webhooks).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,13 +23,14 @@ use super::mail::{self, Sent};
 use super::webhooks;
 use crate::output::Console;
 
-/// What stands for a test where the whole suite is meant.
+/// Name shown for a whole suite instead of a test.
 const WHOLE: &str = "(the whole suite)";
 
-/// Who has the mails of a notice that did not reach everybody, by what it tells: they do not get it again.
+/// Recipients who already got the mails of a notice that did not reach everybody, by the content of the notice: they do
+/// not get it again.
 type Handed = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// A way to tell people; each change is told once by each.
+/// A way to notify people; each sends a change once.
 #[derive(Debug, Clone)]
 pub(crate) enum Channel {
     Mail(Box<Mail>, Handed),
@@ -37,15 +38,15 @@ pub(crate) enum Channel {
 }
 
 impl Channel {
-    /// All that a configuration names.
+    /// All channels of a configuration.
     pub(crate) fn all(reports: Reports) -> Vec<Self> {
-        // Whose a leak is came with its run; there is no CODEOWNERS to read here.
+        // The run itself contains the owners of its leaks; there is no CODEOWNERS to read here.
         let mail = reports.mail.map(|mail| Mail { owners: Some(PathBuf::new()), ..mail });
         let webhooks = reports.webhooks.into_iter().map(Self::Webhook);
         mail.map(|mail| Self::Mail(Box::new(mail), Handed::default())).into_iter().chain(webhooks).collect()
     }
 
-    /// What the store knows it by: it stays the same while the configuration does.
+    /// The key for the store: it stays the same while the configuration does.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Mail(..) => "mail".to_owned(),
@@ -53,7 +54,7 @@ impl Channel {
         }
     }
 
-    /// Tells of a run; `page` is its address. Whatever goes wrong is a warning; is there nothing left to send?
+    /// Notifies about a run; `page` is its address. Failures are warnings. Returns whether nothing is left to send.
     pub(crate) fn tell(&self, notice: &Notice, page: String, console: &Console) -> bool {
         let report = report(notice);
         let context = RunContext {
@@ -130,7 +131,7 @@ fn higher(Shifted { suite, name, metric, before, after }: &Shifted) -> String {
     format!("{of}: {metric} went up from {before} to {after}")
 }
 
-/// The tests of leaks that came, as if they were all that ran.
+/// A report with the tests of leaks that came, as if only these had run.
 fn report(notice: &Notice) -> RunReport {
     let mut suites = BTreeMap::<&str, BTreeMap<&str, Vec<&Change>>>::new();
     for change in notice.changes.iter().filter(|change| is_here(change)) {
@@ -169,7 +170,7 @@ fn report(notice: &Notice) -> RunReport {
     }
 }
 
-/// The tests of figures that came to a higher level.
+/// The tests of figures that rose to a higher level.
 fn shifted(notice: &Notice) -> Vec<SuiteReport> {
     let mut suites = BTreeMap::<&str, BTreeMap<&str, Vec<String>>>::new();
     for Shifted { suite, name, metric, before, after } in &notice.shifts {

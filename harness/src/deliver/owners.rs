@@ -1,4 +1,5 @@
-//! Whose code leaks: the CODEOWNERS file of the checked-out project, for reports, mail and the history.
+//! Finds the owners of leaking code in the CODEOWNERS file of the checked-out project, for reports, mail and the
+//! history.
 //!
 //! Data flow: a judged report and the checked-out project → the first frame of each leak in the project's own files →
 //! its owners in CODEOWNERS → [`Leak::owners`](memgate_model::Leak::owners).
@@ -14,13 +15,13 @@ use super::context::checkout;
 use crate::origin::project_root;
 use crate::output::Console;
 
-/// Where GitHub and GitLab look for the file, in their order.
+/// Where GitHub and GitLab look for the file, in this order.
 const PLACES: [&str; 4] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"];
-/// Owners that are kept of one leak: what is everybody's is nobody's.
+/// Maximum number of owners kept for a leak: with more, nobody is responsible.
 const MOST: usize = 100;
 
-/// Notes in a report whose the leaking code is. `configured` is the file that mail is sent by; without it the
-/// project's own counts, if it has one.
+/// Adds the owners of leaking code to a report. `configured` is the file configured for mail; without it, the project's
+/// own file is used, if it has one.
 pub fn assign(report: &mut RunReport, configured: Option<&Path>, console: &Console) {
     let mut leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
     let Some(file) = configured.map(Path::to_owned).or_else(found).filter(|_| leaks.next().is_some()) else {

@@ -1,4 +1,4 @@
-//! Secrets: where they come from, and that nobody reads them.
+//! Reads secrets, and removes them from texts.
 
 /// The value of a variable that holds a secret; `Err` names the variable.
 pub(crate) fn secret(variable: &str) -> Result<String, String> {
@@ -6,7 +6,7 @@ pub(crate) fn secret(variable: &str) -> Result<String, String> {
     value.ok_or_else(|| format!("the environment has no variable `{variable}`"))
 }
 
-/// What a peer or a library says may repeat a secret: it is taken out before anybody reads it.
+/// Removes secrets from a text of a peer or a library, which may repeat them.
 pub(crate) fn without(text: &str, secrets: &[&str]) -> String {
     use base64::Engine as _;
     let mut text = text.to_owned();

@@ -1,11 +1,10 @@
-//! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers
-//! connecting only, so a server that accepts and says nothing would otherwise keep a build for
-//! ever. A recipient that the server refuses, or asks to be patient for, keeps nobody else from getting the mail. A
-//! refusal is final: what is tried again goes to those alone who are to wait, or whom nobody answered for.
+//! Passes mails to a server. The whole takes at most the given time: lettre's own limit covers only connecting, so a
+//! server that accepts and stays silent would keep a build forever. If the server refuses a recipient or asks to wait,
+//! the others still get the mail. A refusal is final: a retry goes only to recipients who must wait, or for whom there
+//! was no answer.
 //!
-//! A server that presents a certificate authority's own certificate, as the usual self-signed one
-//! is, is refused by every verifier. Where `ca` holds that very certificate the server is the one
-//! that was meant: its name and its key are verified all the same.
+//! Verifiers refuse a server that presents a certificate authority's own certificate, as the usual self-signed one is.
+//! If `ca` contains exactly that certificate, it is the intended server: its name and key are still verified.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,14 +22,14 @@ use super::certificates::certificates;
 use super::secret::without;
 use crate::exit::chain;
 
-/// How the verifier's error says that the server presents a certificate authority's certificate.
+/// Part of the verifier's error if the server presents a certificate authority's certificate.
 const SELF_SIGNED: &str = "CaUsedAsEndEntity";
 
-/// Sends all, in order, to those who are not yet in `handed`, which learns of whom the server took or refused a mail.
-/// The answer is who is refused, and why; empty: nobody.
+/// Sends all mails, in order, to recipients who are not yet in `handed`, and adds those for whom the server accepted or
+/// refused a mail. Returns the refused recipients and why; empty if none.
 ///
 /// # Errors
-/// Why not all were handed over, in words without a secret.
+/// When not all were passed on; without secrets in the text.
 pub(super) fn send(
     server: &MailServer,
     password: Option<&str>,
@@ -61,20 +60,20 @@ pub(super) fn send(
             .await
             .unwrap_or_else(|_| Err(format!("the server took longer than {} s", limit.as_secs_f64())))
     });
-    // A name that is still being looked up is nothing to wait for.
+    // Do not wait for a pending name look-up.
     runtime.shutdown_background();
     let Left { refused, waiting } = left;
     let words = refused.iter().map(|(to, why)| format!("not to {to}: {why}"));
     let words = words.chain(waiting.iter().map(|(to, why)| format!("not yet to {to}: {why}")));
     let said = words.chain(outcome.as_ref().err().cloned()).collect::<Vec<_>>().join("; ");
     let password = password.unwrap_or_default();
-    // As PLAIN sends it, with the name of the user; a server may repeat what it was sent.
+    // The form in which PLAIN sends it, with the user's name; a server may repeat its input.
     let plain = format!("\0{}\0{password}", server.user.as_deref().unwrap_or_default());
     let said = without(&said, &[password, &plain]);
-    // One line, whatever the server said.
+    // One line, whatever the server's text is.
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = if said.is_empty() { said } else { format!("{sent} of {all} mails sent: {said}") };
-    // A server that refuses everybody refuses the sender, perhaps, which somebody may mend.
+    // A server that refuses everybody may be refusing the sender, which can be fixed.
     let nobody = handed.is_empty() && !refused.is_empty();
     if !nobody {
         handed.extend(refused.into_iter().map(|(to, _)| to));
@@ -82,11 +81,11 @@ pub(super) fn send(
     if outcome.is_err() || nobody || !waiting.is_empty() { Err(told) } else { Ok(told) }
 }
 
-/// Who did not get a mail, and why.
+/// Recipients who did not get a mail, and why.
 #[derive(Default)]
 struct Left {
     refused: Vec<(String, String)>,
-    /// Their mailbox is full, or the server wants to be asked again later.
+    /// The mailbox is full, or the server wants a later retry.
     waiting: Vec<(String, String)>,
 }
 
@@ -96,15 +95,15 @@ impl Left {
     }
 }
 
-/// What a server says of one mail.
+/// A server's answer for one mail.
 enum Answer {
     Taken,
     Refused(String),
-    /// It may take the mail later.
+    /// The server may accept the mail later.
     NotYet(String),
 }
 
-/// The server is asked for each recipient alone where it refuses one of several: it took no mail then.
+/// If the server refuses one of several recipients, it has accepted no mail: then each recipient is tried alone.
 async fn hand_over(
     post: &mut Post<'_>,
     letter: &Message,
@@ -127,7 +126,7 @@ async fn hand_over(
     Ok(())
 }
 
-/// A mail server, and the connection to it while it is good.
+/// A mail server, and the connection to it while it works.
 struct Post<'a> {
     server: &'a MailServer,
     password: Option<&'a str>,
@@ -137,7 +136,7 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Hands over one mail. `Err`: the connection ended, and others would not be handed over either.
+    /// Passes one mail on. `Err`: the connection ended, and other mails would fail too.
     async fn hand(&mut self, envelope: &Envelope, text: &[u8]) -> Result<Answer, String> {
         let mut connection = match self.open.take() {
             Some(open) => open,
@@ -148,15 +147,15 @@ impl Post<'_> {
                 self.open = Some(connection);
                 Ok(Answer::Taken)
             }
-            // A mail that was not taken ends its connection.
+            // After a mail that was not accepted, the connection ends.
             Err(why) if why.is_transient() => Ok(Answer::NotYet(chain(&why))),
-            // The client's own refusal: a sign in an address that this server does not know.
+            // The client itself refuses: the server does not support a character in an address.
             Err(why) if why.is_permanent() || why.is_client() => Ok(Answer::Refused(chain(&why))),
             Err(why) => Err(chain(&why)),
         }
     }
 
-    /// Takes leave. All was handed over: an answer changes nothing.
+    /// Quits. All mails were passed on, so the reply does not matter.
     async fn close(&mut self) {
         if let Some(mut open) = self.open.take() {
             drop(open.quit().await);
@@ -184,7 +183,7 @@ impl Post<'_> {
         Ok(connection)
     }
 
-    /// `unverified`: whatever certificate it presents, if it has its name and key.
+    /// `unverified`: accepts any certificate, but still verifies the signature with its key.
     async fn encrypted(&self, unverified: bool) -> Result<AsyncSmtpConnection, String> {
         let MailServer { host, port, encryption, .. } = self.server;
         let tls = || {
@@ -220,7 +219,7 @@ mod tests {
 
     type Taken = Arc<Mutex<Vec<String>>>;
 
-    /// Takes mails for all but `gone`, whom it does not know, and but `later`, for whom it has no room at first.
+    /// Accepts mails for all except `gone`, who is unknown, and `later`, whose mailbox is full at first.
     fn converse(stream: &TcpStream, taken: &Taken, has_room: bool) -> std::io::Result<()> {
         let (mut out, mut to) = (stream, Vec::new());
         out.write_all(b"220 here\r\n")?;
@@ -263,7 +262,7 @@ mod tests {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (taken, has_room) = (Arc::clone(&of_server), *has_room.lock().unwrap());
-                // Who hangs up has said all.
+                // An ended connection has sent everything.
                 std::thread::spawn(move || converse(&stream, &taken, has_room).ok());
             }
         });

@@ -1,5 +1,5 @@
-//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message. An answer
-//! may repeat it, in part or in a spelling of its own, so nothing of an answer is shown but codes.
+//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message. A response
+//! may repeat it, in part or in another form, so only codes of a response are shown.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::secret::{secret, without};
 use crate::https;
 use crate::output::Console;
 
-/// For all of one message.
+/// Time limit for one message, including a retry.
 const LIMIT: Duration = Duration::from_secs(15);
-/// Longer than this a build does not wait because a chat is busy.
+/// A build does not wait longer than this for a busy chat.
 const LONGEST_PAUSE_S: u64 = 10;
-/// What is read of an answer.
+/// Maximum bytes read of a response.
 const MOST_OF_AN_ANSWER: u64 = 16 << 10;
 
-/// Renders and posts. Whatever goes wrong is a warning; was it posted?
+/// Renders and posts. Failures are warnings. Returns whether it was posted.
 pub(super) fn post(report: &RunReport, webhook: &Webhook, context: &RunContext, console: &Console) -> bool {
     let to = match webhook.chat {
         Chat::Slack => chat::Chat::Slack,
@@ -78,7 +78,7 @@ fn send(url: &str, message: &Value, ca: Option<&Path>) -> Result<(), String> {
     }
 }
 
-/// A status, and Slack's word for the reason: `invalid_blocks`.
+/// The status, and Slack's code for the reason: `invalid_blocks`.
 fn refused(status: u16, body: &str, url: &str) -> String {
     let word = body.trim();
     let is_code = word.len() <= 50 && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
@@ -87,7 +87,7 @@ fn refused(status: u16, body: &str, url: &str) -> String {
     format!("it answered {status}{code}")
 }
 
-/// Lark says 200 to everything, and what it thinks in the body.
+/// Lark replies 200 to everything; the result is in the body.
 fn accepted(body: &str) -> Result<(), String> {
     let answer: Value = serde_json::from_str(body).unwrap_or_default();
     match answer.get("code").and_then(Value::as_i64) {
@@ -96,7 +96,7 @@ fn accepted(body: &str) -> Result<(), String> {
     }
 }
 
-/// As Lark wants it: the time and the key are the key, and nothing is signed.
+/// Lark's form of a signature: time and secret form the key, and the signed text is empty.
 fn sign(message: &mut Value, key: &str, now_s: i64) {
     let Ok(mac) = Hmac::<Sha256>::new_from_slice(format!("{now_s}\n{key}").as_bytes()) else { return };
     message["timestamp"] = json!(now_s.to_string());
