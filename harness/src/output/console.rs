@@ -1,4 +1,4 @@
-//! Lines on stderr, results on stdout, colours where they are wanted.
+//! Messages on stderr, results on stdout, in colour if wanted.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -17,38 +17,38 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
-/// How a report is shown to a person.
+/// How a report is displayed.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
-    /// With colours?
+    /// Whether to use colours.
     pub colour: bool,
     /// Columns of the terminal; `None`: it is no terminal.
     pub width: Option<usize>,
-    /// Everything?
+    /// Whether to show everything.
     pub verbose: bool,
 }
 
-/// Takes each step of a pass.
+/// Called with each step of a pass.
 pub(crate) type Watcher = Arc<dyn Fn(Step<'_>) + Send + Sync>;
 
-/// Where everything is printed.
+/// All output of the program.
 pub struct Console {
-    /// A bar must be lifted while a line is printed.
+    /// The bar must be hidden while a line is printed.
     bar: Mutex<Option<ProgressBar>>,
     live: bool,
     stdout_is_terminal: bool,
-    /// Where else progress is told.
+    /// Receives progress too.
     watched: Mutex<Option<Watcher>>,
 }
 
-/// How far a pass is.
+/// Progress of a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
     /// `screening`, `confirming`
     pub phase: &'a str,
-    /// Tests that are over.
+    /// Tests that have ended.
     pub done: u64,
-    /// How many there are.
+    /// Total number of tests.
     pub of: Option<u64>,
     /// What runs now, and the verdict so far.
     pub now: &'a str,
@@ -81,7 +81,7 @@ impl Console {
         }
     }
 
-    /// Progress is told there, too, from now on; `None`: no longer.
+    /// Sets the watcher that also receives progress; `None`: removes it.
     pub(crate) fn watched_by(&self, watcher: Option<Watcher>) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
     }
@@ -92,50 +92,49 @@ impl Console {
         }
     }
 
-    /// Can a bar be drawn?
+    /// Whether a bar can be drawn.
     pub(super) const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Can a bar be drawn while the tests write to the same stdout? Not where that is the same
-    /// terminal.
+    /// Whether a bar can be drawn while the tests write to the same stdout: not if stdout is the same terminal.
     #[must_use]
     pub const fn is_live_beside_tests(&self) -> bool {
         self.live && !self.stdout_is_terminal
     }
 
-    /// How a report looks that is printed by [`Console::line`].
+    /// Display settings of a report printed with [`Console::line`].
     #[must_use]
     pub fn stderr_screen(&self, verbose: bool) -> Screen {
         screen(&io::stderr(), verbose)
     }
 
-    /// How a report looks that is printed by [`Console::result`].
+    /// Display settings of a report printed with [`Console::result`].
     #[must_use]
     pub fn stdout_screen(&self, verbose: bool) -> Screen {
         screen(&io::stdout(), verbose)
     }
 
-    /// A line about the work, to stderr. Names in it may come from tests, libraries and files:
-    /// none of them acts on the terminal or on the CI server that reads it.
+    /// Prints a line about the work to stderr. Names in it may come from tests, libraries and files: control characters
+    /// are made harmless, for the terminal and for a CI server that reads it.
     pub fn line(&self, text: &str) {
         self.rendered(&harmless(text));
     }
 
-    /// What was made harmless where it was rendered, and may have colours, to stderr.
+    /// Prints a text to stderr that was already made harmless when rendered; it may have colours.
     pub fn rendered(&self, text: &str) {
         self.above_bar(|| {
-            // Nobody can be told that stderr is gone.
+            // If stderr is closed, nobody can be told.
             drop(writeln!(anstream::stderr().lock(), "{text}"));
         });
     }
 
-    /// Something to look at, to stderr.
+    /// Prints a warning to stderr.
     pub fn warning(&self, text: &str) {
         self.labelled(WARNING, "warning", text);
     }
 
-    /// What to do, to stderr.
+    /// Prints advice to stderr.
     pub fn hint(&self, text: &str) {
         self.labelled(HINT, "hint", text);
     }
@@ -144,7 +143,7 @@ impl Console {
         self.rendered(&format!("{style}{label}:{style:#} {}", harmless(text)));
     }
 
-    /// An error with its hint, to stderr. A configuration's mistakes come rendered, in colours.
+    /// Prints an error with its hint to stderr. Configuration errors are already rendered, in colour.
     pub fn error(&self, error: &ExpectedError) {
         match error {
             ExpectedError::Configuration(rendered) => {
@@ -157,20 +156,18 @@ impl Console {
         }
     }
 
-    /// What was asked for, as text for people, to stdout: harmless as [`Console::line`] is.
+    /// Prints a requested text for people to stdout, made harmless like [`Console::line`].
     ///
     /// # Errors
-    /// As [`Console::result`].
+    /// Like [`Console::result`].
     pub fn text(&self, text: &str) -> Result<(), ExpectedError> {
         self.result(harmless(text).as_bytes())
     }
 
-    /// What was asked for and is no text with names from outside, or was made harmless where it
-    /// was rendered, to stdout.
+    /// Prints requested data to stdout that contain no names from outside, or were made harmless when rendered.
     ///
     /// # Errors
-    /// When stdout cannot be written to, except that nobody reads it any more (`memgate report |
-    /// head`).
+    /// When stdout cannot be written, except if its reader has ended (`memgate report | head`).
     pub fn result(&self, bytes: &[u8]) -> Result<(), ExpectedError> {
         let mut stdout = anstream::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

@@ -1,6 +1,5 @@
-//! The one place that prints. What memgate says about its work goes to stderr, what was asked for
-//! (`gate`, `report`, `schema`, …) to stdout; `run` prints its result to stderr too, because stdout
-//! belongs to the wrapped tests.
+//! The only module that prints. Messages about the work go to stderr, requested output (`gate`, `report`, `schema`, …)
+//! to stdout; `run` prints its result to stderr too, because stdout belongs to the wrapped tests.
 
 mod console;
 mod progress;

@@ -1,7 +1,7 @@
-//! Progress of one pass over the tests: a bar on a terminal, a plain line now and then elsewhere.
+//! Progress of one pass over the tests: a bar on a terminal, otherwise an occasional plain line.
 //!
-//! The tests of the screening pass write to the terminal themselves; a bar between their lines
-//! would tear both, so there too plain lines tell what runs, and only when it takes longer.
+//! In the screening pass, the tests themselves write to the terminal. A bar between their lines would garble both, so
+//! plain lines are printed there too, and only if it takes longer.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use memgate_reports::harmless;
 
 use super::{Console, Step};
 
-/// Nothing is said about what is over sooner.
+/// Passes that end sooner print nothing.
 const QUIET: Duration = Duration::from_secs(2);
 /// Time between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ pub struct Progress<'a> {
     console: &'a Console,
     title: String,
     total: Option<u64>,
-    /// Can the time that is left be told?
+    /// Whether the remaining time can be estimated.
     estimates: bool,
     done: u64,
     shown: Shown,
@@ -35,20 +35,20 @@ enum Shown {
 }
 
 impl<'a> Progress<'a> {
-    /// Of a pass whose tests write to our own terminal, or may do so.
+    /// For a pass whose tests write to our own terminal, or may do so.
     #[must_use]
     pub fn beside_tests(console: &'a Console, title: &str, total: Option<u64>) -> Self {
         Self::new(console, title, (total, true), console.is_live_beside_tests())
     }
 
-    /// Of a pass whose tests are silent.
+    /// For a pass whose tests print nothing.
     #[must_use]
     pub fn of_silent_tests(console: &'a Console, title: &str, total: u64) -> Self {
         Self::new(console, title, (Some(total), true), console.is_live())
     }
 
-    /// Of silent tests that run several times over: later rounds are of fewer tests, and take another time for each of
-    /// them, so that nobody knows what is left.
+    /// For silent tests that run several times: later rounds have fewer tests with other durations, so the remaining
+    /// time cannot be estimated.
     #[must_use]
     pub fn of_rounds(console: &'a Console, title: &str, most: u64) -> Self {
         Self::new(console, title, (Some(most), false), console.is_live())
@@ -67,7 +67,7 @@ impl<'a> Progress<'a> {
         Self { console, title: title.to_owned(), total, estimates, done: 0, shown, started }
     }
 
-    /// There are so many by now.
+    /// Sets a new total.
     pub fn expect(&mut self, total: u64) {
         self.total = Some(total);
         if let Shown::Bar(bar) = &self.shown {
@@ -75,7 +75,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// `done` tests are over; `status` says what runs now and the verdict so far.
+    /// `done` tests have ended; `status` says what runs now and the verdict so far.
     pub fn update(&mut self, done: u64, status: &str) {
         self.done = done;
         let of = self.total;
@@ -115,8 +115,7 @@ fn bar(title: &str, (total, estimates): (Option<u64>, bool)) -> ProgressBar {
         (Some(_), false) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {elapsed}",
         (None, _) => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
     };
-    // The template is ours: a mistake in it shows in the tests below, and costs a user only the
-    // colours.
+    // The template is ours: tests below find an error in it, and a user would only lose the colours.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10)).with_style(style);
     bar.set_prefix(title.to_owned());
@@ -135,7 +134,7 @@ fn plain_line(
     let of = total.map_or_else(String::new, |total| format!(" of {most}{total}"));
     let left = time_left(done, total.filter(|_| estimates), elapsed)
         .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
-    // Before the first test there is nothing to name.
+    // Before the first test there is no name.
     let status = if status.is_empty() { String::new() } else { format!(", {status}") };
     format!("{title}: {done}{of}{status}, {} s{left}", elapsed.as_secs())
 }
@@ -146,7 +145,7 @@ fn time_left(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duratio
     (elapsed / done).checked_mul(u32::try_from(left).ok()?)
 }
 
-/// A test's name comes from the tested process: it must not steer the terminal.
+/// A test's name comes from the tested process: it must not control the terminal.
 fn one_line(status: &str) -> String {
     harmless(&status.replace('\n', "\\n"))
 }
