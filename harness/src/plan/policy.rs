@@ -1,5 +1,5 @@
-//! The one place where the configuration becomes the policy of the gate: `analysis` does not know
-//! the configuration.
+//! The only module that converts the configuration into the policy of the gate: `analysis` does not know the
+//! configuration.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use memgate_model::{Level, Per};
 
 use super::Settings;
 
-/// How a run is judged.
+/// The rules for judging a run.
 #[must_use]
 pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> GatePolicy {
     let config = &settings.config;
@@ -31,7 +31,7 @@ pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> G
         unconfirmed: config.measure.unconfirmed,
         ignore_test_failures,
         rules: rules(settings),
-        // Every limit, the built-in ones too, is a rule: see `rules`.
+        // Every limit is a rule, including the built-in ones: see `rules`.
         defaults: Vec::new(),
         waivers: config.waivers.iter().map(waiver).collect(),
         today: today.to_string(),
@@ -54,8 +54,7 @@ fn rules(settings: &Settings) -> Vec<Rule> {
     settings.config.thresholds.rules().map(rule).collect()
 }
 
-/// The limits of one threshold: for each test of the baseline where they are relative, and for every
-/// other one.
+/// The limits of one threshold: for each test of the baseline if they are relative, and for all others.
 fn limits_of(
     threshold: &Threshold,
     tests: &NamePattern,
@@ -83,7 +82,7 @@ fn limits_of(
     (of_tests.map(|(name, figure)| (name, limits(Some(figure)))).collect(), limits(None))
 }
 
-/// The accepted figures a threshold compares with, by the name its tests are asked for.
+/// The accepted figures that a threshold compares with, by full test name.
 fn accepted(baseline: &Baseline, threshold: &Threshold) -> Vec<(String, f64)> {
     let Threshold { metric, per, .. } = *threshold;
     let mut figures = Vec::new();
@@ -131,7 +130,7 @@ fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
     TextPattern::new(glob.text(), move |text| compiled.matches(text))
 }
 
-/// How followed objects are added up.
+/// How followed objects are grouped.
 pub(crate) fn follow(java: &MeasureJava) -> FollowPolicy {
     let default = FollowPolicy::default();
     FollowPolicy {

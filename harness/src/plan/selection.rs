@@ -1,10 +1,11 @@
-//! Does a run leave out tests? What it does not see is then no news: neither a leak that is gone nor a waiver that
-//! nobody needs. In doubt it does.
+//! Whether a run leaves out tests. Then tests that it does not see mean nothing: neither that a leak is gone nor that a
+//! waiver is unused. In doubt, it counts as partial.
 //!
-//! Data flow: variables of the environment, and what was typed, before the run ([`narrows`], [`selects`]) → arguments
-//! of the programs that ran ([`is_filtered`]), which a script may have given them.
+//! Data flow: environment variables and the typed command, before the run ([`narrows`], [`selects`]) → arguments of the
+//! programs that ran ([`is_filtered`]), which a script may have added.
 
-/// The variables by which a build or a user makes GoogleTest or Cucumber run a part of its tests, with what means all.
+/// The variables with which a build or a user makes GoogleTest or Cucumber run a part of its tests, with the values
+/// that mean all tests.
 const NARROWING: [(&str, &[&str]); 9] = [
     ("GTEST_FILTER", &["", "*"]),
     ("GTEST_FLAGFILE", &[""]),
@@ -17,9 +18,9 @@ const NARROWING: [(&str, &[&str]); 9] = [
     ("CUCUMBER_OPTIONS", &[""]),
 ];
 
-/// Programs whose tests are those that CMake files name.
+/// Programs that run the tests of CMake files.
 const BUILDS: [&str; 5] = ["ctest", "make", "gmake", "ninja", "cmake"];
-/// Options of ctest that leave out tests. Each short one may stand alone, with its value in the next word.
+/// Options of ctest that leave out tests. A short one may have its value in the next word.
 const OF_CTEST: [&str; 15] = [
     "-R",
     "--tests-regex",
@@ -38,7 +39,7 @@ const OF_CTEST: [&str; 15] = [
     "--fixture-exclude",
 ];
 const OF_MAVEN: [&str; 5] = ["-pl", "--projects", "-rf", "--resume-from", "-N"];
-/// Properties by which Surefire, Failsafe, Cucumber or others leave out tests.
+/// Properties with which Surefire, Failsafe, Cucumber or others leave out tests.
 const OF_SUREFIRE: [&str; 15] = [
     "-Dtest=",
     "-Dit.test=",
@@ -57,28 +58,28 @@ const OF_SUREFIRE: [&str; 15] = [
     "-Dcucumber.options",
 ];
 const OF_GRADLE: [&str; 4] = ["-x", "--exclude-task", "--fail-fast", "-Dtest.single"];
-/// Of JUnit's console launcher.
+/// Options of JUnit's console launcher.
 const OF_JUNIT: [&str; 3] = ["--select-", "--include-", "--exclude-"];
 
-/// Does a variable with this value make GoogleTest or Cucumber run a part of its tests?
+/// Whether a variable with this value makes GoogleTest or Cucumber run a part of its tests.
 #[must_use]
 pub fn narrows(name: &str, value: &str) -> bool {
     NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
 }
 
-/// Does a variable with this value make each process of GoogleTest run one of several shards?
+/// Whether a variable with this value makes each GoogleTest process run one of several shards.
 pub(super) fn is_sharded(name: &str, value: &str) -> bool {
     name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
 }
 
-/// The words of a command. Those that a shell is given count each.
+/// The words of a command. Words inside a shell's argument count separately.
 struct Words(Vec<String>);
 
 impl Words {
     fn of(command: &[String]) -> Self {
         let separates = |c: char| c.is_whitespace() || ";&|()".contains(c);
         let words = command.iter().flat_map(|word| word.split(separates)).filter(|word| !word.is_empty());
-        // `make test ARGS="-R Map"`: what make gives to ctest.
+        // `make test ARGS="-R Map"`: make passes these words to ctest.
         Self(words.map(|word| word.replace(['"', '\''], "").trim_start_matches("ARGS=").to_owned()).collect())
     }
 
@@ -103,7 +104,7 @@ impl Words {
     }
 }
 
-/// Does this command choose among its tests?
+/// Whether this command selects some of its tests.
 pub(super) fn selects(command: &[String]) -> bool {
     let words = Words::of(command);
     words.any(|word| word.split_once('=').is_some_and(|(name, value)| narrows(name, value)))
@@ -116,7 +117,7 @@ pub(super) fn selects(command: &[String]) -> bool {
         || (words.any(|word| word.contains("junit-platform-console")) && words.begins(&OF_JUNIT))
 }
 
-/// The option by which GoogleTest leaves out tests, with its value.
+/// The option with which GoogleTest leaves out tests, and its value.
 fn of_gtest(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.trim_start_matches('-').strip_prefix("gtest_")?.split_once('=')?;
     let all: &[&str] = match name {
@@ -128,8 +129,8 @@ fn of_gtest(word: &str) -> Option<(&str, &str)> {
     (!all.contains(&value)).then_some((name, value))
 }
 
-/// Was a GoogleTest program below this command given a part of its tests, as a script may do? A build starts each of
-/// its tests with a filter, and a filter of one test may come from such a build.
+/// Whether a GoogleTest program below this command got a part of its tests, for example from a script. A build starts
+/// each of its tests with a filter, and a filter for one test may come from such a build.
 #[must_use]
 pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
     let of_some = |(name, value): (&str, &str)| match name {
