@@ -1,5 +1,5 @@
-//! APKs, read within bounds: whatever an archive claims or unpacks to, no more is read or written
-//! than an app can have.
+//! Reads APKs within limits: whatever an archive claims or unpacks to, at most as much is read or written as an app can
+//! have.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,13 @@ use memgate_formats::zip::{Damaged, Entry, entries};
 
 use crate::exit::ExpectedError;
 
-/// A larger file is no APK, and neither is one whose wanted content is larger in all.
+/// Maximum size of an APK, and of all its wanted content together.
 const LARGEST: u64 = 4 << 30;
 
 /// Calls `each` with every entry whose name is wanted, and its content of at most `largest` bytes.
 ///
 /// # Errors
-/// It cannot be read, is no APK, damaged or too large, with `hint`; or what `each` says.
+/// When it cannot be read, is not an APK, is damaged or too large, with `hint`; or an error of `each`.
 pub(crate) fn read(
     path: &Path,
     (wanted, largest): (impl Fn(&str) -> bool, u64),
@@ -29,7 +29,7 @@ pub(crate) fn read(
     within(LARGEST, &bytes, (wanted, largest), &wrong, each)
 }
 
-/// No more than `left` bytes of content in all.
+/// Reads at most `left` bytes of content in total.
 fn within(
     mut left: u64,
     bytes: &[u8],
@@ -56,7 +56,7 @@ fn within(
 mod tests {
     use super::*;
 
-    /// A stored entry of this name in front of a directory that lists it so often.
+    /// A stored entry with this name, followed by a directory that lists it `times` times.
     fn archive(name: &str, content: &str, times: u16) -> Vec<u8> {
         let length = u32::try_from(content.len()).unwrap().to_le_bytes();
         let entry = [&[0; 4], &length[..], &length, &[u8::try_from(name.len()).unwrap(), 0, 0, 0]].concat();
@@ -70,7 +70,7 @@ mod tests {
         zip
     }
 
-    /// A directory may name the same content thousands of times.
+    /// A directory may list the same content thousands of times.
     #[test]
     fn what_unpacks_to_more_than_an_app_can_have_is_an_error() {
         let zip = archive("lib/x86_64/liba.so", "ELF library", 3);

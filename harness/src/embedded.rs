@@ -1,10 +1,9 @@
 //! The agent inside this program, and the files it becomes.
 //!
-//! `build/main.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the
-//! virtual machine need files. They are unpacked to a cache folder named by their hash, once, and
-//! used again only when they are ours and byte for byte what is embedded, in a folder that nobody
-//! but us or root can change or replace ([`trusted`]): whoever could would run code in every tested
-//! process. So no folder that is shared with other users takes them, such as /tmp.
+//! `build/main.rs` embeds the shared library and the jars of its Java part; the dynamic linker and the virtual machine
+//! need files. They are unpacked once, to a cache folder named by their hash. They are reused only if they are ours and
+//! byte for byte the embedded ones, in a folder that only we or root can change or replace ([`trusted`]): anybody else
+//! who could would run code in every tested process. So folders shared with other users, such as /tmp, are not used.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,26 +17,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{OFlags, StatVfsMountFlags};
 use sha2::{Digest, Sha256};
 
-/// Names another agent to use instead of the embedded one.
+/// Path of another agent to use instead of the embedded one.
 pub const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
 
-/// Names a folder with an agent for each ABI of Android: `arm64-v8a/libmemgate_agent.so`.
+/// Path of a folder with an agent for each Android ABI: `arm64-v8a/libmemgate_agent.so`.
 pub const ANDROID_AGENT_VARIABLE: &str = "MEMGATE_ANDROID_AGENT";
 
 const LIBRARY: &str = "libmemgate_agent.so";
 
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmemgate_agent.so"));
 
-/// The Java part. Empty where no `javac` was there when this program was built.
+/// The Java part. Empty if there was no `javac` when this program was built.
 const JARS: [(&str, &[u8]); 3] = [
     (HOOKS_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-agent-java.jar"))),
     (LISTENER_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-junit-platform.jar"))),
     (LAUNCHER_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-launcher.jar"))),
 ];
 
-/// File name of the jar with the way from Java to the agent.
+/// File name of the jar through which Java code calls the agent.
 pub const HOOKS_JAR: &str = "memgate-agent-java.jar";
-/// File name of the jar with the listener of JUnit Platform, and how it names tests.
+/// File name of the jar with the listener for the JUnit Platform, which also names tests.
 pub const LISTENER_JAR: &str = "memgate-junit-platform.jar";
 /// File name of the jar that runs tests again.
 pub const LAUNCHER_JAR: &str = "memgate-launcher.jar";
@@ -47,34 +46,33 @@ pub const ANDROID_JAR: &str = "memgate-android-junit4.jar";
 
 const ANDROID_JAR_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/memgate-android-junit4.jar"));
 
-/// Hexadecimal digits of the hash that name the folder.
+/// Number of hexadecimal digits of the hash in the folder's name.
 const HASH_DIGITS: usize = 16;
 
-/// Root's own folder for caches. Tests that root runs may work as other users, who cannot look into
-/// root's home.
+/// Root's own cache folder. Tests started by root may run as other users, who cannot read root's home.
 const SYSTEM_CACHE: &str = "/var/cache/memgate";
 
-/// Write permission for others than the owner, and of these for the group.
+/// Write permission for group and others, and for the group alone.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 const GROUP_MAY_WRITE: u32 = 0o020;
-/// Only its owner may rename or remove what lies in such a folder.
+/// In such a folder, only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
 /// Why there is no agent to preload.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// The one that was asked for is not there.
+    /// The configured agent does not exist.
     #[error("use the agent that {AGENT_VARIABLE} names, {}", path.display())]
     Named {
         /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// There is none for the ABI of an app.
+    /// There is no agent for the ABI of an app.
     #[error("find an agent for the ABI {abi}: {ANDROID_AGENT_VARIABLE} {why}")]
     NoAndroid {
-        /// Which.
+        /// The ABI.
         abi: String,
         /// What is wrong with the variable.
         why: String,
@@ -82,7 +80,7 @@ pub enum EmbeddedError {
     /// There are no jars.
     #[error("measure a Java virtual machine: this memgate was built where no javac was found")]
     NoJava,
-    /// No folder can take it.
+    /// No folder can be used.
     #[error("unpack the agent: {}", no_folder(.0))]
     NoFolder(Vec<String>),
 }
@@ -99,7 +97,7 @@ fn no_folder(problems: &[String]) -> String {
 /// The path of an agent that can be preloaded.
 ///
 /// # Errors
-/// No cache folder can take it, with what was wrong with each.
+/// When no cache folder can be used, with the reason for each.
 pub fn agent() -> Result<PathBuf, EmbeddedError> {
     if let Some(path) = env::var_os(AGENT_VARIABLE).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
@@ -115,7 +113,7 @@ pub fn agent() -> Result<PathBuf, EmbeddedError> {
 /// The agent for an app of this ABI on an Android device.
 ///
 /// # Errors
-/// There is none.
+/// When there is none.
 pub fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
     let none = |why: String| EmbeddedError::NoAndroid { abi: abi.to_owned(), why };
     let folder = env::var_os(ANDROID_AGENT_VARIABLE).filter(|folder| !folder.is_empty());
@@ -130,7 +128,7 @@ pub fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
 /// The folder with the jars of the Java part.
 ///
 /// # Errors
-/// They were not built, or no cache folder can take them.
+/// When they were not built, or no cache folder can be used.
 pub fn jars() -> Result<PathBuf, EmbeddedError> {
     if JARS.iter().any(|(_, jar)| jar.is_empty()) {
         return Err(EmbeddedError::NoJava);
@@ -138,11 +136,11 @@ pub fn jars() -> Result<PathBuf, EmbeddedError> {
     unpack(&JARS, &own_cache_folders())
 }
 
-/// The jar for the test APKs of Android apps: listener, what repeats tests, and the way from Java
-/// to the agent.
+/// The jar for the test APKs of Android apps: the listener, the code that repeats tests, and the calls from Java to the
+/// agent.
 ///
 /// # Errors
-/// It was not built.
+/// When it was not built.
 pub fn android_jar() -> Result<&'static [u8], EmbeddedError> {
     if ANDROID_JAR_BYTES.is_empty() { Err(EmbeddedError::NoJava) } else { Ok(ANDROID_JAR_BYTES) }
 }
@@ -159,10 +157,10 @@ fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>, is_ro
     of_root.into_iter().chain(private).filter(|folder| folder.is_absolute()).collect()
 }
 
-/// A file by its name.
+/// A file name and its content.
 type Embedded<'a> = (&'a str, &'a [u8]);
 
-/// The folder in which all of `files` lie.
+/// The folder that contains all of `files`.
 fn unpack(files: &[Embedded<'_>], folders: &[PathBuf]) -> Result<PathBuf, EmbeddedError> {
     let mut problems = Vec::new();
     for folder in folders {
@@ -187,8 +185,8 @@ fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> 
     usable(&path)
 }
 
-/// Makes the folder, and the cache it lies in, such that nobody else can write there, whatever the
-/// umask leaves or somebody allowed since.
+/// Creates the folder and the cache around it such that nobody else can write there, whatever the umask allows or was
+/// permitted since.
 fn make(folder: &Path) -> io::Result<()> {
     let is_shared = folder.starts_with(SYSTEM_CACHE);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -202,8 +200,8 @@ fn make(folder: &Path) -> io::Result<()> {
     trusted(folder)
 }
 
-/// Is everything on the way to this folder ours or root's, links included, and can nobody else
-/// change what lies there?
+/// Checks that every part of the path to this folder, links included, is ours or root's, and that nobody else can
+/// change it.
 fn trusted(folder: &Path) -> io::Result<()> {
     let real = fs::canonicalize(folder)?;
     for part in folder.ancestors().chain(real.ancestors()) {
@@ -221,8 +219,8 @@ fn is_ours_or_root_s(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0
 }
 
-/// A group that has the number of its user is the user's alone, by the usage of most distributions,
-/// whose umask lets it write.
+/// A group with the same number as its user belongs only to that user, by the convention of most distributions, whose
+/// umask lets it write.
 fn only_we_write(found: &fs::Metadata) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_our_group = found.gid() == 0 || found.gid() == group && group == user;
@@ -230,7 +228,7 @@ fn only_we_write(found: &fs::Metadata) -> bool {
     found.mode() & allowed == 0
 }
 
-/// A library that lies where nothing may be executed cannot be loaded.
+/// A library on a mount without execute permission cannot be loaded.
 fn usable(path: &Path) -> io::Result<()> {
     let mount = rustix::fs::statvfs(path)?;
     if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
@@ -239,7 +237,7 @@ fn usable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the file is ours and holds exactly what is embedded.
+/// Whether the file is ours and its content is the embedded one.
 fn is_current(contents: &[u8], path: &Path) -> bool {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     let Ok(file) = File::options().read(true).custom_flags(no_follow).open(path) else { return false };
@@ -258,12 +256,12 @@ fn write(contents: &[u8], path: &Path) -> io::Result<()> {
     let new = path.with_extension(format!("{}-{number}.new", std::process::id()));
     let written = File::options().write(true).create_new(true).mode(0o755).open(&new).and_then(|mut file| {
         file.write_all(contents)?;
-        // Whatever the umask took away: guests may run as another user.
+        // Independent of the umask: guests may run as another user.
         file.set_permissions(Permissions::from_mode(0o755))?;
         fs::rename(&new, path)
     });
     if written.is_err() {
-        // Perhaps it was never made.
+        // The file may never have been created.
         drop(fs::remove_file(&new));
     }
     written

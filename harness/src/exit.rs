@@ -1,4 +1,4 @@
-//! Exit codes, the rule that chooses one, and the errors a user can expect, each with its code.
+//! Exit codes, the rule that selects one, and the expected errors of a user, each with its code.
 //!
 //! Data flow: a command returns `Result<u8, ExpectedError>`; `main.rs` prints the error (`error:`
 //! and `hint:` lines, through `output`) and exits with its code.
@@ -12,31 +12,29 @@ use memgate_model::{Outcome, RunReport, Verdict};
 pub const PASS: u8 = 0;
 /// A gate failed, or the wrapped tests themselves failed.
 pub const FAIL: u8 = 1;
-/// Nothing failed, but something could not be measured, or memgate was asked something it cannot
-/// do.
+/// Nothing failed, but something could not be measured, or memgate cannot do what was requested.
 pub const NOT_MEASURED: u8 = 2;
 /// Ended by the user (SIGINT, SIGTERM).
 pub const INTERRUPTED: u8 = 130;
 
 /// The exit code of a judged run.
 ///
-/// `analysis` applies the rule, which is: 1 when a gate failed, or the wrapped command or one of
-/// its tests did (unless `--ignore-test-failures` was given); else 2 when something could not be
-/// measured; else 0. So the wrapped command's own failure is never hidden, and what was not
-/// measured is never a pass.
+/// `analysis` applies this rule: 1 when a gate failed, or the wrapped command or one of its tests did (unless
+/// `--ignore-test-failures` was given); otherwise 2 when something could not be measured; otherwise 0. So the wrapped
+/// command's own failure is never hidden, and tests that were not measured never pass.
 #[must_use]
 pub fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
 }
 
-/// The same where an upload was required: what nobody else can see is no pass. A failure stays one.
+/// The same if an upload is required: a run that nobody else can see does not pass. A failure stays a failure.
 #[must_use]
 pub const fn with_upload(code: u8, is_uploaded: bool) -> u8 {
     if code == PASS && !is_uploaded { NOT_MEASURED } else { code }
 }
 
-/// Why a run ends with 1 though no gate failed and the wrapped command ended with 0: a build may be
-/// green whatever its tests say.
+/// Why a run ends with 1 although no gate failed and the wrapped command ended with 0: a build may succeed although its
+/// tests fail.
 #[must_use]
 pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> Option<String> {
     if report.exit_code != i32::from(FAIL) || report.verdict == Verdict::Fail || command_status != Some(0) {
@@ -54,8 +52,7 @@ pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> O
     ))
 }
 
-/// An error that is the user's to solve. The text fits after `error: `; what to do is in
-/// [`ExpectedError::hint`].
+/// An error for the user to solve. The text fits after `error: `; [`ExpectedError::hint`] has the advice.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectedError {
     /// The configuration has mistakes; the text shows all of them with their lines.
@@ -70,24 +67,24 @@ pub enum ExpectedError {
     /// `--suite` names none of the configured suites.
     #[error("there is no suite `{name}` in {}", file.display())]
     UnknownSuite {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Where it was looked up.
+        /// The configuration file.
         file: PathBuf,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
     /// The program to run cannot be found or executed.
     #[error("cannot run `{program}`: {why}")]
     Program {
-        /// As it was typed.
+        /// The program as typed.
         program: String,
         /// What is wrong with it.
         why: String,
         /// What to do.
         hint: String,
     },
-    /// Something typed does not mean anything.
+    /// An argument is invalid.
     #[error("{what}")]
     Usage {
         /// What is wrong.
@@ -100,15 +97,15 @@ pub enum ExpectedError {
     File {
         /// `read`, `write`, `create`, …
         action: &'static str,
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A session or a stream cannot be used.
     #[error("cannot use {}: {why}", path.display())]
     Session {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         why: String,
@@ -155,7 +152,7 @@ impl ExpectedError {
         }
     }
 
-    /// What the user can do, where there is something to say.
+    /// Advice for the user, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -177,7 +174,7 @@ impl ExpectedError {
         }
     }
 
-    /// Something typed does not mean anything: what is wrong, and what to do (may be empty).
+    /// An invalid argument: the problem, and advice (may be empty).
     pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { what: what.into(), hint: hint.into() }
     }
@@ -219,13 +216,13 @@ impl From<AdbError> for ExpectedError {
     }
 }
 
-/// An error with everything below it, as one line.
+/// An error with all its sources, as one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         let told = error.to_string();
-        // Some errors tell their source themselves.
+        // Some errors already include their source in their text.
         if !text.ends_with(&told) {
             text.push_str(": ");
             text.push_str(&told);

@@ -1,4 +1,4 @@
-//! Rules about objects that are over: the built-in ones, and those of files.
+//! Rules about objects that should no longer exist: the built-in ones, and those of files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use memgate_hprof::Rules;
 
 use crate::exit::ExpectedError;
 
-/// A rules file is not larger.
+/// Maximum size of a rules file.
 const LARGEST_RULES: u64 = 16 << 20;
 
 /// Reads the rules of these files after the built-in ones.

@@ -1,5 +1,5 @@
-//! Requests over HTTP to chats and servers: encrypted or on this machine, never redirected, certificates by the
-//! system's roots, through the proxy that the environment names.
+//! HTTP requests to chats and servers: encrypted or to this machine, never redirected, with certificates checked
+//! against the system's roots, through the proxy of the environment.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use ureq::Proxy;
 use ureq::http::Uri;
 use ureq::tls::{RootCerts, TlsConfig};
 
-/// Only encrypted, or on this machine. The address is taken apart by what will connect to it:
-/// `http://127.0.0.1:1@example.com/` is one of example.com.
+/// Allows only encrypted addresses, or this machine. The address is parsed by the same library that will connect to it:
+/// `http://127.0.0.1:1@example.com/` belongs to example.com.
 pub(crate) fn check(url: &str) -> Result<(), String> {
     let uri: Uri = url.trim().parse().map_err(|why| format!("its address is no URL: {why}"))?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or("its address names no host")?;
@@ -27,7 +27,8 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// What sends requests to this address, each within `limit`. A redirect would carry a message or a token elsewhere.
+/// An agent for requests to this address, each within `limit`. No redirects: they would carry a message or a token
+/// elsewhere.
 pub(crate) fn agent(url: &str, limit: Duration, roots: RootCerts) -> ureq::Agent {
     ureq::Agent::config_builder()
         .proxy(proxy(url))
@@ -48,13 +49,14 @@ fn proxy(url: &str) -> Option<Proxy> {
     Proxy::try_from_env().filter(|proxy| is_behind(proxy, url))
 }
 
-/// A request to this machine has no proxy: it may be in plain text, and a proxy would find another machine there.
+/// Whether a request uses the proxy. A request to this machine does not: it may be unencrypted, and the proxy would
+/// resolve the address to another machine.
 fn is_behind(proxy: &Proxy, url: &str) -> bool {
     let uri: Option<Uri> = url.trim().parse().ok();
     uri.is_some_and(|uri| !uri.host().is_some_and(is_loopback) && !proxy.is_no_proxy(&uri))
 }
 
-/// Why there is no answer of this address. A proxy is named by its host alone: its address may have a password.
+/// Why there is no response from this address. A proxy is named only by its host: its address may contain a password.
 pub(crate) fn why(url: &str, why: &ureq::Error) -> String {
     why_behind(proxy(url).as_ref(), why)
 }
@@ -66,10 +68,10 @@ fn why_behind(proxy: Option<&Proxy>, why: &ureq::Error) -> String {
     }
 }
 
-/// What an address says, where that is short and comes soon.
+/// Fetches a short response, within a short time.
 ///
 /// # Errors
-/// It is not reached, says no, or too much.
+/// When the address cannot be reached, returns an error, or too much data.
 pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
     const LIMIT: Duration = Duration::from_secs(10);
     const MOST: u64 = 256 << 10;
@@ -82,10 +84,10 @@ pub(crate) fn fetch(url: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Sends a request of a store of artefacts: its body may be long.
+/// Sends a request to an artefact store: its body may be long.
 ///
 /// # Errors
-/// The store is not reached.
+/// When the store cannot be reached.
 pub(crate) fn exchange(sent: &Sent<'_>) -> Result<Answered, String> {
     const LIMIT: Duration = Duration::from_secs(15 * 60);
     check(sent.url)?;
@@ -100,7 +102,7 @@ pub(crate) fn exchange(sent: &Sent<'_>) -> Result<Answered, String> {
     Ok(Answered { status, body: Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader()) })
 }
 
-/// The beginning of an answer, for a line of text.
+/// The beginning of a response, as part of a line.
 pub(crate) fn said(text: &str) -> String {
     let line: String = text
         .split_whitespace()

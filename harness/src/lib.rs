@@ -1,11 +1,10 @@
-//! Everything of memgate that touches the outside world, as a library below the program.
+//! The parts of memgate that touch the outside world, as a library for the program.
 //!
-//! Data flow: [`suite`] looks at what is to be run, [`device`] and [`hotspot`] say how the agent
-//! ([`embedded`]) gets inside, [`run`] starts it. [`recorder`] follows the spools that appear and
-//! puts them, with the operating system's figures ([`proc_fs`]), into the folder of the [`session`].
-//! [`reading`] makes records of them, live or long after; [`names`] gives renamed Java programs
-//! their original names on the way. Judging is not done here (`memgate-analysis`), nor is anything
-//! rendered (`memgate-reports`); [`deliver`] brings it to files and people.
+//! Data flow: [`suite`] inspects the programs to run, [`device`] and [`hotspot`] put the agent ([`embedded`]) into
+//! them, [`run`] starts them. [`recorder`] follows the spools that appear and writes them, with the operating system's
+//! figures ([`proc_fs`]), into the folder of the [`session`]. [`reading`] makes records of them, live or long after;
+//! [`names`] restores the original names of renamed Java programs meanwhile. This library does not judge
+//! (`memgate-analysis` does) and does not render (`memgate-reports` does); [`deliver`] writes and sends the reports.
 #![forbid(unsafe_code)]
 
 mod apk;

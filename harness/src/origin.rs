@@ -1,18 +1,17 @@
-//! Where a run comes from: what the variables of the CI system say, and what the repository says
-//! where they say nothing.
+//! The origin of a run, from the variables of the CI system, and from the repository if these are not set.
 //!
-//! Nothing is started and nothing is written: `git status` would write the index of the clone, so
-//! the few files that name a commit are read instead.
+//! Starts no program and writes nothing: `git status` would write the index of the clone, so the few files that name a
+//! commit are read directly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_model::{Ci, Commit, Frame, Machine, Origin, RunReport};
 
-/// Largest list of packed references that is looked through.
+/// Maximum size of the file of packed references.
 const MOST_OF_REFS: u64 = 64 << 20;
 
-/// What is known here and now. `root`: the checked-out project.
+/// The current origin. `root`: the checked-out project.
 #[must_use]
 pub fn here(root: Option<&Path>) -> Origin {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -22,7 +21,7 @@ pub fn here(root: Option<&Path>) -> Origin {
     Origin { commit: (commit != Commit::default()).then_some(commit), ci, ..Origin::default() }
 }
 
-/// Of a run that begins: the same, with its machine, versions and command line.
+/// The origin of a run that begins: the same, with its machine, versions and command line.
 #[must_use]
 pub fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Origin {
     let runs = command.get(1).is_some_and(|command| command == "run");
@@ -35,8 +34,8 @@ pub fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Orig
     }
 }
 
-/// Reports go to many people: a command line that may hold a secret is in none. Rather one too many
-/// is left out: all that is lost is a command to copy.
+/// Whether an argument may contain a secret. Reports go to many people, so such a command line is left out of them. It
+/// is better to leave out one too many: only a command to copy is lost.
 fn may_hold_a_secret(argument: &str) -> bool {
     const WORDS: [&str; 14] = [
         "pass",
@@ -56,7 +55,7 @@ fn may_hold_a_secret(argument: &str) -> bool {
     ];
     let lower = argument.to_ascii_lowercase();
     let has_user = |rest: &str| rest.split('/').next().is_some_and(|host| host.contains('@'));
-    // A file of tests may be called so (one word, without a value), and tests.
+    // A test file may have such a name (one word, without a value), and so may tests.
     let is_file = !lower.starts_with('-') && !lower.contains(['=', ':', ' ', '\t', '\n']);
     let is_file = is_file || lower.starts_with("--gtest_filter=");
     ["-u", "-p", "--user"].contains(&lower.as_str())
@@ -64,7 +63,7 @@ fn may_hold_a_secret(argument: &str) -> bool {
         || lower.split("://").skip(1).any(has_user)
 }
 
-/// The folder with the repository above the working directory, else that itself.
+/// The folder with the repository above the working directory, otherwise the working directory.
 #[must_use]
 pub fn project_root() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
@@ -72,10 +71,10 @@ pub fn project_root() -> Option<PathBuf> {
     Some(root.unwrap_or(here))
 }
 
-/// A text without the paths of the project and of the working directory, which are others on other machines.
+/// A text without the paths of the project and of the working directory, which differ between machines.
 #[must_use]
 pub fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
-    // The one may lie in the other: the longer first.
+    // One may contain the other: the longer first.
     let mut folders = [project.to_string_lossy(), directory.to_string_lossy()];
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     folders
@@ -84,7 +83,7 @@ pub fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
         .fold(text.to_owned(), |text, folder| text.replace(&**folder, "."))
 }
 
-/// Files of the project are named from its folder on. Ids of leaks have no files in them.
+/// Makes paths of the project's files relative to its folder. Ids of leaks contain no file names.
 pub fn relative_files(report: &mut RunReport, root: &str) {
     let tests = report.suites.iter_mut().flat_map(|suite| &mut suite.tests);
     let leaks = tests.flat_map(|test| test.leaks.iter_mut().chain(&mut test.one_time));
@@ -117,7 +116,7 @@ fn or(text: String, other: String) -> String {
     if text.is_empty() { other } else { text }
 }
 
-/// As GitHub, GitLab, Jenkins, Buildkite and CircleCI name them.
+/// Commit and job from the variables of GitHub, GitLab, Jenkins, Buildkite and CircleCI.
 fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
     let first = |names: &[&str]| names.iter().find_map(|name| variable(name)).unwrap_or_default();
     let plain = |branch: String| branch.strip_prefix("origin/").unwrap_or(&branch).to_owned();
@@ -147,7 +146,7 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
         let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
         Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
     };
-    // A variable that only this system sets, then its names for pipeline, number, job, attempt, page.
+    // A variable that only this system sets, then its variables for pipeline, number, job, attempt, page.
     const SYSTEMS: [(&str, &str, [&str; 5]); 5] = [
         (
             "GITHUB_ACTIONS",
@@ -183,7 +182,7 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
     (commit, ci)
 }
 
-/// Is the commit one that CI made, with the tip of the target as its first parent?
+/// Whether CI created the commit, with the tip of the target as its first parent.
 fn is_merge(variable: &dyn Fn(&str) -> Option<String>) -> bool {
     let github =
         variable("GITHUB_REF").is_some_and(|name| name.starts_with("refs/pull/") && name.ends_with("/merge"));
@@ -192,7 +191,7 @@ fn is_merge(variable: &dyn Fn(&str) -> Option<String>) -> bool {
     github || gitlab
 }
 
-/// An address without the name and password that may stand in it.
+/// A URL without user name and password.
 fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -200,7 +199,7 @@ fn without_user(url: &str) -> String {
     format!("{scheme}://{}", &rest[begin..])
 }
 
-/// Hash and branch of what is checked out, also in a worktree.
+/// Hash and branch of the checked-out commit, also in a worktree.
 fn of_repository(root: &Path) -> Commit {
     let git = root.join(".git");
     let linked = || {
@@ -215,7 +214,7 @@ fn of_repository(root: &Path) -> Commit {
     let Some(reference) = head.strip_prefix("ref: ") else {
         return Commit { sha: hash(head).unwrap_or_default(), ..Commit::default() };
     };
-    // References of a worktree lie in the repository it belongs to.
+    // A worktree's references are in the repository to which it belongs.
     let common = fs::read_to_string(folder.join("commondir")).ok().map(|path| folder.join(path.trim()));
     let folders = [Some(folder), common];
     let sha = folders.iter().flatten().find_map(|folder| resolved(folder, reference)).unwrap_or_default();
@@ -228,7 +227,7 @@ fn of_repository(root: &Path) -> Commit {
 
 fn resolved(folder: &Path, reference: &str) -> Option<String> {
     let loose = Path::new(reference);
-    // It is named by a file of the project: no way out of the folder.
+    // A file of the project contains this name: it must not lead out of the folder.
     if loose.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
         return None;
     }

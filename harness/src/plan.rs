@@ -1,8 +1,7 @@
-//! From checked settings and a request to what is run and how it is judged. Pure: the day, the
-//! folder and the files' contents come in as values.
+//! Combines checked settings and a request into the programs to run and the rules for judging. Pure: the day, the
+//! folder and the files' contents are passed in as values.
 //!
-//! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the
-//! other.
+//! `analysis` does not know the configuration; only [`policy`] converts one into the other.
 
 mod policy;
 mod selection;
@@ -29,20 +28,20 @@ use crate::exit::ExpectedError;
 use crate::history::upload;
 use crate::origin;
 
-/// What was read before anything is planned.
+/// The settings that are read before planning.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Checked configuration; the defaults where there is no file.
+    /// Checked configuration; the defaults if there is no file.
     pub config: Config,
     /// The file it comes from.
     pub file: Option<PathBuf>,
-    /// Folder its relative paths start at.
+    /// Start of its relative paths.
     pub root: PathBuf,
-    /// Accepted figures, where there are some.
+    /// Accepted figures, if there are any.
     pub baseline: Option<Baseline>,
 }
 
-/// The world a plan is made in.
+/// The environment of a plan.
 #[derive(Debug, Clone)]
 pub struct World {
     /// Today, for waivers.
@@ -51,78 +50,77 @@ pub struct World {
     pub directory: PathBuf,
     /// Folder of the checked-out project.
     pub project: PathBuf,
-    /// The variables of the environment that make GoogleTest run a part of its tests, with their values.
+    /// The environment variables with which GoogleTest runs only a part of its tests, with their values.
     pub narrowing: Vec<(String, String)>,
 }
 
-/// What is run, and how it is measured and judged.
+/// The programs to run, and how they are measured and judged.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Name of the project.
     pub project: String,
     /// Folder of the sessions.
     pub output_dir: PathBuf,
-    /// What is run, in this order.
+    /// The suites to run, in this order.
     pub suites: Vec<PlannedSuite>,
-    /// What is run on devices, after those.
+    /// The suites to run on devices, after the others.
     pub instrumented: Vec<PlannedInstrumentation>,
-    /// How it is judged.
+    /// Rules for judging.
     pub policy: GatePolicy,
-    /// Confirm suspects?
+    /// Whether to confirm suspects.
     pub confirm: bool,
-    /// Longest time for that in a native suite; `None`: by the suite's own.
+    /// Time limit for confirming a native suite; `None`: derived from the suite's own time.
     pub confirm_budget: Option<Duration>,
-    /// How long tests that were never suspect are repeated after that.
+    /// How long tests that were never suspect are repeated afterwards.
     pub hunt: Option<Duration>,
     /// How JVM suites are screened.
     pub screen: Screen,
-    /// How often the screen executes each test of GoogleTest.
+    /// How often the screening pass executes each GoogleTest test.
     pub screen_repetitions: u32,
-    /// What is looked at in Java virtual machines.
+    /// What is measured in Java virtual machines.
     pub java: MeasureJava,
-    /// What the windows of JVM suites left when they were found to be clean, by suite.
+    /// Survivors of the windows of JVM suites that were accepted as clean, by suite.
     pub windows: BTreeMap<String, Vec<WindowBaseline>>,
     /// GoogleTest filter for all suites.
     pub filter: Option<String>,
-    /// Only part of the tests is asked for, as far as the request tells.
+    /// Whether only part of the tests is requested, as far as the request shows.
     pub partial: bool,
-    /// Which part of the run this is; `None`: it is the whole.
+    /// The part of the run; `None`: the whole run.
     pub part: Option<PlannedPart>,
     /// Time between two samples of the operating system's figures.
     pub interval: Duration,
     /// Longest wait for late frees at the end of a test; zero: none.
     pub settle: Duration,
-    /// Is it found out who holds native memory that leaks?
+    /// Whether to search for the holders of leaking native memory.
     pub holders: bool,
-    /// Mean bytes between two recorded allocations of a native suite's screen; 0: all are recorded.
+    /// Mean bytes between two recorded allocations when a native suite is screened; 0: all are recorded.
     pub native_sampling: u64,
-    /// Stacks of native allocations are taken in the screen; else of suspects alone.
+    /// Whether the screening pass takes all stacks of native allocations, instead of only those of suspects later.
     pub stacks_always: bool,
-    /// Things to tell before the run.
+    /// Warnings to print before the run.
     pub warnings: Vec<String>,
     /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
     pub mapping: Vec<PathBuf>,
-    /// Folders and APKs with symbols of native libraries, of all suites that run; paths are
-    /// complete.
+    /// Folders and APKs with symbols of native libraries, for all suites that run; paths are complete.
     pub symbols: Vec<PathBuf>,
     /// Reports to write besides those of the session; paths are complete.
     pub reports: memgate_config::Reports,
-    /// What is kept of the run for the history.
+    /// Settings for the run's entry in the history.
     pub history: memgate_config::History,
 }
 
 /// A part of a run that is spread over several machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPart {
-    /// Which.
+    /// The number of the part.
     pub part: Part,
-    /// Reports of earlier runs, by whose times the units are spread; empty: by their names.
+    /// Reports of earlier runs whose times determine how units are divided; empty: units are divided by name.
     pub timings: Vec<PathBuf>,
-    /// Only part of the tests is asked for in all parts together.
+    /// Whether only part of the tests is requested in all parts together.
     pub narrowed: bool,
-    /// Digest of memgate.yaml, which all parts need alike.
+    /// Digest of memgate.yaml, which must be the same for all parts.
     pub config: String,
-    /// The options that all parts need alike.
+    /// The options that must be the same for all parts.
     pub options: String,
     /// Digest of the accepted baseline; empty: there is none.
     pub baseline: String,
@@ -133,23 +131,23 @@ pub struct PlannedPart {
 pub struct PlannedSuite {
     /// Its name in the configuration; `None`: the wrapped command.
     pub name: Option<String>,
-    /// Program and arguments, repeating once where they can repeat.
+    /// Program and arguments, with one repetition if it can repeat.
     pub command: Vec<OsString>,
-    /// The command with `{n}` in it, where the program repeats its work.
+    /// The command with `{n}` in it, if the program repeats its work.
     pub repeating: Option<Vec<String>>,
-    /// Directory to run in; `None`: ours.
+    /// Working directory; `None`: ours.
     pub directory: Option<PathBuf>,
     /// Variables to add.
     pub environment: Vec<(OsString, OsString)>,
-    /// Variables of memgate's own, which hold secrets: tests do not see them.
+    /// memgate's own variables with secrets: tests do not see them.
     pub secrets: Vec<OsString>,
-    /// Who tells the tests apart.
+    /// The runner of its tests.
     pub runner: Runner,
     /// Globs of executables to measure besides what is recognised.
     pub targets: Vec<String>,
-    /// Longest time of one test.
+    /// Time limit of one test.
     pub timeout: Duration,
-    /// Mapping files of R8 or ProGuard, and folders with some; paths are complete.
+    /// Mapping files of R8 or ProGuard, and folders with them; paths are complete.
     pub mapping: Vec<PathBuf>,
     /// Its heap dump; paths are complete.
     pub heap: Option<SuiteHeap>,
@@ -158,16 +156,16 @@ pub struct PlannedSuite {
 /// Instrumented tests on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedInstrumentation {
-    /// What the configuration says of them, with complete paths; on the devices that were asked for.
+    /// Their configuration, with complete paths, and with the requested devices.
     pub suite: Instrumented,
-    /// Is the data of app and tests cleared before each?
+    /// Whether the data of app and tests is cleared before each test.
     pub clear_data: bool,
-    /// Longest time of one test.
+    /// Time limit of one test.
     pub timeout: Duration,
 }
 
 impl PlannedInstrumentation {
-    /// Do the user's own arguments say which classes or tests run?
+    /// Whether the user's own arguments select classes or tests.
     #[must_use]
     pub fn chooses_classes(&self) -> bool {
         self.suite.arguments.iter().any(|(name, _)| name == "class")
@@ -177,7 +175,7 @@ impl PlannedInstrumentation {
 /// Plans a run.
 ///
 /// # Errors
-/// When there is nothing to run, or a suite that was asked for is not there.
+/// When there is nothing to run, or a requested suite does not exist.
 pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Plan, ExpectedError> {
     let config = &settings.config;
     let suites = suites(settings, request, world)?;
@@ -217,7 +215,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     })
 }
 
-/// The part of the run that is asked for.
+/// The requested part of the run.
 fn part(
     settings: &Settings,
     request: &RunArgs,
@@ -244,7 +242,7 @@ fn part(
     }))
 }
 
-/// The settings that decide what is run and how it is judged, wherever on this machine their file lies.
+/// The settings that affect what is run and how it is judged, independent of their file's path on this machine.
 fn as_written(settings: &Settings, world: &World) -> String {
     let Config { suites, instrumented, measure, thresholds, waivers, history, .. } = &settings.config;
     let judged = (suites, instrumented, measure, thresholds, waivers, &history.known, &history.stale_waivers);
@@ -256,7 +254,7 @@ fn as_written(settings: &Settings, world: &World) -> String {
     origin::without_folders(&text, &world.project, &world.directory)
 }
 
-/// What was typed, as far as it decides what is run and how it is judged. Folders of the machine are not in it.
+/// The options that affect what is run and how it is judged. Folders of the machine are removed.
 fn typed(request: &RunArgs, world: &World) -> String {
     let RunArgs { suites, filter, ignore_test_failures, repeat_screen, iterations, warm_up, .. } = request;
     let RunArgs { timeout, hunt, no_confirm, targets, device, devices, program, .. } = request;
@@ -269,7 +267,7 @@ fn typed(request: &RunArgs, world: &World) -> String {
     origin::without_folders(&typed.join(" "), &world.project, &world.directory)
 }
 
-/// Accepted windows, where they are compared with.
+/// Accepted windows, if they are compared with.
 fn windows(settings: &Settings) -> BTreeMap<String, Vec<WindowBaseline>> {
     let baseline = settings.baseline.iter().filter(|_| settings.config.measure.screen == Screen::Baseline);
     let suites = baseline.flat_map(|baseline| &baseline.suites);
@@ -279,7 +277,7 @@ fn windows(settings: &Settings) -> BTreeMap<String, Vec<WindowBaseline>> {
         .collect()
 }
 
-/// The name of the project: as it is configured, else its folder's.
+/// The project's configured name, otherwise that of its folder.
 pub(crate) fn project(config: &Config, directory: &Path) -> String {
     config.project.clone().unwrap_or_else(|| {
         directory.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
@@ -352,8 +350,8 @@ fn configured(config: &Config, suite: &Suite, request: &RunArgs, world: &World) 
     }
 }
 
-/// The variables that mail, webhooks and uploads name, and those by which CI systems sign uploads. A test may need
-/// GitHub's for itself: they are memgate's where it has no token.
+/// The variables used for mail, webhooks and uploads, and those with which CI systems sign uploads. A test may itself
+/// need GitHub's: they belong to memgate only if it has no token.
 pub(crate) fn secrets(config: &Config) -> Vec<OsString> {
     let named = config.secrets().into_iter().map(|(_, variable)| variable);
     let signs = config.history.upload.as_ref().is_some_and(|to| to.token.is_none());
@@ -361,7 +359,7 @@ pub(crate) fn secrets(config: &Config) -> Vec<OsString> {
     named.chain([upload::ID_TOKEN]).chain(of_github).map(OsString::from).collect()
 }
 
-/// A waiver that matches nothing is only reported when everything ran.
+/// Whether the run is partial: a waiver without a match is reported only when everything ran.
 fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
     let typed: Vec<String> = request.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let narrowed = |suite: &Suite| suite.env.iter().any(|(name, value)| narrows(name, value));
@@ -372,7 +370,7 @@ fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
         || (!request.program.is_empty() && !settings.config.suites.is_empty())
 }
 
-/// Where symbols come from: a library is known by its build id, whichever suite named its file.
+/// Sources of symbols for all suites: a library is identified by its build id, whichever suite named its file.
 fn symbols(config: &Config, request: &RunArgs, world: &World) -> Vec<PathBuf> {
     let programs = config.suites.iter().map(|suite| (&suite.name, &suite.symbols));
     let on_devices = config.instrumented.iter().map(|suite| (&suite.name, &suite.symbols));
@@ -382,10 +380,10 @@ fn symbols(config: &Config, request: &RunArgs, world: &World) -> Vec<PathBuf> {
     all.collect::<BTreeSet<PathBuf>>().into_iter().collect()
 }
 
-/// The suites of devices that are asked for.
+/// The requested suites on devices.
 fn instrumented(settings: &Settings, request: &RunArgs, world: &World) -> Vec<PlannedInstrumentation> {
     let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
-    // The Test Orchestrator's own argument: nobody else knows it.
+    // The Test Orchestrator's own argument: other runners do not know it.
     let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
     let complete = |paths: &[PathBuf]| paths.iter().map(|path| world.directory.join(path)).collect();
     let planned = |suite: &Instrumented| PlannedInstrumentation {
@@ -401,7 +399,7 @@ fn instrumented(settings: &Settings, request: &RunArgs, world: &World) -> Vec<Pl
     settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }
 
-/// A threshold cannot be held against a file that is not there. The first run of a project is such a run.
+/// Warns about a missing baseline file: thresholds cannot compare with it. This happens in the first run of a project.
 pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     let config = &settings.config;
     (settings.baseline.is_none() && config.thresholds.need_baseline()).then(|| {
@@ -413,18 +411,18 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     })
 }
 
-/// So many entries that hold for no test are told one by one.
+/// Maximum number of unmatched entries that are listed one by one.
 const UNMATCHED_TOLD: usize = 10;
 
-/// Entries of `thresholds.tests` that hold for no test of a run that saw all there are. Of a run that saw errors nobody
-/// knows which tests it lacks.
+/// Entries of `thresholds.tests` that match no test of a complete run. Of a run with errors it is unknown which tests
+/// are missing.
 pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> {
     if report.verdict == Verdict::Error {
         return Vec::new();
     }
     let tests =
         || report.suites.iter().flat_map(|suite| suite.tests.iter().map(|test| (&suite.name, &test.id)));
-    // What is for all tests of a class is for the class.
+    // An entry for all tests of a class also applies to the class.
     let is_for = |entry: &Override, suite: &str, test: &str| {
         entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
     };
@@ -451,7 +449,7 @@ pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> 
     told.chain(others).collect()
 }
 
-/// The reports that are asked for, with complete paths.
+/// The configured reports, with complete paths.
 pub(crate) fn reports(settings: &Settings) -> memgate_config::Reports {
     let mut reports = settings.config.reports.clone();
     for path in reports.paths_mut() {

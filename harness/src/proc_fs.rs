@@ -1,11 +1,10 @@
-//! What `/proc` says of a tested process: memory, threads, descriptors, environment. The texts are
-//! parsed by [`memgate_formats::proc_text`].
+//! Reads `/proc` of a tested process: memory, threads, descriptors, environment. [`memgate_formats::proc_text`] parses
+//! the texts.
 //!
-//! Read at boundaries while the guest waits, so the ordinary sample costs one small file for
-//! memory, one for time, two calls per thread and one per descriptor; in a screen, [`Counted`]
-//! lists both only where their number differs. Everything here is bounded
-//! and nothing fails: a process that is gone, or that may not be looked at, gives `None`, and never
-//! a part of what it has.
+//! Read at boundaries while the guest waits, so an ordinary sample must be cheap: one small file for memory, one for
+//! time, two calls per thread and one per descriptor. In a screening pass, [`Counted`] lists threads and descriptors
+//! only if their numbers differ. All reads are limited, and nothing fails: a process that has ended, or that may not be
+//! read, gives `None`, never a part of its data.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -18,20 +17,20 @@ use std::time::{Duration, Instant};
 use memgate_formats::proc_text::{self, cpu_ns, resident_bytes, rollup_figure, waited_ns};
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
-/// Of a process that has more threads or descriptors none are listed.
+/// Maximum number of listed threads or descriptors; a process with more gets no list.
 pub const MAX_ENTRIES: usize = 4096;
 
 /// The kernel keeps an environment below this (a third of a stack of 8 MiB at most).
 const MAX_ENVIRON_BYTES: u64 = 8 << 20;
 
-/// So many descriptors a process that is started here may have, and are listed of it.
+/// Maximum number of descriptors that a process started here may have and that can be listed.
 #[must_use]
 pub fn most_descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(u64::MAX).min(MAX_ENTRIES as u64)
 }
 
-/// How much is read for a sample.
+/// What a sample includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Depth {
     /// PSS and private dirty bytes: the kernel walks all page tables for them.
@@ -40,7 +39,7 @@ pub struct Depth {
     pub waits: bool,
 }
 
-/// A sample of the process as it stands; `None` where it cannot be seen.
+/// A current sample of the process; `None` if it cannot be seen.
 #[must_use]
 pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
     let rss_bytes = resident_bytes(&read(pid, "statm")?, rustix::param::page_size() as u64)?;
@@ -60,32 +59,31 @@ pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
     })
 }
 
-/// A process that is looked at again and again: its threads and descriptors are listed again only
-/// where the kernel counts others than at the last time, or that time is long ago.
+/// A process that is sampled repeatedly: its threads and descriptors are listed again only if the kernel's counts have
+/// changed, or the last listing is too old.
 ///
-/// Data flow: the counts before a listing, the listing, and both are kept if they agree (else the
-/// kernel does not count descriptors, as before Linux 6.2, or something moved meanwhile) → the same
-/// counts later: the listing still stands. What a look then costs is three calls.
+/// Data flow: the counts before a listing and the listing are kept if they agree (otherwise the kernel does not count
+/// descriptors, as before Linux 6.2, or something changed meanwhile) → if the counts are the same later, the listing is
+/// still valid. A check then costs three calls.
 #[derive(Debug)]
 pub struct Counted {
     /// `/proc/PID/fd`, whose size is the number of descriptors.
     fds: File,
-    /// `/proc/PID/task`, whose links are the number of threads and two more.
+    /// `/proc/PID/task`, whose link count is the number of threads plus two.
     threads: File,
     statm: File,
     last: Option<(OsSample, Instant)>,
 }
 
 impl Counted {
-    /// `None`: it cannot be seen, or no file can be opened.
+    /// `None`: the process cannot be seen, or no file can be opened.
     #[must_use]
     pub fn open(pid: u32) -> Option<Self> {
         let open = |name: &str| File::open(folder(pid).join(name)).ok();
         Some(Self { fds: open("fd")?, threads: open("task")?, statm: open("statm")?, last: None })
     }
 
-    /// The last listing, where it was taken within `age` and still stands, with the memory as it is
-    /// now.
+    /// The last listing, if it is younger than `age` and still valid, with the current memory.
     #[must_use]
     pub fn unchanged(&self, age: Duration) -> Option<OsSample> {
         let (sample, _) = self.last.as_ref().filter(|(_, taken)| taken.elapsed() < age)?;
@@ -106,7 +104,7 @@ impl Counted {
         sample
     }
 
-    /// Descriptors and threads, as the kernel counts them.
+    /// Numbers of descriptors and threads, as counted by the kernel.
     fn counts(&self) -> Option<(u64, u64)> {
         let threads = self.threads.metadata().ok()?.nlink();
         Some((self.fds.metadata().ok()?.len(), threads.checked_sub(2)?))
@@ -117,8 +115,8 @@ fn listed(sample: &OsSample) -> (u64, u64) {
     (sample.fds.len() as u64, sample.threads.len() as u64)
 }
 
-/// The threads of a process in the order of their ids, with `waits` also where each stands in the
-/// kernel; `None`: they may not be listed, or are too many.
+/// The threads of a process in the order of their ids; with `waits`, also where each waits in the kernel. `None`: they
+/// may not be listed, or are too many.
 fn threads(pid: u32, waits: bool) -> Option<Vec<ThreadEntry>> {
     let mut threads: Vec<_> = all_numbers(&folder(pid).join("task"))?
         .into_iter()
@@ -132,15 +130,15 @@ fn threads(pid: u32, waits: bool) -> Option<Vec<ThreadEntry>> {
     Some(threads)
 }
 
-/// How long the threads of a process have waited for a processor that others had, all together;
-/// zero where the kernel does not tell.
+/// How long all threads of a process together have waited for a processor that others used; zero if the kernel does not
+/// report it.
 #[must_use]
 pub fn starved(pid: u32) -> Duration {
     let waited = |id| waited_ns(&read(pid, &format!("task/{id}/schedstat"))?);
     Duration::from_nanos(numbers(&folder(pid).join("task")).filter_map(waited).fold(0, u64::saturating_add))
 }
 
-/// The environment the process was started with. It is for memory only: it may hold secrets.
+/// The environment with which the process was started. It is only kept in memory: it may contain secrets.
 #[must_use]
 pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     let owned = |text: &[u8]| OsString::from_vec(text.to_vec());
@@ -150,7 +148,7 @@ pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     )
 }
 
-/// The command line of a process: its words, a zero byte after each.
+/// The command line of a process: words, each followed by a zero byte.
 #[must_use]
 pub fn command_line(pid: u32) -> Option<Vec<u8>> {
     read(pid, "cmdline").filter(|line| !line.is_empty())
@@ -163,7 +161,7 @@ pub fn places(pid: u32) -> Option<(PathBuf, PathBuf)> {
     Some((link("exe")?, link("cwd")?))
 }
 
-/// The processes that a process started, those that these started, and so on.
+/// The processes that a process started, directly or indirectly.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
@@ -179,8 +177,8 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Whether `/proc/PID` is the process that has the spool of this name mapped. Another process
-/// namespace may use the same number for another process.
+/// Whether `/proc/PID` is the process that has mapped the spool with this name. Another process namespace may use the
+/// same number for another process.
 #[must_use]
 pub fn has_mapped(pid: u32, spool: &Path) -> bool {
     let Some(name) = spool.file_name() else { return false };
@@ -194,8 +192,7 @@ pub fn has_mapped(pid: u32, spool: &Path) -> bool {
             Ok(_) => {}
         }
         let path = line.trim_ascii_end();
-        // The agent maps it before it gets its final name; which of both is shown depends on the
-        // file system.
+        // The agent maps the file before it gets its final name; which of the two is shown depends on the file system.
         let path = path.strip_suffix(b".new").unwrap_or(path);
         let before = path.strip_suffix(name.as_bytes());
         if before.is_some_and(|before| before.ends_with(b"/")) {
@@ -221,13 +218,13 @@ fn read(pid: u32, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The names in a folder of /proc that are numbers.
+/// The numeric names in a folder of /proc.
 fn numbers(folder: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MAX_ENTRIES)
 }
 
-/// The same, all of them; `None`: they may not be read, or are too many.
+/// The same, all of them; `None`: they cannot be read, or are too many.
 fn all_numbers(folder: &Path) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder).ok()? {
@@ -252,11 +249,11 @@ fn descriptors(pid: u32) -> Option<Vec<FdEntry>> {
     Some(fds)
 }
 
-/// The kernel function a thread sleeps in and the system call it made, as far as the kernel tells.
+/// The kernel function in which a thread sleeps, and its system call, if the kernel shows them.
 fn waits_in(pid: u32, thread: u32) -> String {
     let text = |name: &str| read(pid, &format!("task/{thread}/{name}")).map(|t| line(&t)).unwrap_or_default();
     let wchan = text("wchan");
-    // "running", or: number, six arguments, stack pointer, program counter.
+    // The word "running", or: number, six arguments, stack pointer, program counter.
     let syscall = text("syscall");
     let call = syscall.split(' ').next().unwrap_or_default();
     match (wchan.as_str(), call) {
@@ -286,7 +283,7 @@ mod tests {
         let depth = Depth { proportional: false, waits: false };
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = child.id();
-        // Once it runs `cat`, it stands still: it reads.
+        // Once `cat` runs, it waits in a read.
         while places(pid).is_none_or(|(exe, _)| !exe.ends_with("cat"))
             || threads(pid, true).unwrap()[0].waits_in == "running"
         {
@@ -295,7 +292,7 @@ mod tests {
         let mut counted = Counted::open(pid).unwrap();
         assert_eq!(counted.unchanged(EVER), None, "nothing was listed");
         let sample = counted.list(pid, depth).unwrap();
-        // Before Linux 6.2 descriptors are not counted: each look lists.
+        // Before Linux 6.2, the kernel does not count descriptors: each check lists.
         if counted.last.is_some() {
             let again = counted.unchanged(EVER).unwrap();
             assert_eq!((&again.fds, &again.threads), (&sample.fds, &sample.threads));

@@ -1,8 +1,7 @@
-//! Files with symbols of native libraries, as `suites.NAME.symbols` and `--symbols` name them.
+//! Files with symbols of native libraries, from `suites.NAME.symbols` and `--symbols`.
 //!
-//! Data flow: folders and APKs → folders; the libraries of an APK (`lib/ABI/*.so`) are unpacked
-//! into one of our own, which is removed with [`SymbolFiles`] → whoever looks for symbols searches
-//! them by build id ([`memgate_symbols`]).
+//! Data flow: folders and APKs → folders; the libraries of an APK (`lib/ABI/*.so`) are unpacked into a folder of our
+//! own, which is removed with [`SymbolFiles`] → the symbol look-up searches them by build id ([`memgate_symbols`]).
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,11 +10,11 @@ use std::path::{Path, PathBuf};
 use crate::apk;
 use crate::exit::ExpectedError;
 
-/// A larger file in an APK is no library.
+/// Maximum size of a library in an APK.
 const LARGEST_LIBRARY: u64 = 1 << 30;
 const HINT: &str = "symbols come from folders with unstripped libraries, and from APKs";
 
-/// Folders to search; those of APKs as long as this lives.
+/// Folders to search; those of APKs exist as long as this value.
 #[derive(Debug, Default)]
 pub struct SymbolFiles {
     folders: Vec<PathBuf>,
@@ -30,17 +29,17 @@ pub(crate) struct Packed {
     pub(crate) apk: String,
     /// File name of the library.
     pub(crate) library: String,
-    /// Where it lies in the APK, if it is not compressed: Android then maps it from there.
+    /// Its offset in the APK, if it is not compressed: Android then maps it from there.
     pub(crate) place: Option<u64>,
 }
 
-/// Libraries of an APK, as long as they are needed.
+/// Unpacked libraries of an APK, removed when dropped.
 #[derive(Debug)]
 struct Unpacked(PathBuf);
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        // A temporary folder that cannot be removed hurts nobody.
+        // If that fails, a temporary folder remains, which does no harm.
         drop(fs::remove_dir_all(&self.0));
     }
 }
@@ -49,7 +48,7 @@ impl SymbolFiles {
     /// Takes folders as they are, and unpacks APKs.
     ///
     /// # Errors
-    /// One is missing, or is neither a folder nor an APK with libraries.
+    /// When one is missing, or is neither a folder nor an APK with libraries.
     pub fn open(sources: &[PathBuf]) -> Result<Self, ExpectedError> {
         let mut files = Self::default();
         for source in sources {
@@ -64,7 +63,7 @@ impl SymbolFiles {
         Ok(files)
     }
 
-    /// Was none named?
+    /// Whether no file was named.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.folders.is_empty()
@@ -75,7 +74,7 @@ impl SymbolFiles {
         self.folders.clone()
     }
 
-    /// The folders of APKs alone.
+    /// Only the folders of APKs.
     pub(crate) fn of_apks(&self) -> Vec<PathBuf> {
         self.unpacked.iter().map(|unpacked| unpacked.0.clone()).collect()
     }
@@ -93,7 +92,7 @@ fn unpack(path: &Path, packed: &mut Vec<Packed>) -> Result<Unpacked, ExpectedErr
     let before = packed.len();
     apk::read(path, (is_library, LARGEST_LIBRARY), HINT, |entry, name, content| {
         let library = name.rsplit('/').next().unwrap_or(name);
-        // Each ABI has one of the same name.
+        // Each ABI has a library with the same name.
         let own = folder.0.join(packed.len().to_string());
         fs::create_dir(&own).map_err(ExpectedError::file("create", &own))?;
         let file = own.join(library);
