@@ -1,4 +1,4 @@
-//! `memgate serve user` and `serve members-only`: who may read which project.
+//! `memgate serve user` and `serve members-only`: control who may read which project.
 
 use std::io::Read as _;
 
@@ -11,7 +11,7 @@ use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
 
-/// A file that is no password is not read to its end.
+/// Limits the input: a password is short.
 const MOST_OF_STDIN: u64 = 4096;
 
 pub(super) async fn members_only(
@@ -97,7 +97,7 @@ async fn open(
     opened.map_err(|why| history::failed(&why))
 }
 
-/// A new password, or `None` for one that somebody chose; and what is kept of it.
+/// A new password, or `None` if the user chose one; and its stored form.
 fn password_of(from_stdin: bool) -> Result<(Option<String>, String), ExpectedError> {
     let failed = |why: password::PasswordError| ExpectedError::usage(format!("the password: {why}"), "");
     if !from_stdin {

@@ -1,4 +1,4 @@
-//! `memgate android-kit`: what a test APK needs of us, as files for its build.
+//! `memgate android-kit`: writes the files that the build of a test APK needs from us.
 
 use std::fs;
 use std::path::Path;

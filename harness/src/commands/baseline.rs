@@ -1,5 +1,5 @@
-//! `memgate baseline accept`: the figures of a session become those that relative thresholds
-//! compare with. `memgate baseline fetch`: the leaks of the commit that a review is merged with.
+//! `memgate baseline accept`: makes the figures of a session the accepted ones, with which relative thresholds compare.
+//! `memgate baseline fetch`: gets the leaks of the commit with which a review is merged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let not_measured = session.as_ref().map_or(Ok(None), unchanged::of)?;
     let unchanged = not_measured.as_ref().map_or(0, |classes| without_figures_of(&mut report, classes));
     let accepted = baseline.accept(&report, partial);
-    // Else nobody knows which classes were measured.
+    // Otherwise it is unknown which classes were measured.
     if not_measured.is_some() {
         baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
     }
@@ -67,7 +67,7 @@ fn session_of(report: &Path) -> Option<Session> {
     Session::open(report.parent().unwrap_or(Path::new(""))).ok()
 }
 
-/// What was accepted of the tests of these classes stays. Returns how many tests these are.
+/// Keeps the accepted figures for the tests of these classes. Returns the number of these tests.
 fn without_figures_of(report: &mut RunReport, unchanged: &Unchanged) -> usize {
     let mut count = 0;
     for suite in &mut report.suites {
@@ -85,13 +85,13 @@ fn without_figures_of(report: &mut RunReport, unchanged: &Unchanged) -> usize {
     count
 }
 
-/// Did only a part of the tests run? A report without its session does not tell: then it may be.
+/// Whether only a part of the tests ran. A report without its session does not show this: then it may be.
 fn is_partial(session: Option<&Session>) -> Result<bool, ExpectedError> {
     let Some(session) = session else { return Ok(true) };
     if let Some(facts) = Facts::load(session)? {
         return Ok(facts.partial);
     }
-    // One that was merged of shards has no facts of its own.
+    // A session merged from shards has no facts of its own.
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     Ok(info.history.is_none_or(|manifest| manifest.partial))
 }
@@ -117,7 +117,7 @@ pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, Expect
     Ok(exit::PASS)
 }
 
-/// What the windows of JVM suites left, from beside the report; a report alone has none.
+/// The survivors of the windows of JVM suites, from the file next to the report; a report without its session has none.
 fn windows(report: &Path) -> Result<BTreeMap<String, Vec<WindowBaseline>>, ExpectedError> {
     let path = report.with_file_name(WINDOWS_FILE);
     if !path.exists() {

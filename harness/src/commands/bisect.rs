@@ -1,8 +1,8 @@
-//! `memgate bisect` and `memgate run --bisect`: which commit brought a leak.
+//! `memgate bisect` and `memgate run --bisect`: find the commit that brought a leak.
 //!
-//! Data flow: the history knows the last commit without the leak and the first one with it → [`recipe`]: commands of
-//! git that halve what lies between. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an
-//! exit code of `git bisect run`. A step sends nothing and adds nothing to the history.
+//! Data flow: the history knows the last commit without the leak and the first one with it → [`recipe`]: git commands
+//! that bisect the commits between them. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an
+//! exit code for `git bisect run`. A step sends nothing and adds nothing to the history.
 
 use memgate_config::Reports;
 use memgate_model::{RunReport, Verdict};
@@ -17,11 +17,11 @@ use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
 
-/// `git bisect run` passes over this commit.
+/// `git bisect run` skips this commit.
 const SKIP: u8 = 125;
-/// How many steps a bisection of a leak that comes and goes may go wrong: one in a hundred.
+/// Accepted probability that the bisection of an intermittent leak goes wrong: one in a hundred.
 const RISK: f64 = 0.01;
-/// A leak that is rarer is not worth more runs than this at each step.
+/// Maximum number of runs per step: a rarer leak is not worth more.
 const MOST_RUNS: u32 = 100;
 
 pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -36,20 +36,20 @@ pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, Expe
     Ok(exit::PASS)
 }
 
-/// What the history knows of the coming of a leak.
+/// The history's data about when a leak appeared.
 struct Came<'v> {
     leak: &'v str,
     /// The last commit that was measured without it.
     clean: &'v str,
     /// The first one with it.
     first: &'v str,
-    /// How many commits lie between them.
+    /// Number of commits between them.
     between: usize,
     /// A test that has it, as `suite::test`.
     test: &'v str,
     /// Share of judged commits that saw it.
     rate: f64,
-    /// Runs of one commit disagreed on it.
+    /// Whether runs of one commit disagreed about it.
     disagreed: bool,
 }
 
@@ -79,10 +79,10 @@ impl<'v> Came<'v> {
     }
 }
 
-/// What to type, with what is known of the commits.
+/// The commands to type, with comments about the commits.
 fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     let Came { leak, clean, first, between, test, rate, disagreed } = came;
-    // Whoever uploads a run says what its commit is: what is none of git's is nothing to be typed.
+    // The uploader of a run chooses the commit's text: if it is no git hash, it must not be typed.
     if let Some(odd) =
         [clean, first].into_iter().find(|sha| !sha.bytes().all(|byte| byte.is_ascii_hexdigit()))
     {
@@ -100,7 +100,7 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     let times = runs_of_a_step(if *disagreed { rate.min(0.5) } else { *rate }, *between);
     let bisect = if times > 1 { format!("--bisect={times}") } else { "--bisect".to_owned() };
     let mut run = format!("memgate run {bisect} --leak {} --filter {}", quoted(leak), quoted(&filter(test)));
-    // A suite with several executables names them behind its own name.
+    // The names of a suite's several executables follow its own name.
     let configured = suite.split('/').next().unwrap_or_default();
     let mut comment = String::new();
     if suites.contains(&configured) {
@@ -128,7 +128,7 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     ))
 }
 
-/// What selects a test; for the fixture of a suite, and for a test class, all its tests.
+/// The filter for a test; for the fixture of a suite, or a test class, for all its tests.
 fn filter(test: &str) -> String {
     let is_class = || test.rsplit('.').next().is_some_and(|last| last.starts_with(char::is_uppercase));
     match test.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
@@ -138,7 +138,7 @@ fn filter(test: &str) -> String {
     }
 }
 
-/// How often a step runs the test, so that all steps together miss the leak with [`RISK`] at most.
+/// Number of runs per step, such that all steps together miss the leak with a probability of at most [`RISK`].
 fn runs_of_a_step(rate: f64, between: usize) -> u32 {
     if !(rate > 0.0 && rate < 1.0) {
         return 1;
@@ -148,17 +148,17 @@ fn runs_of_a_step(rate: f64, between: usize) -> u32 {
     (1..=MOST_RUNS).find(|most| f64::from(*most) >= runs).unwrap_or(MOST_RUNS)
 }
 
-/// What one run says of a leak.
+/// The result of one run for a leak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Yes,
     No,
-    /// It says nothing, and why.
+    /// Unknown, and why.
     Unknown(String),
 }
 
-/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if nobody can tell. What ends the bisection
-/// (Ctrl-C) has a code above 127.
+/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if unknown. An end of the bisection (Ctrl-C) has a
+/// code above 127.
 pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Result<u8, ExpectedError> {
     let mut seen = Seen::No;
     for _ in 0..step.times {
@@ -170,7 +170,7 @@ pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Resu
             }
             Ok(unknown) => seen = unknown,
             Err(ended @ ExpectedError::Interrupted(_)) => return Err(ended),
-            // A commit at which nothing can be run is no bad one.
+            // A commit that cannot be run is not a bad commit.
             Err(why) => {
                 console.error(&why);
                 seen = Seen::Unknown("it could not be run".to_owned());
@@ -190,7 +190,7 @@ pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Resu
 fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let judged = run::measured(&settings, request, console)?.1;
-    // Nobody wants a mail for each step.
+    // Sends no mails: one for each step would be too many.
     deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;
     Ok(seen(&judged.report, leak))
 }
@@ -206,7 +206,7 @@ fn seen(report: &RunReport, leak: &str) -> Seen {
     }
     let is_clean = |verdict| matches!(verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail);
     for suite in &report.suites {
-        // Growth that is named is another leak; growth that is not may be this one.
+        // Growth with named leaks is another leak; unnamed growth may be this one.
         let open = |test: &&memgate_model::TestReport| {
             !is_clean(test.verdict) || test.verdict != Verdict::Pass && test.leaks.is_empty()
         };

@@ -1,4 +1,4 @@
-//! `memgate compare`: two runs beside each other.
+//! `memgate compare`: compares two runs.
 
 use memgate_reports::Comparison;
 

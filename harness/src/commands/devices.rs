@@ -1,4 +1,4 @@
-//! `memgate devices`: what adb knows, and what memgate can do there.
+//! `memgate devices`: lists the devices that adb knows, and what memgate can do on each.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
-/// The protocol this was tried with: adb 29 to 36 speak it.
+/// The tested protocol version: adb 29 to 36 use it.
 const KNOWN_VERSION: u32 = 41;
-/// The first Android that lets an agent into an app.
+/// The first Android API level that supports agents in apps.
 const OLDEST_API: u32 = 26;
-/// `am set-agent-app` and startup agents: the agent is there before the first line of the app.
+/// API levels of `am set-agent-app` and startup agents, which load the agent before the first line of the app.
 const AGENT_APP_API: u32 = 29;
 const STARTUP_AGENTS_API: u32 = 30;
 /// The instruction sets for which there is an agent.
 const ABIS: [&str; 2] = ["arm64-v8a", "x86_64"];
-/// A device that takes longer to tell its properties is as good as none.
+/// Time limit for reading a device's properties: a slower device cannot be used.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn devices(console: &Console) -> Result<u8, ExpectedError> {
@@ -47,7 +47,7 @@ async fn list(console: &Console) -> Result<u8, ExpectedError> {
     Ok(if looked.iter().any(Looked::is_usable) { exit::PASS } else { exit::NOT_MEASURED })
 }
 
-/// A device and what it told, or why it did not.
+/// A device and its properties, or why they could not be read.
 struct Looked {
     listed: Listed,
     facts: Result<DeviceFacts, String>,
@@ -91,7 +91,7 @@ impl Looked {
     }
 }
 
-/// What memgate can do there, or why it cannot.
+/// What memgate can do on a device, or why it cannot be used.
 fn ability(facts: &DeviceFacts) -> Result<String, String> {
     let DeviceFacts { api, abis, debuggable, booted, .. } = facts;
     if *api < OLDEST_API {
@@ -112,7 +112,7 @@ fn ability(facts: &DeviceFacts) -> Result<String, String> {
     Ok(format!("{apps}, {way}"))
 }
 
-/// What a device tells goes to a terminal: no control characters.
+/// Replaces control characters: a device's text goes to a terminal.
 fn printable(cell: &str) -> String {
     let shown: String = cell.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if shown.is_empty() { "-".to_owned() } else { shown }

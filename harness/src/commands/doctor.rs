@@ -1,4 +1,4 @@
-//! `memgate doctor`: what memgate needs here, what it found, and how to get the rest.
+//! `memgate doctor`: checks what memgate needs here, and says how to get what is missing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::output::Console;
 use crate::plan;
 use crate::session::ROOT;
 
-/// How long a server may take to answer.
+/// Time limit for a server's reply.
 const SERVER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What was found out about one thing.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     what: &'static str,
@@ -32,9 +32,9 @@ struct Finding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Good,
-    /// Not needed for everything; what to do.
+    /// Missing, but only needed for some uses; with advice.
     Weak(String),
-    /// Nothing works without it; what to do.
+    /// Nothing works without it; with advice.
     Bad(String),
 }
 
@@ -96,7 +96,7 @@ fn agent() -> Finding {
     }
 }
 
-/// The harness reads /proc of the processes it starts.
+/// Checks /proc: the harness reads it for the processes it starts.
 fn inspection() -> Finding {
     let can_read = crate::proc_fs::environ(std::process::id()).is_some();
     match (can_read, fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default().trim()) {
@@ -157,9 +157,9 @@ fn configuration(console: &Console) -> Finding {
     }
 }
 
-/// The server that runs upload themselves to, where there is one.
+/// Checks the server to which runs are uploaded, if one is configured.
 fn server(console: &Console) -> Option<Finding> {
-    // What is wrong with the configuration was said.
+    // Configuration errors were already reported.
     let settings = settings::load(None, console).ok()?;
     let to = settings.config.history.upload.as_ref()?;
     let what = "server of the history";
@@ -178,7 +178,7 @@ fn server(console: &Console) -> Option<Finding> {
     })
 }
 
-/// Oldest Java that is measured.
+/// The oldest supported Java version.
 const OLDEST_JAVA: u32 = 17;
 
 fn java_part() -> Finding {
@@ -197,7 +197,7 @@ fn java_part() -> Finding {
     }
 }
 
-/// The Java that Maven and Gradle take, unless a build names another.
+/// Checks the Java that Maven and Gradle use, unless a build configures another.
 fn java() -> Finding {
     let what = "Java (for JUnit suites)";
     let hint = || State::Weak(format!("install HotSpot {OLDEST_JAVA} or later, and name it by JAVA_HOME"));
@@ -214,7 +214,7 @@ fn java() -> Finding {
     }
 }
 
-/// Where `JAVA_HOME` is set, Maven and Gradle start no other one.
+/// If `JAVA_HOME` is set, Maven and Gradle use only that one.
 fn found_java(home: Option<OsString>, path: Option<OsString>) -> Result<PathBuf, String> {
     let home = home.filter(|home| !home.is_empty());
     let bins = match &home {
@@ -229,7 +229,7 @@ fn found_java(home: Option<OsString>, path: Option<OsString>) -> Result<PathBuf,
     })
 }
 
-/// What the `release` file of its Java says.
+/// The version in the `release` file of this Java.
 fn version_of(java: &Path) -> Option<u32> {
     let release = fs::read_to_string(java.parent()?.parent()?.join("release")).ok()?;
     feature_of(&release)
@@ -263,7 +263,7 @@ fn google_test() -> Finding {
     }
 }
 
-/// Whether a server runs, and what it knows, is reported by `memgate devices`.
+/// `memgate devices` reports whether a server runs, and which devices it knows.
 fn adb() -> Finding {
     let what = "adb (for tests on Android devices)";
     match Server::from_environment() {
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Maven and Gradle end at once there, whatever Java is in PATH.
+    /// With a wrong `JAVA_HOME`, Maven and Gradle end at once, whatever Java is in PATH.
     #[test]
     fn a_wrong_java_home_is_told() {
         let folder = tempfile::tempdir().unwrap();

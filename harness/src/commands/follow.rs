@@ -1,10 +1,9 @@
-//! `memgate follow`: looks at followed Java objects while their virtual machines run, and pauses,
-//! resumes or resets following.
+//! `memgate follow`: shows followed Java objects while their virtual machines run, and pauses, resumes or resets
+//! following.
 //!
-//! Data flow: frames folder of the session → a [`Stream`] of each Java virtual machine that follows
-//! objects → an order in its control page → the agent obeys at the next allocation, having written
-//! everything that came before, and answers → the frames up to here → figures on stdout, once, or
-//! again and again until the last virtual machine has ended.
+//! Data flow: frames folder of the session → a [`Stream`] of each Java virtual machine that follows objects → an order
+//! in its control page → at the next allocation, the agent writes all earlier data, obeys and acknowledges → the frames
+//! so far → figures on stdout, once, or repeatedly until the last virtual machine has ended.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +24,7 @@ use crate::proc_fs;
 use crate::reading::Reading;
 use crate::reading::stream::{Reader, StreamError, streams_in};
 
-/// How long an answer is waited for: a virtual machine that allocates nothing gives none.
+/// Time limit for an acknowledgement: a virtual machine that allocates nothing sends none.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) fn follow(request: &FollowArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -56,10 +55,10 @@ fn told(what: &str, running: usize, console: &Console) {
     console.line(&format!("following {what} in {running} {noun}"));
 }
 
-/// The stream of a Java virtual machine that follows objects, and the way back to it.
+/// The stream of a Java virtual machine that follows objects, and its control page.
 struct Stream {
     path: PathBuf,
-    /// `None`: it is packed, and nobody writes it any more.
+    /// `None`: the stream is packed, and no longer written.
     page: Option<ControlPage>,
     reader: Reader,
     reading: Reading,
@@ -99,7 +98,7 @@ impl Stream {
         Ok(Self { path: path.to_owned(), page, reader, reading: Reading::new(names) })
     }
 
-    /// The way to its virtual machine, as long as that writes.
+    /// The control page, while its virtual machine still writes.
     fn running(&self) -> Option<&ControlPage> {
         let page = self.page.as_ref()?;
         let word = |at| page.load_u32(at).unwrap_or_default();
@@ -119,7 +118,7 @@ impl Stream {
         read(&mut self.reader, &mut self.reading).map_err(|why| broken(&self.path, &why))
     }
 
-    /// Was the order obeyed in time?
+    /// Whether the order was obeyed in time.
     fn answers(&self, page: &ControlPage, order: u32, until: Instant) -> io::Result<bool> {
         loop {
             let seen = page.load_u32(offset::FOLLOWED)?;
@@ -145,7 +144,7 @@ fn write_order(page: &ControlPage, action: FollowAction) -> io::Result<u32> {
     Ok(order)
 }
 
-/// Orders all that run, then waits for all.
+/// Sends the order to all running virtual machines, then waits for all.
 fn order(streams: &[Stream], action: FollowAction, console: &Console) -> Result<(), ExpectedError> {
     let mut ordered = Vec::new();
     for (stream, page) in streams.iter().filter_map(|stream| Some((stream, stream.running()?))) {

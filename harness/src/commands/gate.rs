@@ -1,4 +1,4 @@
-//! `memgate gate`: judges what was recorded, by today's settings, without running anything.
+//! `memgate gate`: judges recorded data with the current settings, without running anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     tell_missing_samples(&request.inputs, console);
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     if facts.root.is_empty() {
-        // Streams alone do not say where the project lay: here, it may be.
+        // Streams alone do not contain the project's folder: it may be the current one.
         facts.root = project_root().map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
@@ -57,7 +57,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     Ok(exit::of_report(&report))
 }
 
-/// A session has the samples of its processes, or that is an error. Files alone may have been recorded without memgate.
+/// Warns about missing samples. In a session that is an error; files alone may have been recorded without memgate.
 fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
     let without = |input: &&PathBuf| {
         input.is_file() && stream::is_stream_name(input) && !stream::os_path(input).exists()
@@ -71,7 +71,7 @@ fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
     }
 }
 
-/// The part of a run that is judged, where it is one alone. What the others found is nowhere in it.
+/// The shard that is judged, if it is the only input. The result lacks what the other shards found.
 fn part(inputs: &[PathBuf], console: &Console) -> Result<Option<Partition>, ExpectedError> {
     let sessions = inputs.iter().filter(|input| !input.is_file() || input.ends_with("session.json"));
     let mut parts = Vec::new();
@@ -87,8 +87,8 @@ fn part(inputs: &[PathBuf], console: &Console) -> Result<Option<Partition>, Expe
     Ok(parts.pop().filter(|_| inputs.len() == 1))
 }
 
-/// The mapping files that were named. Sessions have their own; for files alone there are those of
-/// the configuration, if this is the machine that has them.
+/// The mapping files that were named. Sessions have their own; for files alone, the configured ones are used if they
+/// exist on this machine.
 fn mappings(settings: &Settings, request: &GateArgs, world: &World) -> Result<Mappings, ExpectedError> {
     let config = &settings.config;
     let programs = config.suites.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
@@ -97,14 +97,13 @@ fn mappings(settings: &Settings, request: &GateArgs, world: &World) -> Result<Ma
         (suite, mapping.iter().map(|path| world.directory.join(path)).collect())
     };
     let named: Vec<_> = programs.chain(on_devices).map(complete).collect();
-    // One of several that are not all there may be that of another build.
+    // If not all of several files exist, a remaining one may be of another build.
     let named = named.iter().filter(|(_, paths)| paths.iter().all(|path| path.exists()));
     let named = named.map(|(suite, paths)| (*suite, paths.as_slice()));
     Mappings::for_streams(&request.mapping, named)
 }
 
-/// The files with symbols that were named, and those of the configuration, if this is the machine
-/// that has them.
+/// The symbol files that were named, and the configured ones if they exist on this machine.
 fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec<PathBuf> {
     let config = &settings.config;
     let of_programs = config.suites.iter().flat_map(|suite| &suite.symbols);
@@ -113,8 +112,8 @@ fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec
     request.symbols.iter().cloned().chain(configured.filter(|path| path.exists())).collect()
 }
 
-/// What the first session that has a history was decided with; a base that was fetched since, where it had none.
-/// Nobody is asked.
+/// Uses the base with which the first session with a history was judged; if it had none, a base that was fetched since.
+/// No server is asked.
 fn hold_against(
     policy: &mut GatePolicy,
     settings: &Settings,
@@ -152,7 +151,7 @@ fn hold_against(
     Ok(())
 }
 
-/// Facts and records of everything that was named, as of one run.
+/// Facts and records of all inputs, joined as one run.
 fn gather(
     inputs: &[PathBuf],
     symbols: &mut Symbols,
@@ -161,8 +160,7 @@ fn gather(
     let mut all: Option<Facts> = None;
     let mut records = Records::new();
     let mut files = Vec::new();
-    // `frames/*.mgf` names the harness's own samples too: they are read with the stream they belong
-    // to.
+    // `frames/*.mgf` also matches the harness's own samples: they are read with their stream.
     let is_stream = |input: &&PathBuf| !input.to_string_lossy().ends_with(stream::OS_SUFFIX);
     for input in inputs.iter().filter(is_stream) {
         if input.is_file() && input.file_name().is_none_or(|name| name != "session.json") {

@@ -1,7 +1,7 @@
-//! `memgate heap`: looks into heap dumps.
+//! `memgate heap`: analyses heap dumps.
 //!
-//! Data flow: the dump → `memgate_hprof` (passes over it, with progress) → what was asked for, as
-//! text or JSON → exit code: 1 for leaks and growth over the limit, 2 for a dump that is not whole.
+//! Data flow: the dump → `memgate_hprof` (passes over it, with progress) → the requested output, as text or JSON → exit
+//! code: 1 for leaks and growth over the limit, 2 for an incomplete dump.
 
 use std::path::{Path, PathBuf};
 
@@ -59,22 +59,22 @@ pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, Expec
     Ok(code)
 }
 
-/// What a question about dumps came to.
+/// The answer to a question about dumps.
 struct Answer {
     shown: Shown,
     code: u8,
-    /// What was odd in which dump.
+    /// The oddities of each dump.
     odd: Vec<(PathBuf, Oddities)>,
 }
 
 impl Answer {
-    /// About one dump, in which nothing can be wrong.
+    /// An answer about one dump, without a check that can fail.
     fn pass(shown: Shown, path: &Path, odd: Oddities) -> Self {
         Self { shown, code: exit::PASS, odd: vec![(path.to_owned(), odd)] }
     }
 }
 
-/// `None`: a copy was asked for, and is made.
+/// `None`: a copy was requested, and has been written.
 fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let answer = match command {
         HeapCommand::Analyze { leaks, rules, mapping, baseline, top, exact, html, leakcanary, .. } => {
@@ -181,7 +181,7 @@ fn classes(
     Ok(Answer::pass(Shown::classes(rows, top), path, odd))
 }
 
-/// What classes, packages or class loaders retain.
+/// Retained sizes of classes, packages or class loaders.
 fn groups(
     (path, mapping): (&Path, Option<&Path>),
     group: HeapGroup,
@@ -256,7 +256,7 @@ fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
     (dump, dominators)
 }
 
-/// Objects by class or id; it must be there.
+/// Objects by class or id; an error if there are none.
 fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
     heap.named(name).ok_or_else(|| ExpectedError::Usage {
         what: format!("there is no object `{name}` in the dump"),

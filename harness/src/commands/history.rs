@@ -20,7 +20,7 @@ use crate::session::Session;
 pub(super) fn history(request: &HistoryCommand, console: &Console) -> Result<u8, ExpectedError> {
     if let HistoryCommand::Add { store, config, sessions } = request {
         let settings = settings::load(config.config.as_deref(), console)?;
-        // One that cannot be added keeps no other one from it.
+        // A session that cannot be added does not stop the others.
         let mut failed = Vec::new();
         for session in sessions {
             if let Err(why) = add(session, store, &settings, console) {
@@ -42,7 +42,7 @@ pub(super) fn history(request: &HistoryCommand, console: &Console) -> Result<u8,
     history::block_on(show(request, console))?
 }
 
-/// Adds a session as its run would have done it.
+/// Adds a session like its run would have done.
 fn add(
     folder: &Path,
     to: &StoreArgs,
@@ -60,7 +60,7 @@ fn add(
     Ok(())
 }
 
-/// What a session says of its run.
+/// The manifest and report of a session.
 pub(super) fn recorded(
     folder: &Path,
     settings: &plan::Settings,
@@ -69,7 +69,7 @@ pub(super) fn recorded(
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     let (report, file) = report::read(session.folder())?;
     super::merge::refuse_a_shard(&report, &file)?;
-    // An older memgate recorded it, or one with `history: off`: nobody knows whether all tests were asked for.
+    // Recorded by an older memgate, or with `history: off`: it is unknown whether all tests were requested.
     let manifest = info.history.unwrap_or_else(|| {
         let origin = report.origin.clone().unwrap_or_default();
         let of = (&origin, Repository::default());
@@ -129,7 +129,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
     Ok(exit::PASS)
 }
 
-/// What is looked up in a history.
+/// The kind of entry to look up in a history.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
     Line,
@@ -137,7 +137,7 @@ pub(super) enum Wanted {
     Test,
 }
 
-/// A store, and the part of it that was asked for.
+/// A store, and the requested part of it.
 pub(super) struct Asked<'a> {
     pub(super) store: Store,
     pub(super) project: String,
@@ -174,7 +174,7 @@ impl<'a> Asked<'a> {
         Ok(Self { store, project, choice, of })
     }
 
-    /// Lines go out as they come: there may be millions.
+    /// Prints lines as they come: there may be millions.
     async fn export(&self, console: &Console) -> Result<u8, ExpectedError> {
         let mut written = Ok(());
         let mut line = |line: &str| {
@@ -189,7 +189,7 @@ impl<'a> Asked<'a> {
         Ok(exit::PASS)
     }
 
-    /// What was asked for is not in the history.
+    /// The error for an entry that is not in the history.
     pub(super) fn missing(&self, wanted: Wanted) -> ExpectedError {
         let (what, hint) = match wanted {
             Wanted::Line => {

@@ -1,4 +1,4 @@
-//! `memgate init`: a commented memgate.yaml for the project in this folder.
+//! `memgate init`: writes a commented memgate.yaml for the project in this folder.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::session::write_where_it_leads;
 
 const FILE: &str = "memgate.yaml";
 
-/// What tells the kind of a project, the most telling first.
+/// Files that show the kind of a project, the most specific first.
 const MARKS: [(&str, ProjectKind); 7] = [
     ("CMakeLists.txt", ProjectKind::Cmake),
     ("Cargo.toml", ProjectKind::Cargo),
     ("pom.xml", ProjectKind::Maven),
     ("build.gradle", ProjectKind::Gradle),
     ("build.gradle.kts", ProjectKind::Gradle),
-    // Several modules, and no build file at the root.
+    // For several modules without a build file at the root.
     ("settings.gradle", ProjectKind::Gradle),
     ("settings.gradle.kts", ProjectKind::Gradle),
 ];
@@ -47,7 +47,7 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
 
 fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let path = folder.join(FILE);
-    // A link that leads nowhere is somebody's, too.
+    // A dangling link also belongs to somebody.
     if (path.exists() || path.is_symlink()) && !force {
         return Err(ExpectedError::usage(format!("{FILE} exists already"), "overwrite it with --force"));
     }
@@ -58,8 +58,7 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     Ok(kind)
 }
 
-/// Where what is usual for the kind of project does not hold: Maven by its wrapper, Gradle without
-/// one.
+/// Suites that differ from the default of the project's kind: Maven with its wrapper, Gradle without one.
 fn suites(kind: ProjectKind, folder: &Path) -> Vec<SuiteFact> {
     let run: &[&str] = match kind {
         ProjectKind::Maven if folder.join("mvnw").is_file() => &["./mvnw", "test"],

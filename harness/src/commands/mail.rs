@@ -1,4 +1,4 @@
-//! `memgate mail`: the evaluation mail of a session, sent now or written as a file.
+//! `memgate mail`: sends the evaluation mail of a session now, or writes it as a file.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn of_session(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (mut report, file) = report::read(session)?;
-    // The file that mail is sent by may be another one than the run's.
+    // The owners file configured for mail may differ from the run's.
     let owners = reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut report, owners, console);
     let folder = file.parent().unwrap_or(Path::new("."));
@@ -66,8 +66,7 @@ fn of_session(
     }
 }
 
-/// Writes `mail.eml`, `mail-2.eml`, … into `folder`; without settings as it would go to one
-/// recipient.
+/// Writes `mail.eml`, `mail-2.eml`, … into `folder`; without settings, as to one recipient.
 pub(super) fn preview(
     report: &RunReport,
     settings: Option<(&Mail, Option<&Path>, &Console)>,
@@ -95,7 +94,7 @@ pub(super) fn preview(
     Ok(written)
 }
 
-/// For a look at it where nothing is configured.
+/// Settings for a preview without configuration.
 fn example() -> Mail {
     Mail {
         server: MailServer {

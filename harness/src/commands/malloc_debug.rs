@@ -1,8 +1,8 @@
-//! `memgate malloc-debug`: reads what Android's malloc_debug wrote, and shows it.
+//! `memgate malloc-debug`: reads files of Android's malloc_debug, and shows them.
 //!
-//! Data flow: each file → its bytes (bounded) → a heap dump by its title, else a leak-info buffer
-//! with the out values of its sidecar or of the flags → snapshot → with `--symbols` names of its
-//! frames → text or JSON; with `--diff` the changes from the first to the second.
+//! Data flow: each file → its bytes (limited) → a heap dump, recognised by its title, otherwise a leak-info buffer with
+//! the out values of its sidecar or of the flags → snapshot → with `--symbols`, names of its frames → text or JSON;
+//! with `--diff`, the changes from the first to the second.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -22,7 +22,7 @@ mod symbols;
 
 use symbols::{Namer, Names};
 
-/// malloc_debug writes no larger file.
+/// Maximum file size: malloc_debug writes no larger file.
 const LARGEST: u64 = 512 << 20;
 
 pub(super) fn malloc_debug(request: &MallocDebugArgs, console: &Console) -> Result<u8, ExpectedError> {

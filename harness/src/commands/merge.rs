@@ -1,5 +1,5 @@
-//! `memgate merge`: the shards of a run that was spread over several machines become one run: one report, one mail, one
-//! run of the history.
+//! `memgate merge`: combines the shards of a run that was divided between several machines into one run: one report,
+//! one mail, one run of the history.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::run::Judged;
 use crate::run::divided::FILE;
 use crate::session::{Session, SessionInfo, WINDOWS_FILE, unchanged};
 
-/// Shards lie no deeper below a folder that is named.
+/// Maximum depth of shards below a named folder.
 const MAX_DEPTH: u32 = 4;
 
 pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -28,7 +28,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     }
     let (folders, mut broken) = folders(&request.shards);
     let sessions = all_readable(&folders, &mut broken, |folder| {
-        // They may lie where the merged session is about to be made, which clears away the oldest.
+        // Locks the shards: they may be in the folder where the merged session is created, which removes the oldest.
         let session = Session::open(folder).map(Session::held).map_err(|why| ExpectedError::failed(&why));
         session.map_err(|why| unusable(folder, &why))
     });
@@ -46,7 +46,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
         return Err(nothing(&request.shards));
     };
-    // Of several attempts the last.
+    // If a shard was run several times, the last attempt counts.
     let counts = |found: &&Found<'_>| report.shards.iter().any(|shard| shard.session == found.shard.session);
     let mut counting: Vec<&Found<'_>> = found.iter().filter(counts).collect();
     counting.sort_by_key(|found| found.shard.partition.part);
@@ -58,7 +58,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         ));
     }
     let partial = narrowed || incomplete;
-    // A shard that was killed has none.
+    // A killed shard has no history data.
     let manifest = counting.iter().find_map(|found| found.info.history.clone());
     let manifest =
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
@@ -77,7 +77,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     run::deliver_to(&destination, &judged, None, console)
 }
 
-/// What could be read; why the rest could not is added to `broken`.
+/// Returns what could be read; failures are added to `broken`.
 fn all_readable<'a, T, U>(
     all: &'a [T],
     broken: &mut Vec<Problem>,
@@ -86,7 +86,7 @@ fn all_readable<'a, T, U>(
     all.iter().filter_map(|one| read(one).map_err(|why| broken.push(why)).ok()).collect()
 }
 
-/// No shard has a report: the first reason why.
+/// The error if no shard has a report: the first reason.
 fn no_report(broken: Vec<Problem>) -> ExpectedError {
     match broken.into_iter().next() {
         Some(Problem { r#where, what, hint }) => ExpectedError::session(r#where, what, hint),
@@ -118,7 +118,7 @@ struct Found<'a> {
     session: &'a Session,
 }
 
-/// Where it is said how many parts there are, those of another division are left over from an earlier run.
+/// If the number of parts is given, drops parts of another division: they are left over from an earlier run.
 fn leave_out_others(all: &mut Vec<Found<'_>>, expected: Option<u32>, console: &Console) {
     let fits = |found: &Found<'_>| expected.is_none_or(|of| found.shard.partition.part.of() == of);
     if all.iter().any(fits) {
@@ -128,7 +128,7 @@ fn leave_out_others(all: &mut Vec<Found<'_>>, expected: Option<u32>, console: &C
     }
 }
 
-/// A part of a run is nothing that a history, a server or a baseline may take for the whole.
+/// Refuses a shard: a history, a server or a baseline must not take it for the whole run.
 pub(super) fn refuse_a_shard(report: &RunReport, file: &Path) -> Result<(), ExpectedError> {
     match report.as_shard() {
         Some(shard) => Err(ExpectedError::session(
@@ -140,13 +140,14 @@ pub(super) fn refuse_a_shard(report: &RunReport, file: &Path) -> Result<(), Expe
     }
 }
 
-/// The shard that a session is; `None`: it is none. One that was merged has no frames: it cannot be judged again.
+/// The partition of a shard's session; `None`: it is not a shard. A merged session has no frames: it cannot be judged
+/// again.
 pub(super) fn part_of(session: &Session) -> Result<Option<Partition>, ExpectedError> {
     if session.folder().join(FILE).exists() {
         return Ok(Some(shard(session)?.shard.partition));
     }
     let report = session.folder().join("report.json");
-    // What cannot be read is judged by its frames.
+    // A session with an unreadable report is judged by its frames.
     let merged = report::read(session.folder()).is_ok_and(|(report, _)| !report.shards.is_empty());
     if merged {
         let why = "it is merged of several shards, which have the frames".to_owned();
@@ -161,14 +162,14 @@ fn nothing(named: &[PathBuf]) -> ExpectedError {
     ExpectedError::session(path, format!("there is no shard in it (no {FILE})"), hint)
 }
 
-/// A shard that cannot be read, of which half was uploaded perhaps: an error beside what the others found.
+/// The problem for a shard that cannot be read, perhaps because its upload is incomplete: an error in addition to the
+/// results of others.
 fn unusable(named: &Path, why: &ExpectedError) -> Problem {
     let (what, hint) = (why.to_string(), why.hint().unwrap_or_default());
     Problem { r#where: named.display().to_string(), what, hint }
 }
 
-/// The folders of the shards that were named, each once, and what was named without a shard in it: a job that ended too
-/// early, perhaps.
+/// The folders of the named shards, each once, and the named paths without a shard: perhaps a job ended too early.
 fn folders(named: &[PathBuf]) -> (Vec<PathBuf>, Vec<Problem>) {
     let (mut all, mut broken) = (Vec::new(), Vec::new());
     for path in named {
@@ -223,7 +224,7 @@ fn shard(session: &Session) -> Result<Found<'_>, ExpectedError> {
     Ok(Found { shard, info, session })
 }
 
-/// What the windows of JVM suites left, for `baseline accept`.
+/// Keeps the survivors of the windows of JVM suites, for `baseline accept`.
 fn keep_windows<'a>(folders: impl Iterator<Item = &'a Path>, session: &Session) -> Result<(), ExpectedError> {
     let mut all = BTreeMap::<String, Vec<WindowBaseline>>::new();
     for folder in folders {

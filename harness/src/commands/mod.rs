@@ -35,10 +35,10 @@ use crate::cli::{BaselineCommand, Command};
 use crate::exit::ExpectedError;
 use crate::output::Console;
 
-/// Does what was asked for.
+/// Runs the requested command.
 ///
 /// # Errors
-/// What kept it from being done; `error.exit_code()` is then the exit code.
+/// Why the command failed; `error.exit_code()` is then the exit code.
 pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError> {
     match command {
         Command::Run(request) => match request.step() {

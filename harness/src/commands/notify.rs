@@ -1,7 +1,8 @@
-//! `memgate serve --notify`: people are told what runs change on lines.
+//! `memgate serve --notify`: notifies people about changes that runs make on lines.
 //!
-//! Data flow: a run is added (here, or by another server of the same database) → what nobody was told of is claimed,
-//! channel by channel → sent → marked as told. What could not be sent is tried again when its claim has ended.
+//! Data flow: a run is added (here, or by another server with the same database) → changes without a notice are
+//! claimed, channel by channel → sent → marked as sent. A notice that could not be sent is retried after its claim has
+//! expired.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -19,10 +20,10 @@ use crate::exit::ExpectedError;
 use crate::history;
 use crate::output::Console;
 
-/// Another server, or `memgate run` itself, may have added runs that nobody here was told of.
+/// How often to look: another server, or `memgate run` itself, may have added runs without telling this server.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// How people are told.
+/// The channels for notices.
 #[derive(Clone)]
 pub(super) struct Notices {
     channels: Vec<Channel>,
@@ -31,10 +32,10 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Those of `reports.mail` and `reports.webhooks` of a configuration file.
+    /// The channels of `reports.mail` and `reports.webhooks` of a configuration file.
     ///
     /// # Errors
-    /// It cannot be read, or names nobody.
+    /// When it cannot be read, or configures no channel.
     pub(super) fn read(file: &Path, pages: String, console: &Console) -> Result<Self, ExpectedError> {
         let channels = Channel::all(settings::load(Some(file), console)?.config.reports);
         if channels.is_empty() {
@@ -46,7 +47,7 @@ impl Notices {
         Ok(Self { channels, pages })
     }
 
-    /// Tells people until the server ends.
+    /// Sends notices until the server ends.
     pub(super) async fn tell(
         self,
         store: Store,
@@ -69,7 +70,7 @@ impl Notices {
         for notice in store.claim_notices(&channel.name(), now()).await? {
             let page = format!("{}{}/runs/{}", self.pages, pages::address(&notice.project), notice.run.run);
             let (channel, told) = (channel.clone(), notice.clone());
-            // A mail server may take its time; requests go on meanwhile.
+            // A mail server may be slow: requests are served meanwhile.
             let tell = move || channel.tell(&told, page, &Console::new(ColorChoice::Auto));
             if tokio::task::spawn_blocking(tell).await.unwrap_or(false) {
                 store.told(&notice, now()).await?;

@@ -1,4 +1,4 @@
-//! What to install, in the words of the distribution memgate runs on.
+//! Installation hints for the distribution on which memgate runs.
 
 use std::fs;
 
@@ -21,8 +21,7 @@ const DISTRIBUTIONS: [(&[&str], &str, [&str; 3]); 5] = [
     (&["gentoo"], "emerge", ["sys-devel/gcc", "dev-cpp/gtest", "dev-util/android-tools"]),
 ];
 
-/// The command that installs `package` here, or the commands of all distributions where this one is
-/// unknown.
+/// The command that installs `package` here, or the commands of all distributions if this one is unknown.
 pub(super) fn install_hint(package: Package) -> String {
     hint_for(package, &fs::read_to_string("/etc/os-release").unwrap_or_default())
 }

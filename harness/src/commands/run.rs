@@ -1,4 +1,4 @@
-//! `memgate run`: the whole way from settings to the exit code.
+//! `memgate run`: all steps from settings to the exit code.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
     })
 }
 
-/// Runs what `settings` name, or the command of the request; who watches it is told.
+/// Runs the suites of `settings`, or the command of the request; with `--live`, reports progress to the server.
 pub(super) fn measured<'a>(
     settings: &Settings,
     request: &RunArgs,
@@ -72,7 +72,7 @@ fn live<'a>(plan: &Plan, console: &'a Console) -> Result<Live<'a>, ExpectedError
     Ok(Live::begin(to, &plan.project, &here, console))
 }
 
-/// The whole way: what is found is written, sent, told and kept.
+/// All steps: runs, then writes, sends, prints and stores the result.
 pub(super) fn with_settings(
     settings: &Settings,
     request: &RunArgs,
@@ -81,7 +81,7 @@ pub(super) fn with_settings(
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
     tell_unmatched(settings, &judged, console);
     if judged.partition.is_some() {
-        // A part of a run is kept in its session: reports, mail and history are of the whole.
+        // A shard is only stored in its session: reports, mail and history belong to the whole run.
         judged.manifest = None;
         plan.reports = Reports::default();
     }
@@ -95,25 +95,25 @@ pub(super) fn with_settings(
     deliver_to(&destination, &judged, live, console)
 }
 
-/// Like a waiver that matches nothing: another part of the tests may need it.
+/// Only for a complete run, like waivers without a match: another part of the tests may need the entry.
 pub(super) fn tell_unmatched(settings: &Settings, judged: &Judged, console: &Console) {
     if !judged.partial {
         plan::unmatched(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
     }
 }
 
-/// Where a run that was judged goes.
+/// Destinations of a judged run.
 pub(super) struct Destination<'a> {
     /// Folder of the sessions.
     pub(super) output_dir: &'a Path,
     pub(super) reports: &'a Reports,
     pub(super) history: &'a History,
     pub(super) verbose: bool,
-    /// Write every report there is into the session folder?
+    /// Whether to write every report format into the session folder.
     pub(super) every_report: bool,
 }
 
-/// Writes, sends, tells and keeps a run; its exit code.
+/// Writes, sends, prints and stores a run; returns its exit code.
 pub(super) fn deliver_to(
     destination: &Destination<'_>,
     judged: &Judged,
@@ -122,7 +122,7 @@ pub(super) fn deliver_to(
 ) -> Result<u8, ExpectedError> {
     let address = history::address(destination.output_dir, None);
     let delivered = std::thread::scope(|scope| {
-        // Reports and history wait for different things.
+        // In parallel: reports and history wait for different things.
         let add = |manifest| history::add(&address, manifest, &judged.report, Some(PATIENCE));
         let adding = judged.manifest.as_ref().map(|manifest| {
             (manifest, std::thread::Builder::new().spawn_scoped(scope, move || add(manifest)))
@@ -133,7 +133,7 @@ pub(super) fn deliver_to(
                 let added = adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect));
                 tell_added(added, console);
             }
-            // No thread can be had.
+            // No thread could be started.
             Some((manifest, Err(_))) => tell_added(add(manifest), console),
             None => {}
         }
@@ -143,7 +143,7 @@ pub(super) fn deliver_to(
     if let Some(live) = live {
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
     }
-    // What could not be written is reported after the verdict, which is worth more.
+    // Write errors are reported after the verdict, which matters more.
     delivered?;
     let code = exit::of_report(&judged.report);
     let with_upload = exit::with_upload(code, uploaded.is_some());
@@ -153,8 +153,8 @@ pub(super) fn deliver_to(
     Ok(with_upload)
 }
 
-/// Is the run where the configuration wants it? Then the path of its page, empty where it has none. What it says is a
-/// warning: the verdict stands.
+/// The path of the run's page if it was uploaded as configured, empty if it has none; `None`: a required upload failed.
+/// Failures are warnings: the verdict stays.
 fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<String> {
     let (Some(to), Some(manifest)) = (&history.upload, &judged.manifest) else { return Some(String::new()) };
     if to.mode == UploadMode::Off {
@@ -177,10 +177,10 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
     }
 }
 
-/// A run waits no longer for its history: somebody else may hold it.
+/// Time limit for adding to the history: another process may hold it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The verdict stands: a history that cannot be written is a warning.
+/// Failures are warnings: the verdict stays.
 fn tell_added(added: Result<Added, ExpectedError>, console: &Console) {
     match added {
         Ok(added) => {
@@ -197,8 +197,8 @@ fn tell_added(added: Result<Added, ExpectedError>, console: &Console) {
     }
 }
 
-/// Writes and sends the reports, then prints the verdict. Outer: that could not be printed; inner: that something could
-/// not be written, which is told after the verdict.
+/// Writes and sends the reports, then prints the verdict. Outer error: the verdict could not be printed. Inner error:
+/// something could not be written, which is reported after the verdict.
 fn report(
     destination: &Destination<'_>,
     judged: &Judged,

@@ -1,4 +1,4 @@
-//! `memgate schema`: the committed JSON Schemas, for editors and for readers of report.json.
+//! `memgate schema`: prints the committed JSON Schemas, for editors and for readers of report.json.
 
 use crate::cli::SchemaName;
 use crate::exit::{self, ExpectedError};

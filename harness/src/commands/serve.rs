@@ -1,4 +1,4 @@
-//! `memgate serve`: the history of runs in a browser.
+//! `memgate serve`: shows the history of runs in a browser.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     Ok(exit::PASS)
 }
 
-/// Ends with Ctrl-C, and with the signal that a service manager sends.
+/// Waits for Ctrl-C, or for the signal that a service manager sends.
 fn stop_signal() -> Result<impl Future<Output = ()>, ExpectedError> {
     let listen = |kind| signal(kind).map_err(ExpectedError::file("wait for", "signals".as_ref()));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

@@ -1,5 +1,5 @@
-//! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. The one
-//! place that hands the environment to the configuration.
+//! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. Only this module passes the
+//! environment to the configuration.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,23 +14,23 @@ use crate::origin;
 use crate::output::Console;
 use crate::plan::{Settings, World, narrows};
 
-/// Used where no other is named.
+/// Used if no other file is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
-/// What it is not called, though many files are.
+/// A common wrong name, which is not read.
 const OTHER_FILE: &str = "memgate.yml";
-/// A device has no end. (What is longer than 1 MiB is refused with its place, once it has been read.)
+/// Limits the read: a device has no end. (A file over 1 MiB is refused with its place after it was read.)
 const LONGEST_YAML: u64 = 16 << 20;
-/// A test has some hundred bytes in it.
+/// Maximum size of a baseline: each test has some hundred bytes.
 const LONGEST_BASELINE: u64 = 256 << 20;
-/// What holds where there is none.
+/// The configuration if there is no file.
 pub(super) const EMPTY: &str = "version: 1\n";
 
-/// Reads what `named` says, or memgate.yaml where there is one, or takes the defaults.
+/// Reads the file `named`, or memgate.yaml if it exists, or uses the defaults.
 pub(super) fn load(named: Option<&Path>, console: &Console) -> Result<Settings, ExpectedError> {
     let (file, source) = match read_config(named)? {
         Some((file, source)) => (Some(file), source),
-        // `memgate waive` and `memgate baseline accept` need no configuration, so what they wrote
-        // holds without one too.
+        // `memgate waive` and `memgate baseline accept` need no configuration, so the files they wrote apply without
+        // one too.
         None => (None, EMPTY.to_owned()),
     };
     let shown = file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
@@ -49,7 +49,7 @@ fn parsed(source: &str, shown: &Path, root: PathBuf, console: &Console) -> Resul
     Ok(Settings { config, file: None, root, baseline })
 }
 
-/// Where the waivers are kept that `memgate waive` writes.
+/// Path of the waivers file that `memgate waive` writes.
 pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedError> {
     Ok(match read_config(named)? {
         Some((file, source)) => {
@@ -60,7 +60,7 @@ pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedErro
     })
 }
 
-/// Today and here.
+/// The current date and folders.
 pub(super) fn world() -> Result<World, ExpectedError> {
     let directory =
         std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
@@ -74,14 +74,14 @@ pub(super) fn world() -> Result<World, ExpectedError> {
     Ok(World { today: jiff::Zoned::now().date(), directory, project, narrowing })
 }
 
-/// The configuration that is read, whether it is there or not.
+/// The path of the configuration, whether it exists or not.
 pub(super) fn path(named: Option<&Path>) -> &Path {
     named.unwrap_or(Path::new(DEFAULT_FILE))
 }
 
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
     let path = path(named);
-    // One that is named may be a pipe: `--config <(envsubst < memgate.yaml)`.
+    // A named file may be a pipe: `--config <(envsubst < memgate.yaml)`.
     let found = if named.is_some() { read_any(path, LONGEST_YAML) } else { read(path) };
     match found {
         Ok(None) if named.is_some() => {
@@ -95,7 +95,7 @@ fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Expect
     }
 }
 
-/// The memgate.yaml of a folder above, in the same repository, where this folder has none.
+/// A warning about a memgate.yaml in a parent folder of the same repository, if this folder has none.
 pub(super) fn not_read(settings: &Settings) -> Option<String> {
     if settings.file.is_some() {
         return None;
@@ -117,7 +117,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
 
 fn read_file(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> {
     if fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
-        // Perhaps nobody ever writes to it.
+        // A pipe may never get a writer.
         return Err(ExpectedError::file("read", path)(io::Error::other("it is a pipe, not a file")));
     }
     read_any(path, longest)
@@ -127,7 +127,7 @@ fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> 
     let bytes = match bytes(path, longest) {
         Ok(bytes) => bytes,
         Err(why) if why.kind() == ErrorKind::NotFound && path.is_symlink() => {
-            // Whoever made the link wants the file to be read: the defaults are not what they asked for.
+            // A link shows that a file is wanted: the defaults would be wrong.
             return Err(ExpectedError::file("read", path)(io::Error::other("its link leads nowhere")));
         }
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -136,7 +136,7 @@ fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> 
     let text = text(bytes).map_err(|why| {
         ExpectedError::Configuration(format!("{}:{why}\nhint: save it as UTF-8", path.display()))
     })?;
-    // What a parser says of one tells nobody what it is.
+    // A parser's error would not show that it is a merge conflict.
     if let Some(line) = text.lines().position(|line| line.starts_with("<<<<<<< ")) {
         let why = format!("line {} begins a conflict of git", line + 1);
         return Err(ExpectedError::session(path, why, "resolve it, then run memgate again"));
@@ -154,7 +154,7 @@ fn bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is no text is reported with its line and column.
+/// Invalid UTF-8 is reported with its line and column.
 fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|why| {
         let (before, rest) = why.as_bytes().split_at(why.utf8_error().valid_up_to());
@@ -166,7 +166,8 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Secrets that are named and not there: what needs them cannot be sent. (An upload says so itself, with what to do.)
+/// Configured secrets that are missing: messages that need them cannot be sent. (An upload reports this itself, with
+/// advice.)
 pub(super) fn missing_secrets(config: &Config) -> Vec<String> {
     let missing = |(key, name): &(&str, &str)| {
         *key != "history.token" && variable(name).is_none_or(|value| value.is_empty())
@@ -180,13 +181,13 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Name and text. One that was never written is no mistake, even where its name is configured.
+/// Name and text of the waivers file. A missing file is no error, even if its name is configured.
 fn waivers(root: &Path, file: &FileRef) -> Result<Option<(String, String)>, ExpectedError> {
     let path = root.join(&file.path);
     Ok(read(&path)?.map(|text| (path.display().to_string(), text)))
 }
 
-/// One that was never written is no mistake either.
+/// A missing baseline file is no error either.
 fn baseline(root: &Path, file: &FileRef) -> Result<Option<Baseline>, ExpectedError> {
     let path = root.join(&file.path);
     let Some(text) = read_file(&path, LONGEST_BASELINE)? else { return Ok(None) };

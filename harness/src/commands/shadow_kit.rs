@@ -1,4 +1,4 @@
-//! `memgate shadow-kit`: the sources of the shadow call stack, for a program's own build.
+//! `memgate shadow-kit`: writes the sources of the shadow call stack, for a program's own build.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `memgate serve token` and `serve oidc`: who may upload runs.
+//! `memgate serve token` and `serve oidc`: control who may upload runs.
 
 use jiff::Timestamp;
 use memgate_server::store::{Provider, SignedRule, Store, StoreError};
@@ -16,7 +16,7 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
     let (data, database) = command.store();
     let address = history::address(data, database.as_deref());
     let store = match command {
-        // A server begins with its first token.
+        // The first token creates the database of a new server.
         TokenCommand::Create { .. } => Store::open(&address).await,
         TokenCommand::List { .. } | TokenCommand::Revoke { .. } => Store::open_existing(&address).await,
     };
@@ -105,7 +105,7 @@ pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8
 async fn revoke(store: &Store, ids: &[String], console: &Console) -> Result<(), ExpectedError> {
     let mut missing = Vec::new();
     for typed in ids {
-        // Somebody may copy the beginning of the token itself.
+        // The user may have copied the beginning of the token itself.
         let id = typed.strip_prefix("mgt_").unwrap_or(typed);
         let id = id.get(..8).unwrap_or(id);
         if store.revoke_token(id).await.map_err(|why| history::failed(&why))? {

@@ -1,8 +1,8 @@
-//! `memgate tune`: thresholds from the history of a line, as a patch of memgate.yaml with its evidence.
+//! `memgate tune`: proposes thresholds from the history of a line, as a patch of memgate.yaml with its evidence.
 //!
-//! Data flow: series of the store, with the threshold that holds today → `memgate_server::tune` → text, and with
-//! `--write` one edit of memgate.yaml after the other. A threshold that lets through what fails today says so, in the
-//! patch, in the file and on the console.
+//! Data flow: series of the store, with today's thresholds → `memgate_server::tune` → text, and with `--write` edits of
+//! memgate.yaml, one after the other. If a proposed threshold lets through commits that fail today, the patch, the file
+//! and the console say so.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -38,7 +38,7 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
     Ok(exit::PASS)
 }
 
-/// Sets what is proposed in memgate.yaml, one after the other.
+/// Sets the proposed thresholds in memgate.yaml, one after the other.
 fn write(proposed: &[(NewThreshold, Tuned)], file: &Path, console: &Console) -> Result<(), ExpectedError> {
     let mut text = match fs::read_to_string(file) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! `memgate serve retention|check|backup|restore`: what keeps a history small, whole, and safe.
+//! `memgate serve retention|check|backup|restore`: keep a history small, complete, and safe.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<
     Ok(exit::PASS)
 }
 
-/// Removes what has ended, at the start and then once a day.
+/// Removes expired data at the start, and then once a day.
 pub(super) async fn every_day(
     store: Store,
     artefacts: Option<Artefacts>,

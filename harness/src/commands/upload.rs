@@ -1,4 +1,4 @@
-//! `memgate upload`: recorded sessions, to a server.
+//! `memgate upload`: uploads recorded sessions to a server.
 
 use memgate_config::Upload;
 
@@ -9,7 +9,7 @@ use crate::history::{artefacts, upload};
 use crate::output::Console;
 use crate::plan::Settings;
 
-/// Where the token is, if no configuration names its variable.
+/// The variable with the token, if none is configured.
 const TOKEN: &str = "MEMGATE_TOKEN";
 
 pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, ExpectedError> {
@@ -23,7 +23,7 @@ pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, Expe
                 upload::tell(&uploaded, &manifest, console);
                 artefacts::add_artefacts(&to, &uploaded, folder, console);
             }
-            // The others may be taken all the same.
+            // The others may still be accepted.
             Err(why) if request.sessions.len() > 1 => {
                 console.error(&ExpectedError::Machinery {
                     what: format!("{}: {why}", folder.display()),

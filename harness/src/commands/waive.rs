@@ -54,7 +54,7 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
-/// What the leak is, as the last session knows it; `None`: it knows no such leak.
+/// The leak in the last session, with a title; `None`: that session does not have it.
 fn known(leak: &str) -> Option<(String, Leak)> {
     let (report, _) = report::read(&Path::new(ROOT).join(LATEST)).ok()?;
     report.suites.iter().find_map(|suite| {

@@ -1,4 +1,4 @@
-//! The demo's JUnit 4 suite, where a JDK and JUnit's jars are at hand or Maven gets them.
+//! The demo's JUnit 4 suite. It needs a JDK and JUnit's jars, installed or fetched by Maven.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ macro_rules! sample {
     };
 }
 
-/// The samples, as they lie in the repository.
+/// The samples, with their paths in the repository.
 const SOURCES: [(&str, &str); 14] = sample![
     "tiles/com/example/Caches.java",
     "tiles/com/example/EventBus.java",
@@ -35,17 +35,17 @@ const SOURCES: [(&str, &str); 14] = sample![
 ];
 const TESTS: &str = "Test.java";
 
-/// Where distributions keep the jars of JUnit 4: it, and what it needs.
+/// Where distributions install the jars of JUnit 4 and its dependency.
 const SYSTEM_JARS: &str = "/usr/share/java";
 const SYSTEM_JUNIT: [&str; 2] = ["junit4.jar", "junit.jar"];
 const SYSTEM_HAMCREST: [&str; 4] =
     ["hamcrest-core.jar", "hamcrest/core.jar", "hamcrest.jar", "hamcrest/hamcrest.jar"];
-/// And where Maven does.
+/// Where Maven stores them.
 const MAVEN_JARS: [&str; 2] =
     ["junit/junit/4.13.2/junit-4.13.2.jar", "org/hamcrest/hamcrest-core/1.3/hamcrest-core-1.3.jar"];
 /// Writes the class path of a project to a file.
 const MAVEN_GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath";
-/// Longer than Maven takes to fetch two jars and a plugin.
+/// Time limit for Maven to fetch two jars and a plugin.
 const MAVEN_TIME: Duration = Duration::from_secs(120);
 
 /// The command that runs the suite; the inner error says what is missing.
@@ -87,7 +87,7 @@ pub(super) fn build(folder: &Path) -> Result<Result<Vec<String>, String>, Expect
     Ok(Ok(command))
 }
 
-/// The compiler: that of `JAVA_HOME` where it is set, else the first in `PATH`.
+/// The compiler of `JAVA_HOME` if that is set, otherwise the first in `PATH`.
 fn javac(home: Option<&OsStr>, path: Option<&OsStr>) -> Option<PathBuf> {
     let find =
         |name: &OsStr| crate::suite::inspect(name, path, Path::new("/")).ok().map(|program| program.path);
@@ -97,7 +97,7 @@ fn javac(home: Option<&OsStr>, path: Option<&OsStr>) -> Option<PathBuf> {
     }
 }
 
-/// The class path of JUnit 4, as it is installed.
+/// The class path of an installed JUnit 4.
 fn installed_jars(system: &Path, home: Option<&OsStr>) -> Option<String> {
     let first = |names: &[&str]| names.iter().map(|name| system.join(name)).find(|path| path.exists());
     let of_system =
@@ -111,7 +111,7 @@ fn installed_jars(system: &Path, home: Option<&OsStr>) -> Option<String> {
     Some(format!("{}:{}", junit.display(), hamcrest.display()))
 }
 
-/// The class path of JUnit 4, as Maven gets it.
+/// The class path of JUnit 4, fetched by Maven.
 fn fetched_jars(folder: &Path, path: Option<&OsStr>) -> Result<Result<String, String>, ExpectedError> {
     let missing = format!("JUnit 4 is neither in {SYSTEM_JARS} nor in ~/.m2/repository");
     let Ok(maven) = crate::suite::inspect("mvn".as_ref(), path, Path::new("/")) else {
@@ -146,7 +146,7 @@ fn fetched_jars(folder: &Path, path: Option<&OsStr>) -> Result<Result<String, St
     }
 }
 
-/// The first thing that Maven complains of, after the escapes that it colours it with.
+/// Maven's first error, without the colour escapes before it.
 fn complaint(said: &str) -> &str {
     let errors = said.lines().filter_map(|line| line.split_once("[ERROR]"));
     errors.map(|(_, error)| error.trim()).find(|error| !error.is_empty()).unwrap_or("it ended with an error")

@@ -1,8 +1,8 @@
 //! `memgate demo`: sample suites with planted leaks, built here and run like any others.
 //!
-//! Data flow: sources in this program → a folder in the user's cache → [`native`] compiles a
-//! GoogleTest suite, [`jvm`] a JUnit suite where Java and JUnit are at hand → a configuration that
-//! names both → `run`. What of Java is missing is said, and the native suite runs alone.
+//! Data flow: sources in this program → a folder in the user's cache → [`native`] compiles a GoogleTest suite, [`jvm`]
+//! a JUnit suite if Java and JUnit are available → a configuration with both → `run`. If something for Java is missing,
+//! this is reported, and only the native suite runs.
 
 mod jvm;
 mod native;
@@ -30,7 +30,7 @@ pub(super) fn demo(request: &DemoArgs, console: &Console) -> Result<u8, Expected
     outcome
 }
 
-/// The user's cache; the folder for temporary files where there is none.
+/// The user's cache folder, or the folder for temporary files if there is none.
 fn cache() -> PathBuf {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
@@ -50,7 +50,7 @@ fn build_and_run(folder: &Path, request: &DemoArgs, console: &Console) -> Result
     run::with_settings(&settings::load(Some(&file), console)?, &request, console)
 }
 
-/// Commands as JSON, which YAML reads as it stands.
+/// Commands as JSON, which is valid YAML.
 fn configuration(suites: &[(&str, Vec<String>)]) -> String {
     let lines = suites.iter().map(|(name, command)| {
         let words: Vec<String> = command.iter().map(|word| serde_json::json!(word).to_string()).collect();

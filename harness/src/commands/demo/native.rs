@@ -8,7 +8,7 @@ use super::unpack::unpack;
 use crate::commands::packages::{Package, install_hint};
 use crate::exit::ExpectedError;
 
-/// The samples, as they lie in the repository.
+/// The samples, with their paths in the repository.
 const SOURCES: [(&str, &str); 4] = [
     ("leaks.cc", include_str!("../../../../tests/samples/native/leaks.cc")),
     ("clean.cc", include_str!("../../../../tests/samples/native/clean.cc")),
@@ -19,7 +19,7 @@ const SOURCES: [(&str, &str); 4] = [
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 const SUITE: &str = "demo_tests";
 
-/// Unpacks and compiles the samples; tells what to install where something is missing.
+/// Unpacks and compiles the samples; says what to install if something is missing.
 pub(super) fn build(folder: &Path, keep: bool) -> Result<PathBuf, ExpectedError> {
     unpack(folder, &SOURCES)?;
     let cxx = std::env::var_os("CXX");
@@ -36,7 +36,7 @@ pub(super) fn build(folder: &Path, keep: bool) -> Result<PathBuf, ExpectedError>
         }
     })?;
     let suite = folder.join(SUITE);
-    // The folder's name would only be noise where it is gone when the report is read.
+    // The folder's name is useless if the folder is gone when the report is read.
     let shown = if keep { folder } else { Path::new("demo") };
     let output = Command::new(&compiler)
         .args(["-std=c++17", "-O1", "-g", "leaks.cc", "clean.cc", "-o", SUITE])
@@ -62,8 +62,7 @@ fn not_built(compiler: &Path, output: &Output) -> ExpectedError {
     }
 }
 
-/// The compiler to use: `CXX` where it is set (without its arguments), else the first that is
-/// found.
+/// The compiler to use: `CXX` if it is set (without its arguments), otherwise the first one found.
 pub(in crate::commands) fn compiler(cxx: Option<&OsStr>, path: Option<&OsStr>) -> Option<PathBuf> {
     let here = Path::new("/");
     let find = |name: &OsStr| crate::suite::inspect(name, path, here).ok().map(|program| program.path);

@@ -1,11 +1,11 @@
-//! Puts the sources of a suite into a folder.
+//! Writes the sources of a suite into a folder.
 
 use std::fs;
 use std::path::Path;
 
 use crate::exit::ExpectedError;
 
-/// Names, which may hold folders, and texts.
+/// `files`: names, which may contain folders, and texts.
 pub(super) fn unpack(folder: &Path, files: &[(&str, &str)]) -> Result<(), ExpectedError> {
     for (name, text) in files {
         let path = folder.join(name);

@@ -1,7 +1,7 @@
 //! `memgate heap analyze`: leaks of one dump.
 //!
-//! Data flow: the dump → leaks by the rules, and what was named → exit code, less what a baseline knows →
-//! retained sizes where they are asked for → text, JSON, a page, or as LeakCanary tells it.
+//! Data flow: the dump → leaks found by the rules, and objects of named classes → exit code, without leaks known from a
+//! baseline → retained sizes if requested → text, JSON, a page, or LeakCanary's format.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::watch::Watch;
 use super::{Answer, baseline, dominators, known, target};
 use crate::exit::{self, ExpectedError};
 
-/// What is looked for, and what is told of it.
+/// The search, and its output.
 pub(super) struct Analyze<'a> {
     pub(super) leaks: &'a [String],
     pub(super) rules: &'a [PathBuf],
@@ -49,7 +49,7 @@ impl Analyze<'_> {
         Ok(Answer { shown, code, odd })
     }
 
-    /// The exit code, with warnings of what was not looked for.
+    /// The exit code; warns about what was not searched.
     fn code(&self, analysis: &Analysis, known_leaks: Option<&BTreeSet<String>>, watch: &Watch<'_>) -> u8 {
         let console = watch.console();
         let nothing_asked = analysis.about.rules == 0 && self.leaks.is_empty();
@@ -66,7 +66,7 @@ impl Analyze<'_> {
             let (old, new) = baseline::split(analysis, known);
             console.line(&format!("{old} of {} leaks are in the baseline", old + new));
             if new == 0 {
-                // What was not looked at may be new.
+                // Objects that were not examined may be new leaks.
                 let all = analysis.not_looked_at == 0 && analysis.mistakes.is_empty();
                 code = if all { exit::PASS } else { exit::NOT_MEASURED };
             }
@@ -77,7 +77,7 @@ impl Analyze<'_> {
         code
     }
 
-    /// Where they are asked for: retained sizes of the leaks, the largest objects, and the page.
+    /// If requested: retained sizes of the leaks, the largest objects, and the page.
     fn sizes(
         &self,
         path: &Path,
@@ -85,7 +85,7 @@ impl Analyze<'_> {
         analysis: &mut Analysis,
         watch: &Watch<'_>,
     ) -> Result<Vec<Tree>, ExpectedError> {
-        // Before dominators take the place of references.
+        // Must run before dominators replace the references.
         let more = match self.html {
             Some(to) => Some((to, watch.passes(|told| seen_besides(&heap, told)).map_err(bad(path))?)),
             None => None,
@@ -109,12 +109,12 @@ impl Analyze<'_> {
     }
 }
 
-/// What a page has beside leaks and sizes.
+/// Further content of a page, besides leaks and sizes.
 fn seen_besides(heap: &Heap, told: Progress<'_>) -> Result<(Vec<Thread>, Texts), ReadError> {
     Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
 }
 
-/// What may hide behind the leaks that were looked at.
+/// A warning about leaking objects that were not examined, if any.
 fn unseen(analysis: &Analysis) -> Option<String> {
     let found = if analysis.leaks.is_empty() { "of libraries" } else { "in the baseline" };
     let more = number(analysis.not_looked_at);

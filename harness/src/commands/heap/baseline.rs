@@ -1,4 +1,4 @@
-//! `memgate heap analyze --baseline`: leaks that an earlier dump had.
+//! `memgate heap analyze --baseline`: reads the leaks of an earlier dump.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use crate::exit::ExpectedError;
 
-/// A longer one is none.
+/// Maximum size of a baseline file.
 const LONGEST: u64 = 256 << 20;
 
-/// What `analyze --json` printed, as far as it counts here.
+/// The relevant part of the output of `analyze --json`.
 #[derive(Deserialize)]
 struct Earlier {
     schema_version: u32,
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<BTreeSet<String>, ExpectedError> {
     Ok(earlier.leaks.into_iter().map(|leak| leak.fingerprint).collect())
 }
 
-/// Leaks that are known, and others.
+/// Numbers of known and of other leaks.
 pub(super) fn split(analysis: &Analysis, known: &BTreeSet<String>) -> (usize, usize) {
     let old = analysis.leaks.iter().filter(|leak| known.contains(&leak.fingerprint)).count();
     (old, analysis.leaks.len() - old)

@@ -1,4 +1,4 @@
-//! `memgate heap trim` and `restore`: copies of dumps. A copy that fails does not stay.
+//! `memgate heap trim` and `restore`: write copies of dumps. A failed copy is removed.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -30,7 +30,7 @@ pub(super) enum Kept {
     Nothing,
 }
 
-/// A dump without contents.
+/// Writes a dump without contents.
 pub(super) fn trim(
     from: &Path,
     to: &Path,
@@ -91,7 +91,7 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// All leaks, but for what a trimmed dump does not tell.
+/// All leaks, without details that a trimmed dump lacks.
 fn leaks(heap: &Heap, rules: &Rules, watch: &Watch<'_>) -> Result<String, ReadError> {
     let found = watch.passes(|told| heap.analyse(rules, &Question::default(), told))?;
     let all = found.leaks.iter().chain(&found.library_leaks);
@@ -102,7 +102,7 @@ fn leaks(heap: &Heap, rules: &Rules, watch: &Watch<'_>) -> Result<String, ReadEr
         .collect())
 }
 
-/// A plain dump.
+/// Writes a plain dump.
 pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
     if same(from, to) {
         let what = "a dump cannot be restored into itself".to_owned();

@@ -1,7 +1,7 @@
-//! `memgate heap diff`: what changed between two dumps.
+//! `memgate heap diff`: shows what changed between two dumps.
 //!
-//! Data flow: both dumps, one after the other → objects by class; or by class and place, as ledgers → differences,
-//! the largest first → exit code 1 where one is over a limit.
+//! Data flow: both dumps, one after the other → objects by class, or by class and place (as ledgers) → differences, the
+//! largest first → exit code 1 if one is over a limit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::watch::Watch;
 use crate::cli::HeapBy;
 use crate::exit::{self, ExpectedError};
 
-/// How much more there may be.
+/// Allowed growth.
 #[derive(Clone, Copy)]
 pub(super) struct Most {
     pub(super) bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! `memgate heap growth` and `ledger`: containers that hold more and more from dump to dump.
+//! `memgate heap growth` and `ledger`: find containers that grow from dump to dump.
 //!
 //! Data flow: each file, a dump or a ledger → its ledger, one dump in memory at a time → `memgate_hprof::growth`.
 
@@ -15,9 +15,9 @@ use super::watch::Watch;
 use super::{Answer, Oddities};
 use crate::exit::{self, ExpectedError};
 
-/// A ledger begins with it, and no dump does.
+/// First byte of a ledger; no dump begins with it.
 const JSON: u8 = b'{';
-/// Longest ledger: a large dump has one of a few megabytes.
+/// Maximum size of a ledger: that of a large dump has a few megabytes.
 const LONGEST: u64 = 256 << 20;
 
 pub(super) fn growth(

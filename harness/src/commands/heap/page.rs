@@ -1,4 +1,5 @@
-//! `memgate heap analyze --html`: one page with all that the other commands tell of a dump, in the look of report.html.
+//! `memgate heap analyze --html`: writes one page with the results of all other commands for a dump, in the style of
+//! report.html.
 //!
 //! Data flow: analysis, threads, texts, dominators → sections → a page that opens offline and has no script. Texts of
 //! the dump go through `Html`, which escapes them. No list grows with the number of objects.
@@ -9,16 +10,16 @@ use memgate_reports::page::{Block, Html, blocks, document};
 
 use super::show::{ClassRow, Tree, drawn, exact_bytes, number, plural, trees};
 
-/// Leaks, classes, threads that are listed.
+/// Maximum number of listed leaks, classes and threads.
 const MOST: usize = 50;
-/// Texts that are listed.
+/// Maximum number of listed texts.
 pub(super) const STRINGS: usize = 50;
-/// The largest objects, and levels below them.
+/// Number of the listed largest objects, and of levels below them.
 const LARGEST: (usize, u32) = (40, 6);
-/// Frames of a thread.
+/// Maximum number of frames of a thread.
 const FRAMES: usize = 60;
 
-/// What a page is made of.
+/// The input of a page.
 pub(super) struct Page<'a> {
     pub(super) head: &'a [String],
     pub(super) analysis: &'a Analysis,
@@ -105,7 +106,7 @@ fn leak_list(leaks: &[Leak]) -> Html {
     html
 }
 
-/// A drawing in letters, whose lines do not wrap.
+/// A text drawing whose lines do not wrap.
 fn picture(html: &mut Html, text: &str) {
     html.markup("<pre class=patch tabindex=0 role=group aria-label=\"What holds it\">");
     for line in drawn(text) {

@@ -1,4 +1,4 @@
-//! `memgate heap bitmaps --extract`: pictures as PNG files.
+//! `memgate heap bitmaps --extract`: writes pictures as PNG files.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -29,7 +29,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Writes those whose pixels lie in the heap; gives how many.
+/// Writes the pictures whose pixels are in the heap; returns their number.
 pub(super) fn extract(
     (from, heap): (&Path, &Heap),
     bitmaps: &[Bitmap],
@@ -62,7 +62,7 @@ fn write(path: &Path, bitmap: &Bitmap, pixels: &[u8]) -> io::Result<()> {
     image.finish().map_err(io::Error::other)
 }
 
-/// Android multiplies colours by opacity, PNG does not.
+/// Undoes Android's multiplication of colours by opacity, which PNG does not use.
 fn straight([red, green, blue, opacity]: [u8; 4]) -> [u8; 4] {
     let of = |colour: u8| match opacity {
         0 => 0,

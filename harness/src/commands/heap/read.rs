@@ -1,4 +1,4 @@
-//! Reads dumps and rules. What is wrong with a file is reported with its name.
+//! Reads dumps and rules. Errors are reported with the file's name.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) fn read_heap(path: &Path, rules: &Rules, watch: &Watch<'_>) -> Result
     watch.passes(|told| Heap::read(file, rules, told)).map_err(bad(path))
 }
 
-/// With the names that classes and fields had before R8 or ProGuard renamed them.
+/// Reads a heap with the original names of classes and fields, from before R8 or ProGuard renamed them.
 pub(super) fn read_original(
     path: &Path,
     rules: &Rules,
@@ -30,7 +30,7 @@ pub(super) fn read_original(
     watch.passes(|told| Heap::of(file, dump, rules, told)).map_err(bad(path))
 }
 
-/// The first pass alone.
+/// Only the first pass.
 pub(super) fn read_index(
     path: &Path,
     mapping: Option<&Path>,

@@ -1,8 +1,7 @@
-//! Where copies are written to: a file is there whole, or as it was before.
+//! Writes copies: a file is either complete, or as it was before.
 //!
-//! Data flow: a name that is free, or a regular file → a new file beside it, packed if the name says
-//! so → renamed when it is whole. What else is there (a pipe, a device) is written as it is, and
-//! stays.
+//! Data flow: a free name, or a regular file → a new file next to it, compressed if the name says so → renamed when it
+//! is complete. Anything else (a pipe, a device) is written directly, and stays.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,7 +17,7 @@ use crate::exit::ExpectedError;
 /// Standard input or output.
 pub(super) const STREAM: &str = "-";
 
-/// Are input and output one regular file, whatever they are called?
+/// Whether input and output are the same regular file, whatever their names.
 pub(super) fn same(from: &Path, to: &Path) -> bool {
     let stream = |stream: BorrowedFd<'_>| File::from(stream.try_clone_to_owned()?).metadata();
     let is_stream = |path: &Path| path.as_os_str() == STREAM;
@@ -30,7 +29,7 @@ pub(super) fn same(from: &Path, to: &Path) -> bool {
     )
 }
 
-/// Is it a regular file, or may it become one?
+/// Whether it is a regular file, or can become one.
 pub(super) fn is_file(to: &Path) -> bool {
     to.as_os_str() != STREAM && fs::metadata(to).ok().is_none_or(|about| about.is_file())
 }
@@ -55,7 +54,7 @@ pub(super) fn write<T>(
             Some(about.permissions())
         }
     };
-    // Where a link leads, so that it stays a link.
+    // Writes to the target of a link, so that the link stays.
     let folder = to.parent().unwrap_or(Path::new(""));
     let place = fs::canonicalize(to).or_else(|_| fs::read_link(to).map(|link| folder.join(link)));
     let place = place.unwrap_or_else(|_| to.to_owned());
@@ -64,7 +63,7 @@ pub(super) fn write<T>(
     let done = allowed.map_err(failed()).and_then(|()| fill(file, to, work));
     let done = done.and_then(|done| fs::rename(&new, &place).map(|()| done).map_err(failed()));
     if done.is_err() {
-        // What kept it from being written is reported; that it cannot be removed either says no more.
+        // The write error is reported; a failed removal would add nothing.
         drop(fs::remove_file(&new));
     }
     done
@@ -76,14 +75,14 @@ fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let new = path.with_file_name(format!(".memgate-{}-{number}.new", std::process::id()));
         match File::create_new(&new) {
-            // Of another one that was killed: in containers numbers of processes come again.
+            // Left by a killed process: in containers, process numbers are reused.
             Err(why) if why.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
             file => return file.map(|file| (new, file)),
         }
     }
 }
 
-/// Writes all there is. An error of the output is reported as such, whatever `work` makes of it.
+/// Writes the whole output. An output error is reported as such, whatever `work` returns.
 fn fill<T>(
     to: impl Write,
     name: &Path,
@@ -112,7 +111,7 @@ fn fill_packed<T>(
     Ok(done)
 }
 
-/// Keeps why it could not be written.
+/// Remembers the first write error.
 struct Output<W> {
     to: W,
     failed: Option<io::Error>,
@@ -226,7 +225,7 @@ mod tests {
     fn what_cannot_be_written_is_not_told_of_the_input() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(folder.path());
-        // Nobody reads any more once it is open.
+        // The reader closes the pipe as soon as it is open.
         let reader = thread::spawn({
             let path = path.clone();
             move || drop(File::open(path).unwrap())

@@ -1,13 +1,13 @@
-//! Tells how far the passes over a dump have come.
+//! Shows the progress of passes over a dump.
 
 use std::cell::RefCell;
 
 use crate::output::{Console, Progress};
 
-/// Progress is reported in units of so many bytes, or objects.
+/// Progress is reported in units of this many bytes or objects.
 const UNIT: u64 = 1 << 20;
 
-/// Tells what is done, once it takes longer.
+/// Shows the current step if it takes longer.
 pub(super) struct Watch<'a> {
     console: &'a Console,
     shown: RefCell<Option<(&'static str, Progress<'a>)>>,

@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 use super::symbols::Names;
 
-/// Records shown to a person who did not ask for all.
+/// Number of records shown without `--verbose`.
 const SHOWN: usize = 20;
-/// Frames shown of each.
+/// Number of frames shown for each.
 const FRAMES: usize = 12;
 
 /// A file that was read.
 pub(super) struct Read<'a> {
     pub(super) path: &'a Path,
     pub(super) snapshot: &'a Snapshot,
-    /// What is known of its frames.
+    /// Names of its frames.
     pub(super) names: Names,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     schema_version: u32,
@@ -106,7 +106,7 @@ fn head(text: &mut String, Read { path, snapshot, .. }: &Read<'_>) {
     }
 }
 
-/// Only where the process is a child of the zygote does it tell something.
+/// Empty unless the process is a child of the zygote: otherwise the flag means nothing.
 fn zygote_note(snapshot: &Snapshot) -> &'static str {
     if snapshot.records.iter().any(|record| record.zygote_child) {
         "  (before the fork from the zygote)"
@@ -126,8 +126,8 @@ fn stack(text: &mut String, record: &Record, file: &Read<'_>, all: bool) {
     }
 }
 
-/// Each frame as well as it is known, with what was inlined into it before it: function, file and
-/// line, or file and offset, or the bare address.
+/// The places of each frame, functions inlined into it first: function, file and line, or file and offset, or only the
+/// address.
 fn places(record: &Record, Read { snapshot, names, .. }: &Read<'_>) -> Vec<Vec<String>> {
     if !record.named.is_empty() {
         let named = record.named.iter().map(|frame| {
@@ -162,8 +162,7 @@ fn source(symbol: &Symbol) -> Option<String> {
     Some(symbol.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
 }
 
-/// A file as JSON. Written as it goes: a dump of 100 000 records would fill a gigabyte as a tree of
-/// values.
+/// A file as JSON, serialized piece by piece: a dump of 100 000 records would fill a gigabyte as a tree of values.
 struct FileJson<'a>(&'a Read<'a>);
 
 impl Serialize for FileJson<'_> {
@@ -185,8 +184,8 @@ impl Serialize for FileJson<'_> {
     }
 }
 
-/// `frames` are the addresses as they were recorded, `places` the same frames as they can be told,
-/// `symbols` (with `--symbols`) the functions at each, innermost first.
+/// `frames` are the recorded addresses, `places` the same frames as text, `symbols` (with `--symbols`) the functions at
+/// each, innermost first.
 struct RecordJson<'a> {
     record: &'a Record,
     file: &'a Read<'a>,
@@ -210,7 +209,7 @@ impl Serialize for RecordJson<'_> {
             }
         }
         map.serialize_entry("frames", &Each(frames))?;
-        // One for each frame: what was inlined into it stands in `symbols`.
+        // One place for each frame: `symbols` contains the inlined functions.
         let places: Vec<String> =
             places(record, file).into_iter().filter_map(|mut place| place.pop()).collect();
         map.serialize_entry("places", &places)?;
@@ -236,7 +235,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// JSON's numbers end at 64 bits.
+/// JSON numbers are limited to 64 bits.
 fn signed(value: i128) -> Value {
     json!(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
 }
@@ -247,7 +246,7 @@ fn pretty(shown: &Shown<'_>) -> serde_json::Result<String> {
     Ok(text)
 }
 
-/// Names come from outside: what a terminal would obey is shown as what it is.
+/// Names come from outside: control characters are shown escaped.
 fn line(text: &mut String, shown: &str) {
     for c in shown.chars() {
         if c.is_control() {

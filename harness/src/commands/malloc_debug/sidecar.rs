@@ -1,4 +1,4 @@
-//! The out values of a leak-info buffer, as a JSON file beside it.
+//! The out values of a leak-info buffer, from a JSON file next to it.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use crate::exit::ExpectedError;
 
-/// The values themselves, or an object that holds them as `out`. Other keys are the writer's own.
+/// The values themselves, or an object with the values in `out`. Other keys belong to the writer.
 #[derive(Debug, Deserialize)]
 struct Sidecar {
     out: Option<Out>,
-    /// `false`: the library left the variables untouched, so they hold whatever they held before.
+    /// `false`: the library left the variables untouched, so their values are meaningless.
     out_params_written: Option<bool>,
     android_api: Option<u32>,
 }

@@ -1,13 +1,12 @@
 //! Names for the frames of a heap dump, from folders of unstripped libraries and from APKs.
 //!
-//! Data flow: `--symbols` → folders ([`SymbolFiles`]) → an address of the dump → the mapping it
-//! lies in (`MAPS`) → the library's name and where it begins → the build of it → function, file and
-//! line.
+//! Data flow: `--symbols` → folders ([`SymbolFiles`]) → an address of the dump → its mapping (`MAPS`) → the library's
+//! name and start → its build → function, file and line.
 //!
-//! A dump tells names of libraries and no build ids. So a build is only taken where its code lies
-//! in the file as it was mapped in the process, and where an APK was named, only the builds that
-//! are in it; their symbols may come from the folders, by build id. What cannot be decided is not
-//! named, and told; so is a build that only its name and the place of its code speak for.
+//! A dump contains names of libraries but no build ids. So a build is only used if its code has the same position in
+//! the file as in the process's mapping; if an APK was named, only builds in it are used. Their symbols may come from
+//! the folders, by build id. Undecidable frames get no name, and this is reported; so is a build that is known only by
+//! its name and the position of its code.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,18 +17,18 @@ use memgate_symbols::{Build, Options, Symbol, Symbolizer};
 use crate::exit::ExpectedError;
 use crate::symbol_files::{Packed, SymbolFiles};
 
-/// Pages of Android's and Linux's kernels, by which mappings are rounded.
+/// Page sizes of Android's and Linux's kernels, to which mappings are rounded.
 const PAGES: [u64; 3] = [4096, 16_384, 65_536];
 
-/// What is known of the frames of a snapshot, by address: innermost function first.
+/// Functions of a snapshot's frames, by address, innermost first.
 pub(super) type Names = BTreeMap<u64, Vec<Symbol>>;
 
-/// Names frames.
+/// Finds the names of frames.
 pub(super) struct Namer {
     symbolizer: Symbolizer,
     /// Build ids of the libraries of APKs, by file name.
     packed: BTreeMap<String, Vec<Vec<u8>>>,
-    /// Libraries that lie unpacked in an APK, and are mapped from there.
+    /// Libraries that are stored uncompressed in an APK, and mapped from there.
     within: Vec<Within>,
     /// Why frames of a library have no name, or may have a wrong one.
     doubts: BTreeMap<String, String>,
@@ -44,7 +43,7 @@ struct Within {
 }
 
 impl Namer {
-    /// With the symbols that lie in these folders and APKs.
+    /// Uses the symbols in these folders and APKs.
     pub(super) fn new(sources: &[PathBuf]) -> Result<Self, ExpectedError> {
         let files = SymbolFiles::open(sources)?;
         let mut packed = BTreeMap::<String, Vec<Vec<u8>>>::new();
@@ -54,7 +53,7 @@ impl Namer {
             let ids = of_apks.builds(library).into_iter().map(|build| build.module.build_id);
             packed.insert(library.clone(), ids.collect());
             if let Some(place) = *place {
-                // Its own name, and the one it is installed with.
+                // Its own file name, and its name when installed.
                 let names = [apk.clone(), "base.apk".to_owned()];
                 within.extend(names.map(|apk| Within { apk, place, library: library.clone() }));
             }
@@ -63,7 +62,7 @@ impl Namer {
         Ok(Self { symbolizer, packed, within, doubts: BTreeMap::new(), _files: files })
     }
 
-    /// What is known of every frame of `snapshot`.
+    /// Names for every frame of `snapshot`.
     pub(super) fn names(&mut self, snapshot: &Snapshot) -> Names {
         let mut names = Names::new();
         for pc in snapshot.records.iter().flat_map(|record| &record.frames) {
@@ -82,14 +81,14 @@ impl Namer {
     fn name(&mut self, snapshot: &Snapshot, pc: u64) -> Vec<Symbol> {
         let Some(mapping) = snapshot.maps.mapping(pc) else { return Vec::new() };
         let Some((library, offset)) = self.library(mapping) else { return Vec::new() };
-        // Where the library begins: the mapping of its first byte, the nearest one before.
+        // Start of the library: the nearest mapping of its first byte before `pc`.
         let starts =
             snapshot.maps.iter().filter(|m| m.name == mapping.name && m.offset == offset && m.start <= pc);
         let Some(start) = starts.map(|m| m.start).max() else { return Vec::new() };
         match self.resolve(&library, mapping, start, pc) {
             Ok(symbols) => symbols,
             Err(why) => {
-                // Nobody has the libraries of the system at hand.
+                // System libraries are never at hand: no doubt is reported.
                 if !mapping.name.starts_with("/system/") && !mapping.name.starts_with("/apex/") {
                     self.doubts.entry(mapping.name.clone()).or_insert_with(|| format!("no symbols: {why}"));
                 }
@@ -98,7 +97,7 @@ impl Namer {
         }
     }
 
-    /// The library that is mapped here, and where its file begins in what is mapped.
+    /// The library mapped here, and the offset of its file in the mapped file.
     fn library(&self, mapping: &Mapping) -> Option<(String, u64)> {
         let name = file_name(&mapping.name);
         if !mapping.name.starts_with('/') {
@@ -147,14 +146,14 @@ impl Namer {
             );
             self.doubts.entry(mapping.name.clone()).or_insert(doubt);
         }
-        // The process moved the addresses back into the call already.
+        // The process already moved the addresses back into the call.
         let address = pc.wrapping_sub(start).wrapping_add(build.base);
         let found = self.symbolizer.resolve(&build.module, &[address]).map_err(|why| why.to_string())?;
         Ok(found.into_iter().next().unwrap_or_default())
     }
 }
 
-/// Does the code of this build lie where the mapping of code lies?
+/// Whether the code of this build matches the position of the code mapping.
 fn fits(build: &Build, mapping: &Mapping, start: u64) -> bool {
     let place = |address: u64| address.wrapping_sub(start).wrapping_add(build.base);
     let (from, to) = (place(mapping.start), place(mapping.end));
