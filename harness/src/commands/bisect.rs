@@ -157,8 +157,8 @@ enum Seen {
     Unknown(String),
 }
 
-/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if unknown. An end of the bisection (Ctrl-C) has a
-/// code above 127.
+/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if unknown. A code above 127 (after Ctrl-C) ends
+/// the bisection.
 pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Result<u8, ExpectedError> {
     let mut seen = Seen::No;
     for _ in 0..step.times {

@@ -8,8 +8,8 @@
 //!
 //! | folder | what is a test | screened by | repeated by |
 //! |---|---|---|---|
-//! | `gtest` | what lies between two boundaries that the agent sees | [`native`] | one process, a filter |
-//! | `gtest/one_by_one` | the same, where no boundary is seen | [`native`] | processes of different length |
+//! | `gtest` | the code between two boundaries that the agent sees | [`native`] | one process, a filter |
+//! | `gtest/one_by_one` | the same, if the agent sees no boundary | [`native`] | processes of different length |
 //! | `process` | the process | [`native`], `junit/process` | processes of different length |
 //! | `junit` | a test class, then its tests | the build, then rounds | a virtual machine of ours |
 //! | `instrumentation` | a test class, then its tests | `am instrument`, then rounds | the same |

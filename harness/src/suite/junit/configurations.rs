@@ -179,7 +179,7 @@ mod tests {
                 vec![(others(&[]), vec![0, 2]), (others(&["store"]), vec![1])],
             ),
             (
-                // Of the same classes numbers count too.
+                // For executions with the same classes, numbers also count.
                 &[("A", &[("level", "1")], &["-Xmx1g"]), ("A", &[("level", "2")], &["-Xmx2g"])],
                 vec![(others(&[]), vec![0]), (others(&["-Xmx1g", "-Xmx2g", "level"]), vec![1])],
             ),

@@ -107,7 +107,7 @@ fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
     // Tests that the user's own run repeats are judged by those executions, if these suffice; tests that we repeat are
     // confirmed alone.
     let is_known = |suspect: &Suspect| {
-        // What a program repeats itself through the C API, nobody else can repeat.
+        // Only the program itself can repeat tests that it marks through the C API.
         let known = |record: &ProcessRecord| {
             record.tells_its_own_tests()
                 || Confirmation::new(policy, name, &suspect.test).is_known_from_screen(record)

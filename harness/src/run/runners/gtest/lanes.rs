@@ -106,7 +106,7 @@ impl Lanes {
             };
             free.push(Lane { frames, interrupts: context.interrupts.listen_too()? });
         }
-        // Otherwise nobody would see a signal that came earlier.
+        // A signal that came earlier would otherwise be missed.
         if context.interrupts.next().now_or_never().is_some() {
             return Err(Stopped::Interrupted);
         }
