@@ -1,7 +1,7 @@
-//! What differs between machines when a stack is walked by rules: the registers' numbers in unwind
-//! tables, where a return address lies, how a rule fits into the cache's words.
+//! Machine-specific parts of the stack walk by rules: register numbers in unwind tables, the position of a return
+//! address, the packing of a rule into a word of the cache.
 //!
-//! Both machines are compiled in tests, so that the rules of one are tested on the other.
+//! Tests compile both machines, so each machine's rules are tested on the other.
 
 #[cfg(any(test, target_arch = "aarch64"))]
 pub mod aarch64;
@@ -16,45 +16,45 @@ pub use self::aarch64::Aarch64 as Native;
 pub use self::x86_64::X86_64 as Native;
 use crate::rule::{Cfa, Other, Plain, Return, SavedFp, Step};
 
-/// A machine. Payloads are the low bits of a word of the rule cache, [`Arch::PAYLOAD_BITS`] of them.
+/// A machine. A payload is the low [`Arch::PAYLOAD_BITS`] bits of a word of the rule cache.
 pub trait Arch: Sized {
-    /// Number of the frame pointer in unwind tables.
+    /// DWARF number of the frame pointer.
     const FP: u64;
-    /// Number of the stack pointer.
+    /// DWARF number of the stack pointer.
     const SP: u64;
-    /// Number of the return address.
+    /// DWARF number of the return address.
     const RA: u64;
     /// Where the return address is at a function's first instruction.
     const CALLED: Return;
-    /// Can a return address lie at any place of the frame?
+    /// Can a return address lie anywhere in the frame?
     const RA_ANYWHERE: bool;
-    /// Call frame instructions of this machine that have no operand and do not matter here.
+    /// Call frame instructions of this machine that have no operand and are ignored.
     const IGNORED: &[u8];
     /// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal.
     const RED_ZONE: usize;
 
     /// Bits of a payload.
     const PAYLOAD_BITS: u32;
-    /// Where the return address of a remembered frame lies.
+    /// Position of the return address of a remembered frame.
     type Below: Below;
 
-    /// What stands for an address in the cache's words. It does not fit there where such an address
-    /// cannot be kept.
+    /// The key of an address in a word of the cache. If the address cannot be cached, the key does not fit into the
+    /// word.
     fn key(pc: usize) -> u64;
-    /// Packs a common rule. `None`: this rule is not a common one.
+    /// Packs a common rule. `None`: the rule is not common.
     fn pack(cfa: Cfa, fp: SavedFp, ra: Return) -> Option<u64>;
-    /// Packs another rule.
+    /// Packs a rule that is not common.
     fn pack_other(other: Other) -> u64;
-    /// The common rule of a word, whose upper bits may be any.
+    /// The common rule in a word. The upper bits of the word are ignored.
     fn plain(word: u64) -> Option<Plain>;
-    /// The rule of a word that holds no common rule.
+    /// The rule in a word that holds no common rule.
     fn step(word: u64) -> Step;
 }
 
 /// Bytes from a return address up to the CFA of its frame.
 pub trait Below: Copy + Debug {
-    /// A distance that a rule tells.
+    /// The distance that a rule states.
     fn new(bytes: usize) -> Self;
-    /// It.
+    /// The distance.
     fn bytes(self) -> usize;
 }

@@ -1,5 +1,5 @@
-//! Where stacks lie, and what of one may be read: the words between the stack pointer and the end
-//! of the mapped stack.
+//! The bounds of stacks. The readable part of a stack is the words between the stack pointer and the end of the mapped
+//! stack.
 #![cfg_attr(
     not(test),
     expect(
@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 /// mmap gap).
 const MAIN_STACK_BYTES: usize = 128 << 20;
 
-/// Where stacks can lie, told once by the agent.
+/// Positions of stacks. The agent sets them once.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StackLayout {
     /// Thread pointer of the main thread.
@@ -27,18 +27,17 @@ pub struct StackLayout {
     pub thread_bytes: usize,
 }
 
-/// The part of memory that may be read as stack.
+/// The memory range that may be read as stack.
 pub(crate) struct Bounds {
-    /// Known to be mapped up to here.
+    /// End of the range that is known to be mapped.
     end: usize,
-    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be
-    /// asked for.
+    /// The end is the end of the stack: nothing may be read beyond it. If false, the walk may ask for the next page.
     known: bool,
-    /// A signal came in: the frame it interrupted may have left words in the red zone below its
-    /// stack pointer.
+    /// A signal interrupted this stack. The interrupted frame may have left words in the red zone below its stack
+    /// pointer.
     pub(crate) interrupted: bool,
-    /// Stack pointer and link register of the function that a signal interrupted: it may not have
-    /// saved its return address. 0: none, or found.
+    /// Stack pointer and link register of the function that a signal interrupted. The function may not have saved its
+    /// return address. 0: none, or already used.
     #[cfg(target_arch = "aarch64")]
     pub(crate) link: [usize; 2],
 }
@@ -70,7 +69,7 @@ impl Bounds {
         }
     }
 
-    /// Are `sp` and `cfa` the ends of words that lie in the part known to be mapped?
+    /// Do the words from `sp` to `cfa` lie in the part that is known to be mapped?
     #[inline(always)]
     pub(crate) fn hold(&self, sp: usize, cfa: usize) -> bool {
         sp < cfa && cfa <= self.end && cfa & 7 == 0
@@ -90,9 +89,8 @@ impl Bounds {
         Some(unsafe { (address as *const usize).read() })
     }
 
-    /// A saved register that is not in the stack any more: compilers do not tell in a function's
-    /// last instructions that it was restored, because its slot keeps the value until a call or a
-    /// signal handler writes there.
+    /// A saved register below the stack pointer. Compilers do not state in a function's last instructions that the
+    /// register was restored, because its slot keeps the value until a call or a signal handler overwrites it.
     #[cold]
     #[inline(never)]
     pub(crate) fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {
@@ -100,7 +98,7 @@ impl Bounds {
         if in_red_zone { self.read(address, address) } else { None }
     }
 
-    /// The return address that the frame with this stack pointer has left in the link register.
+    /// The return address in the link register, for the frame with this stack pointer.
     #[cfg(target_arch = "aarch64")]
     #[cold]
     #[inline(never)]
@@ -112,7 +110,7 @@ impl Bounds {
     #[cold]
     #[inline(never)]
     fn extend(&mut self, address: usize) -> bool {
-        // On an unknown stack a frame of more than 1 MiB is taken for a wrong rule.
+        // On an unknown stack, a frame of more than 1 MiB means that the rule is wrong.
         if self.known || address.wrapping_sub(self.end) > 1 << 20 {
             return false;
         }

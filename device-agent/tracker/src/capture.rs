@@ -1,19 +1,16 @@
-//! Taking a stack: walk from the top until a remembered frame is met, prove that the rest is
-//! unchanged, reuse its id.
+//! Stack capture: walk from the top to a remembered frame, prove that the rest of the stack is unchanged, reuse its id.
 //!
-//! A thread remembers its last stack, root first, and beside it every memory slot an unwinder would
-//! read on the way to the root (return addresses; saved fp and CFA words where a frame further out
-//! depends on them). If a new walk arrives at a remembered (sp, pc[, fp]) and all slots from there
-//! on still hold their values, a fresh walk would find exactly the same frames. The slots are
-//! compared from the inside out and only while they agree, so memory is read only where a fresh
-//! walk would read it: stacks that were switched away or unmapped are not touched.
+//! A thread remembers its last stack, root first, together with every memory slot that an unwinder would read on the
+//! way to the root (return addresses; saved fp and CFA words if a frame further out depends on them). If a new walk
+//! arrives at a remembered (sp, pc[, fp]) and all slots from there on still hold their values, a fresh walk would find
+//! exactly the same frames. The slots are compared from the innermost outward, and only while they agree. So memory is
+//! read only where a fresh walk would read it: stacks that were switched away or unmapped are not touched.
 //!
-//! Most stacks differ from the one before in nothing but some return addresses: another call in the
-//! same function, or its sibling with a frame of the same shape. Where the unwind rule of the new
-//! address is that of the old one, a fresh walk would go on exactly as the last one did, so the
-//! address is replaced in what is remembered and the comparison goes on.
+//! Most stacks differ from the previous one only in some return addresses: another call in the same function, or a
+//! sibling function with a frame of the same shape. If the new address has the same unwind rule as the old one, a fresh
+//! walk would continue exactly like the last one. So the remembered address is replaced and the comparison continues.
 //!
-//! Before either, `shortcuts.rs` looks for an earlier walk from the same registers.
+//! `shortcuts.rs` runs first: it looks for an earlier walk from the same registers.
 #![cfg_attr(
     not(test),
     expect(
@@ -35,7 +32,7 @@ use crate::sync::sized;
 use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
-/// Deeper stacks keep their innermost frames and say that they are cut.
+/// A deeper stack keeps its innermost frames and is marked as cut.
 pub const MAX_FRAMES: usize = sized(512, 4);
 
 type ReturnBelow = <Native as Arch>::Below;
@@ -51,14 +48,14 @@ struct Remembered {
     pc: usize,
     shape: Shape,
     node: u32,
-    /// Checks that belong to this frame and those further out.
+    /// Number of checks of this frame and of all frames further out.
     checks: u16,
     needs_fp: bool,
-    /// Where it keeps the address that it returns to, below the next frame's stack pointer.
+    /// Position of its return address, below the next frame's stack pointer.
     ra: ReturnBelow,
 }
 
-/// A frame found by the walk that is going on.
+/// A frame that the current walk found.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Walked {
@@ -66,9 +63,9 @@ struct Walked {
     pc: usize,
     fp: usize,
     shape: Shape,
-    /// 0: no caller.
+    /// CFA; 0: the frame has no caller.
     cfa: usize,
-    /// Where the return address lies below it.
+    /// Position of the return address below the CFA.
     ra: ReturnBelow,
     /// Address of the saved fp; 0: unchanged.
     fp_at: usize,
@@ -77,12 +74,12 @@ struct Walked {
     uses_fp: bool,
 }
 
-/// Room for stacks, in the thread's state. All-zero is "nothing remembered".
+/// Scratch memory for stacks, in the thread's state. All-zero means that nothing is remembered.
 #[repr(C)]
 pub struct Scratch {
     remembered: usize,
     generation: u32,
-    /// Does what is remembered begin with a truncation mark?
+    /// Does the remembered stack begin with a truncation mark?
     cut: bool,
     frames: [Remembered; MAX_FRAMES + 2],
     checks: [Check; CHECKS_PER_FRAME * (MAX_FRAMES + 2)],
@@ -91,17 +88,17 @@ pub struct Scratch {
     room: Room,
 }
 
-/// Outcome of a walk: how many frames it found, and how many remembered ones follow.
+/// Outcome of a walk: the number of frames it found, and the number of remembered frames that follow.
 struct Found {
     fresh: usize,
     reused: usize,
-    /// A frame was crossed whose slots are not remembered (signal handler, PLT).
+    /// The walk crossed a frame whose slots are not remembered (signal handler, PLT).
     forget: bool,
 }
 
-/// Takes the stack of the calling thread; returns its id, 0 where no memory was left for it.
+/// Takes the stack of the calling thread and returns its id; 0: no memory was left for it.
 ///
-/// The registers come one by one, so that they come in registers.
+/// The registers are separate arguments, so that they are passed in registers.
 #[inline(never)]
 pub fn capture(
     pc: usize,
@@ -151,7 +148,8 @@ pub fn capture(
     id
 }
 
-/// Forgets the rules of objects that are gone. The loader's allocations tell it, where their stacks are taken.
+/// Drops the unwind rules of unloaded objects. If stacks are taken, the loader's own allocations trigger this check
+/// instead.
 #[cold]
 pub(crate) fn look_for_unloading(scratch: &mut Scratch, context: &Context) {
     if context.rules.objects_gone(&mut scratch.room) {
@@ -160,8 +158,8 @@ pub(crate) fn look_for_unloading(scratch: &mut Scratch, context: &Context) {
 }
 
 impl Scratch {
-    /// The stack from these registers, if the walk was taken before and leads to a remembered frame
-    /// that is proven to be what it was. Changes nothing.
+    /// The stack from these registers, if an earlier walk started there and leads to a remembered frame that is proven
+    /// unchanged. Changes nothing.
     #[inline(always)]
     fn short_cut(&self, at: Registers) -> Option<u32> {
         if self.remembered > 0 && self.frame(self.remembered - 1).sp == at.sp {
@@ -179,8 +177,8 @@ impl Scratch {
     /// Keeps a walk that met the remembered stack.
     #[inline(always)]
     fn keep_shortcut(&mut self, at: Registers, found: &Found, id: u32) {
-        // One frame further out than where the walk met the remembered stack: the frame that was
-        // met may hold another return address in the next stack.
+        // The junction is one frame further out than the frame where the walk met the remembered stack: that frame may
+        // hold another return address in the next stack.
         let Some(depth) = found.reused.checked_sub(1).filter(|depth| *depth > 0) else { return };
         let (met, top) = (self.frame(depth - 1), self.frame(self.remembered - 1));
         let (from, to, needs_fp) = (usize::from(met.checks), usize::from(top.checks), top.needs_fp);
@@ -190,15 +188,15 @@ impl Scratch {
         self.shortcuts.keep(at, needs_fp, self.generation, junction, checks, id);
     }
 
-    /// Takes the innermost of the first `depth` remembered frames, which has the sp and fp of the
-    /// walk, for the frame with this address, and proves those further out. Frames of the same
-    /// shape get their present addresses, and all their hashes. `Err`: the number of remembered
-    /// frames that lie further out than where the walk must go on by rules.
+    /// Treats the innermost of the first `depth` remembered frames, which has the walk's sp and fp, as the frame with
+    /// this address, and proves the frames further out. Frames of the same shape get their present addresses, and all
+    /// changed frames get new hashes. `Err`: the walk must continue by rules; this many remembered frames lie further
+    /// out.
     #[inline(always)]
     fn amend(&mut self, depth: usize, pc: usize, context: &Context) -> Result<(), usize> {
         let top = self.frame(depth - 1);
         let mut unchecked = usize::from(top.checks);
-        // Number of the outermost frame with another address.
+        // Index of the outermost frame with another address.
         let mut same = depth;
         if top.pc != pc {
             same -= 1;
@@ -217,7 +215,7 @@ impl Scratch {
             // one too.
             slot.value = unsafe { (slot.address as *const usize).read() };
             let (address, pc) = (slot.address, without_signature(slot.value));
-            // A slot that is no return address holds a register.
+            // A slot that is not a return address holds a register.
             if callee == 0
                 || address != self.frame(callee - 1).sp.wrapping_sub(self.frame(callee).ra.bytes())
                 || !self.replace(callee - 1, pc, context)
@@ -230,7 +228,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Gives a remembered frame another return address, if it has the same shape.
+    /// Gives a remembered frame another return address, if the address has the same shape.
     #[inline(always)]
     fn replace(&mut self, index: usize, pc: usize, context: &Context) -> bool {
         let rule = context.rules.step(pc, &mut self.room);
@@ -243,7 +241,7 @@ impl Scratch {
         alike
     }
 
-    /// The frames from number `first` up to `depth` are others now, or have others further out.
+    /// Recomputes the hashes of the frames from index `first` up to `depth`: they, or frames further out, have changed.
     #[inline(always)]
     fn rehash(&mut self, first: usize, depth: usize) {
         let mut hash = match first {
@@ -258,9 +256,8 @@ impl Scratch {
         }
     }
 
-    /// Is the walk, which has come to these registers, at one of the first `depth` remembered
-    /// frames, from where on nothing but addresses is different? `Err`: the number of those that
-    /// may still be met.
+    /// Has the walk, with these registers, reached one of the first `depth` remembered frames, so that only addresses
+    /// differ from there on? `Err`: the number of remembered frames that the walk may still meet.
     #[inline(always)]
     fn meets(&mut self, mut depth: usize, at: Registers, context: &Context) -> Result<(), usize> {
         while depth > 0 && self.frame(depth - 1).sp < at.sp {
@@ -274,7 +271,7 @@ impl Scratch {
             return Err(depth);
         }
         let met = self.amend(depth, at.pc, context);
-        // Those further in may have new addresses and old hashes.
+        // Frames further in may have new addresses and old hashes.
         self.remembered = met.err().unwrap_or(depth);
         met
     }
@@ -284,7 +281,7 @@ impl Scratch {
         let Registers { mut pc, mut sp, mut fp } = at;
         let mut bounds = Bounds::of(sp, &context.layout());
         let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
-        // `candidate` counts the remembered frames that may still be met; the innermost of them is
+        // `candidate` is the number of remembered frames that the walk may still meet. The innermost of them is
         // candidate - 1.
         loop {
             if fresh > 0 {
@@ -297,14 +294,14 @@ impl Scratch {
                 return Found { fresh, reused: 0, forget };
             }
             let rule = context.rules.step(pc, &mut self.room);
-            // Filled in place, field by field: a copy would read 16 bytes that were just written as
-            // two words, and stall.
+            // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, which
+            // stalls the processor.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
             (frame.sp, frame.fp, frame.pc, frame.shape, frame.cfa_at) = (sp, fp, pc, rule.shape(), 0);
             let next = match rule.plain() {
-                // Nearly every frame: no jump table, whose target the processor would have to
-                // guess.
+                // Nearly every frame takes this branch. It needs no jump table, whose target the processor would have
+                // to guess.
                 Some(plain) => {
                     frame.uses_fp = plain.from_fp;
                     frame.cfa = if plain.from_fp { fp } else { sp }.wrapping_add(plain.cfa);
@@ -331,7 +328,7 @@ impl Scratch {
                 Caller::None => return Found { fresh, reused: 0, forget },
                 Caller::Unknown => {
                     self.walked_mut(fresh - 1).cfa = 0;
-                    // A pseudo-frame no walk can meet, because no stack pointer has this value.
+                    // A pseudo-frame that no walk can meet, because no stack pointer has this value.
                     *self.walked_mut(fresh) = Walked {
                         sp: usize::MAX,
                         fp: 0,
@@ -349,7 +346,7 @@ impl Scratch {
         }
     }
 
-    /// Index of the innermost of the first `count` checks whose slot no longer holds its value.
+    /// Index of the innermost of the first `count` checks whose slot has changed.
     #[inline(always)]
     fn first_changed(&self, count: usize) -> Option<usize> {
         let mut i = count;
@@ -366,7 +363,7 @@ impl Scratch {
         None
     }
 
-    /// Puts the fresh frames on top of the reused ones.
+    /// Adds the fresh frames after the reused ones.
     #[inline(always)]
     fn remember(&mut self, found: &Found) {
         let mut depth = found.reused;
@@ -386,7 +383,7 @@ impl Scratch {
                 let (outer_pc, outer_fp) = (outer.pc, outer.fp);
                 outer_needs_fp = outer.needs_fp;
                 if cfa != 0 {
-                    // Pushed outermost read first, because checks are compared from the end.
+                    // The slot that an unwinder reads first is pushed last, because checks are compared from the end.
                     if fp_at != 0 && outer_needs_fp {
                         self.push_check(&mut checks, fp_at, outer_fp);
                     }
@@ -396,7 +393,7 @@ impl Scratch {
                     }
                 }
             } else if cfa != 0 {
-                // A root by a zero return address: another stack may have a caller in this place.
+                // A zero return address marks the root: another stack may have a caller here.
                 self.push_return(&mut checks, cfa - ra.bytes(), 0);
                 if cfa_at != 0 {
                     self.push_check(&mut checks, cfa_at, cfa);
@@ -411,7 +408,7 @@ impl Scratch {
             depth += 1;
         }
         if found.reused == 0 {
-            // Walked to its end, which is one frame at least.
+            // The walk reached its end, so it found at least one frame.
             self.cut = self.walked_mut(found.fresh - 1).pc == TRUNCATED_PC;
         }
         self.remembered = depth;
@@ -424,7 +421,7 @@ impl Scratch {
         *count += 1;
     }
 
-    /// The slot of a return address: it may hold a signature as well.
+    /// Adds the slot of a return address, which may also hold a signature.
     #[inline(always)]
     fn push_return(&mut self, count: &mut usize, address: usize, pc: usize) {
         let value = if cfg!(target_arch = "aarch64") {
@@ -456,7 +453,7 @@ impl Scratch {
         }
     }
 
-    /// Stores the frames from the innermost known one on.
+    /// Stores the frames inside the innermost stored one.
     #[cold]
     #[inline(never)]
     fn store_frames(&mut self, depth: usize, context: &Context) -> u32 {
@@ -481,8 +478,8 @@ impl Scratch {
         parent
     }
 
-    /// A stack deeper than MAX_FRAMES: the innermost frames below a truncation mark. The remembered
-    /// stack stays as it is.
+    /// Interns a stack deeper than MAX_FRAMES: its innermost frames after a truncation mark. The remembered stack does
+    /// not change.
     #[cold]
     #[inline(never)]
     fn intern_cut(&mut self, found: &Found, context: &Context) -> u32 {
@@ -536,7 +533,7 @@ enum Caller {
 impl Walked {
     #[inline(always)]
     fn caller(&self, bounds: &mut Bounds) -> Caller {
-        // Nearly every frame: one question for both words.
+        // Nearly every frame: one bounds check for both words.
         let ra_at = self.cfa.wrapping_sub(self.ra.bytes());
         if bounds.hold(self.sp, self.cfa)
             && (!Native::RA_ANYWHERE || ra_at >= self.sp)
@@ -598,7 +595,7 @@ impl Walked {
             Step::Slow => self.slow_caller(bounds, context, forget, room),
             Step::Loader => {
                 if innermost {
-                    // Not remembered, so that the next allocation here comes this way as well.
+                    // Not remembered, so that the next allocation from here is checked as well.
                     *forget = true;
                     if context.rules.objects_gone(room) {
                         context.rules.next_generation();
@@ -677,8 +674,8 @@ impl Walked {
         }
     }
 
-    /// The caller of a function that has not saved its return address. Only one that a signal
-    /// interrupted is on a stack. (Its slots are not remembered, as those of no such stack.)
+    /// The caller of a function that has not saved its return address. Such a function is on a stack only if a signal
+    /// interrupted it. (Slots of such a stack are not remembered.)
     #[cfg(target_arch = "aarch64")]
     fn leaf_caller(&mut self, bounds: &mut Bounds) -> Caller {
         let Some(pc) = bounds.take_link(self.sp).filter(|_| self.cfa >= self.sp) else {
@@ -695,7 +692,7 @@ impl Walked {
         Caller::Unknown
     }
 
-    /// On arm64 an address without a rule may be where a signal handler returns to.
+    /// On arm64, an address without a rule may be the return address of a signal handler.
     #[cfg(target_arch = "aarch64")]
     fn unknown_caller(&self, bounds: &mut Bounds, context: &Context, forget: &mut bool) -> Caller {
         use crate::arch::aarch64::{SIGNAL_FRAME, is_signal_return};
@@ -724,7 +721,7 @@ impl Walked {
 fn interrupted(at: Registers, bounds: &mut Bounds, context: &Context) -> Caller {
     *bounds = Bounds::of(at.sp, &context.layout());
     bounds.interrupted = true;
-    // The interrupted instruction itself, told as a return address would be: one behind.
+    // The interrupted instruction itself, in the form of a return address: one byte further.
     Caller::Frame(Registers { pc: at.pc.wrapping_add(1), ..at })
 }
 

@@ -1,13 +1,12 @@
-//! Unwind rules from `.eh_frame`, for one address at a time: DWARF 5 §6.4 and the LSB's
-//! `.eh_frame_hdr`, for the machines of [`crate::arch`].
+//! Unwind rules from `.eh_frame`, for one address at a time: DWARF 5 §6.4 and `.eh_frame_hdr` of the LSB, for the
+//! machines of [`crate::arch`].
 //!
-//! The C library names the object of an address, its `.eh_frame_hdr` the description (FDE) of the
-//! function. `instructions` runs the description and its CIE up to the address, and `row` turns the
-//! result into a [`Rule`].
+//! The C library finds the object of an address. The object's `.eh_frame_hdr` leads to the description (FDE) of the
+//! function. `instructions` runs the description and its CIE up to the address, and `row` turns the result into a
+//! [`Rule`].
 //!
-//! Nothing here trusts its input: every read is bounded by the record or module it belongs to,
-//! every loop by the bytes it consumes. What is not understood is [`Rule::Unknown`], and the stack
-//! is cut there.
+//! The input is not trusted: every read is bounded by its record or module, and every loop by the bytes it consumes.
+//! Anything not understood becomes [`Rule::Unknown`], and the stack is cut there.
 #![cfg_attr(
     not(test),
     expect(
@@ -38,7 +37,7 @@ pub struct Object {
     pub start: usize,
     /// First address after it.
     pub end: usize,
-    /// Its `.eh_frame_hdr`.
+    /// Address of its `.eh_frame_hdr`.
     pub eh_frame_hdr: usize,
 }
 
@@ -56,9 +55,8 @@ struct DlFindObject {
 /// glibc's lock-free, async-signal-safe lookup `_dl_find_object`.
 pub type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 
-/// Room for one lookup. A hook passes mapped memory of its thread, because on the guest's stack
-/// this would be a large part of what a hook may use. Nothing in it outlives the lookup, so any
-/// bytes are valid.
+/// Scratch memory for one lookup. A hook passes mapped memory of its thread, because this would be a large part of the
+/// guest stack that a hook may use. Nothing in it outlives the lookup, so any bytes are valid.
 #[repr(C)]
 pub struct Room {
     found: MaybeUninit<DlFindObject>,
@@ -67,7 +65,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for one lookup.
+    /// Scratch memory for one lookup.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -113,7 +111,7 @@ pub fn rule(object: &Object, pc: usize, room: &mut Room) -> Rule {
     rule_on::<Native>(object, pc, room)
 }
 
-/// The same, of code for any machine.
+/// [`rule`] for code of any machine.
 fn rule_on<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Rule {
     lookup::<M>(object, pc, room).unwrap_or(Rule::Unknown)
 }
@@ -122,9 +120,9 @@ fn lookup<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> 
     let Room { cie, rows, .. } = room;
     let found = description(object, pc, cie).filter(|(_, _, range)| range.contains(&(pc as u64)));
     let Some((mut fde, cie, Range { start, .. })) = found else {
-        // Behind every described function, at the entry of the next one: no call returns there. It
-        // is where a stack that was made by hand begins (`makecontext` leaves the address of
-        // glibc's `__start_context`).
+        // The address lies after every described function and directly before the entry of the next one. No call
+        // returns there, but a stack that was made by hand begins there (`makecontext` leaves the address of glibc's
+        // `__start_context`).
         let entry = description(object, pc.checked_add(1)?, &mut room.cie)?.2.start;
         return (entry == pc as u64 + 1).then_some(Rule::End);
     };
@@ -142,8 +140,7 @@ fn lookup<M: Arch>(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> 
     Some(row.rule::<M>(cie.signal))
 }
 
-/// The last FDE that begins at `pc` or before (what stands after its range), its CIE, and the
-/// range.
+/// The last FDE that begins at `pc` or before (the reader is after its range), its CIE, and the range.
 #[inline(never)]
 fn description<'a>(
     object: &Object,
@@ -160,7 +157,7 @@ fn description<'a>(
 }
 
 /// Binary search in `.eh_frame_hdr`: address of the FDE that may cover `pc`.
-// Not inlined, as `parse_cie`: what it needs of the stack is given back before the deepest call.
+// Not inlined, like `parse_cie`: its stack is released before the deepest call.
 #[inline(never)]
 fn search(object: &Object, pc: usize) -> Option<usize> {
     let mut header = Reader { at: object.eh_frame_hdr, end: object.end };
@@ -287,7 +284,8 @@ mod tests {
         }
     }
 
-    /// The tables of an object with one function: its CIE from the version on, its instructions.
+    /// The tables of an object with one function. `cie` is the CIE from its version on, `instructions` those of the
+    /// function.
     fn tables(cie: &[u8], instructions: &[u8]) -> Vec<u8> {
         let word = |from: usize, to: usize| (to as u32).wrapping_sub(from as u32).to_le_bytes();
         let record = |image: &mut Vec<u8>, id: [u8; 4], body: &[u8]| {
@@ -309,15 +307,14 @@ mod tests {
     const FUNCTION: usize = 64;
     const HEADER: usize = 100;
 
-    /// The rule at a place of such an object.
+    /// The rule at an offset in such an object.
     fn rule_in<M: Arch>(image: &[u8], at: usize) -> Rule {
         let start = image.as_ptr() as usize;
         let object = Object { start, end: start + image.len(), eh_frame_hdr: start + HEADER };
         rule_on::<M>(&object, start + at, &mut Room::new())
     }
 
-    /// Tables with every byte of their first record flipped in turn: an answer or none, but no
-    /// fault and no hang.
+    /// Every bit of the first 40 bytes is flipped in turn: the lookup gives a rule or none, without a fault or a hang.
     #[test]
     fn damaged_records_end_in_some_rule() {
         // version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding 0x1b, def_cfa rsp 8; advance 4,
@@ -329,8 +326,8 @@ mod tests {
         assert_eq!(rule(&image, FUNCTION + 1), frame(8));
         assert_eq!(rule(&image, FUNCTION + 6), frame(16));
         assert_eq!(rule(&image, FUNCTION + 32), Rule::Unknown);
-        // A return address that is a function's entry, with nothing described before it: a stack
-        // made by hand begins there.
+        // A return address that is a function's entry, without a described function before it: a stack made by hand
+        // begins there.
         assert_eq!(rule(&image, FUNCTION - 1), Rule::End);
         assert_eq!(rule(&image, FUNCTION - 2), Rule::Unknown);
         let mut changed = 0;
@@ -372,15 +369,15 @@ mod tests {
         // str x30, [sp, -16]!
         let alone = Rule::Frame { cfa: Cfa::Sp(16), fp: SavedFp::Same, ra: Return::AtCfa(-16) };
         assert_eq!(at(&[0x41, 0x0e, 16, 0x9e, 2], 4), alone);
-        // A thread's first function has no caller; one that moved x30 to x15 is not followed; nor
-        // is a CFA from another register.
+        // A thread's first function has no caller. A function that moved x30 to x15 is not followed, nor is a CFA from
+        // another register.
         assert_eq!(at(&[0x07, 30], 0), Rule::End);
         assert_eq!(at(&[0x09, 30, 15], 0), Rule::Unknown);
         assert_eq!(at(&[0x0c, 12, 16], 0), Rule::Unknown);
-        // The signal trampoline of old kernels leaves the interrupted instruction out.
+        // The signal trampoline of old kernels does not describe the interrupted instruction.
         let signal = [1, b'z', b'R', b'S', 0, 4, 0x78, 30, 1, 0x1b, 0x0c, 29, 0];
         assert_eq!(rule_in::<Aarch64>(&tables(&signal, &[0x9d, 0, 0x9e, 1]), FUNCTION), Rule::Unknown);
-        // What does not exist on the other machine is not understood there.
+        // An instruction of one machine is not understood on the other.
         let cie = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
         assert_eq!(rule_in::<X86_64>(&tables(&cie, &[0x2d]), FUNCTION), Rule::Unknown);
     }

@@ -1,11 +1,10 @@
-//! Taking a stack where functions keep frame records: on Android.
+//! Stack capture by frame records, used on Android.
 //!
-//! A frame record is two words, the caller's frame pointer and the return address, and the frame
-//! pointer leads to the innermost one. The walk goes from record to record to the root: the null
-//! that the C library puts after every thread's first frame. A record is read only inside the
-//! stack, and only if it lies further out than the one before. Code that keeps no records (compiled
-//! Java, code built with `-fomit-frame-pointer`) ends the walk there; the stack says then that it
-//! is cut.
+//! A frame record is two words: the caller's frame pointer and the return address. The frame pointer register points to
+//! the innermost record. The walk follows the records to the root: the null that the C library puts after every
+//! thread's first frame. A record is read only inside the stack, and only if it lies further out than the one before.
+//! Code without frame records (compiled Java, code built with `-fomit-frame-pointer`) ends the walk; the stack is then
+//! marked as cut.
 
 use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
@@ -15,10 +14,10 @@ use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sys::without_signature;
 use crate::thread_counters::ThreadCounters;
 
-/// Deeper stacks keep their innermost frames and say that they are cut.
+/// A deeper stack keeps its innermost frames and is marked as cut.
 pub const MAX_FRAMES: usize = 512;
 
-/// Room for stacks, in the thread's state. All-zero is nothing.
+/// Scratch memory for stacks, in the thread's state. All-zero is empty.
 #[repr(C)]
 pub struct Scratch {
     frames: [Frame; MAX_FRAMES + 1],
@@ -31,7 +30,7 @@ struct Frame {
     hash: u64,
 }
 
-/// Takes the stack of the calling thread; returns its id, 0 where no memory was left for it.
+/// Takes the stack of the calling thread and returns its id; 0: no memory was left for it.
 #[inline(never)]
 pub fn capture(
     pc: usize,
@@ -50,9 +49,9 @@ pub fn capture(
     intern(&mut scratch.frames, depth, context)
 }
 
-/// Fills in the return addresses, innermost first; how many there are, and whether the last one is
-/// the root. Else the last one is [`TRUNCATED_PC`]. `read` gives the word at an address, if it lies
-/// in the stack, not before the second one.
+/// Fills in the return addresses, innermost first. Returns their number, and whether the last one is the root. If it is
+/// not, the last one is [`TRUNCATED_PC`]. `read` gives the word at its first address if the word lies in the stack and
+/// not before its second address.
 fn walk(
     at: Registers,
     frames: &mut [Frame; MAX_FRAMES + 1],
@@ -86,7 +85,7 @@ fn walk(
     (whole, false)
 }
 
-/// The number of the stack in the store, where it is put if it is new.
+/// The id of the stack in the store. A new stack is stored first.
 fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context) -> u32 {
     let generation = context.rules.generation();
     let mut hash = root_hash(generation);
@@ -94,7 +93,7 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
         hash = extend_hash(hash, frame.pc as u64);
         frame.hash = hash;
     }
-    // From the inside out to one that is known, then back.
+    // Searches from the innermost frame outward for a stored one, then stores the frames inside it.
     let known =
         frames.iter().take(depth).enumerate().find_map(|(i, f)| Some((i, context.store.find(f.hash)?)));
     let (new, mut parent) = known.unwrap_or((depth, 0));
@@ -112,8 +111,7 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
 mod tests {
     use super::*;
 
-    /// A stack of words at 0x1000, of which `records` are (address, caller's record, return
-    /// address).
+    /// Walks a stack at 0x1000 whose `records` are (address, caller's record, return address).
     fn walked(records: &[(usize, usize, usize)], first: usize) -> (std::vec::Vec<usize>, bool) {
         let mut frames = [Frame { pc: 0, hash: 0 }; MAX_FRAMES + 1];
         let mut read = |address: usize, from: usize| {
@@ -134,7 +132,7 @@ mod tests {
     fn records_are_followed_to_the_null_behind_the_first_frame() {
         let records = [(0x1010, 0x1040, 0x4010), (0x1040, 0x1080, 0x4020), (0x1080, 0, 0x4030)];
         assert_eq!(walked(&records, 0x1010), (std::vec![0x4000, 0x4010, 0x4020, 0x4030], true));
-        // A root by a return address of null.
+        // A null return address marks the root.
         assert_eq!(walked(&[(0x1010, 0x2000, 0)], 0x1010), (std::vec![0x4000], true));
         assert_eq!(walked(&[], 0), (std::vec![0x4000], true));
     }
@@ -142,11 +140,11 @@ mod tests {
     #[test]
     fn what_is_no_record_ends_the_walk_and_the_stack_says_so() {
         let cut = std::vec![0x4000, TRUNCATED_PC];
-        // Below the stack pointer, misaligned, outside of the stack.
+        // Below the stack pointer, misaligned, and outside the stack.
         for first in [0x0ff8, 0x1011, 0x9000] {
             assert_eq!(walked(&[(0x1010, 0, 0x4010)], first), (cut.clone(), false), "{first:#x}");
         }
-        // A record that leads back to itself, or further in.
+        // A record that points to itself, or further in.
         for caller in [0x1010, 0x1008] {
             let (frames, whole) = walked(&[(0x1010, caller, 0x4010)], 0x1010);
             assert_eq!((frames, whole), (std::vec![0x4000, 0x4010, TRUNCATED_PC], false), "{caller:#x}");

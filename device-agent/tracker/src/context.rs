@@ -1,4 +1,4 @@
-//! What every capture is given, whichever way it walks.
+//! The input of every capture, for both kinds of walk.
 
 use core::sync::atomic::AtomicUsize;
 
@@ -7,19 +7,19 @@ use crate::rules::RuleCache;
 use crate::stacks::StackStore;
 use crate::sync::{Ordering, Zeroed};
 
-/// The registers at the call of the hooked function.
+/// Registers at the call of the hooked function.
 #[derive(Debug, Clone, Copy)]
 pub struct Registers {
     /// Return address of the call.
     pub pc: usize,
-    /// Stack pointer after it.
+    /// Stack pointer after the call.
     pub sp: usize,
     /// Frame pointer register.
     pub fp: usize,
 }
 
 impl Registers {
-    /// Those of the function that this is inlined into, as a call from it would show them.
+    /// Registers of the function into which this is inlined, as a call from that function would show them.
     #[inline(always)]
     #[must_use]
     pub fn here() -> Self {
@@ -44,18 +44,18 @@ impl Registers {
     }
 }
 
-/// What the captures of all threads share. All-zero knows no rule and no stack.
+/// State that the captures of all threads share. All-zero has no rules and no stacks.
 pub struct Context {
     /// Unwind rules.
     pub rules: RuleCache,
     /// Where stacks are stored.
     pub store: StackStore,
-    /// Where stacks lie: the fields of [`StackLayout`].
+    /// Positions of stacks: the fields of [`StackLayout`].
     layout: [AtomicUsize; 3],
 }
 
 impl Context {
-    /// Tells where stacks lie. Before the first capture.
+    /// Sets the positions of stacks. Called before the first capture.
     pub fn set_layout(&self, layout: StackLayout) {
         let values = [layout.main_thread, layout.main_top, layout.thread_bytes];
         for (word, value) in self.layout.iter().zip(values) {
@@ -63,7 +63,7 @@ impl Context {
         }
     }
 
-    /// Where stacks lie.
+    /// Positions of stacks.
     #[inline(always)]
     pub(crate) fn layout(&self) -> StackLayout {
         let [main_thread, main_top, thread_bytes] = &self.layout;

@@ -1,36 +1,34 @@
-//! What recording costs, measured from within: some events are timed, the others are reckoned from
-//! them.
+//! The cost of recording, measured from within: some events are timed, and the others are estimated from them.
 //!
 //! A thread's first events are all timed: they read unwind rules for the first time, and touch new memory. Later, one
-//! of 256 allocations and one of 256 frees makes an event that follows it closely a sample. Which event that is, is
-//! drawn, so that it does not fall into step with the guest. Allocations and frees are reckoned apart, because one
-//! costs many times the other and a guest may do all of one before all of the other. An event that is no sample pays
-//! nothing for this: the mark rides on the word that every event looks at to see whether its thread is at another one
-//! ([`crate::thread`]).
+//! of 256 allocations and one of 256 frees makes an event soon after it a sample. Which event that is, is random, so
+//! that samples do not fall into step with the guest. Allocations and frees are estimated separately, because one costs
+//! many times the other and a guest may do all of one before all of the other. An event that is not a sample pays
+//! nothing for this: the mark is in the word that every event reads anyway to see whether its thread is already in
+//! another event ([`crate::thread`]).
 //!
-//! Half of what reading the clock takes is subtracted: the other half stands for the way into the hook and out of it,
-//! which lies outside the interval. What the guest loses because the tracker's memory pushes its own out of the caches
-//! cannot be timed here. The benchmark (`device-agent/benches`) shows how near the sum comes to the CPU time that
-//! recording adds.
+//! Half the time of reading the clock is subtracted. The other half stands for entering and leaving the hook, which
+//! lies outside the interval. The tracker's memory also pushes the guest's memory out of the caches; that loss cannot
+//! be timed here. The benchmark (`device-agent/benches`) shows how close the sum is to the CPU time that recording
+//! adds.
 //!
-//! A guest may give the counter up (`prctl(PR_SET_TSC)`, SECCOMP's strict mode): reading it would
-//! end the thread. From then on ([`give_up`]) it is not read, and what was timed before stands for
-//! all that comes.
+//! A guest may disable the counter (`prctl(PR_SET_TSC)`, SECCOMP's strict mode): then reading it would end the thread.
+//! After [`give_up`] it is not read any more, and the times measured before are used for all later events.
 
 use core::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
 
 use crate::counters::bump;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Events of a thread that are all timed.
+/// Number of first events of a thread, which are all timed.
 const FIRST_EVENTS: u64 = 256;
 
-/// A longer interval was interrupted: the processor was another thread's. Some 400 and 6
-/// microseconds: the first events map and read, later ones meet a page fault at most.
+/// A longer interval was interrupted: another thread had the processor. About 400 and 6 microseconds: the first events
+/// map memory and read rules; later ones cause one page fault at most.
 const LONGEST_FIRST: u64 = 1 << 20;
 const LONGEST: u64 = 1 << 14;
 
-/// How many, and the ticks they took.
+/// Number of events, and their ticks.
 #[derive(Default)]
 struct Sum {
     events: AtomicU64,
@@ -47,9 +45,9 @@ impl Sum {
 /// The timed events of one thread. Only the owning thread writes.
 #[derive(Default)]
 pub struct Timed {
-    /// When the present one began; 0: none is.
+    /// Start of the present timed event; 0: there is none.
     began: AtomicU64,
-    /// Allocations before it: after an allocation there is one more.
+    /// Allocations before the event. An allocation adds one.
     allocations: AtomicU64,
     first_allocations: Sum,
     first_others: Sum,
@@ -58,24 +56,24 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// A timed event begins.
+    /// Starts a timed event.
     pub(crate) fn begin(&self, allocations: &AtomicU64) {
         self.allocations.store(allocations.load(Ordering::Relaxed), Ordering::Relaxed);
         self.began.store(ticks(), Ordering::Relaxed);
     }
 
-    /// The timed event ends, if there was one. True: the next one is to be timed, too.
+    /// Ends the timed event, if there is one. True: the next event is timed, too.
     pub(crate) fn end(&self, now: u64, allocations: &AtomicU64) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         if began == 0 {
             return false;
         }
         self.began.store(0, Ordering::Relaxed);
-        // Given up by a signal handler that came in between.
+        // A signal handler disabled the counter in between.
         if now == 0 {
             return false;
         }
-        // Two processors' counters may be a little apart.
+        // The counters of two processors may differ a little.
         let took = now.saturating_sub(began);
         let allocated = allocations.load(Ordering::Relaxed) != self.allocations.load(Ordering::Relaxed);
         let first = self
@@ -87,7 +85,7 @@ impl Timed {
             let sum = if allocated { &self.first_allocations } else { &self.first_others };
             sum.add(took.min(LONGEST_FIRST));
         } else if took <= LONGEST {
-            // An interrupted one would stand for hundreds.
+            // An interrupted sample would stand for hundreds of events.
             let sum = if allocated { &self.allocation_samples } else { &self.other_samples };
             sum.add(took);
         }
@@ -118,15 +116,14 @@ impl Reckoning {
         }
     }
 
-    /// Ticks of what was timed, and of nothing else.
+    /// Ticks of the timed events only.
     pub(crate) fn timed(&self, excess: u64) -> u64 {
         let all = [self.first_allocations, self.first_others, self.allocation_samples, self.other_samples];
         let mend = |(events, ticks): (u64, u64)| ticks.saturating_sub(events.wrapping_mul(excess));
         all.into_iter().map(mend).fold(0, u64::saturating_add)
     }
 
-    /// Ticks of so many allocations and other events; `excess`: what each timed event seems to take
-    /// too long.
+    /// Estimated ticks of this many allocations and other events. `excess`: the excess in the time of each timed event.
     pub(crate) fn total(&self, allocations: u64, others: u64, excess: u64) -> u64 {
         let mend = |(events, ticks): (u64, u64)| (events, ticks.saturating_sub(events.wrapping_mul(excess)));
         let sum = |events: u64, first: (u64, u64), samples: (u64, u64)| {
@@ -146,14 +143,13 @@ impl Reckoning {
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// From now on the counter is not read, for a guest that is about to give it up. That one thread gives it up is enough,
-/// because threads that it starts inherit that.
+/// Stops reading the counter, because the guest is about to disable it. One thread that disables it is enough, because
+/// the threads that it starts inherit that.
 pub fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
 }
 
-/// The processor's counter of time, which runs at one speed whatever the processor does; 0: given
-/// up.
+/// The processor's time counter, which has a constant rate in all states of the processor; 0: given up.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -164,7 +160,7 @@ pub fn ticks() -> u64 {
 #[inline(always)]
 fn counter() -> u64 {
     let now: u64;
-    // SAFETY: reads a counter, which Linux lets every program do that has not given it up.
+    // SAFETY: reads a counter. Linux lets every program do that which has not given it up.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack, preserves_flags)) };
     now
 }
@@ -176,15 +172,15 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Half of what two readings of the counter are apart when nothing lies between them. Many at once,
-/// because some counters move in steps that are longer than that, and the shortest of several
-/// times, because of interruptions. Measured again where the last time was long ago: a counter may have become
-/// dearer (in a machine that moved), and quick tests ask thousands of times in a second.
+/// Half the distance between two directly successive readings of the counter. Many readings at once, because some
+/// counters move in larger steps than that distance; the shortest of several measurements, because of interruptions.
+/// Measured again if the last measurement is old: reading a counter may have become slower (in a virtual machine that
+/// moved), and quick tests ask thousands of times in a second.
 pub(crate) fn excess() -> u64 {
     const READINGS: u64 = 64;
-    /// Ticks for which a measurement holds: some ten milliseconds.
+    /// Ticks for which a measurement is valid: about ten milliseconds.
     const HOLDS: u64 = 1 << 25;
-    /// As last measured, and when.
+    /// The last measurement, and its time.
     static EXCESS: PlainU64 = PlainU64::new(0);
     static MEASURED: PlainU64 = PlainU64::new(0);
     let (now, measured) = (ticks(), MEASURED.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Counters that one thread writes and anybody reads.
+//! Counters that one thread writes and any thread reads.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "counters of one thread, in every allocation")
@@ -6,10 +6,11 @@
 
 use crate::sync::{AtomicU64, Ordering, sized};
 
-/// Epochs whose live counts are kept apart in a thread's state.
+/// Number of recent epochs whose live counts a thread's state keeps separately.
 pub const RECENT_EPOCHS: usize = sized(8, 4);
 
-/// Adds to a counter that only this thread writes. A thread that sees the new value sees what was done before it.
+/// Adds to a counter that only this thread writes. A thread that sees the new value also sees everything done before
+/// it.
 #[inline(always)]
 pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
     let now = counter.load(Ordering::Relaxed).wrapping_add(by);
@@ -20,20 +21,20 @@ pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
 const COUNT_BITS: u32 = 36;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Allocations and frees of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that still
-/// holds an older epoch counts nothing for the one that is asked for. The two counts of an epoch lie side by side,
-/// because most events belong to the present epoch.
+/// Allocations and frees of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`. A cell that still
+/// holds an older epoch counts as zero for the requested one. The two counts of an epoch are adjacent, because most
+/// events belong to the present epoch.
 #[derive(Default)]
 pub struct RecentCounts([[AtomicU64; 2]; RECENT_EPOCHS]);
 
 impl RecentCounts {
-    /// Counts an allocation. Epochs here never start again; only the owning thread calls this.
+    /// Counts an allocation. Epoch numbers never restart here. Only the owning thread calls this.
     #[inline(always)]
     pub fn add_born(&self, epoch: u32) {
         add(&self.of(epoch)[0], epoch);
     }
 
-    /// Counts a free of an allocation of that epoch, as [`RecentCounts::add_born`].
+    /// Counts a free of an allocation of that epoch. Same conditions as [`RecentCounts::add_born`].
     #[inline(always)]
     pub fn add_died(&self, epoch: u32) {
         add(&self.of(epoch)[1], epoch);

@@ -1,20 +1,18 @@
-//! A proof tool, in no library that is shipped (feature `crosscheck`): stacks compared with those
-//! of the system unwinder.
+//! A verification tool (feature `crosscheck`), in no shipped library: it compares stacks with those of the system
+//! unwinder.
 //!
-//! After a capture that is chosen, one at a random place in each `every`, the same thread calls
-//! `_Unwind_Backtrace` of libgcc on a stack of this module's own (small guest stacks have no room
-//! for it), with signals blocked, and walks the stored nodes along with it, from the hook's caller
-//! outwards. What agrees, what is cut and why, and what is wrong is counted; the first wrong stacks
-//! are written down with both sides. [`finish`] writes the figures to `PID.crosscheck` in the
-//! folder given.
+//! Of every `every` captures one is chosen at random. After that capture, the same thread calls `_Unwind_Backtrace` of
+//! libgcc with signals blocked, on a stack of this module (small guest stacks have no room for it). It walks the stored
+//! nodes in parallel, from the hook's caller outwards. It counts what agrees, what is cut and why, and what is wrong.
+//! The first wrong stacks are written to the file, with both sides. [`finish`] writes the figures to `PID.crosscheck`
+//! in the given folder.
 //!
-//! Judgement: every address both unwinders name must be the same. A stack of ours that says it is
-//! whole must end where the system's ends. One that says it is cut may end earlier, or where the
-//! system's ends; it is counted under the reason: `deep` (more frames than are kept), `no_object`
-//! (code outside every loaded object: JIT), `no_rule` (code without unwind rules), `exotic` (a rule
-//! that is not followed), `bounds` (a slot outside the stack; where it is outside all memory the
-//! system's unwinder is stopped as well, because it would not survive). `system_further` counts how
-//! often the system went on. Everything else is wrong.
+//! Verdict: every address that both unwinders report must be the same. A stack of ours that is marked as whole must end
+//! where the system's ends. A stack that is marked as cut may end earlier, or where the system's ends; it is counted
+//! under the reason: `deep` (more frames than are kept), `no_object` (code outside every loaded object: JIT), `no_rule`
+//! (code without unwind rules), `exotic` (a rule that is not followed), `bounds` (a slot outside the stack; if it is
+//! outside all memory, the system's unwinder is stopped as well, because it would crash). `system_further` counts how
+//! often the system's stack is longer. Everything else is wrong.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::{self, Write};
@@ -36,7 +34,7 @@ const SEEN_BYTES: usize = 1 << 23;
 
 macro_rules! figures {
     ($($name:ident)*) => {
-        /// What is counted.
+        /// The counters.
         struct Figures { $($name: AtomicU64,)* }
         static FIGURES: Figures = Figures { $($name: AtomicU64::new(0),)* };
         impl Figures {
@@ -65,15 +63,15 @@ static GET_CFA: AtomicUsize = AtomicUsize::new(0);
 static GET_REGISTER: AtomicUsize = AtomicUsize::new(0);
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 static EVERY: AtomicU64 = AtomicU64::new(0);
-/// Another one in each process, so that a program that runs again has other captures compared.
+/// Differs between processes, so that each run of a program compares other captures.
 static SEED: AtomicU64 = AtomicU64::new(0);
 static STACK_POOL: AtomicUsize = AtomicUsize::new(0);
 static STACKS_TAKEN: AtomicU32 = AtomicU32::new(0);
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static FOLDER: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
 
-/// Loads libgcc's unwinder and begins. Before the first event; `every` 1 compares each capture.
-/// False: there is no unwinder.
+/// Loads libgcc's unwinder and starts. Called before the first event. `every` 1 compares each capture. False: there is
+/// no unwinder.
 #[must_use]
 pub fn start(every: u64, folder: &str, find_object: Option<FindObject>) -> bool {
     // SAFETY: a terminated name; the library stays loaded.
@@ -108,13 +106,13 @@ pub fn start(every: u64, folder: &str, find_object: Option<FindObject>) -> bool 
     true
 }
 
-/// In a forked child: what was counted so far is the parent's.
+/// Resets the counters in a forked child: they belong to the parent.
 pub(crate) fn after_fork() {
     FIGURES.each(|_, figure| figure.store(0, Ordering::Relaxed));
     STACKS_TAKEN.store(0, Ordering::Relaxed);
 }
 
-/// Looks at the capture just made, if it is its turn.
+/// Compares the capture just made, if it is chosen.
 #[inline]
 pub(crate) fn captured(known: &Context, at: Registers, stack: u32) {
     let every = EVERY.load(Ordering::Acquire);
@@ -127,8 +125,8 @@ pub(crate) fn captured(known: &Context, at: Registers, stack: u32) {
     }
 }
 
-/// Which of the captures of a block is taken: a fixed place would meet a loop of the same length
-/// always at the same line.
+/// Index of the chosen capture of a block. A fixed index could always choose the same line of a loop of the same
+/// length.
 fn place_in(block: u64, every: u64) -> u64 {
     let mixed = (block ^ SEED.load(Ordering::Relaxed)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) % every
@@ -235,19 +233,19 @@ unsafe extern "C" {
     fn memgate_call_on_stack(data: *const c_void, function: extern "C" fn(*const c_void), top: usize);
 }
 
-/// The walk along both stacks.
+/// State of the parallel walk along both stacks.
 struct Along<'a> {
     known: &'a Context,
     at: Registers,
-    /// The node of ours that comes next; 0: none.
+    /// Our next node; 0: none.
     next: u32,
-    /// Frames of ours and the system's that agree.
+    /// Number of frames that agree.
     same: u64,
-    /// The hook's caller was met.
+    /// The walk has met the hook's caller.
     met: bool,
-    /// The system names another address, or another one where ours is whole.
+    /// The system reports another address, or a different end where our stack is whole.
     differs: bool,
-    /// The system goes on where ours is cut.
+    /// The system's stack continues where ours is cut.
     further: bool,
     last_pc: usize,
 }
@@ -295,7 +293,7 @@ extern "C" fn compare(comparison: *const c_void) {
     }
 }
 
-/// One frame of the system's.
+/// Handles one frame of the system's stack.
 extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
     const STOP: c_int = 1;
     // SAFETY: `compare` passes one.
@@ -309,7 +307,7 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
         along.met = true;
     }
     if pc == 0 {
-        // The root, by the convention of a zero return address.
+        // A zero return address marks the root.
         return STOP;
     }
     match along.known.store.node(along.next) {
@@ -321,8 +319,7 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
             along.next = node.parent;
             along.same += 1;
             along.last_pc = pc;
-            // Where rules lead out of all memory the system's unwinder would follow them to its
-            // end.
+            // If rules lead out of all memory, the system's unwinder would follow them and crash.
             let cut = along.known.store.node(node.parent).is_some_and(|n| n.pc == TRUNCATED_PC as u64);
             if cut && !caller_is_readable(context, rule_of(along.known, pc)) { STOP } else { 0 }
         }
@@ -333,7 +330,7 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
     }
 }
 
-/// Can the word be read that this frame's rule takes for the return address?
+/// Is the word readable that this frame's rule uses as the return address?
 fn caller_is_readable(context: *mut c_void, rule: Option<Rule>) -> bool {
     let Some(Rule::Frame { cfa: rule, ra: Return::AtCfa(ra), .. }) = rule else { return true };
     let fp = || {
@@ -377,7 +374,7 @@ fn left(known: &Context, mut id: u32) -> u64 {
     frames
 }
 
-/// Notes a stack id; true: for the first time.
+/// Marks a stack id as seen. True: it is new.
 fn see(id: u32) -> bool {
     let at = SEEN.load(Ordering::Relaxed) + (id as usize / 32) * 4;
     // SAFETY: ids have 26 bits, and the mapping has a bit for each.
@@ -392,8 +389,8 @@ fn backtrace(each: Trace, data: *mut c_void) {
     unsafe { call(each, data) };
 }
 
-/// The address of a frame as this tracker tells it: after the interrupted instruction, where a
-/// signal came in.
+/// The address of a frame as this tracker reports it: after the interrupted instruction, if a signal interrupted the
+/// frame.
 fn return_address(context: *mut c_void) -> usize {
     // SAFETY: `start` stored libgcc's function of this name.
     let call = unsafe { core::mem::transmute::<usize, IpInfo>(IP_INFO.load(Ordering::Relaxed)) };
@@ -410,9 +407,9 @@ fn cfa(context: *mut c_void) -> usize {
     unsafe { call(context) }
 }
 
-// ---- what is written, with bare system calls
+// ---- Output, with bare system calls
 
-/// Writes the figures. At the end of the process.
+/// Writes the figures. Called at the end of the process.
 pub fn finish() {
     if EVERY.load(Ordering::Acquire) == 0 {
         return;
@@ -426,7 +423,7 @@ pub fn finish() {
     errno.restore();
 }
 
-/// Writes both stacks down.
+/// Writes both stacks to the file.
 #[cold]
 #[inline(never)]
 fn report(number: u64, same: u64, at: Registers, stack: u32, known: &Context) {

@@ -1,4 +1,4 @@
-//! What the live table knows of an allocation, and the bits of a word that hold it.
+//! An entry of the live table, and its packing into the bits of a word.
 
 use crate::sync::sized;
 
@@ -12,12 +12,12 @@ const _: () = assert!(EPOCH_BITS + NARROW_SIZE_BITS <= u32::BITS, "a narrow word
 pub const MAX_STACK: u32 = (1 << STACK_BITS) - 1;
 /// Largest epoch a word can hold.
 pub const MAX_EPOCH: u32 = (1 << EPOCH_BITS) - 1;
-/// Epoch of everything that is older than the current count reaches back.
+/// Epoch of everything older than the current epoch count.
 pub const ANCIENT: u32 = 1;
 /// The first real epoch.
 pub const FIRST_EPOCH: u32 = 2;
 
-/// What is known of a live allocation.
+/// A live allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Requested bytes.
@@ -29,12 +29,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the largest allocation that a narrow word holds.
+    /// Largest size that a narrow word holds, in bytes.
     pub(crate) const LARGEST_NARROW: u64 = (1 << NARROW_SIZE_BITS) - 1;
-    /// Bits of a word: stack, epoch, size, from its top down.
+    /// Widths in a word, from the top down: stack, epoch, size.
     pub(crate) const BITS: (u32, u32, u32) = (STACK_BITS, EPOCH_BITS, SIZE_BITS);
 
-    /// The bits of a word, never 0, because `epoch` is not; `None`: the entry does not fit.
+    /// The bits of a word. They are never 0, because `epoch` is not. `None`: the entry does not fit.
     #[inline(always)]
     pub(crate) const fn pack(self) -> Option<u64> {
         if self.fits() { Some(self.bits()) } else { None }
@@ -52,7 +52,7 @@ impl Entry {
         ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS)) | ((self.epoch as u64) << SIZE_BITS) | self.size
     }
 
-    /// What a word says, if it is not empty.
+    /// The entry in a word, if the word is not empty.
     #[inline(always)]
     pub(crate) const fn unpack(bits: u64) -> Option<Self> {
         if bits == 0 {
@@ -65,7 +65,7 @@ impl Entry {
         })
     }
 
-    /// The bits of a narrow word, never 0; `None`: the entry does not fit, or has another stack than `no_stack`.
+    /// The bits of a narrow word, never 0. `None`: the entry does not fit, or its stack is not `no_stack`.
     #[inline(always)]
     pub(crate) const fn pack_narrow(self, no_stack: u32) -> Option<u64> {
         if self.fits_narrow() && self.stack == no_stack { Some(self.narrow_bits()) } else { None }
@@ -83,7 +83,7 @@ impl Entry {
         ((self.epoch as u64) << NARROW_SIZE_BITS) | self.size
     }
 
-    /// What a narrow word says, if it is not empty.
+    /// The entry in a narrow word, if the word is not empty.
     #[inline(always)]
     pub(crate) const fn unpack_narrow(bits: u64, stack: u32) -> Option<Self> {
         if bits == 0 {

@@ -1,24 +1,23 @@
-//! The allocation tracker: which native allocations are alive, how large, from which stack, since
-//! which epoch.
+//! The allocation tracker. It knows which native allocations are alive, their sizes, their stacks and their epochs.
 //!
-//! Data flow: an allocation hook calls [`Tracker::record_alloc_quickly`] with the pointer and the requested size, where
-//! no stack is taken, else [`Tracker::record_alloc_with_stack_quickly`] with the caller's registers, too. What is
-//! unusual in any way (`quick.rs`) goes on to [`Tracker::record_unusual_alloc`]. Where a stack is taken, the calling
+//! Data flow: without stacks, an allocation hook calls [`Tracker::record_alloc_quickly`] with the pointer and the
+//! requested size. With stacks it calls [`Tracker::record_alloc_with_stack_quickly`], which also gets the caller's
+//! registers. Unusual events (`quick.rs`) continue in [`Tracker::record_unusual_alloc`]. To take a stack, the calling
 //! thread's [`thread::ThreadState`] walks it ([`capture`]) with unwind rules from the process-wide [`rules::RuleCache`]
 //! (filled by [`cfi`] from `.eh_frame`), reuses the part of the previous stack that is provably unchanged, and interns
-//! the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame record, `chain.rs`.) The
-//! live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size; 4 where no stack is taken. A free
-//! clears them. At a boundary the agent asks for survivors.
+//! the result in the [`stacks::StackStore`]. (On Android the walk follows frame records, `chain.rs`.) The live table
+//! ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size. Without stacks it keeps 4. A free clears them.
+//! At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
-//! Everything reachable from the `record_…` functions runs inside somebody else's `malloc`: it takes no lock,
-//! calls no function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch
-//! lives in the mapped thread state) and makes no system call but `mmap`, `munmap` and, on stacks whose
-//! bounds are unknown, `futex` to ask whether a page can be read (on arm64 also for an address without unwind
-//! rules, which may be a signal handler's way back). `errno` is kept. When memory or table space ends,
-//! recording stops and says so; the guest goes on.
+//! Everything reachable from the `record_…` functions runs inside the `malloc` of the guest. It takes no lock, calls no
+//! function that allocates, logs nothing, cannot panic, and uses less than 1 KiB of stack (large scratch memory is part
+//! of the mapped thread state). Its only system calls are `mmap`, `munmap` and, on stacks whose bounds are unknown,
+//! `futex` to ask whether a page can be read (on arm64 also for an address without unwind rules, which may be the
+//! return address of a signal handler). `errno` is kept. When memory or table space runs out, recording stops and
+//! reports that; the guest continues.
 //!
-//! This crate is one of the fences for `unsafe` that `ARCHITECTURE.md` lists: raw pointers are its subject. It is
+//! This crate is one of the unsafe fences that `ARCHITECTURE.md` lists, because it works with raw pointers. It is
 //! `no_std` and depends on nothing but `libc` types.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![cfg_attr(not(loom), no_std)]

@@ -1,41 +1,41 @@
-//! The mappings that the program made and has not unmapped, each with what its owner word says.
+//! The mappings that the program made and has not unmapped, each with its owner word.
 //!
 //! Each slot is two words: a span of pages and an owner. A thread that maps or unmaps a range owns it, but two threads
-//! may own two parts of one mapping. A thread that changes a slot marks its span first, and puts what is left of it
-//! elsewhere before the mark goes. So a thread that looks for another part finds the mark, or what is left, or sees
-//! that something was changed since it began to look; then it looks again. Nothing here allocates, and nothing waits
-//! without a limit: a signal handler may come in between any two steps. If the handler needs the very mapping whose
-//! change it has interrupted, something is lost, and that is told.
+//! may own two parts of one mapping. A thread that changes a slot first marks its span, then puts the remaining parts
+//! into other slots, then removes the mark. So a thread that looks for another part finds the mark, or the part, or
+//! sees that something has changed since it began to look; then it looks again. Nothing here allocates, and nothing
+//! waits without a limit: a signal handler may interrupt any two steps. If the handler needs the very mapping whose
+//! change it has interrupted, something is lost, and that is reported.
 //!
-//! A slot is found by the first page of its span, in a window of neighbours. Where a range is not
-//! exactly one span (a part is unmapped, or several mappings at once) all slots in use are looked
-//! at, by a bitmap. Tables of growing size are mapped when the one before is full.
+//! A slot is found by the first page of its span, in a window of neighbours. If a range is not exactly one span (a part
+//! is unmapped, or several mappings at once), all slots in use are scanned, using a bitmap. Tables of growing size are
+//! mapped when the previous one is full.
 
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, Use, Zeroed, get_or_map, pause, sized};
 
 /// Pages of 4 KiB.
 const PAGE_BITS: u32 = 12;
 
-/// first page 36 | is being changed 1 | pages 27
+/// first page 36 | changing 1 | pages 27
 const COUNT_BITS: u32 = 27;
 const CHANGING: u64 = 1 << COUNT_BITS;
 const FIRST_AT: u32 = COUNT_BITS + 1;
 const MOST_PAGES: u64 = (1 << COUNT_BITS) - 1;
 const MOST_FIRST: u64 = (1 << (64 - FIRST_AT)) - 1;
 
-/// Slots of each table: together more than there may be mappings (`vm.max_map_count`, 65,530).
+/// Slots of each table. Their sum is more than the possible number of mappings (`vm.max_map_count`, 65,530).
 const SLOTS: [usize; 3] = [sized(1 << 10, 64), sized(1 << 13, 128), sized(1 << 17, 256)];
-/// Neighbours in which a slot is looked for.
+/// Number of neighbours in which a slot is searched.
 const WINDOW: usize = 16;
 /// Slots of one word of the bitmap.
 const BLOCK: usize = 64;
 
-/// This often a thread looks again: for some 200 ms, with [`pause`].
+/// Maximum number of repeated looks: about 200 ms, with [`pause`].
 const LOOKS: u32 = 1000;
-/// The same where something is lost already: without letting other threads run.
+/// The same limit when something is already lost: without yielding to other threads.
 const SHORT_LOOKS: u32 = 64;
-/// This often it looks again only because something else was changed meanwhile. Where threads map all the time,
-/// something always is; but what it looks for cannot have moved each time.
+/// Maximum number of looks that are repeated only because something else has changed meanwhile. If threads map all the
+/// time, something always has; but the searched part cannot have moved each time.
 const RESCANS: u32 = 8;
 
 /// Pages `first..end`.
@@ -49,7 +49,7 @@ impl Span {
     /// Bytes of a page.
     pub const PAGE: usize = 1 << PAGE_BITS;
 
-    /// Those that a mapping of so many bytes takes; `None`: none, or beyond every address.
+    /// The pages of a mapping of `bytes` bytes. `None`: no pages, or beyond every address.
     #[must_use]
     pub const fn of(address: usize, bytes: usize) -> Option<Self> {
         let Some(last) = (address as u64).checked_add(bytes as u64) else { return None };
@@ -61,7 +61,7 @@ impl Span {
         if first < end && first <= MOST_FIRST { Some(Self { first, end }) } else { None }
     }
 
-    /// The part of it that a slot can hold, and the rest.
+    /// The part of it that fits into a slot, and the remaining part.
     fn split(self) -> (Self, Option<Self>) {
         let middle = self.end.min(self.first.saturating_add(MOST_PAGES));
         (Self { end: middle, ..self }, Self::between(middle, self.end))
@@ -91,7 +91,7 @@ impl Span {
     }
 }
 
-/// Who made a mapping, and of what: `stack 32 | kind 8 | bits`. Never 0.
+/// Owner word of a mapping: `stack 32 | kind 8 | bits`. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u64);
 
@@ -99,20 +99,20 @@ impl Owner {
     const USED: u64 = 1;
     const RESERVED: u64 = 2;
 
-    /// `reserved`: nothing can be stored there yet (`PROT_NONE`).
+    /// `reserved`: the memory is not accessible yet (`PROT_NONE`).
     #[must_use]
     pub const fn new(stack: u32, kind: u8, reserved: bool) -> Self {
         let reserved = if reserved { Self::RESERVED } else { 0 };
         Self((stack as u64) << 32 | (kind as u64) << 8 | reserved | Self::USED)
     }
 
-    /// From what [`Owner::word`] gave; `None`: nobody.
+    /// The owner from the result of [`Owner::word`]; `None`: no owner.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         if word & Self::USED == 0 { None } else { Some(Self(word)) }
     }
 
-    /// For a register.
+    /// The owner as a word, for a register.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.0
@@ -124,19 +124,19 @@ impl Owner {
         (self.0 >> 32) as u32
     }
 
-    /// What was mapped.
+    /// The kind of mapping.
     #[must_use]
     pub const fn kind(self) -> u8 {
         (self.0 >> 8) as u8
     }
 
-    /// Can nothing be stored there yet?
+    /// Is the memory not accessible yet?
     #[must_use]
     pub const fn is_reserved(self) -> bool {
         self.0 & Self::RESERVED != 0
     }
 
-    /// With another stack.
+    /// The same owner with another stack.
     #[must_use]
     pub const fn with_stack(self, stack: u32) -> Self {
         Self((stack as u64) << 32 | self.0 & 0xffff_ffff)
@@ -149,26 +149,26 @@ impl Owner {
 
 /// One table, in one mapping.
 struct Table<'a> {
-    /// A bit for each slot that is in use.
+    /// One bit for each slot that is in use.
     used: &'a [AtomicU64],
-    /// Span (0: none yet) and owner (0: the slot is free) of each slot, in turn.
+    /// Span (0: none yet) and owner (0: the slot is free) of each slot, alternating.
     words: &'a [AtomicU64],
 }
 
-/// All of them.
+/// All mappings of the process.
 pub struct Mappings {
     tables: [AtomicPtr<AtomicU64>; SLOTS.len()],
-    /// Changes so far.
+    /// Number of changes so far.
     changes: AtomicU64,
-    /// Slots that somebody has begun to change, and those whose parts are all there.
+    /// Number of slot changes that were begun, and of those that are complete.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// How many of the mappings in the tables are reserved.
+    /// Number of reserved mappings in the tables.
     reserved: AtomicU64,
     lost: AtomicBool,
 }
 
-// SAFETY: all-zero is none.
+// SAFETY: all-zero means no mappings.
 unsafe impl Zeroed for Mappings {
     #[cfg(loom)]
     fn zeroed() -> Self {
@@ -183,12 +183,12 @@ unsafe impl Zeroed for Mappings {
     }
 }
 
-/// Who chose the place of a mapping.
+/// Who chose the address of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// The kernel: a place where nothing was.
+    /// The kernel chose a free address.
     ByKernel,
-    /// The caller: the mapping replaces whatever was there.
+    /// The caller chose it: the mapping replaces everything that was there.
     ByCaller,
 }
 
@@ -197,8 +197,8 @@ impl Mappings {
         /// No mappings.
     }
 
-    /// Notes a mapping. What was noted at the same place before is gone: all of it where the caller
-    /// chose the place, else what began there.
+    /// Notes a mapping. It replaces older mappings at the same address: all of them if the caller chose the address,
+    /// otherwise the one that began there.
     pub fn insert(&self, span: Span, owner: Owner, placed: Placed) {
         if placed == Placed::ByCaller {
             self.remove(span);
@@ -217,7 +217,7 @@ impl Mappings {
         self.changed();
     }
 
-    /// Forgets a range; gives the owner of something in it.
+    /// Removes a range and returns the owner of something in it.
     pub fn remove(&self, range: Span) -> Option<Owner> {
         // Most ranges are one mapping, or the beginning of one.
         let mut looks = 0;
@@ -237,19 +237,19 @@ impl Mappings {
         self.cut_those(range, |_| true, |_| None)
     }
 
-    /// The mapping that begins with this page.
+    /// The mapping whose first page is this one.
     #[must_use]
     pub fn beginning_with(&self, page: Span) -> Option<(Span, Owner)> {
         let (table, at, span) = self.exactly(page.first)?;
         Some((span, table.owner(at)?))
     }
 
-    /// From now on the program can store in all of this range.
+    /// Marks this range as accessible.
     pub fn becomes_accessible(&self, range: Span) {
         self.cut_those(range, Owner::is_reserved, |owner| Some(owner.accessible()));
     }
 
-    /// In the slots that `fit`, the part in this range `becomes` another owner's, or nobody's.
+    /// For the slots that `fit`, passes their part in this range to the owner that `becomes` returns, or removes it.
     #[inline(never)]
     fn cut_those(
         &self,
@@ -317,7 +317,7 @@ impl Mappings {
         }
     }
 
-    /// Who made the mapping that has this page.
+    /// The owner of the mapping that contains this page.
     #[must_use]
     pub fn owner_of(&self, page: Span) -> Option<Owner> {
         let mut found = None;
@@ -329,14 +329,14 @@ impl Mappings {
         found
     }
 
-    /// A thread that changed something since `ended` may have put a part of a range where this thread had already
-    /// looked.
+    /// Has another thread made a change since `ended`? It may have put a part of a range into a slot that this thread
+    /// had already checked.
     fn has_moved(&self, ended: u64, rescans: &mut u32) -> bool {
         *rescans = rescans.wrapping_add(1);
         *rescans <= RESCANS && self.ended.load(Ordering::Acquire) != ended
     }
 
-    /// False: it has been so long that somebody must be stuck in the midst of a change.
+    /// Waits before the next look. False: another thread is probably stuck in the middle of a change.
     #[cold]
     #[inline(never)]
     fn looks_again(&self, looks: &mut u32) -> bool {
@@ -350,21 +350,21 @@ impl Mappings {
         is_patient
     }
 
-    /// Is any of them reserved?
+    /// Is any mapping reserved?
     #[must_use]
     pub fn has_reserved(&self) -> bool {
         self.reserved.load(Ordering::Relaxed) > 0
     }
 
-    /// Visits what can be used of all mappings. False: something changed meanwhile, and may have been missed or visited
-    /// twice.
+    /// Visits the accessible parts of all mappings. False: something changed meanwhile, so parts may have been missed
+    /// or visited twice.
     pub fn each(&self, mut visit: impl FnMut(Span, Owner)) -> bool {
         let begun = self.begun.load(Ordering::Acquire);
         let mut is_whole = self.ended.load(Ordering::Acquire) == begun;
         self.each_slot(|table, at| {
             let word = table.word(at);
             let owner = table.owner(at);
-            // Looked at twice: the slot may have become another's in between.
+            // Read twice, because the slot may have been reused in between.
             is_whole &= table.word(at) == word && word & CHANGING == 0;
             if let Some((span, owner)) =
                 Span::unpacked(word).zip(owner).filter(|(_, owner)| !owner.is_reserved())
@@ -375,7 +375,7 @@ impl Mappings {
         is_whole && self.begun.load(Ordering::Acquire) == begun
     }
 
-    /// In a forked child: what another thread was about to change is neither here nor there.
+    /// In a forked child: the parts that another thread was moving are in no slot.
     pub fn after_fork(&self) {
         let begun = self.begun.load(Ordering::Relaxed);
         if self.ended.swap(begun, Ordering::Relaxed) != begun {
@@ -383,19 +383,19 @@ impl Mappings {
         }
     }
 
-    /// Changes so far.
+    /// Number of changes so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Has anything been lost?
+    /// Has any mapping been lost?
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Notes that something is not known any more.
+    /// Records that a mapping has been lost.
     pub fn lose(&self) {
         if !self.lost.swap(true, Ordering::Relaxed) {
             self.changed();
@@ -406,7 +406,7 @@ impl Mappings {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts a mapping into a free slot. Where there is no room, it is lost.
+    /// Puts a mapping into a free slot. If there is no room, the mapping is lost.
     fn put(&self, span: Span, owner: Owner) {
         for (number, cell) in self.tables.iter().enumerate() {
             let Some(slots) = SLOTS.get(number).copied() else { break };
@@ -420,8 +420,8 @@ impl Mappings {
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Puts one of these parts into the slot that holds this span, and the others into other slots. Gives the owner;
-    /// `None`: another thread changes the slot, or has changed it.
+    /// Puts one of these parts into the slot that holds this span, and the others into other slots. Returns the owner;
+    /// `None`: another thread is changing the slot, or has changed it.
     fn change(
         &self,
         table: &Table<'_>,
@@ -437,7 +437,7 @@ impl Mappings {
             if table.replace(at, span.packed(), span.packed() | CHANGING) { table.owner(at) } else { None };
         let mut kept = None;
         for part in owner.map_or([None; 3], parts).into_iter().flatten() {
-            // It is found where it is.
+            // This part keeps its slot, because the slot is found by the first page.
             if part.0.first == span.first {
                 kept = Some(part);
             } else {
@@ -457,7 +457,7 @@ impl Mappings {
         owner
     }
 
-    /// The slot of the span that begins with this page.
+    /// The slot of the span whose first page is `first`.
     fn exactly(&self, first: u64) -> Option<(Table<'_>, usize, Span)> {
         self.existing().find_map(|table| {
             let begins = |at| table.span(at).filter(|span| span.first == first).map(|span| (at, span));
@@ -511,7 +511,7 @@ impl Table<'_> {
         Owner::from_word(self.owner_word(at)?.load(Ordering::Acquire))
     }
 
-    /// False: it is in use.
+    /// Fills a free slot. False: the slot is in use.
     fn fill(&self, at: usize, span: Span, owner: Owner) -> bool {
         let words = self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK));
         let Some(((span_word, owner_word), used)) = words else { return false };
@@ -529,7 +529,7 @@ impl Table<'_> {
             .is_some_and(|word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    /// For who has marked it.
+    /// Only for the thread that has marked the slot.
     fn set(&self, at: usize, span: Span, owner: Owner) {
         if let Some((span_word, owner_word)) = self.span_word(at).zip(self.owner_word(at)) {
             owner_word.store(owner.0, Ordering::Release);
@@ -537,7 +537,7 @@ impl Table<'_> {
         }
     }
 
-    /// For who has marked it.
+    /// Only for the thread that has marked the slot.
     fn empty(&self, at: usize) {
         if let Some(((span_word, owner_word), used)) =
             self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK))
@@ -549,12 +549,12 @@ impl Table<'_> {
     }
 }
 
-/// Words of a table with so many slots.
+/// Number of words of a table with `slots` slots.
 const fn words(slots: usize) -> usize {
     (slots / BLOCK).saturating_add(slots.saturating_mul(2))
 }
 
-/// The table that was mapped there.
+/// The table that was mapped at this address.
 fn table<'a>(at: *mut AtomicU64, slots: usize) -> Option<Table<'a>> {
     if at.is_null() {
         return None;
@@ -565,11 +565,11 @@ fn table<'a>(at: *mut AtomicU64, slots: usize) -> Option<Table<'a>> {
     Some(Table { used, words })
 }
 
-/// Where the slot of a span that begins with this page may be.
+/// Possible slots of a span whose first page is `first`.
 fn window(first: u64, slots: usize) -> impl Iterator<Item = usize> {
     let hash = first.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let mask = slots.wrapping_sub(1);
-    // Whole lines of the cache.
+    // Aligned to cache lines.
     let start = hash as usize & mask & !3;
     (0..WINDOW).map(move |i| start.wrapping_add(i) & mask)
 }
@@ -595,7 +595,7 @@ mod tests {
         Owner::new(stack, 0, false)
     }
 
-    /// First page, pages and stack of everything, in order.
+    /// First page, number of pages and stack of all mappings, in order.
     fn held(mappings: &Mappings) -> Vec<(u64, u64, u32)> {
         let mut held = Vec::new();
         mappings.each(|span, owner| held.push((span.first, span.end - span.first, owner.stack())));
@@ -613,7 +613,7 @@ mod tests {
         m.remove(pages(109, 1));
         assert_eq!(held(m), [(101, 3, 7), (106, 3, 7)]);
         m.insert(pages(200, 1), by(8), ByKernel);
-        // Over holes, and beyond.
+        // A range that covers holes, and more.
         assert!(m.remove(pages(90, 1000)).is_some());
         assert_eq!((held(m), m.remove(pages(90, 1000))), (Vec::new(), None));
     }
@@ -624,7 +624,7 @@ mod tests {
         m.insert(pages(100, 10), by(1), ByKernel);
         m.insert(pages(102, 3), by(2), ByCaller);
         assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 5, 1)]);
-        // Unmapped past us, and mapped again.
+        // Unmapped without a hook, and mapped again.
         m.insert(pages(105, 2), by(3), ByKernel);
         assert_eq!(held(m), [(100, 2, 1), (102, 3, 2), (105, 2, 3)]);
     }
@@ -676,7 +676,7 @@ mod tests {
         assert!(held(m).len() as u64 >= noted - 1);
     }
 
-    /// Once, a part whose mapping another thread had just cut was forgotten, or stayed for ever.
+    /// Regression: a part whose mapping another thread had just cut was lost, or stayed for ever.
     #[test]
     fn threads_that_change_parts_of_one_mapping_lose_nothing() {
         const THREADS: u64 = 3;
@@ -754,7 +754,7 @@ mod tests {
         assert!(!m.is_lost());
     }
 
-    /// The same by a map of single pages.
+    /// A reference model: a map of single pages.
     #[derive(Default)]
     struct Ledger(BTreeMap<u64, (u32, bool)>);
 

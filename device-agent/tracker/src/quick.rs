@@ -1,9 +1,9 @@
-//! The usual events, an allocation and a free, in few instructions. The only call is the one that takes a stack.
+//! The quick path for usual events, an allocation or a free. The only call is the one that takes a stack.
 //!
-//! An event that is unusual in any way is left as it was, and goes the long way, by [`Tracker::record_unusual_alloc`]
-//! and [`Tracker::record_unusual_free`]. Unusual are events of a thread's beginning and end, inside other events, those
-//! that publish counters, samples, large blocks, addresses that no word holds, memory that is not mapped yet, blocks
-//! whose free was not seen, and, where no stacks are taken, the free of a block that has one.
+//! The quick path leaves an unusual event unchanged. It then takes the full path, by [`Tracker::record_unusual_alloc`]
+//! and [`Tracker::record_unusual_free`]. Unusual are events at a thread's beginning and end, events inside other
+//! events, events that publish counters, samples, large blocks, addresses that fit into no word, memory that is not
+//! mapped yet, blocks whose free was not seen, and, while stacks are off, the free of a block that has a stack.
 #![cfg_attr(
     not(test),
     expect(
@@ -22,7 +22,7 @@ use crate::thread::{Inside, ThreadState};
 use crate::tracker::{LARGE, PUBLISH_MASK, Removed, StopReason, Tracker};
 
 impl Tracker {
-    /// Notes an allocation of `size` bytes, where no stack is taken. False: it did nothing.
+    /// Records an allocation of `size` bytes while stacks are off. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_quickly(&self, address: usize, size: u64) -> bool {
         let stack = self.no_stack.load(Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Tracker {
         })
     }
 
-    /// Notes an allocation and the stack of the caller whose registers these are. False: it did nothing.
+    /// Records an allocation and the stack of the caller with these registers. False: it did nothing.
     #[inline(always)]
     pub fn record_alloc_with_stack_quickly(&self, address: usize, size: u64, at: Registers) -> bool {
         let now = self.epoch.load(Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Tracker {
         let Some(place) = self.table.wide_place(without_mark(address), entry.epoch) else { return false };
         self.note_quickly(size, now, |state| {
             let stack = self.stack_at(at, state);
-            // A test may have ended meanwhile.
+            // A test may have ended meanwhile, which begins a new epoch.
             if self.epoch.load(Ordering::Relaxed) != now {
                 return None;
             }
@@ -63,8 +63,8 @@ impl Tracker {
         })
     }
 
-    /// Runs `note` in an event, and counts the allocation if it was noted (`Some(true)`). False: nothing was done, or
-    /// `note` left the event to the long way (`None`).
+    /// Runs `note` in an event, and counts the allocation if `note` recorded it (`Some(true)`). False: nothing was
+    /// done, or `note` left the event to the full path (`None`).
     #[inline(always)]
     fn note_quickly(&self, size: u64, epoch: u32, note: impl FnOnce(&ThreadState) -> Option<bool>) -> bool {
         let Some(state) = self.threads.at_rest().filter(|_| !Inside::now()) else { return false };
@@ -81,7 +81,7 @@ impl Tracker {
         noted.is_some()
     }
 
-    /// Takes a stack, in an event of this thread.
+    /// Takes a stack. An event of this thread has begun.
     #[inline(always)]
     fn stack_at(&self, at: Registers, state: &ThreadState) -> u32 {
         // SAFETY: an event of this thread has begun, which keeps every other user of it out; other threads never
@@ -95,7 +95,7 @@ impl Tracker {
         stack
     }
 
-    /// As [`Tracker::record_free`]. `None`: it did nothing.
+    /// Like [`Tracker::record_free`]. `None`: it did nothing.
     #[inline(always)]
     pub fn record_free_quickly(&self, address: usize) -> Removed {
         if self.interval().is_some() {
@@ -131,7 +131,7 @@ impl Tracker {
         Some(entry)
     }
 
-    /// Begins to time the coming event, if it is that event's turn. [`Timing::end`] ends its time.
+    /// Starts timing the coming event, if that event is to be timed. [`Timing::end`] stops it.
     #[inline(always)]
     pub fn begin_timing(&self) -> Option<Timing<'_>> {
         let state = self.threads.at_timed_event()?;
@@ -140,17 +140,17 @@ impl Tracker {
     }
 }
 
-/// The time of an event.
+/// A running timing of an event.
 pub struct Timing<'a>(&'a ThreadState);
 
 impl Timing<'_> {
-    /// The event is over.
+    /// Ends the timing: the event is over.
     #[inline(always)]
     pub fn end(self) {
         self.0.end_timing();
     }
 
-    /// The event goes the long way, which takes its time again.
+    /// The event takes the full path, which times it again.
     #[inline(always)]
     pub fn goes_the_long_way(self) {
         self.0.time_again();

@@ -1,6 +1,6 @@
-//! A word per granule of the address space, found by a two-level radix.
+//! One word per granule of the address space, found by a two-level radix tree.
 //!
-//! Each 512 words carry the epoch in which they were last written, so that a boundary scans only what its window
+//! Each group of 512 words has the epoch in which it was last written, so that a boundary scans only what its window
 //! touched.
 #![cfg_attr(
     not(test),
@@ -13,21 +13,21 @@ use crate::cost::ticks;
 use crate::entry::Full;
 use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, Use, Zeroed, sized};
 
-/// Bits of a granule's number that choose the word in a leaf, …
+/// Bits of a granule's number that select the word in a leaf, …
 pub(crate) const SLOT_BITS: u32 = sized(16, 2);
 /// … the leaf in a lower directory, …
 pub(crate) const MID_BITS: u32 = sized(13, 1);
-/// … and that in the upper one.
+/// … and the lower directory in the upper one.
 pub(crate) const TOP_BITS: u32 = sized(14, 1);
 const SLOTS: usize = 1 << SLOT_BITS;
 const PAGE_SLOTS: usize = sized(512, 2);
 const PAGES: usize = SLOTS / PAGE_SLOTS;
 
-/// A word of it, 0: empty. Words have 64 bits for whoever uses them; a narrow one holds those that fit.
+/// A word of a leaf; 0: empty. Callers see 64 bits. A narrow word holds only values that fit.
 pub(crate) trait Slot: Zeroed {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, word: u64, order: Ordering);
-    /// Stores `new` if the word still holds `old`; else gives what it holds.
+    /// Stores `new` if the word still holds `old`. Otherwise returns the word.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 
@@ -60,7 +60,7 @@ impl Slot for AtomicU32 {
     }
 }
 
-/// The slots come first, so that those of one stamp lie in one page of memory.
+/// The slots come first, so that all slots of one stamp lie in one page of memory.
 #[repr(C)]
 pub(crate) struct Leaf<S> {
     slots: [S; SLOTS],
@@ -73,7 +73,7 @@ impl<S: Slot> Leaf<S> {
         self.stamps.last().is_some_and(|stamp| stamp.load(Ordering::Relaxed) != 0)
     }
 
-    /// The slot, if it is empty, and its page was written to in this epoch before.
+    /// The slot, if it is empty and its page was already written in this epoch.
     #[inline(always)]
     pub(crate) fn empty_slot(&self, granule: usize, epoch: u32) -> Option<&S> {
         let (slot, stamp) = self.at(granule);
@@ -87,7 +87,7 @@ impl<S: Slot> Leaf<S> {
         self.at(granule).0
     }
 
-    /// As [`Radix::holds`].
+    /// Like [`Radix::holds`].
     #[inline(always)]
     fn holds(&self, granule: usize) -> bool {
         let (slot, stamp) = self.at(granule);
@@ -107,26 +107,26 @@ impl<S: Slot> Leaf<S> {
 
 type Mid<S> = Directory<Leaf<S>, { 1 << MID_BITS }>;
 
-/// The words. All-zero is empty.
+/// The radix tree. All-zero is empty.
 #[repr(C)]
 pub(crate) struct Radix<S> {
     top: Directory<Mid<S>, { 1 << TOP_BITS }>,
-    /// Time-stamp ticks that whole leaves took: too seldom for samples.
+    /// Time-stamp ticks for mapping whole leaves, which is too rare for timing samples.
     leaf_ticks: AtomicU64,
 }
 
 impl<S: Slot> Radix<S> {
-    /// Its address: a reader of this process's memory starts here.
+    /// The address of the tree: a reader of this process's memory starts here.
     pub(crate) fn address(&self) -> u64 {
         ptr::from_ref(&self.top) as u64
     }
 
-    /// Ticks that whole leaves took, all of them.
+    /// Total ticks for mapping whole leaves.
     pub(crate) fn leaf_ticks(&self) -> u64 {
         self.leaf_ticks.load(Ordering::Relaxed)
     }
 
-    /// Writes a word; what was there before.
+    /// Writes a word and returns the previous one.
     ///
     /// # Errors
     /// [`Full`] when no memory could be mapped; nothing is written then.
@@ -138,21 +138,19 @@ impl<S: Slot> Radix<S> {
         };
         let (slot, stamp) = leaf.at(granule);
         let epoch = epoch as u16;
-        // A thread that still works with the previous epoch must not lower the stamp of the present
-        // one.
+        // A thread that still uses the previous epoch must not lower the stamp of the present one.
         if stamp.load(Ordering::Relaxed) < epoch && stamp.fetch_max(epoch, Ordering::Relaxed) == 0 {
-            // Nothing was ever written to this page: reading first would cost a page fault of its
-            // own.
+            // Nothing was ever written to this page, so it is not read: a read would cost another page fault.
             slot.store(word, Ordering::Release);
             return Ok(0);
         }
         let before = slot.load(Ordering::Relaxed);
-        // A scan that finds the id of a stack also finds the stack.
+        // Release: a scan that finds a stack id also finds the stack.
         slot.store(word, Ordering::Release);
         Ok(before)
     }
 
-    /// Empties a slot; what was there. As [`Radix::holds`].
+    /// Empties a slot and returns its word. Touches no unwritten memory, like [`Radix::holds`].
     #[inline(always)]
     pub(crate) fn take(&self, granule: usize) -> u64 {
         let Some(leaf) = self.leaf(granule).filter(|leaf| leaf.holds(granule)) else { return 0 };
@@ -162,13 +160,13 @@ impl<S: Slot> Radix<S> {
         before
     }
 
-    /// Is it filled? Memory that nothing was written to is not touched: asked where most granules are empty.
+    /// Is the word filled? Unwritten memory is not touched, because most granules are empty where this is asked.
     #[inline(always)]
     pub(crate) fn holds(&self, granule: usize) -> bool {
         self.leaf(granule).is_some_and(|leaf| leaf.holds(granule))
     }
 
-    /// Calls `visit` with every word that is not empty, of pages written to in epoch `from` or later (0: all).
+    /// Calls `visit` with every word that is not empty, in pages written in epoch `from` or later (0: all).
     pub(crate) fn scan(&self, from: u32, visit: &mut dyn FnMut(u64)) {
         self.each_leaf(&mut |leaf| {
             for (page, stamp) in leaf.stamps.iter().enumerate() {
@@ -186,7 +184,7 @@ impl<S: Slot> Radix<S> {
         });
     }
 
-    /// Replaces every word by what `aged` makes of it (`None`: it stays), and every stamp by `epoch`.
+    /// Replaces every word by the result of `aged` (`None`: unchanged), and every stamp by `epoch`.
     pub(crate) fn age(&self, epoch: u32, aged: &dyn Fn(u64) -> Option<u64>) {
         self.each_leaf(&mut |leaf| {
             for stamp in &leaf.stamps {
@@ -210,7 +208,7 @@ impl<S: Slot> Radix<S> {
         self.top.each(&mut |mid| mid.each(visit));
     }
 
-    /// The leaf with the word of this granule, if any word of it was written.
+    /// The leaf of this granule, if any word of the leaf was written.
     #[inline(always)]
     pub(crate) fn leaf(&self, granule: usize) -> Option<&Leaf<S>> {
         self.top.get(granule >> (SLOT_BITS + MID_BITS))?.get(granule >> SLOT_BITS)
@@ -221,9 +219,8 @@ impl<S: Slot> Radix<S> {
     fn make_leaf(&self, granule: usize) -> Result<&Leaf<S>, Full> {
         let (top, mid) = (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS);
         let lower = self.top.get_or_map(top, Use::Sparse).ok_or(Full)?;
-        // A heap that has filled the two leaves below grows on into this one. After one leaf that is
-        // not known yet: the small heaps of many threads would each pay for half a leaf they never
-        // use.
+        // A heap that has filled the two leaves below continues into this one. One full leaf is not enough evidence:
+        // the small heaps of many threads would each pay for half a leaf that they never use.
         let is_used = |distance| lower.below(mid, distance).is_some_and(Leaf::is_used_to_its_end);
         let is_whole = is_used(1) && is_used(2);
         let began = ticks();
@@ -235,19 +232,19 @@ impl<S: Slot> Radix<S> {
     }
 }
 
-/// Pointers to mappings that are made when they are needed and never given back.
+/// Pointers to mappings that are made on demand and never unmapped.
 #[repr(C)]
 struct Directory<T, const N: usize> {
     entries: [AtomicPtr<T>; N],
-    /// Which of 64 groups of neighbours may hold something. A group is marked before anything is there, so that a
-    /// thread that was given an entry finds it when it scans.
+    /// One bit for each of 64 groups of neighbours that may hold something. A group is marked before its entry exists,
+    /// so that a thread that got an entry finds it when it scans.
     groups: AtomicU64,
 }
 
 impl<T: Zeroed, const N: usize> Directory<T, N> {
     const GROUP: usize = N.div_ceil(64);
 
-    /// The entry at `index`, of which the low bits count.
+    /// The entry at `index`, of which only the low bits count.
     #[inline(always)]
     fn get(&self, index: usize) -> Option<&T> {
         // SAFETY: N is a power of two, as its users have it.
@@ -261,7 +258,7 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         self.get((index & (N - 1)).checked_sub(distance)?)
     }
 
-    /// The entry at `index`, there or new.
+    /// The entry at `index`. It is mapped if it does not exist.
     fn get_or_map(&self, index: usize, used: Use) -> Option<&T> {
         let index = index & (N - 1);
         self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Unwind rules as values: as tables tell them ([`Rule`]), and as the cache keeps them
-//! ([`Plain`], [`Step`]).
+//! Unwind rules as values: in the form of unwind tables ([`Rule`]), and in the form of the cache ([`Plain`], [`Step`]).
 
 /// How to get from a frame to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +59,11 @@ pub enum SavedFp {
 pub enum Return {
     /// At CFA + offset.
     AtCfa(i64),
-    /// Still in the link register: the function has not called any, or not yet.
+    /// Still in the link register: the function has made no call yet.
     InLink,
 }
 
-/// The rules that are not common ones, as payloads hold them.
+/// Rules that are not common, as numbers in payloads.
 #[derive(Debug, Clone, Copy)]
 pub enum Other {
     /// [`Step::End`]
@@ -102,10 +101,10 @@ pub enum Step {
     End,
     /// No rule.
     Unknown,
-    /// Ask [`crate::rules::RuleCache::exact`] each time.
+    /// Call [`crate::rules::RuleCache::exact`] each time.
     Slow,
-    /// An address in the loader: as `Slow`, but ask [`crate::rules::RuleCache::objects_gone`] first if the loader
-    /// is what allocates.
+    /// An address in the loader: like `Slow`, but if the loader itself allocates, call
+    /// [`crate::rules::RuleCache::objects_gone`] first.
     Loader,
 }
 

@@ -1,15 +1,14 @@
 //! The cache of unwind rules: one word per return address, shared by all threads, without a lock.
 //!
-//! A word is `key of the pc | payload`, both as the machine has them ([`crate::arch`]). A lost race
-//! costs a second computation, never a wrong rule: an entry is written whole and carries its key.
-//! Addresses outside every loaded object are not remembered, because a library may be loaded there
-//! later; everything is forgotten when a library is unloaded.
+//! A word is `key of the pc | payload`, both defined by the machine ([`crate::arch`]). A lost race costs a second
+//! computation, never a wrong rule: an entry is written as a whole and contains its key. Addresses outside every loaded
+//! object are not cached, because a library may be loaded there later. The whole cache is emptied when a library is
+//! unloaded.
 //!
-//! Not every unloading is reported: the C library unloads its own plug-ins, and a library with
-//! RTLD_DEEPBIND calls a `dlclose` that is not the agent's. But whoever loads a library in the
-//! place of another allocates first, in the loader. So the cache knows the objects whose rules it
-//! holds, and where the caller of an allocation lies in the loader, it looks whether all are still
-//! there.
+//! Not every unloading is reported: the C library unloads its own plug-ins, and a library with RTLD_DEEPBIND calls a
+//! `dlclose` that is not the agent's. But the loader allocates before it loads a library in the place of another. So
+//! the cache keeps a list of the objects whose rules it holds. If the caller of an allocation lies in the loader, the
+//! cache checks whether all of them are still loaded.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
@@ -28,9 +27,9 @@ const ENTRIES: usize = (1 << BITS) + 1;
 const PAYLOAD_BITS: u32 = Native::PAYLOAD_BITS;
 const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
 
-/// Objects that can be watched.
+/// Maximum number of watched objects.
 const OBJECTS: usize = 1024;
-/// The place of an object that is gone.
+/// Marks the entry of an object that is gone.
 const GONE: usize = 1;
 
 /// The cache. One lives in a static of the agent; all-zero is empty.
@@ -40,8 +39,7 @@ pub struct RuleCache {
     generation: AtomicU32,
     /// Start of the loader.
     loader: AtomicUsize,
-    /// Starts of the objects that rules were taken from: a hash table. One that stands in it twice
-    /// does no harm.
+    /// Start addresses of the objects that rules were taken from: a hash table. A duplicate does no harm.
     objects: [AtomicUsize; OBJECTS],
 }
 
@@ -49,12 +47,12 @@ pub struct RuleCache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed(u64);
 
-/// A common rule as a number, to tell whether two are the same.
+/// A common rule as a number, to compare two rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape(u32);
 
 impl Shape {
-    /// Any other rule: the same as none.
+    /// Any rule that is not common. It equals no rule.
     pub const OTHER: Self = Self(0);
 }
 
@@ -78,14 +76,14 @@ impl RuleCache {
         self.loader.store(loader.map_or(0, |object| object.start), Ordering::Relaxed);
     }
 
-    /// The present module generation, 16 bits.
+    /// The current module generation, 16 bits.
     #[inline(always)]
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Forgets everything: a module was unloaded. Returns the new generation.
+    /// Empties the cache, because a module was unloaded. Returns the new generation.
     pub fn next_generation(&self) -> u32 {
         let generation = (self.generation.load(Ordering::SeqCst) + 1) & 0xffff;
         self.generation.store(generation, Ordering::SeqCst);
@@ -140,14 +138,15 @@ impl RuleCache {
         Some(cfi::rule(&object, pc - 1, room))
     }
 
-    /// Stores the rule of an address in the loader like any other: the loader does not allocate there.
+    /// Stores the rule of an address in the loader like any other rule, because the loader does not allocate at this
+    /// address.
     #[cold]
     #[inline(never)]
     pub fn loader_calls(&self, pc: usize, rule: Rule) {
         self.store(pc, pack::<Native>(rule));
     }
 
-    /// Is an object gone whose rules were taken? It is not watched any more.
+    /// Has any watched object been unloaded? Unloaded objects are not watched any more.
     #[cold]
     #[inline(never)]
     pub fn objects_gone(&self, room: &mut Room) -> bool {
@@ -209,7 +208,7 @@ impl Default for RuleCache {
 }
 
 impl Packed {
-    /// The rule as a number.
+    /// The rule as a number, for comparison.
     #[inline(always)]
     #[must_use]
     pub fn shape(self) -> Shape {
@@ -263,7 +262,7 @@ mod tests {
     static LOADED: AtomicBool = AtomicBool::new(true);
     static IMAGE: [u8; 4096] = [0; 4096];
 
-    /// A loader that knows one object, while it is loaded.
+    /// A lookup that knows one object, while that object is loaded.
     unsafe extern "C" fn find(_: *mut c_void, out: *mut c_void) -> i32 {
         let start = IMAGE.as_ptr() as usize;
         let found = [0, start, start + IMAGE.len(), 0, start + 8];
@@ -297,7 +296,7 @@ mod tests {
         assert!(cache.objects_gone(&mut Room::new()));
     }
 
-    /// The rule of the words that a rule is packed into, whatever address it is of.
+    /// The unpacked form of a packed rule, for any address.
     #[expect(clippy::panic_in_result_fn, reason = "an error is another kind of rule")]
     fn unpacked<M: Arch>(rule: Rule) -> Result<Plain, Step> {
         let payload = pack::<M>(rule);
@@ -335,15 +334,15 @@ mod tests {
         let plain = |from_fp, cfa, fp, ra| Ok(Plain { from_fp, cfa, fp, ra });
         let frame = |cfa, fp, ra| Rule::Frame { cfa, fp, ra: Return::AtCfa(ra) };
         let cases = [
-            // GCC: the pair at the bottom of the frame, and above outgoing arguments.
+            // GCC: the pair at the bottom of the frame, and the pair above outgoing arguments.
             (frame(Cfa::Sp(4096), SavedFp::AtCfa(-4096), -4088), plain(false, 4096, 4096, 4088)),
             (frame(Cfa::Sp(16368), SavedFp::AtCfa(-16256), -16248), plain(false, 16368, 16256, 16248)),
             (frame(Cfa::Fp(96), SavedFp::AtCfa(-96), -88), plain(true, 96, 96, 88)),
-            // LLVM: the pair at its top, or x30 alone.
+            // LLVM: the pair at the top of the frame, or x30 alone.
             (frame(Cfa::Fp(16), SavedFp::AtCfa(-16), -8), plain(true, 16, 16, 8)),
             (frame(Cfa::Sp(16368), SavedFp::AtCfa(-128), -120), plain(false, 16368, 128, 120)),
             (frame(Cfa::Sp(32), SavedFp::Same, -32), plain(false, 32, 0, 32)),
-            // Too large, in the middle, not side by side, outside of the frame.
+            // Too large, in the middle, not adjacent, outside the frame.
             (frame(Cfa::Sp(16384), SavedFp::Same, -8), Err(Step::Slow)),
             (frame(Cfa::Sp(8192), SavedFp::Same, -4096), Err(Step::Slow)),
             (frame(Cfa::Sp(64), SavedFp::AtCfa(-32), -8), Err(Step::Slow)),
@@ -356,9 +355,9 @@ mod tests {
         for (rule, want) in cases {
             assert_eq!(unpacked::<Aarch64>(rule), want, "{rule:?}");
         }
-        // A place of the cache that nothing was written to, where a root's zero is looked for.
+        // An empty cache entry, which is read for a root's zero address.
         assert!(X86_64::plain(0).is_none() && Aarch64::plain(0).is_none());
-        // An address behind an interrupted instruction has no room in a word.
+        // An address after an interrupted instruction does not fit into a word.
         let fits =
             |pc| Aarch64::key(pc) << Aarch64::PAYLOAD_BITS >> Aarch64::PAYLOAD_BITS == Aarch64::key(pc);
         assert!(fits(0xffff_ffff_fffc) && !fits(0xffff_ffff_fffd) && !fits(1 << 48));

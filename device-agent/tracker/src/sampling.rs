@@ -1,10 +1,10 @@
-//! Sampling: of all allocations only some are noted, for programs that run for hours.
+//! Sampling: records only some of the allocations, for programs that run for hours.
 //!
-//! Each allocated byte is chosen with the same small probability, and a block of which a byte is chosen is noted
-//! (a Poisson process). So a thread counts the bytes it allocates down to the next chosen one, and nearly every
-//! allocation costs a subtraction. The distances are exponential: a block of `s` bytes is noted with the
-//! probability `1 - e^(-s / interval)`, whatever came before it. It then stands for as many blocks as that is the
-//! inverse of, so that sums over what is noted are right on average ([`stands_for`]).
+//! Each allocated byte is chosen with the same small probability, and a block that contains a chosen byte is recorded
+//! (a Poisson process). So a thread counts the allocated bytes down to the next chosen one, and nearly every allocation
+//! costs one subtraction. The distances are exponential: a block of `s` bytes is recorded with the probability `1 -
+//! e^(-s / interval)`, independent of earlier blocks. A recorded block stands for as many blocks as the inverse of this
+//! probability, so that sums over the recorded blocks are correct on average ([`stands_for`]).
 
 #![cfg_attr(
     not(test),
@@ -15,12 +15,12 @@
 use crate::cost::ticks;
 use crate::sync::{AtomicU16, AtomicU64, Ordering, Zeroed, sized};
 
-/// How far one thread is from its next sample. All-zero has not begun.
+/// The distance of one thread to its next sample. All-zero: not started.
 #[derive(Default)]
 pub(crate) struct Countdown {
-    /// The next chosen byte is this one of those that are allocated from now on; 0: none was chosen yet.
+    /// Allocated bytes up to the next chosen byte, which is included; 0: none was chosen yet.
     left: AtomicU64,
-    /// State of the generator; 0: it has none yet.
+    /// State of the random number generator; 0: not seeded.
     random: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl Countdown {
         true
     }
 
-    /// The same, where a byte was never chosen before or one of these may be. True: one of them is.
+    /// Like [`Countdown::passes`], but seeds the generator first if needed. True: one of the bytes is chosen.
     pub(crate) fn chooses(&self, size: u64, interval: u64) -> bool {
         if self.random.load(Ordering::Relaxed) == 0 {
             let place = core::ptr::from_ref(self) as u64;
@@ -45,7 +45,7 @@ impl Countdown {
         if self.passes(size) {
             return false;
         }
-        // After a sample, all is as if nothing had come before.
+        // After a sample the process starts anew: it has no memory.
         self.left.store(self.distance(interval), Ordering::Relaxed);
         true
     }
@@ -67,28 +67,29 @@ impl Countdown {
     }
 }
 
-/// Which pages may hold a noted block: what nearly every free asks, so that it reads neither the table nor anything
-/// else as large as the guest's heap. A thread that holds a pointer sees that its block was noted, as in the table.
+/// Pages that may hold a recorded block. Nearly every free checks only this, so that it reads neither the table nor
+/// anything else as large as the guest's heap. A thread that holds a pointer sees that its block was recorded, as in
+/// the table.
 pub(crate) struct Pages {
-    /// Noted blocks by page, several pages in one; one that was ever full stays so.
+    /// Number of recorded blocks per page. Several pages share a counter. A counter that was ever full stays full.
     noted: [AtomicU16; PAGES],
 }
 
 const PAGES: usize = sized(8192, 2);
 
 impl Pages {
-    /// May a block at `address` be noted?
+    /// May a block at `address` be recorded?
     #[inline(always)]
     pub(crate) fn may_hold(&self, address: usize) -> bool {
         self.page(address).is_none_or(|noted| noted.load(Ordering::Relaxed) != 0)
     }
 
-    /// Notes one block more.
+    /// Adds a recorded block.
     pub(crate) fn add(&self, address: usize) {
         self.change(address, |noted| noted.saturating_add(1));
     }
 
-    /// Notes one block fewer.
+    /// Removes a recorded block.
     pub(crate) fn remove(&self, address: usize) {
         self.change(address, |noted| if noted == u16::MAX { noted } else { noted.saturating_sub(1) });
     }
@@ -114,13 +115,13 @@ unsafe impl Zeroed for Pages {
     }
 }
 
-/// Blocks and bytes that a noted block of `size` bytes at `address` stands for. The blocks are rounded
-/// up or down by the address, so that they are right on average too; a block counts the same as long as
-/// it lives.
+/// Blocks and bytes that a recorded block of `size` bytes at `address` stands for. The number of blocks is rounded up
+/// or down depending on the address, so that it is also correct on average. A block has the same number during its
+/// whole life.
 pub(crate) fn stands_for(address: usize, size: u64, interval: u64) -> (u64, u64) {
     let size_f = size as f64;
     let x = size_f / interval as f64;
-    // Where the block is small the probability is known better by its series than by a difference.
+    // For a small block, the series is more precise than the difference.
     let probability = if x < 1e-4 { x * (1.0 - x / 2.0) } else { 1.0 - exponential(x) };
     if size == 0 || interval == 0 {
         return (1, size);
@@ -134,12 +135,12 @@ pub(crate) fn stands_for(address: usize, size: u64, interval: u64) -> (u64, u64)
 const EXACT: f64 = (1_u64 << 53) as f64;
 const LN_2: f64 = core::f64::consts::LN_2;
 
-/// `-ln(u)`, with the upper bits of `random` as `u`: above 0, at most 1.
+/// `-ln(u)`, where `u` is made from the upper bits of `random`: above 0, at most 1.
 fn minus_logarithm(random: u64) -> f64 {
     let whole = ((random >> 11) + 1) as f64;
     let bits = whole.to_bits();
     let exponent = (bits >> 52) as f64 - 1023.0;
-    // From 1 to below 2.
+    // In the range 1 to below 2.
     let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
     let t = (mantissa - 1.0) / (mantissa + 1.0);
     let square = t * t;
@@ -147,7 +148,7 @@ fn minus_logarithm(random: u64) -> f64 {
     (53.0 - exponent) * LN_2 - 2.0 * t * sum
 }
 
-/// `e^(-x)` for an `x` from 0 on.
+/// `e^(-x)` for `x` >= 0.
 fn exponential(x: f64) -> f64 {
     let halvings = (x / LN_2) as u64;
     let rest = x - halvings as f64 * LN_2;

@@ -1,26 +1,24 @@
-//! Walks that a thread took before, each from an address and a stack pointer to a frame of the
-//! remembered stack.
+//! Earlier walks of a thread, each from an address and a stack pointer to a frame of the remembered stack.
 //!
-//! A program allocates in few places, but in turn: each place leaves the remembered stack by some
-//! frames of its own, which a walk follows rule by rule. A shortcut keeps what such a walk read: if
-//! the same words stand in the same slots, a fresh walk from the same registers finds the same
-//! frames and arrives at the same frame of the remembered stack. Where that frame still has the
-//! same hash, and its own slots hold, the whole stack is the one whose id the shortcut knows. So
-//! it is as exact as a walk, and what is remembered stays as it is.
+//! A program allocates in few places, but in turn. Each place leaves the remembered stack by some frames of its own,
+//! which a walk follows rule by rule. A shortcut keeps the words that such a walk read. If the same words are in the
+//! same slots, a fresh walk from the same registers finds the same frames and arrives at the same frame of the
+//! remembered stack. If that frame still has the same hash, and its own slots are unchanged, the whole stack is the one
+//! whose id the shortcut has. So a shortcut is as exact as a walk, and the remembered stack does not change.
 //!
-//! The slots are compared from the inside out, and only while they agree: memory is read only where
-//! a fresh walk would read it.
+//! The slots are compared from the innermost outward, and only while they agree: memory is read only where a fresh walk
+//! would read it.
 
 use crate::context::Registers;
 use crate::sync::sized;
 
-/// Shortcuts of a thread.
+/// Number of shortcuts of a thread.
 const COUNT: usize = sized(128, 1);
 const BITS: u32 = COUNT.trailing_zeros();
-/// Slots that a shortcut compares at most.
+/// Maximum number of slots that a shortcut compares.
 const MOST_CHECKS: usize = 10;
 
-/// A slot an unwinder reads, and what it held.
+/// A slot that an unwinder reads, and its earlier value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Check {
@@ -32,16 +30,16 @@ pub(crate) struct Check {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Junction {
-    /// Frames from the root to the one that was met.
+    /// Number of frames from the root to the frame that was met.
     pub(crate) depth: usize,
-    /// Its stack pointer and frame pointer there.
+    /// Stack pointer and frame pointer of that frame.
     pub(crate) sp: usize,
     pub(crate) fp: usize,
-    /// All frames from the root to it.
+    /// Hash of all frames from the root to that frame.
     pub(crate) hash: u64,
 }
 
-/// A walk that was taken. All-zero is none: no stack pointer is 0.
+/// An earlier walk. All-zero is empty, because no stack pointer is 0.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Shortcut {
@@ -57,7 +55,7 @@ pub(crate) struct Shortcut {
     checks: [Check; MOST_CHECKS],
 }
 
-/// The shortcuts of a thread, by address and stack pointer; a new one replaces what is there.
+/// The shortcuts of a thread, by address and stack pointer. A new shortcut replaces the one in its place.
 #[repr(C)]
 pub(crate) struct Shortcuts([Shortcut; COUNT]);
 
@@ -69,7 +67,7 @@ impl Shortcuts {
         (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (63 - BITS) >> 1) as usize
     }
 
-    /// The shortcut from these registers, if all of its slots hold what they held.
+    /// The shortcut from these registers, if all of its slots still hold their values.
     #[inline(always)]
     pub(crate) fn find(&self, at: Registers, generation: u32) -> Option<(Junction, u32)> {
         // SAFETY: as many bits as there are shortcuts.

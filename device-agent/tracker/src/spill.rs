@@ -1,10 +1,9 @@
-//! Live allocations that do not fit into a slot of the table: large ones, and pointers that are
-//! only 8-aligned.
+//! Live allocations that do not fit into a slot of the table: large blocks, and pointers that are only 8-aligned.
 //!
-//! Segments of growing size, each probed a bounded number of cells. A cell is claimed with a key
-//! that matches no pointer, filled, then given its key. A freed cell keeps a tombstone, so that a
-//! probe goes on after it. Only the owner of a pointer changes its cell; whoever scans believes
-//! what it has read only if neither key nor version have changed meanwhile.
+//! The segments grow in size. In each, a lookup probes a bounded number of cells. To fill a cell, a thread claims it
+//! with a key that matches no pointer, writes it, then sets its key. A freed cell keeps a tombstone, so that a probe
+//! continues after it. Only the owner of a pointer changes its cell. A scan uses the values it has read only if neither
+//! key nor version have changed meanwhile.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
@@ -24,20 +23,20 @@ const CLAIMED: u64 = u64::MAX;
 #[repr(C)]
 struct Cell {
     key: AtomicU64,
-    /// Times the cell was claimed.
+    /// Number of times the cell was claimed.
     version: AtomicU64,
     size: AtomicU64,
     /// stack 32 | epoch 32
     origin: AtomicU64,
 }
 
-/// The table of what does not fit; all-zero is empty.
+/// The spill table. All-zero is empty.
 pub(crate) struct Spill {
     segments: [AtomicPtr<Cell>; SEGMENTS],
 }
 
 impl Spill {
-    /// Address of the pointers to segments, how many there are, and cells of the first.
+    /// Address of the array of segment pointers, its length, and the number of cells of the first segment.
     pub(crate) fn layout(&self) -> (u64, usize, usize) {
         (core::ptr::from_ref(&self.segments) as u64, SEGMENTS, FIRST_CELLS)
     }
@@ -95,7 +94,7 @@ impl Spill {
     pub(crate) fn age(&self, keep: u32) {
         self.each(&mut |cell| {
             let mut origin = cell.origin.load(Ordering::Relaxed);
-            // A thread that fills the cell at the same time writes a whole origin: only the origin that was looked at
+            // A thread that fills the cell at the same time writes a whole new origin. So only the origin that was read
             // may be replaced.
             while !matches!(origin as u32, epoch if epoch == ANCIENT || epoch == keep) {
                 let aged = origin >> 32 << 32 | u64::from(ANCIENT);
@@ -151,8 +150,8 @@ impl Cell {
         {
             return false;
         }
-        // A thread that sees the new version sees the claim. A thread that sees what is written after the fence sees
-        // the new version.
+        // A thread that sees the new version sees the claim. A thread that sees the writes after the fence sees the new
+        // version.
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         fence(Ordering::Release);
         self.size.store(entry.size, Ordering::Relaxed);
@@ -167,7 +166,7 @@ impl Cell {
         Entry { size: self.size.load(Ordering::Relaxed), stack: (origin >> 32) as u32, epoch: origin as u32 }
     }
 
-    /// Reads the cell as any other thread. `None`: nothing is there, or it came or went at this moment.
+    /// Reads the cell as any other thread. `None`: the cell is empty, or it changed during the read.
     fn read(&self) -> Option<Entry> {
         let version = self.version.load(Ordering::Acquire);
         let key = self.key.load(Ordering::Acquire);

@@ -1,9 +1,8 @@
 //! The stack store: every distinct stack is a node in a tree of (caller's node, return address).
 //!
-//! Nodes are append-only, 16 bytes each, in chunks that are mapped on demand; ids are 26 bits. A
-//! lock-free hash map leads from the rolling hash of a stack to its node. Two threads that insert
-//! the same new stack at the same moment may both succeed with different ids: the reader merges by
-//! content, so that costs a node, not exactness.
+//! Nodes are append-only, 16 bytes each, in chunks that are mapped on demand. Ids have 26 bits. A lock-free hash map
+//! leads from the rolling hash of a stack to its node. Two threads that insert the same new stack at the same moment
+//! may get different ids. The reader merges stacks by content, so this costs a node but no exactness.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
@@ -28,7 +27,7 @@ const ID_MASK: u64 = MAX_STACK as u64;
 struct NodeCell {
     /// pc 48 | generation 16
     pc: AtomicU64,
-    /// parent 32 | low bits of the hash 32, which a cell of the map does not keep
+    /// parent 32 | low bits of the hash 32, which a map cell does not store
     parent: AtomicU64,
 }
 
@@ -103,14 +102,14 @@ impl StackStore {
         Some(id)
     }
 
-    /// The stack of which nothing is known. `None`: no memory.
+    /// The id of the unknown stack. `None`: no memory.
     pub fn unknown(&self, generation: u32) -> Option<u32> {
         let pc = TRUNCATED_PC as u64;
         let hash = extend_hash(root_hash(generation), pc);
         self.find(hash).or_else(|| self.store(hash, Node { parent: 0, generation, pc }))
     }
 
-    /// Leaves this many ids, as if all the others were taken.
+    /// Leaves this many ids, as if all others were used.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn leave(&self, ids: u32) {
         self.nodes.store(MAX_STACK - ids, Ordering::Relaxed);
@@ -128,7 +127,7 @@ impl StackStore {
         Some(Node { parent, generation: (pc >> PC_BITS) as u32, pc: pc & ((1 << PC_BITS) - 1) })
     }
 
-    /// Nodes stored so far.
+    /// Number of stored nodes.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
@@ -140,26 +139,26 @@ impl StackStore {
         self.len() == 0
     }
 
-    /// In a forked child: a thread that made a larger map does not exist here.
+    /// In a forked child: the thread that was growing the map does not exist here.
     pub fn after_fork(&self) {
         self.growing.store(false, Ordering::Relaxed);
     }
 
-    /// The cell of a node that is stored already.
+    /// The cell of a stored node.
     fn node_cell(&self, id: u32) -> Option<&NodeCell> {
         let chunk = self.chunks.get(id as usize / CHUNK_NODES)?.load(Ordering::Acquire);
         // SAFETY: a published chunk has CHUNK_NODES cells and is never unmapped.
         (!chunk.is_null()).then(|| unsafe { &*chunk.wrapping_add(id as usize % CHUNK_NODES) })
     }
 
-    /// The cell for a node that is about to be stored. `None`: no memory.
+    /// The cell for a new node. `None`: no memory.
     fn make_node_cell(&self, id: u32) -> Option<&NodeCell> {
         sync::get_or_map(self.chunks.get(id as usize / CHUNK_NODES)?, CHUNK_NODES, Use::Sparse)?;
         self.node_cell(id)
     }
 
-    /// Makes a node findable. While another thread makes the first map, or the map is full because
-    /// one is copying it, the stack stays unfindable and is stored again the next time.
+    /// Adds a node to the map. If another thread is making the first map, or the map is full because a thread is
+    /// copying it, the stack is not added and is stored again the next time.
     fn publish(&self, hash: u64, id: u32) {
         let mut at = self.map.load(Ordering::Acquire);
         // SAFETY: maps are mapped once and never given back.
@@ -174,9 +173,9 @@ impl StackStore {
         }
     }
 
-    /// Replaces the map by one twice as large: the denser it is, the more of what is looked up
-    /// stays in the caches. Only one thread does it; nobody waits for it. What is stored while it
-    /// copies may be missing in the new map and is then stored twice.
+    /// Replaces the map by one twice as large. A dense map keeps more of its lookups in the caches. Only one thread
+    /// grows the map, and no thread waits for it. A stack that is stored during the copy may be missing in the new map
+    /// and is then stored twice.
     fn grow(&self) {
         if self.growing.swap(true, Ordering::Acquire) {
             return;
@@ -243,11 +242,9 @@ impl Map {
         unsafe { &*ptr::from_ref(self).wrapping_add(1).cast::<AtomicU64>().wrapping_add(at as usize) }
     }
 
-    /// Puts an id in, unless the map is full: an eighth of its cells stays empty, so that every
-    /// probe ends.
+    /// Adds an id, unless the map is full: an eighth of the cells stays empty, so that every probe ends.
     fn put(&self, hash: u64, id: u32) {
-        // Counted before it is there: however many threads come at once, they do not fill the map
-        // together.
+        // Counted before it is added, so that many threads together cannot fill the map.
         if self.used.fetch_add(1, Ordering::Relaxed) * 8 >= self.mask * 7 {
             self.used.fetch_sub(1, Ordering::Relaxed);
             return;

@@ -1,4 +1,4 @@
-//! What is known of one thread.
+//! The state of one thread.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "a small number of a thread, in some allocations")
@@ -13,48 +13,48 @@ use crate::sampling::Countdown;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, Zeroed};
 use crate::thread_counters::ThreadCounters;
 
-/// State of one thread. What every event needs comes first.
+/// State of one thread. The fields that every event needs come first.
 #[repr(C)]
 pub struct ThreadState {
-    /// [`FREE`], [`BUSY`], [`TIMED`], or above that how many events are left to the timed one.
+    /// [`FREE`], [`BUSY`], [`TIMED`], or a larger value: the number of events up to the timed one, plus [`TIMED`].
     pub(crate) busy: AtomicU32,
-    /// What `busy` is after the present event.
+    /// Value of `busy` after the present event.
     pub(crate) next_mark: AtomicU32,
     /// Counters.
     pub counters: ThreadCounters,
-    /// To its next sample.
+    /// Countdown to the next sample.
     pub(crate) countdown: Countdown,
     pub(crate) next_of_all: AtomicPtr<ThreadState>,
     pub(crate) next_free: AtomicPtr<ThreadState>,
     pub(crate) scratch: UnsafeCell<Scratch>,
 }
 
-/// The thread is at no event.
+/// The thread is in no event.
 pub(crate) const FREE: u32 = 0;
-/// It is at one.
+/// The thread is in an event.
 pub(crate) const BUSY: u32 = 1;
-/// It is at none, and its next one is timed, see [`crate::cost`].
+/// The thread is in no event, and its next event is timed, see [`crate::cost`].
 pub(crate) const TIMED: u32 = 2;
-/// A sample is one of this many events after the one that asked for it (as a power of two).
+/// The sample is one of this many events (as a power of two) after the event that requested it.
 const DRAWN_BITS: u32 = 4;
 
 impl ThreadState {
-    /// Begins an event of a thread that is at no event and whose next one is not timed. No closure: that might be a
-    /// call.
+    /// Begins an event of a thread that is in no event and whose next event is not timed. It takes no closure, because
+    /// that might become a call.
     #[inline(always)]
     pub(crate) fn begin(&self) {
         self.busy.store(BUSY, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Ends it.
+    /// Ends the event.
     #[inline(always)]
     pub(crate) fn end(&self) {
         compiler_fence(Ordering::SeqCst);
         self.busy.store(FREE, Ordering::Relaxed);
     }
 
-    /// The event that comes is timed from here on, and otherwise like any.
+    /// Starts timing the coming event, which is otherwise a normal event.
     #[inline(always)]
     pub(crate) fn begin_timing(&self) {
         self.next_mark.store(FREE, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl ThreadState {
         self.counters.timed.begin(&self.counters.allocations);
     }
 
-    /// It is over.
+    /// Ends the timed event.
     #[inline(always)]
     pub(crate) fn end_timing(&self) {
         if self.counters.timed.end(ticks(), &self.counters.allocations) {
@@ -70,25 +70,24 @@ impl ThreadState {
         }
     }
 
-    /// The event that comes is timed.
+    /// Marks the coming event as timed.
     #[inline(always)]
     pub(crate) fn time_again(&self) {
         self.next_mark.store(TIMED, Ordering::Relaxed);
         self.busy.store(TIMED, Ordering::Relaxed);
     }
 
-    /// One of the events that follow soon is timed. Only the owning thread calls this, during its
-    /// event number `event`.
+    /// Marks one of the next events as timed. Only the owning thread calls this, during its event number `event`.
     #[cold]
     #[inline(never)]
     pub fn draw(&self, event: u64) {
-        // Multiples of the golden ratio spread evenly, whatever the rhythm of the numbers.
+        // Multiples of the golden ratio spread evenly, for any sequence of event numbers.
         let drawn = event.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - DRAWN_BITS);
-        // One at least goes before it, which brings the code for timed events into the cache.
+        // At least one event comes before it, which loads the code for timed events into the cache.
         self.next_mark.store(TIMED + 1 + drawn as u32, Ordering::Relaxed);
     }
 
-    /// The next event is timed. Only the owning thread calls this, during an event.
+    /// Marks the next event as timed. Only the owning thread calls this, during an event.
     pub(crate) fn time_next(&self) {
         self.next_mark.store(TIMED, Ordering::Relaxed);
     }

@@ -1,14 +1,13 @@
-//! What the shared structures are built from: atomics, mapped memory, sizes.
+//! Building blocks of the shared structures: atomics, mapped memory, sizes.
 //!
-//! In the shipped agent these are core's atomics and zeroed pages of the kernel. Under `--cfg loom`
-//! (`tests/proofs/models`) they are those of the model checker, which tries every order of the
-//! threads' steps and every value that a relaxed load may return. Sizes shrink there, so that a
-//! model meets the end of each table. Nothing else differs: the source that ships is the one that
-//! is checked.
+//! In the shipped agent these are core's atomics and zeroed pages from the kernel. Under `--cfg loom`
+//! (`tests/proofs/models`) they are the model checker's types. The model checker tries every order of the threads'
+//! steps and every value that a relaxed load may return. Sizes are smaller there, so that a model reaches the end of
+//! each table. Nothing else differs: the shipped source is the checked source.
 //!
-//! The model's atomics are no zeroed bytes, so a mapping is built there from [`Zeroed::zeroed`], by
-//! the thread that maps. That is stricter than the kernel: a pointer to a mapping that reaches
-//! another thread without release and acquire is an error.
+//! The model's atomics cannot be made from zeroed bytes. So the thread that maps builds a mapping from
+//! [`Zeroed::zeroed`]. That is stricter than the kernel: if a pointer to a mapping reaches another thread without
+//! release and acquire, the model reports an error.
 
 use core::ptr;
 #[cfg(not(loom))]
@@ -25,12 +24,12 @@ pub use model::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering
 #[cfg(loom)]
 pub(crate) use model::{map, pause, unmap};
 
-/// A size as it ships, and as a model can fill it.
+/// The shipped size, or the size that a model can fill.
 pub(crate) const fn sized<T: Copy>(shipped: T, modelled: T) -> T {
     if cfg!(loom) { modelled } else { shipped }
 }
 
-/// Lets another thread get on for a moment; `long`: also one that shares this processor.
+/// Lets another thread run for a moment. `long`: also a thread that shares this processor.
 #[cfg(not(loom))]
 pub(crate) fn pause(long: bool) {
     if long {
@@ -40,26 +39,26 @@ pub(crate) fn pause(long: bool) {
     }
 }
 
-/// How much of a mapping is used soon.
+/// How much of a mapping will be used soon.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Use {
-    /// Some of it: a page is there once it is touched.
+    /// Parts of it: a page is allocated when it is touched.
     Sparse,
-    /// All of it: all pages at once are cheaper than a page fault for each.
+    /// All of it: allocating all pages at once is cheaper than one page fault for each.
     Whole,
 }
 
-/// A type whose all-zero bytes are a valid value: its empty one.
+/// A type whose all-zero bytes are a valid, empty value.
 ///
 /// # Safety
-/// They are, in the shipped agent. The value is never dropped.
+/// All-zero bytes are a valid value in the shipped agent. The value is never dropped.
 pub(crate) unsafe trait Zeroed: Sized {
-    /// The same value where bytes cannot make it.
+    /// The same value for a type that cannot be made from zeroed bytes.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }
 
-/// `new` for a type that lives in a static: all zero, so that it takes no room in the library's
+/// `new` for a type that lives in a static. The value is all zero, so that the static takes no room in the library's
 /// file.
 macro_rules! zero_constructor {
     ($(#[$doc:meta])*) => {
@@ -86,8 +85,7 @@ pub(crate) use zero_constructor;
 
 /// Loads the pointer, or maps `count` zeroed values and publishes them. `None`: no memory.
 ///
-/// Two threads may both map: one mapping is published, the other one was never seen by anybody and
-/// is given back.
+/// Two threads may both map: one mapping is published. The other was never visible to any thread and is unmapped.
 #[inline(always)]
 pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, used: Use) -> Option<*mut T> {
     let at = cell.load(Ordering::Acquire);
@@ -105,7 +103,7 @@ pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, used: Use
     }
 }
 
-/// Bytes of an `H` and `count` values of `T` after it.
+/// Size in bytes of an `H` followed by `count` values of `T`.
 const fn bytes<H, T>(count: usize) -> Option<usize> {
     const { assert!(size_of::<H>().is_multiple_of(align_of::<T>()), "the values follow the header without a gap") };
     match count.checked_mul(size_of::<T>()) {
@@ -125,10 +123,10 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, used: Use) -> Option<NonNu
     at.map(NonNull::cast)
 }
 
-/// Gives back what [`map`] gave.
+/// Unmaps a mapping of [`map`].
 ///
 /// # Safety
-/// Nobody may use it any more.
+/// The mapping must not be used any more.
 #[cfg(not(loom))]
 pub(crate) unsafe fn unmap<H, T>(at: NonNull<H>, count: usize) {
     if let Some(bytes) = bytes::<H, T>(count) {

@@ -1,11 +1,11 @@
-//! The few things asked of the kernel and the C library.
+//! Calls to the kernel and the C library.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes mapped through [`map`] and not given back.
+/// Number of bytes mapped by [`map`] and not unmapped.
 #[must_use]
 pub fn mapped_bytes() -> u64 {
     MAPPED_BYTES.load(Ordering::Relaxed)
@@ -13,19 +13,19 @@ pub fn mapped_bytes() -> u64 {
 
 /// Maps zeroed, private, anonymous memory. `errno` is kept.
 ///
-/// MAP_STACK keeps transparent huge pages away (since Linux 6.7): sparse shadow memory would
-/// otherwise take 2 MiB for each touched page. It is a flag of `mmap`, so no further system call is
-/// needed that a guest's seccomp filter could refuse.
+/// MAP_STACK disables transparent huge pages (since Linux 6.7): otherwise sparse shadow memory would take 2 MiB for
+/// each touched page. It is a flag of `mmap`, so it needs no further system call that a guest's seccomp filter could
+/// refuse.
 ///
-/// The kernel is asked, and not `mmap`: a library of the guest's may define that and call the agent's, which would
-/// have its own memory as the library's, and no memory yet to note it in.
+/// This is a system call, not a call of `mmap`: a library of the guest may define `mmap` and call the agent's. The
+/// agent would then record its own memory as the library's, before it has memory for the record.
 #[must_use]
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, 0)
 }
 
-/// As [`map`], with all pages there at once: for memory whose pages are all used soon, in random
-/// order, that is cheaper than two page faults for each (the first read, then the first write).
+/// Like [`map`], but allocates all pages at once. If all pages are used soon, in random order, this is cheaper than two
+/// page faults for each page (the first read, then the first write).
 #[must_use]
 pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, libc::MAP_POPULATE)
@@ -35,7 +35,7 @@ pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
 #[inline(never)]
 fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     let errno = Errno::save();
-    // All words of a system call are of a register's width.
+    // All arguments of a system call have a register's width.
     let protection = libc::c_long::from(libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK | more;
     let (flags, no_file) = (libc::c_long::from(flags), libc::c_long::from(-1));
@@ -47,10 +47,10 @@ fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     Some(at)
 }
 
-/// Gives memory back that [`map`] gave.
+/// Unmaps memory of [`map`].
 ///
 /// # Safety
-/// Nobody may use it any more.
+/// The memory must not be used any more.
 pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     let errno = Errno::save();
     // SAFETY: the caller owns the mapping alone.
@@ -61,8 +61,7 @@ pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Can the 4 bytes at `address` (4-aligned) be read? FUTEX_WAIT reads them for us and reports
-/// EFAULT instead of faulting.
+/// Are the 4 bytes at `address` (4-aligned) readable? FUTEX_WAIT reads them and reports EFAULT instead of faulting.
 #[must_use]
 pub fn readable(address: usize) -> bool {
     let errno = Errno::save();
@@ -83,7 +82,7 @@ pub fn readable(address: usize) -> bool {
     !fault
 }
 
-/// Sleeps for a fifth of a millisecond. A futex does it: `malloc` makes that call, too.
+/// Sleeps for 0.2 ms, with a futex, because `malloc` makes that system call, too.
 pub fn pause() {
     let errno = Errno::save();
     let (word, time) = (0_u32, libc::timespec { tv_sec: 0, tv_nsec: 200_000 });
@@ -105,29 +104,29 @@ pub fn pause() {
 pub fn loader() -> usize {
     // SAFETY: looks the value up among those the kernel gave.
     let base = unsafe { libc::getauxval(libc::AT_BASE) };
-    // 0: the loader was called by its name, and is what the kernel entered.
+    // 0: the loader was started directly, so the kernel's entry point is in it.
     // SAFETY: as above.
     if base != 0 { base as usize } else { unsafe { libc::getauxval(libc::AT_ENTRY) as usize } }
 }
 
-/// The value `errno` had, to be put back.
+/// A saved value of `errno`, to be restored.
 pub struct Errno(i32);
 
 impl Errno {
-    /// A given value, to be set by [`Errno::restore`].
+    /// A given value, for [`Errno::restore`].
     #[must_use]
     pub const fn of(code: i32) -> Self {
         Self(code)
     }
 
-    /// Remembers it.
+    /// Saves `errno`.
     #[must_use]
     pub fn save() -> Self {
         // SAFETY: errno of this thread.
         Self(unsafe { Self::place().read() })
     }
 
-    /// Puts it back.
+    /// Restores `errno`.
     pub fn restore(self) {
         // SAFETY: errno of this thread.
         unsafe { Self::place().write(self.0) };
@@ -143,16 +142,15 @@ impl Errno {
     }
 }
 
-/// The address that a pointer means. On arm64 the allocator may mark pointers in their upper byte,
-/// which the processor ignores.
+/// The address of a pointer without its tag. On arm64 the allocator may put a tag into a pointer's upper byte, which
+/// the processor ignores.
 #[inline(always)]
 #[must_use]
 pub const fn without_mark(pointer: usize) -> usize {
     if cfg!(target_arch = "aarch64") { pointer & (usize::MAX >> 8) } else { pointer }
 }
 
-/// A return address without the signature that code for arm64 may put into its upper bits (pointer
-/// authentication).
+/// A return address without the signature that arm64 code may put into its upper bits (pointer authentication).
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 #[must_use]
@@ -174,8 +172,8 @@ pub const fn without_signature(pc: usize) -> usize {
     pc
 }
 
-/// The thread pointer: it points into what the C library puts at the top of every thread's stack but
-/// the main one's, on x86-64 to the control block, on arm64 right behind it.
+/// The thread pointer. It points into the C library's data at the top of every thread's stack except the main thread's:
+/// on x86-64 to the control block, on arm64 directly after it.
 #[inline(always)]
 #[must_use]
 pub fn thread_pointer() -> usize {
@@ -194,17 +192,17 @@ pub fn thread_pointer() -> usize {
     base
 }
 
-/// Where a thread's control block holds its id, seen from the thread pointer; 0: unknown.
+/// Offset of the thread id in a thread's control block, from the thread pointer; 0: unknown.
 static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads' ids are noted there, if that of the main thread, which calls and whose id is `own`, is.
+/// Uses the offset `at` for thread ids, if it holds the id of the calling main thread, `own`.
 pub fn find_thread_id(at: usize, own: Option<u32>) {
     if Some(id_at(at)) == own {
         THREAD_ID_AT.store(at, Ordering::Relaxed);
     }
 }
 
-/// The calling thread's id, as its control block says.
+/// The calling thread's id from its control block.
 #[must_use]
 pub fn noted_thread_id() -> Option<u32> {
     match THREAD_ID_AT.load(Ordering::Relaxed) {
@@ -226,7 +224,7 @@ mod tests {
     fn a_mapped_page_is_readable_and_an_unmapped_one_is_not() {
         let page = map(4096).unwrap();
         assert!(readable(page.as_ptr() as usize));
-        // Taken away by its protection: an unmapped address may be another thread's at once.
+        // Made unreadable by its protection: an unmapped address could be reused by another thread at once.
         // SAFETY: nobody uses the page.
         let hidden = unsafe { libc::mprotect(page.as_ptr().cast(), 4096, libc::PROT_NONE) };
         assert_eq!(hidden, 0);

@@ -1,13 +1,12 @@
-//! The live table: a word for each granule of the address space. It has 8 bytes for an allocation with a stack, and 4
-//! for one without.
+//! The live table: one word for each granule of the address space, with 8 bytes for an allocation with a stack and 4
+//! bytes for one without.
 //!
-//! No lock is needed: whoever holds a pointer owns its words. The hook stores after the real
-//! `malloc` and clears before the real `free`. A word packs `stack 26 | epoch 14 | size 24` bits, a narrow one
-//! `epoch 14 | size 18`; what does not fit (16 MiB and more, pointers that are only 8-aligned) goes to a small
-//! open-addressing spill table. Granule: 32 bytes where the allocator's smallest block is 32 bytes
-//! (glibc), else 16.
+//! No lock is needed: the holder of a pointer owns its words. The hook stores after the real `malloc` and clears before
+//! the real `free`. A word packs `stack 26 | epoch 14 | size 24` bits, a narrow word `epoch 14 | size 18`. Entries that
+//! do not fit (16 MiB and more, pointers that are only 8-aligned) go to a small open-addressing spill table. A granule
+//! has 32 bytes if the allocator's smallest block has 32 bytes (glibc), otherwise 16.
 //!
-//! Where no stacks are taken nothing but the narrow words is touched: half the memory, and half the cache.
+//! While stacks are off, only the narrow words are touched: half the memory, and half the cache.
 
 pub use crate::entry::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, MAX_STACK};
 use crate::radix::{MID_BITS, Radix, SLOT_BITS, TOP_BITS};
@@ -16,36 +15,36 @@ use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Use, Zeroed, 
 
 const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
-/// Where a table lies, and how it is laid out.
+/// Address and layout of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Address of the upper directory.
     pub top: u64,
-    /// Address bits that choose in it, in a lower directory, and in a leaf.
+    /// Address bits that select an entry in it, in a lower directory, and in a leaf.
     pub bits: [u32; 3],
-    /// A granule has this power of two of bytes.
+    /// Size of a granule in bytes, as a power of two.
     pub granule_shift: u64,
-    /// From the top of a slot down: bits of the stack, of the epoch, of the size.
+    /// Widths in a slot, from the top down: stack, epoch, size.
     pub word: [u32; 3],
-    /// Address of the pointers to the segments of the spill table.
+    /// Address of the array of segment pointers of the spill table.
     pub spill: u64,
-    /// How many there are at most.
+    /// Maximum number of segments.
     pub segments: usize,
-    /// Cells of the first; each has four times as many as the one before.
+    /// Number of cells of the first segment. Each segment has four times as many as the one before.
     pub first_cells: usize,
 }
 
-/// A word of an entry with a stack, and of one without.
+/// The word of an entry with a stack, and of an entry without.
 type Wide = AtomicU64;
 type Narrow = AtomicU32;
 
-/// The table. One lives in a static of the agent; all-zero is empty. What every event reads comes first.
+/// The table. One lives in a static of the agent. All-zero is empty. The fields that every event reads come first.
 #[repr(C)]
 pub struct Table {
     granule_shift: AtomicU64,
-    /// The stack of what is noted in narrow words; 0: nothing is.
+    /// The stack of all entries in narrow words; 0: there are none.
     no_stack: AtomicU32,
-    /// Null: there is no narrow word.
+    /// Null: there are no narrow words.
     narrow: AtomicPtr<Radix<Narrow>>,
     wide: Radix<Wide>,
     spill: Spill,
@@ -56,8 +55,8 @@ impl Table {
         /// An empty table. [`Table::set_granule`] comes before the first insert.
     }
 
-    /// Where and how the live allocations are noted, for a reader of this process's memory. `None`: some are noted
-    /// without a stack.
+    /// Address and layout of the live table, for a reader of this process's memory. `None`: some allocations are
+    /// recorded without a stack.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         if self.no_stack().is_some() {
@@ -76,31 +75,30 @@ impl Table {
         })
     }
 
-    /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is
-    /// right for every allocator.
+    /// Sets the granule: 32 bytes if two live pointers are always at least 32 bytes apart, otherwise 16, which is
+    /// correct for every allocator.
     pub fn set_granule(&self, wide: bool) {
         self.granule_shift.store(if wide { 5 } else { 4 }, Ordering::Relaxed);
     }
 
-    /// The stack that [`Table::set_no_stack`] told.
+    /// The stack that was set by [`Table::set_no_stack`].
     #[must_use]
     pub fn no_stack(&self) -> Option<u32> {
         Some(self.no_stack.load(Ordering::Relaxed)).filter(|stack| *stack != 0)
     }
 
-    /// Allocations with this stack have none: from now on narrow words are enough for them. Once at most, before the
-    /// first of them.
+    /// Declares this stack as the unknown stack: narrow words are enough for its allocations from now on. Called once
+    /// at most, before the first of them.
     ///
     /// # Errors
-    /// [`Full`] when there is no memory for such words: nothing changes.
+    /// [`Full`] if there is no memory for narrow words. Nothing changes then.
     pub fn set_no_stack(&self, stack: u32) -> Result<(), Full> {
         sync::get_or_map(&self.narrow, 1, Use::Sparse).ok_or(Full)?;
         self.no_stack.store(stack, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Notes a live allocation; returns what the table held for this pointer before (a free that
-    /// was not seen).
+    /// Records a live allocation. Returns the previous entry of this pointer (its free was not seen).
     ///
     /// # Errors
     /// [`Full`] when no memory could be mapped; nothing is recorded then.
@@ -118,8 +116,8 @@ impl Table {
         Ok(Entry::unpack(before).or_else(|| self.take_narrow(granule)))
     }
 
-    /// The word of a pointer, if nothing is noted for it, and its neighbours were written to in this epoch before:
-    /// the place for an entry without a stack.
+    /// The word for an entry without a stack, if nothing is recorded for the pointer and the word's page was already
+    /// written in this epoch.
     #[inline(always)]
     pub(crate) fn narrow_place(&self, address: usize, epoch: u32) -> Option<&Narrow> {
         let granule = self.granule(address)?;
@@ -133,7 +131,7 @@ impl Table {
         self.wide.leaf(granule)?.empty_slot(granule, epoch).filter(|_| !self.holds_narrow(granule))
     }
 
-    /// The narrow word of a pointer, if it is filled, with what it holds.
+    /// The narrow word of a pointer and its entry, if it is filled.
     #[inline(always)]
     pub(crate) fn filled_narrow(&self, address: usize) -> Option<(&Narrow, Entry)> {
         let granule = self.granule(address)?;
@@ -141,7 +139,7 @@ impl Table {
         Some((slot, self.narrow_entry(slot.load(Ordering::Relaxed).into())?))
     }
 
-    /// The same of a wide word.
+    /// The same for a wide word.
     #[inline(always)]
     pub(crate) fn filled_wide(&self, address: usize) -> Option<(&Wide, Entry)> {
         let granule = self.granule(address)?;
@@ -149,7 +147,7 @@ impl Table {
         Some((slot, Entry::unpack(slot.load(Ordering::Relaxed))?))
     }
 
-    /// Forgets an allocation; `None`: it was not in the table.
+    /// Removes an allocation; `None`: it was not in the table.
     #[inline(always)]
     pub fn remove(&self, address: usize) -> Option<Entry> {
         let wide = |granule| self.take_wide(granule);
@@ -160,8 +158,8 @@ impl Table {
             .or_else(|| self.spill.remove(address))
     }
 
-    /// Is it in the table? Memory that nothing was written to is not touched: asked where most pointers are in
-    /// no table.
+    /// Is the pointer in the table? Unwritten memory is not touched, because most pointers are in no table where this
+    /// is asked.
     #[inline(always)]
     pub fn holds(&self, address: usize) -> bool {
         let in_words = |granule| self.wide.holds(granule) || self.holds_narrow(granule);
@@ -171,8 +169,8 @@ impl Table {
     /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
     pub fn scan(&self, from: u32, to: u32, visit: &mut dyn FnMut(Entry)) {
         let mut choose = |entry: Entry| {
-            // Later than `to`: born before the count started again, by a thread that had not
-            // noticed yet.
+            // An epoch later than `to` was born before the count restarted, by a thread that had not noticed the
+            // restart.
             if from == 0 || (from..=to).contains(&entry.epoch) {
                 visit(entry);
             }
@@ -192,8 +190,7 @@ impl Table {
         self.spill.scan(&mut choose);
     }
 
-    /// Makes every entry ancient, before the epoch count starts again. Runs while no new epoch can
-    /// begin.
+    /// Makes every entry ancient, before the epoch count restarts. Runs while no new epoch can begin.
     pub fn age(&self, keep: u32) {
         let aged = |entry: Entry| {
             let is_old = entry.epoch != ANCIENT && entry.epoch != keep;
@@ -207,7 +204,7 @@ impl Table {
         self.spill.age(keep);
     }
 
-    /// Ticks that whole leaves took, all of them.
+    /// Total ticks for mapping whole leaves.
     pub(crate) fn leaf_ticks(&self) -> u64 {
         self.wide.leaf_ticks().saturating_add(self.narrow().map_or(0, Radix::leaf_ticks))
     }
@@ -223,7 +220,7 @@ impl Table {
         self.narrow().is_some_and(|narrow| narrow.holds(granule))
     }
 
-    /// The granule of a pointer that a word may hold.
+    /// The granule of a pointer, if a word can hold it.
     #[inline(always)]
     fn granule(&self, address: usize) -> Option<usize> {
         let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
@@ -241,7 +238,7 @@ impl Table {
         Entry::unpack(self.wide.take(granule))
     }
 
-    /// Empties a narrow one.
+    /// Empties a narrow word.
     #[inline(always)]
     fn take_narrow(&self, granule: usize) -> Option<Entry> {
         self.narrow_entry(self.narrow()?.take(granule))
@@ -339,7 +336,7 @@ mod tests {
         for (i, size) in sizes.into_iter().enumerate() {
             for (before, now) in [(NONE, 5), (5, NONE), (NONE, NONE)] {
                 let (address, old, new) = (0x8000 + 64 * i, entry(37, before, 3), entry(size, now, 4));
-                // The free of the first is not seen.
+                // The free of the first allocation is not seen.
                 assert_eq!(t.insert(address, old), Ok(None));
                 if size < 1 << 24 {
                     assert_eq!(t.insert(address, new), Ok(Some(old)), "{size}");

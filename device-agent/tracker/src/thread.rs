@@ -1,10 +1,8 @@
-//! The states of all threads; in each the thread's counters, the remembered stack, scratch for the
-//! walk.
+//! The states of all threads. Each has the thread's counters, the remembered stack, and scratch memory for the walk.
 //!
-//! A thread has two words of this library ([`crate::words`]): the state itself is mapped memory, so
-//! that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never
-//! unmapped; a thread that ends gives its state back for the next one, counters included, so the
-//! sum over all states is the process's total.
+//! A thread has two words of this library ([`crate::words`]). The state itself is mapped memory, so that no thread's
+//! stack shrinks and nothing is allocated lazily inside a hook. States are never unmapped. A thread that ends returns
+//! its state, with its counters, for the next thread. So the sum over all states is the process's total.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "counters of one thread, in every allocation")
@@ -25,8 +23,8 @@ use crate::words;
 /// All states of the process. One lives in a static of the agent.
 pub struct ThreadStates {
     all: AtomicPtr<ThreadState>,
-    /// tag 16 | address 48: the tag counts what was given back, so that a state which left and came
-    /// back is told apart (ABA).
+    /// tag 16 | address 48. The tag counts the returned states, so that a state that was taken and returned meanwhile
+    /// is recognized (ABA).
     free: AtomicU64,
 }
 
@@ -44,21 +42,20 @@ impl ThreadStates {
         unsafe { words::state().as_ref() }
     }
 
-    /// The calling thread's state, if it has one, is at no event, and its next one is not timed.
+    /// The calling thread's state, if it has one, is in no event, and its next event is not timed.
     #[inline(always)]
     pub(crate) fn at_rest(&self) -> Option<&ThreadState> {
         self.own().filter(|own| own.busy.load(Ordering::Relaxed) == FREE)
     }
 
-    /// The calling thread's state, if the event that comes is to be timed.
+    /// The calling thread's state, if the coming event is to be timed.
     #[inline(always)]
     pub(crate) fn at_timed_event(&self) -> Option<&ThreadState> {
         self.own().filter(|own| own.busy.load(Ordering::Relaxed) == TIMED)
     }
 
-    /// Runs `work` with the calling thread's state. A thread that is inside already (a signal
-    /// handler that allocates) or past its end works with a spare one. `None`: no memory. `first`
-    /// runs when the thread takes its state.
+    /// Runs `work` with the calling thread's state. A thread that is already in an event (a signal handler that
+    /// allocates) or past its end uses a spare state. `None`: no memory. `first` runs when the thread takes its state.
     #[inline(always)]
     pub fn with<R>(&self, first: fn(), work: impl FnOnce(&ThreadState, &mut Scratch) -> R) -> Option<R> {
         let mut own = words::state();
@@ -72,14 +69,14 @@ impl ThreadStates {
         let state = unsafe { &*at };
         state.busy.store(BUSY, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // One call for all cases, because more would be a frame more on the guest's stack.
+        // One call for all cases, because a second one would add a frame to the guest's stack.
         // SAFETY: `busy` keeps every other user of this thread out; other threads never touch the
         // scratch.
         let result = work(state, unsafe { &mut *state.scratch.get() });
         compiler_fence(Ordering::SeqCst);
         state.busy.store(state.next_mark.load(Ordering::Relaxed), Ordering::Relaxed);
         if mark != FREE {
-            // Here and not in the call: that code is seldom in the cache.
+            // Read here and not in the call, because that code is rarely in the cache.
             self.special_ends(own, at, ticks());
         } else if words::ended() {
             self.release();
@@ -87,8 +84,8 @@ impl ThreadStates {
         Some(result)
     }
 
-    /// Begins an event unlike most: its thread is at another one already, or this one is timed, or
-    /// one that follows soon will be.
+    /// Begins a special event: its thread is already in another event, or this event is timed, or one of the next
+    /// events is.
     #[cold]
     #[inline(never)]
     fn special_begins(&self, own: *mut ThreadState, mark: u32) -> Option<*mut ThreadState> {
@@ -124,14 +121,13 @@ impl ThreadStates {
         }
     }
 
-    /// Gives the calling thread's state back; `ended`: for good, later events use spare states.
+    /// Returns the calling thread's state permanently. Later events use spare states.
     pub fn thread_ends(&self) {
         words::set_ended();
         self.release();
     }
 
-    /// In a forked child: the states of threads that do not exist here stay unused, this thread is
-    /// not inside anything.
+    /// In a forked child: states of threads that do not exist here stay unused, and this thread is in no event.
     pub fn after_fork(&self) {
         let own = words::state();
         // SAFETY: states are never unmapped.
@@ -140,7 +136,7 @@ impl ThreadStates {
         }
     }
 
-    /// Every state there ever was.
+    /// Visits every state that was ever made.
     pub fn each(&self, mut visit: impl FnMut(&ThreadState)) {
         let mut at = self.all.load(Ordering::Acquire);
         // SAFETY: states are never unmapped.
@@ -192,7 +188,7 @@ impl ThreadStates {
             }
         }
         let new = sync::map::<ThreadState, ()>(0, Use::Sparse)?.as_ptr();
-        // In a model no event is timed: nothing there depends on it.
+        // In a model no event is timed, because nothing there depends on timing.
         let mark = sized(TIMED, FREE);
         // SAFETY: fresh memory.
         unsafe { (*new).busy.store(mark, Ordering::Relaxed) };
@@ -239,11 +235,11 @@ unsafe impl Zeroed for ThreadStates {
     }
 }
 
-/// While it lives, allocations of this thread are the agent's own doing and are not recorded.
+/// While this value lives, allocations of this thread belong to the agent and are not recorded.
 pub struct Inside(());
 
 impl Inside {
-    /// Begins.
+    /// Enters the agent's own work.
     #[must_use]
     pub fn enter() -> Self {
         words::set_inside(words::inside() + 1);
@@ -290,8 +286,7 @@ mod tests {
             std::thread::spawn(|| {
                 states.with(|| {}, |s, _| bump(&s.counters.allocations, 1)).unwrap();
                 states.thread_ends();
-                // What comes after the end works with a state of its own that is given back at
-                // once.
+                // Events after the thread's end use a spare state, which is returned at once.
                 states.with(|| {}, |s, _| bump(&s.counters.allocations, 1)).unwrap();
             })
             .join()

@@ -1,11 +1,11 @@
-//! Everything that is counted of one thread.
+//! All counters of one thread.
 
 use crate::cost::Timed;
 use crate::counters::RecentCounts;
 use crate::sync::AtomicU64;
 
-/// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads. What
-/// every event writes comes first.
+/// Counters of one thread. Only the owning thread writes, with plain stores; any thread reads. The fields that every
+/// event writes come first.
 #[derive(Default)]
 #[repr(C)]
 pub struct ThreadCounters {
@@ -21,10 +21,10 @@ pub struct ThreadCounters {
     pub unknown_frees: AtomicU64,
     /// Stacks that did not reach their root.
     pub truncated: AtomicU64,
-    /// Those of recent epochs, and their frees.
+    /// Allocations of recent epochs, and their frees.
     pub recent: RecentCounts,
-    /// What some events took.
+    /// Timing of some events.
     pub timed: Timed,
-    /// What was published of the first four.
+    /// Published values of the first four counters.
     pub published: [AtomicU64; 4],
 }

@@ -1,4 +1,4 @@
-//! The tracker as the agent's hooks and boundaries see it.
+//! The tracker: the interface for the agent's hooks and boundaries.
 #![cfg_attr(
     not(test),
     expect(
@@ -20,7 +20,7 @@ use crate::sys::without_mark;
 use crate::table::{ANCIENT, Entry, FIRST_EPOCH, Full, MAX_EPOCH, Table};
 use crate::thread::{Inside, RECENT_EPOCHS, ThreadState, ThreadStates, bump};
 
-/// An allocation that was taken out of the table, to be put back if the free did not happen.
+/// An allocation that was removed from the table. It is put back if the free did not happen.
 pub type Removed = Option<Entry>;
 
 /// Why recording stopped.
@@ -51,27 +51,28 @@ pub struct Totals {
     pub truncated_stacks: u64,
 }
 
-/// Events between two publications of a thread's counters, and between two samples of what events
-/// take, minus one.
+/// Number of events between two publications of a thread's counters, and between two timing samples, minus one.
 pub(crate) const PUBLISH_MASK: u64 = sized(0xff, 1);
-/// Bytes of an allocation that is published at once, because a curve of what is alive would miss much. Words hold what
-/// is smaller.
+/// Size of an allocation that is published at once, because a curve of live memory would miss too much. Smaller sizes
+/// fit into words.
 pub(crate) const LARGE: u64 = Entry::LARGEST_NARROW + 1;
 
-/// Everything there is. One lives in a static of the agent. What every event reads lies in its first cache line.
+/// The state of the tracker. One lives in a static of the agent. The fields that every event reads are in its first
+/// cache line.
 #[repr(C, align(64))]
 pub struct Tracker {
-    /// Mean bytes between two samples; 0: everything is noted.
+    /// Mean bytes between two samples; 0: all allocations are recorded.
     interval: AtomicU64,
-    /// Times the count started again 18 | epoch 14: one number that only grows.
+    /// Restarts of the epoch count 18 | epoch 14: one number that only grows.
     pub(crate) epoch: AtomicU32,
-    /// The stack of all allocations, where none is taken; 0: each is, or nothing is recorded, or samples are.
+    /// The stack id of all allocations while no stacks are taken. 0: stacks are taken, nothing is recorded, or only
+    /// samples are.
     pub(crate) no_stack: AtomicU32,
     stopped: AtomicU32,
     pub(crate) table: Table,
     pub(crate) captures: Context,
     pub(crate) threads: ThreadStates,
-    /// Where noted blocks lie, if only samples are noted.
+    /// Pages of recorded blocks, if only samples are recorded.
     sampled: Pages,
     thread_starts: AtomicUsize,
     live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
@@ -79,17 +80,17 @@ pub struct Tracker {
 
 impl Tracker {
     zero_constructor! {
-        /// A tracker that has seen nothing: all zero, so that its static takes no room in the
-        /// library's file. [`Tracker::prepare`] comes before the first event.
+        /// An empty tracker: all zero, so that its static takes no room in the library's file. [`Tracker::prepare`] is
+        /// called before the first event.
     }
 
-    /// Where the live allocations are noted. `None`: some are noted without a stack.
+    /// Address and layout of the live table. `None`: some allocations are recorded without a stack.
     #[must_use]
     pub fn table_layout(&self) -> Option<crate::table::Layout> {
         self.table.layout()
     }
 
-    /// Tells where stacks lie and how unwind tables are found. Before the first event.
+    /// Sets the positions of stacks and the lookup of unwind tables. Called before the first event.
     pub fn prepare(
         &self,
         layout: StackLayout,
@@ -106,15 +107,15 @@ impl Tracker {
         self.thread_starts.store(thread_starts as usize, Ordering::Relaxed);
     }
 
-    /// From now on only samples are noted, of one byte in so many (0: everything is noted). Counters and
-    /// [`Totals`] are estimates then, frees of what was not noted are not counted, and a block whose free
-    /// nobody saw may stay in the table. Before the first event of the guest.
+    /// Records only samples from now on, one of `interval` bytes (0: all allocations). Counters and [`Totals`] are then
+    /// estimates, frees of unrecorded blocks are not counted, and a block whose free was not seen may stay in the
+    /// table. Called before the first event of the guest.
     pub fn sample(&self, interval: u64) {
         self.interval.store(interval, Ordering::Relaxed);
     }
 
-    /// From now on stacks of allocations are taken, or none. Where there is no memory for the node that says so,
-    /// they are taken anyway.
+    /// Switches stacks of allocations on or off. If there is no memory for the node of the unknown stack, stacks are
+    /// taken anyway.
     pub fn take_stacks(&self, takes: bool) {
         let is_none = !takes && self.interval().is_none() && self.stopped().is_none();
         let unknown = if is_none { self.unknown_stack() } else { None };
@@ -134,19 +135,19 @@ impl Tracker {
         self.table.no_stack()
     }
 
-    /// Are no stacks taken?
+    /// Are stacks off?
     #[inline(always)]
     pub(crate) fn takes_none(&self) -> bool {
         self.no_stack.load(Ordering::Relaxed) != 0
     }
 
-    /// Mean bytes between two samples; `None`: everything is noted.
+    /// Mean bytes between two samples; `None`: all allocations are recorded.
     #[inline(always)]
     pub fn interval(&self) -> Option<u64> {
         Some(self.interval.load(Ordering::Relaxed)).filter(|interval| *interval != 0)
     }
 
-    /// Notes that `address` with `size` requested bytes is now allocated.
+    /// Records that `address` with `size` requested bytes is now allocated.
     #[inline(always)]
     pub fn record_alloc(&self, address: usize, size: u64, at: Registers) {
         if !self.record_alloc_quickly(address, size)
@@ -156,7 +157,7 @@ impl Tracker {
         }
     }
 
-    /// The same, whatever is unusual about it.
+    /// The full path, for every event.
     #[inline(always)]
     pub fn record_unusual_alloc(&self, address: usize, size: u64, at: Registers) {
         if Inside::now() || self.stopped.load(Ordering::Relaxed) != 0 {
@@ -203,13 +204,13 @@ impl Tracker {
         self.count_alloc(state, address, size, now);
     }
 
-    /// Notes that `address` is about to be freed.
+    /// Records that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
         self.record_free_quickly(address).or_else(|| self.record_unusual_free(address))
     }
 
-    /// The same, whatever is unusual about it.
+    /// The full path, for every event.
     #[inline(always)]
     pub fn record_unusual_free(&self, address: usize) -> Removed {
         let address = without_mark(address);
@@ -229,8 +230,8 @@ impl Tracker {
         known.unwrap_or_else(|| self.remove_uncounted(address))
     }
 
-    /// A block that was kept has an owner again, though nobody allocated it. False: nothing is noted, because it was
-    /// noted already, or only samples are.
+    /// Records a kept block that has an owner again, without an allocation. False: nothing is recorded, because the
+    /// block was recorded already, or only samples are.
     pub fn note_kept(&self, address: usize, size: u64, stack: u32) -> bool {
         let stopped = self.stopped.load(Ordering::Relaxed) != 0;
         if Inside::now() || stopped || self.interval().is_some() || self.table.holds(address) {
@@ -245,8 +246,7 @@ impl Tracker {
         done.is_some()
     }
 
-    /// The owner of this block will not free it: if it was noted, it counts as freed from here on. Gives what was
-    /// noted.
+    /// Counts this block as freed, if it was recorded, because its owner will not free it. Returns its entry.
     pub fn forget(&self, address: usize) -> Removed {
         if self.table.holds(address) { self.record_free(address) } else { None }
     }
@@ -275,7 +275,7 @@ impl Tracker {
         removed
     }
 
-    /// Takes back a free that did not happen (a failed `realloc`).
+    /// Undoes a free that did not happen (a failed `realloc`).
     pub fn restore(&self, address: usize, removed: Removed) {
         let Some(entry) = removed else { return };
         let address = without_mark(address);
@@ -289,7 +289,7 @@ impl Tracker {
         });
         match self.insert(address, entry) {
             Ok(None) => {}
-            // It has been noted again meanwhile: once is enough.
+            // It has been recorded again meanwhile: it counts once.
             Ok(Some(again)) => {
                 self.threads.with(self.first(), |state, _| self.count_free(state, address, again));
             }
@@ -297,8 +297,7 @@ impl Tracker {
         }
     }
 
-    /// A new epoch begins; allocations from now on belong to it. Only one thread at a time calls
-    /// this.
+    /// Begins a new epoch for later allocations. Only one thread at a time calls this.
     pub fn begin_epoch(&self) -> u32 {
         let now = self.epoch.load(Ordering::Relaxed);
         if now & MAX_EPOCH != MAX_EPOCH {
@@ -310,45 +309,44 @@ impl Tracker {
         FIRST_EPOCH
     }
 
-    /// Does the count start again with the next epoch? Everything older is ancient then.
+    /// Does the epoch count restart with the next epoch? All older epochs then become ancient.
     #[must_use]
     pub fn starts_again_next(&self) -> bool {
         self.epoch.load(Ordering::Relaxed) & MAX_EPOCH == MAX_EPOCH
     }
 
-    /// Visits every live allocation that is older than the present count of epochs, or of an epoch
-    /// that was its first.
+    /// Visits every live allocation that is older than the current epoch count, or belongs to its first epoch.
     pub fn scan_ancient(&self, visit: &mut dyn FnMut(Entry)) {
         self.table.scan(ANCIENT, FIRST_EPOCH, visit);
     }
 
-    /// Allocations born since this epoch began that are still alive; `None`: it is too long ago,
-    /// only a scan can tell. Zero means that a scan would find nothing. Another thread's events of
-    /// this very moment may make the number too large, never too small.
+    /// Number of live allocations that were born since this epoch began. `None`: the epoch is too old, and only a scan
+    /// can tell. Zero means that a scan would find nothing. Concurrent events of other threads may make the number too
+    /// large, never too small.
     #[must_use]
     pub fn alive_since(&self, epoch: u32) -> Option<u64> {
         let now = self.epoch.load(Ordering::Relaxed);
         let from = self.recent_at(now, epoch).filter(|_| epoch != 0)?;
         let (mut died, mut born) = (0, 0_u64);
-        // A thread that sees a free sees the allocation before it, so that a block which passes from thread to thread
-        // meanwhile hides no other.
+        // Frees are counted first. A thread that sees a free also sees the allocation before it, so a block that moves
+        // from thread to thread meanwhile does not hide another one.
         self.threads.each(|state| died += state.counters.recent.died(from, now));
         self.threads.each(|state| born += state.counters.recent.born(from, now));
         Some(born.saturating_sub(died))
     }
 
-    /// Visits every live allocation born in `from` or later; 0: all.
+    /// Visits every live allocation born in `from` or later; 0: all allocations.
     pub fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
         self.table.scan(from, self.epoch.load(Ordering::Relaxed) & MAX_EPOCH, visit);
     }
 
-    /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes.
-    /// Returns the new generation.
+    /// A module was unloaded: invalidates rules and remembered stacks. Later stacks get new nodes. Returns the new
+    /// generation.
     pub fn modules_changed(&self) -> u32 {
         self.captures.rules.next_generation()
     }
 
-    /// The present module generation.
+    /// The current module generation.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.captures.rules.generation()
@@ -360,7 +358,7 @@ impl Tracker {
         self.captures.store.node(id)
     }
 
-    /// Stored frames.
+    /// Number of stored frames.
     #[must_use]
     pub fn stack_nodes(&self) -> u32 {
         self.captures.store.len()
@@ -386,7 +384,7 @@ impl Tracker {
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
         let add = |to: &mut u64, from: &AtomicU64| *to = to.wrapping_add(from.load(Ordering::Acquire));
-        // Frees first: none is counted without its allocation.
+        // Frees first, so that no free is counted without its allocation.
         self.threads.each(|state| {
             add(&mut sum.frees, &state.counters.frees);
             add(&mut sum.freed_bytes, &state.counters.freed_bytes);
@@ -401,8 +399,7 @@ impl Tracker {
         sum
     }
 
-    /// Time-stamp ticks that all events took, reckoned from those that were timed; where only samples are
-    /// noted, what these took.
+    /// Time-stamp ticks of all events, estimated from the timed ones. With sampling: ticks of the samples only.
     #[must_use]
     pub fn recording_ticks(&self) -> u64 {
         let mut reckoning = Reckoning::default();
@@ -415,29 +412,28 @@ impl Tracker {
         reckoning.total(totals.allocations, others, excess()).saturating_add(self.table.leaf_ticks())
     }
 
-    /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that
-    /// every thread adds to now and then; the pointer may be null.
+    /// Sets the location of a pointer to four words (allocations, frees, allocated bytes, freed bytes). Every thread
+    /// adds to them now and then. The pointer may be null.
     ///
     /// # Safety
-    /// The place must stay. The words it points at must stay mapped and writable until another
-    /// pointer is there and no hook works with the old one any more.
+    /// The location must stay valid. The words it points at must stay mapped and writable until another pointer is
+    /// there and no hook uses the old one any more.
     pub unsafe fn publish_to(&self, place: *mut AtomicPtr<AtomicU64>) {
         self.live_counters.store(place, Ordering::Release);
     }
 
-    /// Publishes what the calling thread has not yet published.
+    /// Publishes the calling thread's unpublished counts.
     pub fn publish(&self) {
         self.threads.with(self.first(), |state, _| self.publish_state(state));
     }
 
-    /// The calling thread ends for good: its state goes to another thread, what it still does is
-    /// counted all the same.
+    /// The calling thread ends: its state goes to another thread. Its remaining events are still counted.
     pub fn thread_ends(&self) {
         self.publish();
         self.threads.thread_ends();
     }
 
-    /// In a forked child, before anything else.
+    /// In a forked child. Called before anything else.
     pub fn after_fork(&self) {
         self.threads.after_fork();
         self.captures.store.after_fork();
@@ -445,7 +441,7 @@ impl Tracker {
         crate::crosscheck::after_fork();
     }
 
-    /// Why recording stopped, if it did.
+    /// The reason why recording stopped, if it did.
     #[must_use]
     pub fn stopped(&self) -> Option<StopReason> {
         match self.stopped.load(Ordering::Relaxed) {
@@ -456,7 +452,7 @@ impl Tracker {
         }
     }
 
-    /// Stops recording for good; the first reason stays.
+    /// Stops recording permanently. The first reason is kept.
     #[cold]
     #[inline(never)]
     pub fn stop(&self, reason: StopReason) {
@@ -466,7 +462,7 @@ impl Tracker {
             StopReason::Stacks => 3,
         };
         self.no_stack.store(0, Ordering::Relaxed);
-        // A lost exchange means that another reason came first: that one stays.
+        // Keeps the first reason.
         if self.stopped.load(Ordering::Relaxed) == 0 {
             self.stopped.store(code, Ordering::Relaxed);
         }
@@ -479,7 +475,7 @@ impl Tracker {
         state.counters.recent.add_born(now);
         let count = bump(&state.counters.allocations, count);
         if self.interval().is_some() {
-            // So few are all timed.
+            // Samples are few, so all of them are timed.
             state.time_next();
             self.publish_state(state);
         } else if count & PUBLISH_MASK == 0 || size >= LARGE {
@@ -506,13 +502,13 @@ impl Tracker {
         }
     }
 
-    /// Blocks and bytes that a block is counted as: itself, or those it stands for.
+    /// Blocks and bytes that a block counts as: its own, or those it stands for as a sample.
     #[inline(always)]
     fn counts_as(&self, address: usize, size: u64) -> (u64, u64) {
         self.interval().map_or((1, size), |interval| stands_for(address, size, interval))
     }
 
-    /// The epoch of an allocation as it is counted by, if it is recent.
+    /// The epoch under which an allocation is counted, if it is recent.
     #[inline(always)]
     pub(crate) fn recent(&self, entry: Entry) -> Option<u32> {
         self.recent_at(self.epoch.load(Ordering::Relaxed), entry.epoch)
@@ -612,7 +608,7 @@ mod tests {
         let t = tracker();
         t.record_alloc(0x10_0000, 11, Registers::here());
         t.captures.store.leave(0);
-        // From another line, and thus with another stack.
+        // Called from another line, so it has another stack.
         t.record_alloc(0x20_0000, 13, Registers::here());
         assert_eq!(t.stopped(), Some(StopReason::Stacks));
         t.record_alloc(0x30_0000, 17, Registers::here());
@@ -718,7 +714,7 @@ mod tests {
         assert!((0..blocks).all(|i| !t.sampled.may_hold(address(i))), "nothing is left of them");
     }
 
-    /// What some thousand events come to, and how many took the short way without a stack.
+    /// The results of some thousand events, and the number of events that took the quick path without a stack.
     fn events(goes_short: bool, takes_stacks: bool) -> (Totals, Vec<(u64, u32)>, Option<u64>, u64) {
         let t = tracker();
         t.take_stacks(takes_stacks);
@@ -726,7 +722,7 @@ mod tests {
         for _ in 0..30_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let dice = (random >> 33) as usize;
-            // Some addresses and sizes that no slot holds, and allocations whose free nobody saw.
+            // Some addresses and sizes fit into no slot, and the free of some allocations is not seen.
             let address = 0x50_0000 + (dice >> 4) % 2000 * 32 + if dice.is_multiple_of(97) { 8 } else { 0 };
             let size = if dice.is_multiple_of(89) { 1 << 24 } else { (dice >> 7) as u64 % 500 };
             match dice % 16 {
@@ -753,7 +749,7 @@ mod tests {
     #[test]
     fn the_short_way_tells_what_the_long_one_does() {
         for takes_stacks in [true, false] {
-            // Each in a thread of its own: a thread has one state.
+            // Each in its own thread, because a thread has one state.
             let run =
                 |goes_short| std::thread::spawn(move || events(goes_short, takes_stacks)).join().unwrap();
             let (mut short, long) = (run(true), run(false));

@@ -1,15 +1,14 @@
-//! The words that each thread has of this library: its state, how deep it is in the agent's own
-//! work, whether it has ended.
+//! This library's words of each thread: its state, its depth in the agent's own work, and whether it has ended.
 //!
-//! With glibc and musl they are two words of initial-exec thread-local storage. bionic refuses
-//! libraries with thread-local storage before API 29, so there they are values of two thread keys:
-//! reading and writing one neither allocates nor locks.
+//! With glibc and musl they are two words of initial-exec thread-local storage. Before API 29, bionic refuses libraries
+//! with thread-local storage, so there they are values of two thread keys: reading and writing a key neither allocates
+//! nor locks.
 
 use crate::state::ThreadState;
 
 pub(crate) use here::{ended, inside, set_ended, set_inside, set_state, state};
 
-/// Has this process room for them?
+/// Does this process have room for the words?
 #[must_use]
 pub fn available() -> bool {
     here::available()
@@ -23,9 +22,9 @@ mod here {
     #[repr(C)]
     struct ThreadWords {
         state: *mut ThreadState,
-        /// Depth of code whose allocations are the agent's own doing.
+        /// Nesting depth of code whose allocations belong to the agent.
         inside: u32,
-        /// 1: the thread is past its last destructor and must not take a state for itself again.
+        /// 1: the thread is past its last destructor and must not take a state of its own again.
         ended: u32,
     }
 
@@ -70,7 +69,7 @@ mod here {
         at
     }
 
-    /// A thread of a model has its words from the model.
+    /// In a model, a thread gets its words from the model.
     #[cfg(loom)]
     fn words() -> *mut ThreadWords {
         use core::{cell::UnsafeCell, ptr};
@@ -85,8 +84,8 @@ mod here {
         true
     }
 
-    /// Reads the word at `$offset`, in every event: without the thread pointer's own word, whose cache line nothing
-    /// else here needs.
+    /// Reads the word at `$offset`, in every event. It does not read the thread pointer's own word, whose cache line
+    /// nothing else here needs.
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     macro_rules! read {
         ($word:ty, $register:literal, $offset:literal) => {{
@@ -160,9 +159,8 @@ mod here {
     /// Both keys: `of depth and end 32 | of state 32`. bionic's valid keys are not 0.
     static KEYS: AtomicU64 = AtomicU64::new(0);
 
-    /// The thread has ended; the depth stands in the other bits. They are apart from the state, so
-    /// that a signal handler which takes a state in the middle of a change of the depth loses
-    /// nothing.
+    /// Flag: the thread has ended. The other bits hold the depth. They are separate from the state, so that a signal
+    /// handler which takes a state in the middle of a change of the depth loses nothing.
     const ENDED: usize = 1 << 31;
 
     #[inline(always)]

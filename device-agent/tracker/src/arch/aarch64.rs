@@ -1,10 +1,10 @@
-//! AArch64, AAPCS64: a call leaves the return address in x30, and the function that it calls saves
-//! it where it wants to, mostly in a pair with x29. It may sign it (pointer authentication): what a
-//! slot holds is then no address until the signature is taken away.
+//! AArch64, AAPCS64: a call puts the return address into x30. The called function saves it anywhere, mostly as a pair
+//! with x29. It may sign the address (pointer authentication). A slot then holds a valid address only after the
+//! signature is removed.
 //!
-//! A payload is `common 1 | from fp 1 | fp saved 1 | from base 1 | place 4 | cfa/16 10`. `place` is
-//! that of the return address in words: down from the CFA, or up from the register (from base). A
-//! saved frame pointer lies right below it.
+//! A payload is `common 1 | from fp 1 | fp saved 1 | from base 1 | place 4 | cfa/16 10`. `place` is the position of the
+//! return address in words: down from the CFA, or up from the register (from base). A saved frame pointer lies directly
+//! below the return address.
 #![cfg_attr(
     not(test),
     expect(
@@ -39,15 +39,14 @@ impl Arch for Aarch64 {
     const RA: u64 = 30;
     const CALLED: Return = Return::InLink;
     const RA_ANYWHERE: bool = true;
-    // DW_CFA_AARCH64_negate_ra_state, also _with_pc: signatures are taken away whether or not there
-    // are any.
+    // DW_CFA_AARCH64_negate_ra_state, also _with_pc: signatures are always removed, whether there are any or not.
     const IGNORED: &[u8] = &[0x2d, 0x2c];
     const RED_ZONE: usize = 0;
     const PAYLOAD_BITS: u32 = 18;
     type Below = Told;
 
-    /// Of 48-bit addresses, which are multiples of 4. One that is not (told behind an interrupted
-    /// instruction) has its low bits at the top.
+    /// Addresses have 48 bits and are multiples of 4. An address that is not a multiple of 4 (one after an interrupted
+    /// instruction) gets its low bits at the top.
     #[inline(always)]
     fn key(pc: usize) -> u64 {
         (pc as u64).rotate_right(2)
@@ -92,7 +91,7 @@ impl Arch for Aarch64 {
     }
 }
 
-/// The return address lies where the rule told.
+/// The return address lies where the rule says.
 #[derive(Debug, Clone, Copy)]
 pub struct Told(u32);
 
@@ -107,14 +106,13 @@ impl Below for Told {
     }
 }
 
-/// Offsets from the stack pointer in the frame that the kernel builds for a signal handler: of x29,
-/// x30, sp and pc in its `rt_sigframe`.
+/// Offsets from the stack pointer in the frame that the kernel builds for a signal handler (`rt_sigframe`): x29, x30,
+/// sp and pc.
 #[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 pub(crate) const SIGNAL_FRAME: [usize; 4] = [544, 552, 560, 568];
 
-/// Does a signal handler return to this address? The kernel's trampoline has no unwind rules that
-/// lead to the interrupted instruction (Linux 5.8 took them away), so unwinders look for its two
-/// instructions.
+/// Is this the return address of a signal handler? The kernel's trampoline has no unwind rules that lead to the
+/// interrupted instruction (removed in Linux 5.8), so unwinders look for its two instructions.
 #[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 #[cold]
 #[inline(never)]

@@ -1,4 +1,4 @@
-//! x86-64, System V: a call pushes the return address, so it always lies right below the CFA.
+//! x86-64, System V: a call pushes the return address, so it always lies directly below the CFA.
 //!
 //! A payload is `kind 2 | cfa/8 11 | fp 4`.
 #![cfg_attr(

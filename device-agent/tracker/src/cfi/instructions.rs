@@ -8,7 +8,7 @@ use super::row::{CfaState, FpState, RaState, Row};
 use crate::arch::Arch;
 use crate::rule::Return;
 
-/// Rows that instructions may put aside at a time.
+/// Maximum depth of remembered rows.
 pub(super) const NESTED: usize = 3;
 
 /// The `DW_CFA_*` numbers of DWARF 5, table 7.29, and GNU's.
@@ -37,7 +37,7 @@ mod op {
     pub(super) const VAL_OFFSET_SF: u8 = 0x15;
     pub(super) const VAL_EXPRESSION: u8 = 0x16;
     pub(super) const GNU_ARGS_SIZE: u8 = 0x2e;
-    /// These three hold their first operand in the lower six bits.
+    /// `ADVANCE_LOC`, `OFFSET` and `RESTORE` hold their first operand in the lower six bits.
     pub(super) const ADVANCE_LOC: u8 = 0x40;
     pub(super) const ADVANCE_LOC_LAST: u8 = 0x7f;
     pub(super) const OFFSET: u8 = 0x80;
@@ -47,21 +47,21 @@ mod op {
     pub(super) const OPERAND: u8 = 0x3f;
 }
 
-/// Runs the instructions of a CIE, or those of one of its functions.
+/// Runs the instructions of a CIE, or of one of its functions.
 pub(super) struct Machine<'a> {
     pub(super) cie: &'a Cie,
-    /// Where `row` begins.
+    /// Start address of `row`.
     pub(super) location: u64,
     /// The address whose row is wanted; `u64::MAX`: the last row.
     pub(super) wanted: u64,
     pub(super) row: &'a mut Row,
-    /// The row after the instructions of the CIE.
+    /// The row after the CIE's instructions.
     pub(super) initial: &'a Row,
     pub(super) saved: &'a mut [MaybeUninit<Row>; NESTED],
 }
 
 impl Machine<'_> {
-    /// Runs instructions until `row` is that of the wanted address; `None`: one is not understood.
+    /// Runs instructions until `row` is the row of the wanted address; `None`: an instruction is not understood.
     pub(super) fn run<M: Arch>(&mut self, mut r: Reader) -> Option<()> {
         let mut depth = 0_usize;
         while r.at < r.end {
@@ -99,7 +99,7 @@ impl Machine<'_> {
         Some(())
     }
 
-    /// Where the next row begins.
+    /// Start address of the next row.
     fn next_location(&self, code: u8, r: &mut Reader) -> Option<u64> {
         let delta = match code {
             op::SET_LOC => return r.pointer(self.cie.encoding, 0),
@@ -111,7 +111,7 @@ impl Machine<'_> {
         Some(self.location.saturating_add(delta.saturating_mul(self.cie.code_align)))
     }
 
-    /// How the CFA is computed from now on.
+    /// The new definition of the CFA.
     fn cfa(&self, code: u8, r: &mut Reader) -> Option<CfaState> {
         if code == op::DEF_CFA_EXPRESSION {
             return expression(r).map(CfaState::Expression);
@@ -130,8 +130,8 @@ impl Machine<'_> {
         Some(CfaState::Register(register, offset))
     }
 
-    /// Where the caller's value of one register is from now on. Only the frame pointer and the
-    /// return address are kept; the operands of other registers are read and dropped.
+    /// Sets where the caller's value of one register is. Only the frame pointer and the return address are kept;
+    /// operands of other registers are read and dropped.
     fn define_register<M: Arch>(&mut self, code: u8, r: &mut Reader) -> Option<()> {
         let register = match code {
             op::OFFSET..=op::RESTORE_LAST => u64::from(code & op::OPERAND),

@@ -1,6 +1,6 @@
-//! Reads the numbers and pointers of unwind tables, and never beyond the record it was made for.
+//! Reads numbers and pointers of unwind tables, and never reads beyond its record.
 
-/// Reads inside mapped memory of one object.
+/// Reads inside the mapped memory of one object.
 #[derive(Clone, Copy)]
 pub(super) struct Reader {
     pub(super) at: usize,
@@ -64,8 +64,7 @@ impl Reader {
         }
     }
 
-    /// A DW_EH_PE-encoded pointer; indirect ones are not followed (only personality routines use
-    /// them).
+    /// A pointer in a DW_EH_PE encoding. Indirect pointers are not followed (only personality routines use them).
     #[expect(clippy::cast_sign_loss, reason = "signed offsets are added modulo 2^64")]
     pub(super) fn pointer(&mut self, encoding: u8, data_base: usize) -> Option<u64> {
         if encoding == 0xff {
@@ -90,7 +89,7 @@ impl Reader {
         })
     }
 
-    /// A reader of the next bytes alone; this one goes on behind them.
+    /// A reader of only the next bytes. This reader continues after them.
     pub(super) fn skip(&mut self, bytes: u64) -> Option<Self> {
         let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&n| n <= self.end)?;
         let skipped = Self { at: self.at, end };

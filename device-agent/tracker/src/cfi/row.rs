@@ -1,4 +1,4 @@
-//! A row of unwind rules, and which of them the walk can follow.
+//! A row of unwind rules, and its conversion to a rule that the walk can follow.
 
 use super::reader::Reader;
 use crate::arch::Arch;
@@ -27,8 +27,7 @@ pub(super) enum RaState {
     Lost,
 }
 
-/// How the caller's registers are found at one address: a row of the table that the instructions
-/// of a function build.
+/// How to find the caller's registers at one address: a row of the table that the instructions of a function build.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) cfa: CfaState,
@@ -37,7 +36,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The rule of this row; `signal`: it belongs to a signal trampoline.
+    /// The rule of this row. `signal`: the row belongs to a signal trampoline.
     pub(super) fn rule<M: Arch>(&self, signal: bool) -> Rule {
         let ra = match self.ra {
             RaState::Undefined => return Rule::End,
@@ -67,8 +66,7 @@ impl Row {
         Rule::Frame { cfa, fp, ra }
     }
 
-    /// glibc's `__restore_rt`: every register lies at a fixed offset from sp, in the kernel's
-    /// `sigcontext`.
+    /// The rule of glibc's `__restore_rt`: every register lies at a fixed offset from sp, in the kernel's `sigcontext`.
     fn signal_rule<M: Arch>(&self, signal: bool, ra: Reader) -> Option<Rule> {
         let (CfaState::Expression(cfa), FpState::Expression(fp)) = (self.cfa, self.fp) else {
             return None;
@@ -84,7 +82,7 @@ impl Row {
     }
 }
 
-/// `DW_OP_bregN offset` alone.
+/// Only `DW_OP_bregN offset`.
 fn offset_from(mut e: Reader, register: u64) -> Option<i64> {
     let offset = breg(&mut e, register)?;
     (e.at == e.end).then_some(offset)

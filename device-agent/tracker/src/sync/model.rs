@@ -1,11 +1,10 @@
 //! The model checker's side of [`super`]: atomics and mappings of one execution.
 //!
-//! Loom alone skips executions in which a thread reads a value before it writes it: it remembers
-//! one access of each value, and the thread's own read hides the one of another thread
-//! (tokio-rs/loom#166, #392). It also lets a store take effect before a read-modify-write of
-//! another thread that came first. So every operation here takes a turn at a counter beside its
-//! value, where nothing hides anything, and stores to one value take effect in the order in which
-//! the model makes them.
+//! Loom alone skips executions in which a thread reads a value before it writes it: it remembers one access of each
+//! value, and the thread's own read hides the access of another thread (tokio-rs/loom#166, #392). It also lets a store
+//! take effect before an earlier read-modify-write of another thread. So every operation here first takes a turn at a
+//! counter next to its value, where no access hides another. Stores to one value take effect in the order in which the
+//! model makes them.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -18,11 +17,11 @@ pub use loom::sync::atomic::{Ordering, fence};
 
 use super::{Use, Zeroed, bytes};
 
-/// What fits into an atomic.
+/// A type that fits into an atomic.
 pub trait Word: Copy + Eq {
-    /// As a number.
+    /// Converts to a number.
     fn number(self) -> u64;
-    /// Back again.
+    /// Converts back from a number.
     fn of(number: u64) -> Self;
 }
 
@@ -45,11 +44,11 @@ pub type AtomicU64 = Atomic<u64>;
 /// As core's.
 pub type AtomicPtr<T> = Atomic<*mut T>;
 
-/// A number that no model stores.
+/// A value that no model stores.
 const NOBODYS: u64 = 0x5a5a_0000_5a5a_0000;
 
 impl<T: Word> Atomic<T> {
-    /// A new one.
+    /// A new atomic.
     pub fn new(value: T) -> Self {
         Self { turn: Value::new(0), value: Value::new(value.number()), word: PhantomData }
     }
@@ -63,8 +62,8 @@ impl<T: Word> Atomic<T> {
     /// As core's.
     pub fn store(&self, value: T, order: Ordering) {
         self.at_once(|| {
-            // Fails, so it changes nothing and orders nothing but this store after those before
-            // it.
+            // This exchange always fails, so it changes nothing. Its only effect is to order this store after the
+            // earlier ones.
             let seen = self.value.compare_exchange(NOBODYS, NOBODYS, Ordering::Relaxed, Ordering::Relaxed);
             assert!(seen.is_err());
             self.value.store(value.number(), order);
@@ -82,7 +81,7 @@ impl<T: Word> Atomic<T> {
         self.at_once(exchange).map(T::of).map_err(T::of)
     }
 
-    /// As core's, but it fails only where the value differs.
+    /// Like core's, but it fails only if the value differs.
     pub fn compare_exchange_weak(
         &self,
         current: T,
@@ -118,7 +117,7 @@ impl<T: Word> Atomic<T> {
         T::of(self.at_once(|| self.value.fetch_max(value.number(), order)))
     }
 
-    /// Other threads come before `operation` or after it, not into it.
+    /// Runs `operation` atomically: other threads run before or after it.
     fn at_once<R>(&self, operation: impl FnOnce() -> R) -> R {
         self.turn.swap(0, Ordering::Relaxed);
         loom::stop_exploring();
@@ -171,7 +170,7 @@ std::thread_local! {
     static MAPPED: RefCell<Vec<(*mut u8, Layout)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Frees what the execution before this one had mapped. Called at the beginning of each.
+/// Frees the mappings of the previous execution. Called at the beginning of each execution.
 pub fn new_execution() {
     for (at, layout) in MAPPED.take() {
         // SAFETY: allocated below with this layout; the execution that used it has ended.
@@ -201,6 +200,6 @@ pub(crate) fn pause(_long: bool) {
     loom::thread::yield_now();
 }
 
-/// The memory stays until the execution ends: what somebody still does with it shows in what is
-/// missing elsewhere.
+/// Does nothing: the memory stays until the execution ends. Later uses of the mapping show as values that are missing
+/// elsewhere.
 pub(crate) unsafe fn unmap<H, T>(_at: NonNull<H>, _count: usize) {}
