@@ -1,5 +1,5 @@
-//! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does
-//! the same inside other programs.
+//! Compares captured stacks with the system's own unwinder, frame by frame. `tests/proofs/stacks` does the same inside
+//! other programs.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls the system unwinder and reads registers")]
 #![allow(missing_docs, reason = "a test")]
@@ -50,13 +50,13 @@ fn system() -> Vec<u64> {
     let mut out = Vec::<u64>::new();
     // SAFETY: `push` gets the vector's address.
     unsafe { _Unwind_Backtrace(push, (&raw mut out).cast()) };
-    // The first frame is this function; the unwinder counts a last one after the root as address 0
-    // on some systems.
+    // The first frame is this function. On some systems the unwinder reports a last frame after the root, with address
+    // 0.
     out.into_iter().skip(1).filter(|&ip| ip != 0).collect()
 }
 
-/// Takes both stacks of the caller and compares everything but the innermost address, which cannot
-/// be the same twice.
+/// Takes both stacks of the caller and compares everything except the innermost address, which cannot be the same
+/// twice.
 #[inline(always)]
 fn check() {
     let mut id = TRACKER.stack_of(Registers::here());
@@ -98,7 +98,7 @@ fn far(levels: u32) {
     black_box(());
 }
 
-/// Allocates in three places in turn, so that each walk leaves and meets the stack of another.
+/// Allocates in three places in turn, so that each walk leaves the remembered stack and meets it again.
 #[inline(never)]
 fn in_turn() {
     for _ in 0..3 {
@@ -179,8 +179,8 @@ fn boxed_closures_of_many_depths() {
     }
 }
 
-// memgate_enter(function, top): calls the function on another stack, whose rules take the word
-// below `top` for the return address.
+// memgate_enter(function, top): calls the function on another stack. Its unwind rules use the word below `top` as the
+// return address.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     "memgate_enter:",
@@ -214,7 +214,7 @@ unsafe extern "C" {
 const TRUNCATED: u64 = memgate_tracker::capture::TRUNCATED_PC as u64;
 
 thread_local! {
-    /// The outermost two addresses of the last stack, and how many it has.
+    /// The outermost two addresses of the last stack, and its number of frames.
     static ROOT: Cell<[u64; 3]> = const { Cell::new([0; 3]) };
 }
 
@@ -228,12 +228,12 @@ extern "C" fn note_root() {
     ROOT.set(root);
 }
 
-/// The cause was a root that was remembered without the word that made it one.
+/// Regression: a root was remembered without the word that marked it as the root.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_stack_that_takes_the_place_of_a_whole_one_is_not_taken_for_it() {
     static DATA: [u64; 4] = [0; 4];
-    // Made on a stack with room for it.
+    // Initialized here, on a stack that has room for it.
     LazyLock::force(&TRACKER);
     #[repr(align(16))]
     struct Room([usize; 8192]);

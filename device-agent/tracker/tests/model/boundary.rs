@@ -1,10 +1,8 @@
-//! The handshake at a boundary (`memgate_wire::handshake`, both halves): no wake-up is lost, no
-//! order is taken twice or by another thread, and a guest waits no longer than its limit at
-//! whichever of its steps the harness dies.
+//! The handshake at a boundary (`memgate_wire::handshake`, both halves). No wake-up is lost. No order is taken twice or
+//! by another thread. A guest never waits longer than its limit, at whichever step the harness dies.
 //!
-//! A model has no time. Without a limit a lost wake-up is a deadlock, which the checker reports.
-//! With one, a wait ends by a wake-up after a while, or by its limit once the harness is dead and
-//! nothing else can happen.
+//! A model has no time. Without a limit, a lost wake-up is a deadlock, which the checker reports. With a limit, a wait
+//! ends by a wake-up after a while, or by its limit when the harness is dead and nothing else can happen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +46,7 @@ impl Page {
         &self.words.iter().find(|(offset, _)| *offset == at).unwrap().1
     }
 
-    /// As the system call: looks at the word and falls asleep in one step.
+    /// Like the system call: checks the word and falls asleep in one step.
     fn sleep(&self, at: usize, seen: u32, limit: Duration) {
         let mut kernel = self.kernel.lock().unwrap();
         if self.word(at).load(Ordering::Relaxed) != seen {
@@ -137,17 +135,17 @@ impl Words for Mortal {
     }
 }
 
-/// Orders that tell which boundary they are for.
+/// Orders that contain the number of their boundary.
 fn orders(sequence: u32) -> Reply {
     Reply::of((sequence + 4) & !order::EXPLAIN)
 }
 
-/// Classes too.
+/// The same, with classes.
 fn explaining(sequence: u32) -> Reply {
     Reply::explain([sequence + 40].into_iter().collect())
 }
 
-/// As the recorder: answers what is reached, waits for more, until boundary `last` is answered.
+/// Acts as the recorder: answers each reached boundary and waits for the next, until boundary `last` is answered.
 fn follow(words: &Mortal, last: u32, reply: fn(u32) -> Reply) -> Result<(), Dead> {
     let mut answered = 0;
     while answered != last {
@@ -177,7 +175,7 @@ fn harness_with(page: &Arc<Page>, last: u32, steps: u32, reply: fn(u32) -> Reply
     })
 }
 
-/// One thread at two boundaries: each answer comes, with the orders for this boundary.
+/// One thread at two boundaries: each boundary gets an answer, with its own orders.
 #[test]
 fn boundaries_one_after_the_other() {
     check("boundaries_one_after_the_other", (2, 4), || {
@@ -192,8 +190,8 @@ fn boundaries_one_after_the_other() {
     });
 }
 
-/// Two threads at boundaries of their own: both go on, whichever the harness sees, and none takes
-/// the other's orders.
+/// Two threads, each at its own boundary: both continue, whichever the harness sees, and neither takes the other's
+/// orders.
 #[test]
 fn boundaries_of_two_threads() {
     check("boundaries_of_two_threads", (2, 3), || {
@@ -201,7 +199,7 @@ fn boundaries_of_two_threads() {
     });
 }
 
-/// The same, with answers that name classes: a list that the harness replaces meanwhile does not count.
+/// The same, with answers that contain classes: a list that the harness replaces meanwhile does not count.
 #[test]
 fn classes_for_two_threads() {
     check("classes_for_two_threads", (2, 3), || {
@@ -235,11 +233,10 @@ fn two_threads(reply: fn(u32) -> Reply, allowed: fn(u32) -> Vec<Reply>) {
     harness.join().unwrap();
 }
 
-/// The harness dies at every one of its steps: the guest goes on within its limit, with orders or
-/// without.
+/// The harness dies at each of its steps: the guest continues within its limit, with or without orders.
 #[test]
 fn harness_that_dies() {
-    // One boundary costs it at most: look, sleep, look, two stores, one wake.
+    // The harness takes at most these steps at one boundary: look, sleep, look, two stores, one wake.
     for steps in 0..=6 {
         check("harness_that_dies", (3, 6), move || {
             const LIMIT: Duration = Duration::from_secs(10);
@@ -259,7 +256,7 @@ fn harness_that_dies() {
     }
 }
 
-/// The harness leaves while a guest arrives: without a limit, nobody may be left behind.
+/// The harness leaves while a guest arrives: without a limit, no guest may keep waiting.
 #[test]
 fn harness_that_leaves() {
     check("harness_that_leaves", (3, 6), || {
@@ -275,8 +272,8 @@ fn harness_that_leaves() {
     });
 }
 
-/// Without a second look at the word the kernel's promise is void: this shows that the models find
-/// a lost wake-up.
+/// If the guest does not check the word a second time, the kernel's guarantee does not hold. This shows that the models
+/// find a lost wake-up.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn wake_up_that_is_lost() {

@@ -1,5 +1,4 @@
-//! Epochs: a boundary that is told «nothing is alive» is right about everything that was recorded
-//! before it.
+//! Epochs: when a boundary gets the answer «nothing is alive», that is right for everything recorded before it.
 
 use std::sync::Arc;
 
@@ -22,9 +21,9 @@ fn survivors(tracker: &Tracker, from: u32) -> Vec<u64> {
     sizes
 }
 
-/// A leak, then a block that passes from its thread to another one, which frees it while the
-/// boundary adds up: the free must not be set against the leak. The thread that frees has the older
-/// state, which a sum reaches later.
+/// A leak, then a block that moves from its thread to another one. That thread frees the block while the boundary adds
+/// up the counts. The free must not cancel the leak. The thread that frees has the older state, which a sum reaches
+/// later.
 #[test]
 fn a_leak_beside_a_block_in_flight() {
     check("a_leak_beside_a_block_in_flight", (2, 3), || {
@@ -54,8 +53,8 @@ fn a_leak_beside_a_block_in_flight() {
     });
 }
 
-/// A window begins while another thread allocates: what that thread does after it has seen the
-/// window belongs to it, and what belongs to the window is counted and found.
+/// A window begins while another thread allocates. Allocations after the thread has seen the window belong to it, and
+/// all allocations of the window are counted and found.
 #[test]
 fn a_window_that_begins_during_an_allocation() {
     check("a_window_that_begins_during_an_allocation", (2, 3), || {
@@ -80,8 +79,8 @@ fn a_window_that_begins_during_an_allocation() {
     });
 }
 
-/// A thread frees with the count of an epoch that is long over: that must not be set against what a
-/// later epoch, which has the same place in the ring, leaves behind.
+/// A thread frees with the count of an epoch that is long over. The free must not cancel a leak of a later epoch in the
+/// same place of the ring.
 #[test]
 fn a_late_free_of_an_old_epoch() {
     check("a_late_free_of_an_old_epoch", (2, 3), || {
@@ -93,7 +92,7 @@ fn a_late_free_of_an_old_epoch() {
                 tracker.record_free(BLOCK);
             })
         };
-        // As many as a ring of a model has places.
+        // As many as the places in a model's ring.
         let window = (0..4).map(|_| tracker.begin_epoch()).last().unwrap();
         tracker.record_alloc(LEAK, 37, CALL);
         assert_ne!(tracker.alive_since(window), Some(0));
@@ -102,8 +101,8 @@ fn a_late_free_of_an_old_epoch() {
     });
 }
 
-/// The count starts again while another thread allocates and frees: nothing is lost, and the new
-/// window holds only its own.
+/// The count restarts while another thread allocates and frees: nothing is lost, and the new window holds only its own
+/// allocations.
 #[test]
 fn a_count_that_starts_again() {
     check("a_count_that_starts_again", (2, 3), || {

@@ -1,5 +1,5 @@
-//! The agent's lock: one holder at a time, who sees what the holder before it did, and nobody
-//! sleeps beside a free lock.
+//! The agent's lock: it has one holder at a time, who sees everything the previous holder did. No thread sleeps while
+//! the lock is free.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn holders(count: u32) {
     let hold = |shared: &(RawLock, AtomicU32)| {
         let (lock, value) = shared;
         lock.acquire();
-        // In two steps and without an order of their own: only the lock keeps them together.
+        // In two relaxed steps: only the lock makes them atomic.
         value.store(value.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         lock.release();
     };

@@ -1,15 +1,15 @@
-//! Models of what threads share: the source that ships, under a model checker that tries every
-//! order of their steps and every value a relaxed load may return (`--cfg loom`, see
-//! `memgate_tracker::sync`). `tests/proofs/models` runs them.
+//! Models of the structures that threads share. A model checker runs the shipped source and tries every order of the
+//! threads' steps and every value that a relaxed load may return (`--cfg loom`, see `memgate_tracker::sync`).
+//! `tests/proofs/models` runs them.
 //!
-//! A thread that ends is joined: what it did happened before what follows, as with a guest's own
+//! A thread that ends is joined: its work happens before the steps after the join, as with a guest's own
 //! synchronization.
 #![cfg(loom)]
 #![expect(unsafe_code, reason = "a tracker is told where to publish by a pointer")]
 
 mod boundary;
 mod epochs;
-// By its path: memgate-ffi as a whole does not build under loom, whose atomics no `static` can hold.
+// Included by its path, because memgate-ffi as a whole does not build under loom: no `static` can hold loom's atomics.
 #[path = "../../../ffi/src/lock.rs"]
 #[expect(dead_code, unreachable_pub, reason = "a file of another crate; the rest of it wraps the bare lock")]
 mod lock;
@@ -23,7 +23,7 @@ mod threads;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tries every execution with at most `bounds.0` preemptions, or `bounds.1` where `MODELS=long`.
+/// Tries every execution with at most `bounds.0` preemptions, or `bounds.1` if `MODELS=long`.
 fn check(name: &'static str, bounds: (usize, usize), model: impl Fn() + Send + Sync + 'static) {
     static EXECUTIONS: AtomicU64 = AtomicU64::new(0);
     std::thread_local! {

@@ -1,4 +1,4 @@
-//! The mappings: threads change parts of one mapping, each its own, and exactly the rest is left.
+//! The mappings: each thread changes its own part of one mapping, and exactly the remaining parts are left.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use memgate_tracker::mappings::{Mappings, Owner, Placed, Span};
 
 use crate::check;
 
-/// From this page up to that one.
+/// First page and end page.
 type Pages = (usize, usize);
 
 const WHOLE: Pages = (100, 110);
@@ -30,7 +30,7 @@ fn holds(mappings: &Mappings, want: &[Pages]) {
     assert!(want.iter().all(|pages| held.contains(&span(*pages))) && held.len() == want.len(), "{held:?}");
 }
 
-/// Each thread unmaps one part: it finds it, and what is left is the rest.
+/// Each thread unmaps one part and finds it. Afterwards, `rest` is left.
 fn threads_unmap(parts: [Pages; 2], rest: &'static [Pages]) {
     let mappings = mapped(false);
     let threads = parts.map(|part| {
@@ -50,7 +50,7 @@ fn parts_unmapped_by_two_threads() {
     check("parts_unmapped_by_two_threads", (2, 3), || threads_unmap([(102, 104), (106, 108)], rest));
 }
 
-/// The rest of a mapping whose beginning goes stands elsewhere.
+/// If the beginning of a mapping is unmapped, its remaining part moves to another slot.
 #[test]
 fn beginning_and_part_unmapped_by_two_threads() {
     let rest = &[(102, 106), (108, 110)];
@@ -81,7 +81,7 @@ fn parts_made_accessible_by_two_threads() {
     });
 }
 
-/// Who looks meanwhile is told, or sees what was there before or after it.
+/// A concurrent reader is told about the change, or sees the state before or after it.
 #[test]
 fn look_while_a_part_is_unmapped() {
     check("look_while_a_part_is_unmapped", (2, 3), || {

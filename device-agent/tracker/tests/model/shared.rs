@@ -1,4 +1,4 @@
-//! Futexes for the lock of the agent (`memgate_ffi::lock`), which finds them under this name.
+//! Futexes for the agent's lock (`memgate_ffi::lock`), which imports them under this name.
 
 use std::time::Duration;
 

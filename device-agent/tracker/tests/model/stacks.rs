@@ -1,5 +1,4 @@
-//! The stack store: an id that anybody holds leads to the frames it was made from, and every search
-//! ends.
+//! The stack store: every id leads to the frames it was made from, and every search ends.
 
 use std::sync::Arc;
 
@@ -32,8 +31,8 @@ fn pcs(store: &StackStore, mut id: u32) -> Vec<u64> {
     out
 }
 
-/// Threads store their stacks, `before` stands in the store already. Ids agree with content at
-/// once, and in the end whatever is found.
+/// Threads store their stacks; `before` is already in the store. Ids match their content at once, and so does
+/// everything found at the end.
 fn threads_store(before: &'static [&'static [u64]], stacks: &'static [&'static [u64]]) {
     let store = Arc::new(StackStore::new());
     for stack in before {
@@ -70,14 +69,13 @@ fn different_stacks_stored_by_two_threads() {
     check("different_stacks_stored_by_two_threads", (2, 3), || threads_store(&[], &[&[1, 2], &[3]]));
 }
 
-/// The map of a model has 4 cells and grows when the third is taken.
+/// A model's map has 4 cells and grows when the third is used.
 #[test]
 fn map_that_grows() {
     check("map_that_grows", (2, 3), || threads_store(&[&[1, 2]], &[&[1, 3], &[1, 4]]));
 }
 
-/// Three threads come at once when there is room for one: a probe for what is not there must still
-/// find an empty cell.
+/// Three threads arrive at once when there is room for one: a probe for a missing stack must still find an empty cell.
 #[test]
 fn map_that_is_nearly_full() {
     check("map_that_is_nearly_full", (1, 2), || threads_store(&[&[1]], &[&[2], &[3], &[4]]));

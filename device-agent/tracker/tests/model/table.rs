@@ -1,5 +1,5 @@
-//! The live table and its spill: whoever holds a pointer owns its place; who scans sees whole
-//! entries and misses none that was there.
+//! The live table and its spill table: the holder of a pointer owns its slot. A scan sees whole entries and misses no
+//! entry that was there.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use memgate_tracker::table::{ANCIENT, Entry, MAX_EPOCH, Table};
 
 use crate::check;
 
-/// In the table: slots 0 and 1 of one page. Further pointers of a model lie 16 bytes apart; all
-/// below 0x100 fit.
+/// In the table: slots 0 and 1 of one page. The other pointers of a model are multiples of 16 bytes. All below 0x100
+/// fit.
 const SLOT_0: usize = 0x00;
 const SLOT_1: usize = 0x10;
-/// 8-aligned pointers, so in the spill. They look for a place from the same cell on.
+/// 8-aligned pointers, so they are in the spill table. Their probes begin at the same cell.
 const SPILL_0: usize = 0x08;
 const SPILL_1: usize = 0x38;
 
@@ -26,7 +26,7 @@ fn table() -> Arc<Table> {
     Arc::new(table)
 }
 
-/// Every part of an entry tells which one it is.
+/// An entry each of whose parts identifies it.
 fn entry(stack: u32, epoch: u32) -> Entry {
     Entry { size: u64::from(stack) * 100 + u64::from(epoch), stack, epoch }
 }
@@ -42,8 +42,8 @@ fn live(table: &Table, from: u32) -> Vec<Entry> {
     all
 }
 
-/// Two threads make the same parts of an empty table. Each sees its own entry when it scans at
-/// once, and in the end both are there.
+/// Two threads map the same parts of an empty table. Each sees its own entry in a scan at once, and at the end both
+/// entries are there.
 fn two_threads_make_the_same_parts(addresses: [usize; 2]) {
     let table = table();
     let threads: Vec<_> = (1..3)
@@ -72,8 +72,8 @@ fn segment_made_by_two_threads() {
     check("segment_made_by_two_threads", (1, 3), || two_threads_make_the_same_parts([SPILL_0, SPILL_1]));
 }
 
-/// One that stays, one that comes and goes, one that comes, and a scan in between, all in one page
-/// or one probe chain. The entry with stack `narrow` has none.
+/// One entry stays, one is added and removed, one is added, while a scan runs. All are in one page or one probe chain.
+/// The entry with stack `narrow` is one without a stack.
 fn neighbours_during_a_scan([stays, goes, comes]: [usize; 3], narrow: Option<u32>) {
     let table = table();
     if let Some(stack) = narrow {
@@ -111,13 +111,13 @@ fn slots_during_a_scan() {
     check("slots_during_a_scan", (2, 3), || neighbours_during_a_scan([SLOT_0, SLOT_1, 0x20], None));
 }
 
-/// Where a block with a stack was comes one without.
+/// A block without a stack takes the address of a block with a stack.
 #[test]
 fn narrow_words_during_a_scan() {
     check("narrow_words_during_a_scan", (2, 3), || neighbours_during_a_scan([SLOT_0, SLOT_1, 0x20], Some(3)));
 }
 
-/// One without a stack stays, and others come beside it.
+/// A block without a stack stays, and others are added next to it.
 #[test]
 fn words_beside_a_narrow_one_during_a_scan() {
     check("words_beside_a_narrow_one_during_a_scan", (2, 3), || {
@@ -130,8 +130,7 @@ fn spill_during_a_scan() {
     check("spill_during_a_scan", (1, 2), || neighbours_during_a_scan([SPILL_0, SPILL_1, 0x28], None));
 }
 
-/// The same cell gets the same key again: nothing but its version tells a scan that it read two
-/// entries.
+/// The same cell gets the same key again: only its version shows a scan that it read two entries.
 #[test]
 fn a_cell_refilled_during_a_scan() {
     check("a_cell_refilled_during_a_scan", (3, 5), || {
@@ -151,14 +150,14 @@ fn a_cell_refilled_during_a_scan() {
     });
 }
 
-/// A block is freed in one thread and given out again in another, at once.
+/// A block is freed in one thread and at once allocated in another.
 fn handover(address: usize, noted_in_time: bool, narrow: Option<u32>) {
     let table = table();
     if let Some(stack) = narrow {
         table.set_no_stack(stack).unwrap();
     }
     table.insert(address, entry(1, EPOCH)).unwrap();
-    // What the allocator does between both: its own release and acquire.
+    // The allocator's part between both threads: its own release and acquire.
     let freed = Arc::new(AtomicBool::new(false));
     let frees = {
         let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
@@ -184,7 +183,7 @@ fn slot_handed_over() {
     check("slot_handed_over", (4, 8), || handover(SLOT_0, true, None));
 }
 
-/// From a thread that takes stacks to one that takes none, and back.
+/// A block moves from a thread that takes stacks to one that takes none, and back.
 #[test]
 fn slot_handed_over_between_both_kinds_of_words() {
     for narrow in [1, 2] {
@@ -199,15 +198,15 @@ fn spill_cell_handed_over() {
     check("spill_cell_handed_over", (4, 8), || handover(SPILL_0, true, None));
 }
 
-/// The hooks' order matters: noting a free after it happened loses the next owner of the block.
+/// The order in the hooks matters: recording a free after it happened loses the next owner of the block.
 #[test]
 #[should_panic]
 fn slot_handed_over_before_it_was_noted() {
     check("slot_handed_over_before_it_was_noted", (4, 8), || handover(SLOT_0, false, None));
 }
 
-/// A thread that still works with the epoch before does not hide what was written in the present
-/// one, be it on a page's first use or later.
+/// A thread that still uses the previous epoch does not hide a write of the present one, on a page's first use or
+/// later.
 fn stamps(used_before: bool) {
     let table = table();
     if used_before {
@@ -241,8 +240,7 @@ fn stamp_of_a_used_page() {
     check("stamp_of_a_used_page", (3, 5), || stamps(true));
 }
 
-/// Entries age while others come and go: each keeps its stack and size, and none that is new grows
-/// old.
+/// Entries age while others are added and removed: each keeps its stack and size, and no new entry becomes ancient.
 fn ageing(stays: usize, goes: usize) {
     const KEEP: u32 = 2;
     let table = table();
@@ -273,14 +271,13 @@ fn spill_cells_that_age() {
     check("spill_cells_that_age", (3, 5), || ageing(SPILL_0, SPILL_1));
 }
 
-/// Who scans and finds the id of a stack finds the stack, although nothing else orders the two
-/// threads.
+/// A scan that finds a stack id also finds the stack, although nothing else orders the two threads.
 #[test]
 fn a_scan_finds_the_stacks_of_what_it_sees() {
     check("a_scan_finds_the_stacks_of_what_it_sees", (3, 5), || {
         let (table, store) = (table(), Arc::new(StackStore::new()));
         let node = Node { parent: 0, generation: 1, pc: 0x1234 };
-        // The leaf and the chunk are there: their pointers order nothing any more.
+        // The leaf and the chunk exist already, so that their pointers do not order anything.
         let first = store.store(1, node).unwrap();
         table.insert(SLOT_1, Entry { size: 1, stack: first, epoch: EPOCH }).unwrap();
         let inserts = {

@@ -1,5 +1,5 @@
-//! Threads' states: each has one user at a time, nothing that was counted is lost, none is counted
-//! freed before it was allocated.
+//! Thread states: each has one user at a time, no count is lost, and no block is counted as freed before it is counted
+//! as allocated.
 
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ use crate::check;
 /// A call from code without unwind rules: a stack of one frame, cut.
 pub(crate) const CALL: Registers = Registers { pc: 0x1000, sp: 0x10_0000, fp: 0 };
 
-/// A tracker whose stack store knows the one stack of the model and which has two states to give
-/// away.
+/// A tracker with the model's only stack in its store, and with two free states.
 pub(crate) fn tracker() -> Arc<Tracker> {
     let tracker = Tracker::new();
     tracker.prepare(StackLayout::default(), None, false, || {});
@@ -24,15 +23,15 @@ pub(crate) fn tracker() -> Arc<Tracker> {
     Arc::new(tracker)
 }
 
-/// Runs with a state that nobody else has meanwhile.
+/// Checks that no other thread uses the state meanwhile.
 fn alone(state: &ThreadState) {
-    // Without an order of its own: only the list passes a state from thread to thread.
+    // Relaxed: only the list passes a state from thread to thread.
     assert_eq!(state.counters.unknown_frees.swap(1, Ordering::Relaxed), 0, "one state, two users");
     bump(&state.counters.allocations, 1);
     state.counters.unknown_frees.store(0, Ordering::Relaxed);
 }
 
-/// Takes a state and, as a signal handler in a hook does, further ones on top.
+/// Takes a state and then further ones, like a signal handler in a hook.
 fn descend(states: &ThreadStates, depth: u32) {
     let done = states.with(
         || {},
@@ -46,7 +45,7 @@ fn descend(states: &ThreadStates, depth: u32) {
     assert!(done.is_some());
 }
 
-/// Two states wait in the list, so that one can leave it and come back while a taker looks at the
+/// Two states are in the free list, so that one can leave it and come back while a thread that takes one looks at the
 /// other.
 fn two_states() -> Arc<ThreadStates> {
     let states = Arc::new(ThreadStates::new());
@@ -86,8 +85,7 @@ fn states_of_three_threads() {
     check("states_of_three_threads", (1, 2), || users(&[1, 1, 1]));
 }
 
-/// A state leaves the list and comes back while a taker looks at it, and the one after it has left
-/// for good.
+/// A state leaves the list and comes back while another thread takes it, and the state after it has left permanently.
 #[test]
 fn state_that_comes_back() {
     check("state_that_comes_back", (2, 4), || {
@@ -99,7 +97,7 @@ fn state_that_comes_back() {
                 states.thread_ends();
             })
         });
-        // Has the one after it, until both are gone.
+        // Holds the next state until both others are gone.
         let holder = {
             let states = Arc::clone(&states);
             thread::spawn(move || {
@@ -120,7 +118,7 @@ fn state_that_comes_back() {
     });
 }
 
-/// What every thread publishes adds up to the totals.
+/// The published counts of all threads add up to the totals.
 #[test]
 fn counters_published() {
     check("counters_published", (1, 2), || {
@@ -152,8 +150,8 @@ fn counters_published() {
     });
 }
 
-/// One thread allocates, another one frees; whoever sums up meanwhile never sees the free alone.
-/// The thread that frees has the older state, which a sum reaches later.
+/// One thread allocates, another frees. A concurrent sum never sees the free alone. The thread that frees has the older
+/// state, which a sum reaches later.
 #[test]
 fn totals_of_a_moment() {
     check("totals_of_a_moment", (2, 4), || {
