@@ -1,20 +1,20 @@
-//! Moments in which the guest's own code must not come in between.
+//! Guards during which the guest's own code cannot interrupt this thread.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// While it lives, no signal handler runs in this thread.
+/// While this value lives, no signal handler runs in this thread.
 pub struct SignalsHeld(libc::sigset_t);
 
 impl SignalsHeld {
-    /// Begins.
+    /// Blocks all signals in this thread.
     #[must_use]
     pub fn new() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
         // SAFETY: fills the set.
         unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: two sets; it cannot fail. On Linux it concerns the calling thread alone.
+        // SAFETY: two sets; it cannot fail. On Linux it affects only the calling thread.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
         // SAFETY: all-zero is a set, and the call wrote another.
         Self(unsafe { before.assume_init() })
@@ -29,7 +29,7 @@ impl Default for SignalsHeld {
 
 impl Drop for SignalsHeld {
     fn drop(&mut self) {
-        // SAFETY: the set as it was.
+        // SAFETY: restores the previous set.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
@@ -48,17 +48,16 @@ unsafe fn pthread_setcancelstate(_: c_int, _: *mut c_int) -> c_int {
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and musl.
 const DISABLE: c_int = 1;
 
-/// While it lives, this thread is not cancelled: our calls would be cancellation points (open,
-/// close) in the middle of a function of the guest's that is none, and would leave with our locks
-/// held.
+/// While this value lives, this thread is not cancelled. Our calls would be cancellation points (open, close) in the
+/// middle of a guest function that is none, and a cancellation would leave our locks held.
 pub struct CancelHeld(c_int);
 
 impl CancelHeld {
-    /// Begins.
+    /// Disables cancellation of this thread.
     #[must_use]
     pub fn new() -> Self {
         let mut before = 0;
-        // SAFETY: writes the state before; makes no system call.
+        // SAFETY: writes the previous state; makes no system call.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Self(before)
     }
@@ -72,7 +71,7 @@ impl Default for CancelHeld {
 
 impl Drop for CancelHeld {
     fn drop(&mut self) {
-        // SAFETY: the state as it was.
+        // SAFETY: restores the previous state.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }

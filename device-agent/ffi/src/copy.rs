@@ -1,16 +1,14 @@
-//! A copy of the process that stands still, for whoever reads its memory from outside.
+//! A copy of the process that does not run, for a reader of its memory from outside.
 //!
-//! Data flow: `clone` without flags, as `fork` makes its child but past the C library, so that no
-//! handler of the guest's runs → the child closes its descriptors, sleeps, and ends; whoever reads
-//! it ends it earlier.
+//! Data flow: `clone` without flags, like `fork`, but without the C library, so that no fork handler of the guest runs
+//! → the child closes its descriptors, sleeps, and ends. The reader ends it earlier.
 //!
-//! What the guest sees of it:
-//! - no SIGCHLD, and nothing in `wait`: a child whose end sends no signal is waited for by those who
-//!   ask for clones (`__WCLONE`, `__WALL`) alone;
-//! - no handler of signals in the child, because all signals are blocked in it; no exit handler,
-//!   because it ends by the system call; no lock and no allocation, because it makes four system
-//!   calls and nothing else;
-//! - no pipe that stays open for its sake: it closes its own descriptors first.
+//! Effects on the guest:
+//! - no SIGCHLD, and no result of `wait`: a child whose end sends no signal is visible only to a wait for clones
+//! (`__WCLONE`, `__WALL`);
+//! - no signal handler in the child, because all signals are blocked in it; no exit handler, because it ends by the
+//! system call; no lock and no allocation, because it makes only four system calls;
+//! - no pipe that the child keeps open: it closes its own descriptors first.
 
 use core::arch::asm;
 use core::ptr;
@@ -19,27 +17,26 @@ use core::time::Duration;
 use crate::calm::SignalsHeld;
 use crate::process::monotonic_ns;
 
-/// Registers that a function keeps for its caller.
+/// Number of callee-saved registers.
 const KEPT: usize = 12;
 /// `close_range`, since Linux 5.9: the same number on every machine.
 const CLOSE_RANGE: libc::c_long = 436;
 
-/// The copy, as the process that was copied knows it.
+/// The result of making a copy, in the original process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Copied {
     /// Its process id; 0: there is none.
     pub pid: u32,
-    /// Why there is none.
+    /// Error code if there is none.
     pub error: i32,
-    /// How long making it took.
+    /// Time it took to make the copy.
     pub took_ns: u64,
-    /// Stack pointer of the thread that made it. What the thread had in registers that are kept
-    /// across calls lies above.
+    /// Stack pointer of the thread that made the copy. The thread's callee-saved registers are stored above it.
     pub stack_pointer: u64,
 }
 
 impl Copied {
-    /// None was made, because it would be of no use.
+    /// No copy was made, because it would be useless.
     #[must_use]
     pub fn refused() -> Self {
         Self { error: libc::EOPNOTSUPP, ..Self::default() }
@@ -55,8 +52,8 @@ pub fn make(limit: Duration) -> Copied {
     let _held = SignalsHeld::new();
     let began = monotonic_ns();
     let nothing = ptr::null::<u8>();
-    // SAFETY: no flags: the child has memory of its own and goes on behind this call, as after a
-    // fork. Below it makes system calls alone.
+    // SAFETY: no flags: the child has its own memory and continues after this call, as after a fork. Below it makes
+    // only system calls.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, nothing, nothing, nothing, nothing) };
     if pid == 0 {
         stand_still(limit);
@@ -67,7 +64,7 @@ pub fn make(limit: Duration) -> Copied {
     Copied { pid: u32::try_from(pid).unwrap_or(0), error, took_ns, stack_pointer }
 }
 
-/// What the copy does.
+/// Body of the copy.
 fn stand_still(limit: Duration) -> ! {
     let time = libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(0),
@@ -76,7 +73,8 @@ fn stand_still(limit: Duration) -> ! {
     let nothing = ptr::null::<u8>();
     // SAFETY: the name is a terminated string of at most 16 bytes; it is this process's alone.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, c"memgate copy".as_ptr(), 0, 0, 0) };
-    // SAFETY: its own table of descriptors. An older kernel refuses: they are closed when it ends.
+    // SAFETY: its own table of descriptors. An older kernel refuses the call; the descriptors are then closed when the
+    // copy ends.
     unsafe { libc::syscall(CLOSE_RANGE, 0, u32::MAX, 0) };
     // SAFETY: no descriptors; reads the time.
     unsafe { libc::syscall(libc::SYS_ppoll, nothing, 0, &raw const time, nothing, 0) };
@@ -86,7 +84,7 @@ fn stand_still(limit: Duration) -> ! {
     }
 }
 
-/// What the calling function keeps for its caller in registers.
+/// The values of the callee-saved registers.
 #[inline(always)]
 fn kept_registers() -> [u64; KEPT] {
     let mut kept = [0_u64; KEPT];

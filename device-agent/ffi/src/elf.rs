@@ -1,25 +1,24 @@
-//! Symbols of the running executable that the loader does not know: the full symbol table in its
-//! file.
+//! Symbols of the running executable that the loader does not know: reads the full symbol table from its file.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of symbols and of names that are read.
+/// Maximum number of bytes of symbols, and of names, that are read.
 const MOST: u64 = 1 << 30;
 const SHT_SYMTAB: u32 = 2;
 
 /// A symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Virtual address in the file: the load bias comes on top.
+    /// Virtual address in the file, without the load bias.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Looks names up in the symbol table of an ELF file; one entry per name. A file without a table
-/// has none of them.
+/// Looks up names in the symbol table of an ELF file. The result has one entry per name. In a file without a table no
+/// name is found.
 ///
 /// # Errors
 /// The file cannot be read, or is not a 64-bit little-endian ELF file with a sound table.
@@ -38,7 +37,7 @@ pub fn find_symbols(path: &str, names: &[&str]) -> io::Result<Vec<Option<Symbol>
         let text = read_all(&file, word64(strings, 24), word64(strings, 32))?;
         for symbol in symbols.chunks_exact(24) {
             let (name, address) = (word32(symbol, 0) as usize, word64(symbol, 8));
-            // All names looked for are C++ ones; most symbols are decided by their first bytes.
+            // All searched names are C++ names. Their first bytes exclude most symbols.
             let prefixes: [&[u8]; 2] = [b"_ZN7testing", b"_ZTVN7testing"];
             let name = text.get(name..).filter(|n| address != 0 && prefixes.iter().any(|p| n.starts_with(p)));
             let name = name.and_then(|n| n.split(|&b| b == 0).next()).unwrap_or_default();

@@ -1,15 +1,14 @@
-//! What a program that is about to be started gets: its arguments, its environment, its
-//! surroundings.
+//! The arguments, the environment and the working directory of a program that is about to start.
 //!
-//! All of this may run in the child of a `vfork`, which shares its parent's memory and has only its
-//! signal-safe functions: nothing here allocates from a heap, takes a lock, or keeps a descriptor.
+//! All of this may run in the child of a `vfork`, which shares its parent's memory and may use only signal-safe
+//! functions. So nothing here allocates from a heap, takes a lock, or keeps a descriptor.
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Strings up to a null pointer, as `execve` takes them.
+/// A null-terminated array of strings, as `execve` takes it.
 #[derive(Clone, Copy)]
 pub struct Strings<'a> {
     at: *const *const c_char,
@@ -30,14 +29,14 @@ impl<'a> Strings<'a> {
         unsafe extern "C" {
             static environ: *const *const c_char;
         }
-        // SAFETY: a word of the C library. Whoever changes it in another thread meanwhile has a
-        // race with any start of a program.
+        // SAFETY: a word of the C library. Another thread that changes it meanwhile has a race with every start of a
+        // program anyway.
         let at = unsafe { ptr::read_volatile(&raw const environ) };
-        // SAFETY: the C library keeps it terminated.
+        // SAFETY: the C library keeps the array terminated.
         unsafe { Self::new(at) }
     }
 
-    /// As a C function takes them.
+    /// The array for a C function.
     #[must_use]
     pub const fn as_ptr(self) -> *const *const c_char {
         self.at
@@ -68,24 +67,23 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// Memory for what is written down at one start of a program: there may be no heap, and little stack. It is mapped once
-/// and used again.
+/// Scratch memory for one start of a program: there may be no heap, and little stack. It is mapped once and reused.
 ///
-/// The child of a `vfork` takes one in its parent's memory, and is gone with it when the program begins. A thread that
-/// waits for such a child does not go on before: if it comes again, or another child of its, the memory is theirs. (A
-/// child that shares memory and runs beside its parent, with the same thread-local storage, may not start programs at
-/// the same time.)
+/// The child of a `vfork` takes a place in its parent's memory. When the new program begins, the child is gone and
+/// cannot return the place. The thread that started the child waits until then. So if this thread, or another child of
+/// it, asks again, it may take that place. (A child that shares memory and thread-local storage and runs in parallel
+/// with its parent must not start programs at the same time.)
 pub struct Room {
-    /// `None`: all were taken.
+    /// `None`: all places were taken.
     place: Option<&'static Place>,
     map: *mut u8,
     bytes: usize,
 }
 
 struct Place {
-    /// The process that uses it; 0: none.
+    /// Id of the process that uses this place; 0: none.
     by: AtomicU32,
-    /// Its thread; 0: not known.
+    /// The thread that uses it; 0: unknown.
     thread: AtomicU64,
     map: AtomicPtr<u8>,
     bytes: AtomicUsize,
@@ -119,10 +117,10 @@ impl Place {
 }
 
 impl Room {
-    /// Bytes of [`Room::front`].
+    /// Size of [`Room::front`] in bytes.
     pub const FRONT: usize = 4096;
 
-    /// `None`: no memory.
+    /// Takes scratch memory. `None`: no memory.
     #[must_use]
     pub fn new() -> Option<Self> {
         // SAFETY: always succeeds.
@@ -136,7 +134,7 @@ impl Room {
         room.holds(Self::FRONT).then_some(room)
     }
 
-    /// What is written to the front may be lost.
+    /// Makes sure that the memory has this many bytes. The content of the front may be lost.
     fn holds(&mut self, bytes: usize) -> bool {
         if bytes <= self.bytes {
             return true;
@@ -165,14 +163,14 @@ impl Room {
         }
     }
 
-    /// For any use, with any content.
+    /// The front part, for any use. Its content is undefined.
     pub fn front(&mut self) -> &mut [u8; Self::FRONT] {
-        // SAFETY: mapped, this large, and this value's alone.
+        // SAFETY: mapped, with this size, and used only by this value.
         unsafe { &mut *self.map.cast() }
     }
 
-    /// Writes an environment in which some variables have other values, before anything is written to the front.
-    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away. `None`: no memory.
+    /// Writes an environment in which some variables have other values. Called before the front is used. `changes`: the
+    /// name with `=`, and the parts of its new value. A variable without parts is removed. `None`: no memory.
     #[must_use]
     pub fn environment(
         &mut self,
@@ -196,8 +194,7 @@ impl Room {
         let is_changed =
             |variable: &CStr| changes.iter().any(|(name, _)| variable.to_bytes().starts_with(name));
         for variable in base.filter(|variable| !is_changed(variable)) {
-            // SAFETY: there are at least so many slots as variables, and one for each change, and
-            // one for the end.
+            // SAFETY: there is a slot for each variable, for each change, and for the end.
             unsafe { slot.write(variable.as_ptr()) };
             slot = slot.wrapping_add(1);
         }
@@ -206,7 +203,7 @@ impl Room {
             unsafe { slot.write(text.cast()) };
             slot = slot.wrapping_add(1);
             for part in core::iter::once(name).chain(parts.iter()).chain([&b"\0".as_slice()]) {
-                // SAFETY: room for all of them was counted.
+                // SAFETY: the room for all of them was counted.
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), text, part.len()) };
                 text = text.wrapping_add(part.len());
             }
@@ -226,18 +223,18 @@ impl Drop for Room {
     }
 }
 
-/// What may be done with a file.
+/// An access right to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// It may be read.
+    /// Reading the file.
     Read,
-    /// Files may be made in it: a folder.
+    /// Creating files in it (a folder).
     Create,
-    /// It may be run.
+    /// Running the file.
     Run,
 }
 
-/// May this process, with the user it works as, do that?
+/// Does this process, with its effective user, have this right?
 #[must_use]
 pub fn may(right: Right, path: &CStr) -> bool {
     let mode = match right {
@@ -249,16 +246,16 @@ pub fn may(right: Right, path: &CStr) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) == 0 }
 }
 
-/// The user this process works as.
+/// The effective user of this process.
 #[must_use]
 pub fn effective_user() -> u32 {
     // SAFETY: always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// May the user this process works as do that, once a program is started? By the bits of the file
-/// and of the folders on the way to it: a process that gave its user up may have kept capabilities
-/// that it loses with the start. `folder`: room for the path of one.
+/// Does the effective user have this right after a program is started? Checks only the permission bits of the file and
+/// of the folders in its path: a process that changed its user may still have capabilities that it loses when it starts
+/// a program. `folder`: scratch memory for the path of one folder.
 #[must_use]
 pub fn may_when_started(right: Right, path: &CStr, folder: &mut [u8]) -> bool {
     let user = effective_user();
@@ -287,7 +284,7 @@ pub fn may_when_started(right: Right, path: &CStr, folder: &mut [u8]) -> bool {
     )
 }
 
-/// Mode of a regular file; `None`: there is none.
+/// Mode of a regular file; `None`: there is no such file.
 #[must_use]
 pub fn mode_of_file(path: &CStr) -> Option<u32> {
     status_of(path).map(|(mode, _)| mode).filter(|mode| mode & libc::S_IFMT == libc::S_IFREG)
@@ -296,8 +293,8 @@ pub fn mode_of_file(path: &CStr) -> Option<u32> {
 /// Mode and owner.
 fn status_of(path: &CStr) -> Option<(u32, u32)> {
     let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // By its number: the C library's function of this name is younger than the libraries that the
-    // agent works with.
+    // Called by its number, because the C library's function of this name is newer than the oldest libraries that the
+    // agent supports.
     // SAFETY: a terminated path; writes the structure.
     let status =
         unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), found.as_mut_ptr(), 0) };
@@ -309,16 +306,14 @@ fn status_of(path: &CStr) -> Option<(u32, u32)> {
     Some((found.st_mode, found.st_uid))
 }
 
-/// Writes the working directory to `into`, without a NUL; returns its bytes, 0 where it is not
-/// known.
+/// Writes the working directory to `into`, without a NUL. Returns its length in bytes, 0 if it is unknown.
 pub fn current_folder(into: &mut [u8]) -> usize {
-    // SAFETY: writes at most so many bytes. The C library's function may allocate; the kernel's
-    // does not.
+    // SAFETY: writes at most this many bytes. The C library's function may allocate; the kernel's does not.
     let got = unsafe { libc::syscall(libc::SYS_getcwd, into.as_mut_ptr(), into.len()) };
     usize::try_from(got).unwrap_or(0).saturating_sub(1)
 }
 
-/// Keeps `errno` as it was.
+/// Runs `work` and restores `errno` afterwards.
 pub fn with_errno_kept<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's word.
     let errno = unsafe { libc::__errno_location() };

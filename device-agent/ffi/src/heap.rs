@@ -1,5 +1,5 @@
-//! The agent's own heap: anonymous mappings, never the guest's `malloc`, so that nothing of ours is
-//! counted or disturbs it.
+//! The agent's own heap. It uses anonymous mappings and never the guest's `malloc`, so that the agent's memory is not
+//! counted and does not disturb the guest.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -12,14 +12,13 @@ use crate::lock::RawLock;
 
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes the heap has mapped.
+/// Number of bytes that the heap has mapped.
 #[must_use]
 pub fn mapped_bytes() -> u64 {
     MAPPED.load(Ordering::Relaxed)
 }
 
-/// Pages straight from the kernel. dlmalloc's own global variant has an empty back end on Android,
-/// hence this one.
+/// Pages directly from the kernel. dlmalloc's own global variant has an empty back end on Android, hence this one.
 struct Pages;
 
 // SAFETY: `alloc` returns fresh private mappings; what is not supported is declined.
@@ -60,8 +59,8 @@ unsafe impl dlmalloc::Allocator for Pages {
     }
 }
 
-/// From this size on a block has a mapping of its own, which the system gets back with it: the heap
-/// keeps what it has mapped.
+/// From this size on, a block has its own mapping, which is unmapped with the block. For smaller blocks the heap keeps
+/// what it has mapped.
 const LARGE: usize = 8 << 20;
 
 fn is_large(layout: Layout) -> bool {
@@ -71,10 +70,10 @@ fn is_large(layout: Layout) -> bool {
 /// The agent's heap.
 pub static HEAP: Heap = Heap::new();
 
-/// [`HEAP`], to be named as the agent's `#[global_allocator]`.
+/// [`HEAP`] as the agent's `#[global_allocator]`.
 pub struct Global;
 
-// SAFETY: the heap's own.
+// SAFETY: the heap's own implementation.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -116,8 +115,8 @@ impl Heap {
         &self.lock
     }
 
-    /// Makes sure that `bytes` more are here, to be had in smaller pieces. False: the system gives
-    /// no more, and who asked all the same would end the process.
+    /// Makes sure that `bytes` more are available, in smaller pieces. False: the system gives no more memory, and an
+    /// allocation would end the process.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.locked(|heap| {
@@ -166,7 +165,7 @@ unsafe impl GlobalAlloc for Heap {
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         if is_large(layout) {
-            // What the system does not take back stays mapped, and counted.
+            // If unmapping fails, the memory stays mapped and counted.
             let _stays = dlmalloc::Allocator::free(&Pages, at, layout.size());
             return;
         }
@@ -174,13 +173,13 @@ unsafe impl GlobalAlloc for Heap {
         self.locked(|heap| unsafe { heap.free(at, layout.size(), layout.align()) });
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: whoever asks has checked the size.
+        // SAFETY: the caller has checked the size.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         if is_large(layout) || is_large(new_layout) {
             // SAFETY: a valid layout.
             let new = unsafe { self.alloc(new_layout) };
             if !new.is_null() {
-                // SAFETY: both blocks are this large, and a new one overlaps none.
+                // SAFETY: both blocks have this size, and a new block overlaps no other.
                 unsafe { ptr::copy_nonoverlapping(at, new, layout.size().min(new_size)) };
                 // SAFETY: `at` came from this heap with this layout.
                 unsafe { self.dealloc(at, layout) };
@@ -205,7 +204,7 @@ mod tests {
         let content: Vec<u8> = (0..=250).cycle().take(small).collect();
         // SAFETY: a size above 0.
         let mut at = unsafe { heap.alloc_zeroed(layout(small)) };
-        // SAFETY: both are this large.
+        // SAFETY: both have this size.
         unsafe { ptr::copy_nonoverlapping(content.as_ptr(), at, small) };
         let before = mapped_bytes();
         for (from, to, mapped) in

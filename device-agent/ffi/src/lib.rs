@@ -1,9 +1,8 @@
-//! The agent's unsafe fence towards the C library and the kernel: every module wraps a handful of
-//! calls in a safe interface.
+//! The agent's unsafe fence for the C library and the kernel: each module wraps a few calls in a safe interface.
 //!
-//! Nothing here is reachable from an allocation hook (that is `memgate-tracker`'s ground), except
-//! the private heap, which hooks do not use. What is here runs at start, at boundaries, at the end,
-//! and in the agent's own thread if there is one.
+//! Nothing here is reachable from an allocation hook (hooks use `memgate-tracker`), except the private heap, which
+//! hooks do not use. The code here runs at start, at boundaries, at the end, and in the agent's own thread if there is
+//! one.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![expect(unsafe_code, reason = "this crate is a fence: raw calls in, safe functions out")]
 #![cfg(any(target_os = "linux", target_os = "android"))]

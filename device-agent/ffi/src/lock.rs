@@ -1,18 +1,17 @@
-//! A futex lock without thread-local storage, poisoning or allocation, that can be held across
-//! `fork`.
+//! A futex lock without thread-local storage, poisoning or allocation. It can be held across `fork`.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, Ordering};
 
-// A model (device-agent/tracker/tests/model) takes this file with atomics and futexes of its own.
+// A model (device-agent/tracker/tests/model) compiles this file with its own atomics and futexes.
 #[cfg(loom)]
 use memgate_tracker::sync::{AtomicU32, Ordering};
 
 use crate::shared::{futex_wait, futex_wake};
 
-/// The bare lock. 0: free, 1: held, 2: held and waited for.
+/// The bare lock. 0: free, 1: held, 2: held with waiters.
 pub struct RawLock(AtomicU32);
 
 impl RawLock {
@@ -45,7 +44,7 @@ impl RawLock {
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until nobody holds it, but no longer than `limit`, and does not take it. May return earlier.
+    /// Waits until the lock is free, at most for `limit`, without taking it. May return earlier.
     #[cfg(not(loom))]
     pub fn await_release(&self, limit: core::time::Duration) {
         let awaited = self.0.compare_exchange(1, 2, Ordering::Acquire, Ordering::Acquire);
@@ -54,17 +53,17 @@ impl RawLock {
         }
     }
 
-    /// Does somebody wait for it?
+    /// Is a thread waiting for the lock?
     pub fn is_awaited(&self) -> bool {
         self.0.load(Ordering::Acquire) == 2
     }
 
-    /// Does somebody hold it?
+    /// Is the lock held?
     pub fn is_held(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub fn release(&self) {
         if self.0.swap(0, Ordering::Release) == 2 {
             futex_wake(&self.0);
@@ -78,7 +77,7 @@ impl Default for RawLock {
     }
 }
 
-/// A value behind a [`RawLock`].
+/// A value protected by a [`RawLock`].
 pub struct Lock<T> {
     raw: RawLock,
     value: UnsafeCell<T>,

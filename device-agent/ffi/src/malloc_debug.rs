@@ -1,9 +1,9 @@
-//! What Android's own malloc debugging lists, in a process that runs with it
-//! (`libc.debug.malloc.options`, `wrap.sh`).
+//! The allocations that Android's malloc debugging lists, in a process that runs with it (`libc.debug.malloc.options`,
+//! `wrap.sh`).
 //!
-//! libc offers it under two names: `android_mallopt` since API 29, which the NDK does not show, and
-//! `get_malloc_leak_info` before. Both are looked for when the process runs. Where malloc debugging
-//! is off, one says so and the other leaves its answers as they were.
+//! libc offers the list under two names: `android_mallopt` since API 29, which the NDK does not declare, and
+//! `get_malloc_leak_info` before. Both are looked up at run time. If malloc debugging is off, the first reports that
+//! and the second leaves its results unchanged.
 
 use core::ffi::{c_int, c_void};
 use core::{ptr, slice};
@@ -28,7 +28,7 @@ struct Answer {
     backtrace_size: usize,
 }
 
-/// Who can be asked.
+/// The libc function that gives the list.
 #[derive(Clone, Copy)]
 pub enum Source {
     /// Since API 29.
@@ -37,21 +37,21 @@ pub enum Source {
     Pair(GetInfo, FreeInfo),
 }
 
-/// A list as libc gave it, copied.
+/// A copy of libc's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The records.
     pub records: Vec<u8>,
-    /// Bytes of one.
+    /// Size of a record in bytes.
     pub record_bytes: usize,
     /// Bytes of all listed allocations.
     pub total_bytes: usize,
-    /// Addresses of a record.
+    /// Number of addresses in a record.
     pub backtrace_size: usize,
 }
 
 impl Source {
-    /// What this process's libc has. `None`: neither.
+    /// The function that this process's libc has. `None`: neither.
     #[must_use]
     pub fn find() -> Option<Self> {
         let mallopt = process::symbol(c"android_mallopt");
@@ -70,8 +70,8 @@ impl Source {
         Some(Self::Pair(get, unsafe { core::mem::transmute::<usize, FreeInfo>(free) }))
     }
 
-    /// What is listed now. `None`: malloc debugging is off, nothing is listed, what came makes no
-    /// sense, or there is no memory for a copy.
+    /// The current list. `None`: malloc debugging is off, the list is empty or invalid, or there is no memory for a
+    /// copy.
     #[must_use]
     pub fn take(self) -> Option<Listed> {
         let mut answer = Answer {
@@ -91,7 +91,7 @@ impl Source {
                     &raw mut answer.total_bytes,
                     &raw mut answer.backtrace_size,
                 ];
-                // SAFETY: places for all five answers.
+                // SAFETY: variables for all five results.
                 unsafe { get(&raw mut answer.buffer, overall, record, total, backtrace) };
                 true
             }
@@ -104,16 +104,16 @@ impl Source {
         copy
     }
 
-    /// Only what was given: freeing what was left as it was is not safe.
+    /// Only called for a list that libc gave: freeing unchanged results is not safe.
     fn give_back(self, answer: &mut Answer) {
         match self {
-            // SAFETY: the answer as it came.
+            // SAFETY: the unchanged answer.
             Self::Mallopt(mallopt) => {
                 let _gone_either_way =
                     // SAFETY: as above.
                     unsafe { mallopt(FREE, ptr::from_mut(answer).cast(), size_of::<Answer>()) };
             }
-            // SAFETY: the buffer as it came.
+            // SAFETY: the unchanged buffer.
             Self::Pair(_, free) => unsafe { free(answer.buffer) },
         }
     }
@@ -127,7 +127,7 @@ impl Answer {
         }
         let mut records = Vec::new();
         records.try_reserve_exact(self.overall_bytes).ok()?;
-        // SAFETY: libc told how many bytes there are.
+        // SAFETY: libc reported this number of bytes.
         records.extend_from_slice(unsafe { slice::from_raw_parts(self.buffer, self.overall_bytes) });
         Some(Listed {
             records,
@@ -147,7 +147,7 @@ mod tests {
     /// Two records of four words.
     const RECORDS: [usize; 8] = [65_536, 4, 0x1000, 0x2000, 24, 1, 0x1000, 0];
 
-    /// As bionic: a buffer of its own, all five answers.
+    /// Like bionic: its own buffer, and all five results.
     unsafe extern "C" fn get(
         info: *mut *mut u8,
         overall: *mut usize,
@@ -174,7 +174,7 @@ mod tests {
         drop(unsafe { Box::from_raw(buffer.cast::<[usize; 8]>()) });
     }
 
-    /// bionic leaves everything as it was when malloc debugging is off.
+    /// Like bionic, which changes nothing when malloc debugging is off.
     unsafe extern "C" fn get_nothing(
         _: *mut *mut u8,
         _: *mut usize,
@@ -198,7 +198,7 @@ mod tests {
                 // SAFETY: five places.
                 unsafe { get(buffer, overall_bytes, record_bytes, total_bytes, backtrace_size) };
             }
-            // SAFETY: the buffer of before.
+            // SAFETY: the buffer from `get`.
             _ => unsafe { free(answer.buffer) },
         }
         true

@@ -17,8 +17,8 @@ pub struct Loaded {
     pub build_id: Vec<u8>,
 }
 
-/// All objects now, with the loader's counts of loads and unloads so far. Takes the loader's lock:
-/// never in a hook.
+/// All loaded objects, with the loader's counts of loads and unloads so far. Takes the loader's lock: never call it in
+/// a hook.
 #[must_use]
 pub fn loaded() -> (Vec<Loaded>, u64, u64) {
     let mut out = (Vec::new(), 0, 0);
@@ -32,13 +32,13 @@ pub fn loaded() -> (Vec<Loaded>, u64, u64) {
 pub struct ThreadLocal {
     /// Path as the loader knows it; empty for the main program.
     pub path: String,
-    /// Its number among those with such variables.
+    /// Its TLS module id (`dlpi_tls_modid`).
     pub number: u64,
-    /// Bytes of its variables.
+    /// Size of its variables in bytes.
     pub bytes: u64,
 }
 
-/// The objects with thread-local variables. Takes the loader's lock: never in a hook.
+/// The objects with thread-local variables. Takes the loader's lock: never call it in a hook.
 #[must_use]
 pub fn thread_local() -> Vec<ThreadLocal> {
     let mut out = Vec::new();
@@ -68,8 +68,8 @@ unsafe extern "C" fn add_thread_local(info: *mut libc::dl_phdr_info, size: usize
     0
 }
 
-/// The loader's counts of loads and unloads so far. A loader that does not count (bionic before API
-/// 30): the number of objects now, and a sum that changes when other ones are loaded.
+/// The loader's counts of loads and unloads so far. For a loader that does not count (bionic before API 30): the number
+/// of loaded objects, and a checksum that changes with the set of objects.
 #[must_use]
 pub fn counts() -> (u64, u64) {
     let mut out = (0, 0);
@@ -93,7 +93,7 @@ unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, size: usize, out: *mut
     0
 }
 
-/// One more object of a loader that does not count.
+/// Adds one object of a loader that does not count.
 const fn uncounted((adds, sum): (u64, u64), bias: u64) -> (u64, u64) {
     (adds.wrapping_add(1), sum.wrapping_add(bias.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }

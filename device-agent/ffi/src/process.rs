@@ -1,4 +1,4 @@
-//! The process, its clocks, its limits.
+//! The process, its clocks and its limits.
 
 use core::ffi::{CStr, c_int, c_void};
 #[cfg(not(target_os = "android"))]
@@ -8,19 +8,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::ffi::CString;
 
-/// Since when, in monotonic nanoseconds, the clocks are read that move with the kernel's ticks
-/// alone; 0: they are not.
+/// Time, in monotonic nanoseconds, from which only the coarse clocks are read, which advance with the kernel's ticks;
+/// 0: they are not used.
 static COARSE_SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// From now on clocks are read without the processor's time-stamp counter, some milliseconds late:
-/// for a process that is about to give the counter up, or has. The C library's fine clocks read it,
-/// too, and end a thread that may not.
+/// From now on, reads clocks without the processor's time-stamp counter, with a delay of some milliseconds. This is for
+/// a process that is about to disable the counter, or has disabled it. The C library's fine clocks read the counter,
+/// too, and end a thread that may not read it.
 pub fn read_clocks_coarsely() {
     let now = if may_read_counter() { libc::CLOCK_MONOTONIC } else { libc::CLOCK_MONOTONIC_COARSE };
     COARSE_SINCE.store(clock_ns(now).max(1), Ordering::Relaxed);
 }
 
-/// May this thread read the time-stamp counter? Where the kernel cannot tell, nobody can forbid it.
+/// May this thread read the time-stamp counter? If the kernel cannot report this, the counter cannot be disabled.
 #[must_use]
 pub fn may_read_counter() -> bool {
     let mut now: c_int = libc::PR_TSC_ENABLE;
@@ -38,8 +38,8 @@ pub fn monotonic_ns() -> u64 {
     }
 }
 
-/// CPU time of the calling thread so far. A system call: for the start only, no guest's filter may
-/// be known to allow it later.
+/// CPU time of the calling thread so far. It is a system call, so it is used only at the start: later a filter of the
+/// guest may forbid it.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -67,17 +67,17 @@ pub struct Segment {
     pub bytes: usize,
     /// Has this process made it?
     pub is_own: bool,
-    /// It is only there as long as somebody has attached it.
+    /// The segment is marked for removal: it exists only while it is attached.
     pub is_removed: bool,
 }
 
-/// The System V segment of this number; `None`: there is none, or it may not be looked at.
+/// The System V segment of this number; `None`: there is none, or access is denied.
 #[cfg(not(target_os = "android"))]
 #[must_use]
 pub fn segment(number: c_int) -> Option<Segment> {
     const SHM_DEST: i64 = 0o1000;
     let mut told = MaybeUninit::<libc::shmid_ds>::zeroed();
-    // SAFETY: IPC_STAT fills the place.
+    // SAFETY: IPC_STAT fills the structure.
     let failed = unsafe { libc::syscall(libc::SYS_shmctl, number, libc::IPC_STAT, told.as_mut_ptr()) } != 0;
     if failed {
         return None;
@@ -121,14 +121,13 @@ pub fn thread_id() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
 }
 
-/// Thread id, told by a futex: it is among the few system calls that `malloc` makes too, so no
-/// filter of the guest's forbids it. `None`: the kernel has no such futexes.
+/// Thread id, obtained from a futex: `malloc` also makes this system call, so no filter of the guest forbids it.
+/// `None`: the kernel has no such futexes.
 #[must_use]
 pub fn thread_id_by_futex() -> Option<u32> {
     let word = AtomicU32::new(0);
     let nothing = ptr::null::<libc::timespec>();
-    // Taking a free lock of this kind writes the taker's thread id into the word; nobody else knows
-    // the word.
+    // Taking a free lock of this kind writes the taker's thread id into the word, which is visible only here.
     // SAFETY: the word outlives the call.
     let status = unsafe {
         libc::syscall(
@@ -142,15 +141,15 @@ pub fn thread_id_by_futex() -> Option<u32> {
     (status == 0).then(|| word.load(Ordering::Relaxed) & FUTEX_TID_MASK)
 }
 
-/// Where a thread's control block may hold its id, seen from the thread pointer: in glibc, or musl.
+/// Possible offset of the thread id in a thread's control block, from the thread pointer: for glibc, or musl.
 #[must_use]
 #[cfg(target_arch = "x86_64")]
 pub fn thread_id_place() -> Option<usize> {
     Some(if symbol(c"gnu_get_libc_version") != 0 { 0x2d0 } else { 0x30 })
 }
 
-/// Where a thread's control block may hold its id, seen from the thread pointer: on arm64 it lies before
-/// that. How large it is, and where in it the id, glibc tells debuggers.
+/// Possible offset of the thread id in a thread's control block, from the thread pointer. On arm64 the block lies
+/// before the thread pointer. glibc publishes the size of the block and the offset of the id for debuggers.
 #[must_use]
 #[cfg(all(target_arch = "aarch64", not(target_os = "android")))]
 pub fn thread_id_place() -> Option<usize> {
@@ -160,7 +159,7 @@ pub fn thread_id_place() -> Option<usize> {
     Some(told(c"_thread_db_pthread_tid", 2)?.wrapping_sub(told(c"_thread_db_sizeof_pthread", 0)?))
 }
 
-/// Where in what `pthread_t` points to glibc keeps the address of the thread's table of thread-local storage.
+/// Offset of the address of the thread's TLS table (dtv) in glibc's thread structure, to which `pthread_t` points.
 #[must_use]
 #[cfg(not(target_os = "android"))]
 pub fn thread_table_place() -> Option<usize> {
@@ -170,25 +169,25 @@ pub fn thread_table_place() -> Option<usize> {
     told(c"_thread_db_pthread_dtvp", 2)
 }
 
-/// What glibc tells debuggers of its control blocks: bits, number and offset of a member; or a size alone.
+/// A value that glibc publishes for debuggers: of a member its bits, number and offset, or only a size.
 #[cfg(not(target_os = "android"))]
 fn told(name: &CStr, index: usize) -> Option<usize> {
     let at = symbol(name) as *const u32;
-    // SAFETY: constants of the C library, `index` words and more.
+    // SAFETY: constants of the C library, at least `index` + 1 words.
     (!at.is_null()).then(|| unsafe { at.wrapping_add(index).read() } as usize)
 }
 
 /// Bits of a futex word that hold a thread id (`linux/futex.h`).
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-/// Own user id.
+/// Real user id.
 #[must_use]
 pub fn user_id() -> u32 {
     // SAFETY: always succeeds.
     unsafe { libc::getuid() }
 }
 
-/// Is there such an environment variable?
+/// Is this environment variable set?
 #[must_use]
 pub fn has_variable(name: &CStr) -> bool {
     // SAFETY: a terminated name.
@@ -207,8 +206,7 @@ pub fn variable(name: &CStr) -> Option<String> {
     Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
 }
 
-/// Sets an environment variable, or takes it away. While no other thread can be reading the
-/// environment.
+/// Sets or removes an environment variable. Called only while no other thread can read the environment.
 ///
 /// # Errors
 /// As setenv(3).
@@ -228,14 +226,13 @@ pub fn set_variable(name: &CStr, value: Option<&CStr>) -> std::io::Result<()> {
 #[cfg(target_os = "android")]
 pub fn property(name: &CStr) -> String {
     let mut value = [0_u8; libc::PROP_VALUE_MAX as usize];
-    // SAFETY: a terminated name; at most so many bytes are written, the last one a NUL.
+    // SAFETY: a terminated name; at most this many bytes are written, the last one a NUL.
     unsafe { libc::__system_property_get(name.as_ptr(), value.as_mut_ptr().cast()) };
     CStr::from_bytes_until_nul(&value)
         .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
 }
 
-/// Default stack size of new threads in bionic (`PTHREAD_STACK_SIZE_DEFAULT`), whatever
-/// RLIMIT_STACK is.
+/// Default stack size of new threads in bionic (`PTHREAD_STACK_SIZE_DEFAULT`), independent of RLIMIT_STACK.
 #[must_use]
 #[cfg(target_os = "android")]
 pub const fn default_thread_stack_bytes() -> usize {
@@ -269,7 +266,7 @@ pub fn symbol(name: &CStr) -> usize {
     symbol_in(libc::RTLD_DEFAULT, name)
 }
 
-/// Address of the first symbol of this name behind the agent itself; 0: none.
+/// Address of the first symbol of this name after the agent itself; 0: none.
 #[must_use]
 pub fn next_symbol(name: &CStr) -> usize {
     symbol_in(libc::RTLD_NEXT, name)
@@ -279,7 +276,7 @@ fn symbol_in(scope: *mut c_void, name: &CStr) -> usize {
     // SAFETY: a terminated name.
     let at = unsafe { libc::dlsym(scope, name.as_ptr()) };
     if at.is_null() {
-        // The loader keeps an error text for this thread; fetching it gives it back.
+        // The loader keeps an error text for this thread; fetching the text frees it.
         // SAFETY: no arguments.
         unsafe { libc::dlerror() };
     }
@@ -312,7 +309,7 @@ pub fn path_of(address: usize) -> String {
     if !found || info.dli_fname.is_null() {
         return String::new();
     }
-    // SAFETY: a terminated string of the loader, which is not unloading anything of this scope.
+    // SAFETY: a terminated string of the loader, which does not unload anything of this scope meanwhile.
     unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
 }
 
@@ -362,7 +359,7 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
         ) -> c_int;
     }
     unsafe extern "C" fn run(handler: *mut c_void) {
-        // SAFETY: the handler that was registered with this, as what it is.
+        // SAFETY: the handler that was registered with this function, converted back.
         let handler = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn()>(handler) };
         handler();
     }
@@ -370,8 +367,8 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
     unsafe { __cxa_atexit(run, handler as *mut c_void, ptr::null_mut()) == 0 }
 }
 
-/// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a
-/// symbol that is missing where the library is loaded would end a musl program before it begins.
+/// Registers handlers around `fork`. The function is found by name, because glibc and musl spell it differently, and a
+/// musl program with a missing symbol would not start.
 #[must_use]
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
     type Register =
@@ -385,7 +382,7 @@ pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern 
     unsafe { register(prepare, parent, child, ptr::null_mut()) == 0 }
 }
 
-/// A key whose destructor runs when a thread ends that set it.
+/// A key whose destructor runs at the end of each thread that set it.
 #[derive(Clone, Copy)]
 pub struct ThreadKey(pub u32);
 
@@ -419,13 +416,13 @@ impl ThreadKey {
     }
 }
 
-/// Ends the process as `exit` does.
+/// Ends the process by `exit`.
 pub fn exit(status: i32) -> ! {
     // SAFETY: never returns.
     unsafe { libc::exit(status) }
 }
 
-/// Ends the process at once, past everything of the C library's.
+/// Ends the process at once, without any code of the C library.
 #[cfg(not(target_os = "android"))]
 pub fn end(status: i32) -> ! {
     #[cfg(target_arch = "x86_64")]
@@ -440,13 +437,11 @@ pub fn end(status: i32) -> ! {
     }
 }
 
-/// Apps on Android may always ask for their number; elsewhere a guest's filter of system calls may
-/// forbid it.
+/// Apps on Android may always call `getpid`. Elsewhere the guest's system call filter may forbid it.
 const ASKS_FOR_ITS_NUMBER: bool = cfg!(target_os = "android");
 
-/// Memory that only this very process has: in a child it reads as zero, however the child was made
-/// (`fork`, `_Fork`, a bare `clone`), so that a child does not take its parent's shared pages for
-/// its own. It needs no system call to look at.
+/// Memory that only this process has. In a child it reads as zero, however the child was made (`fork`, `_Fork`, a plain
+/// `clone`), so that a child does not use its parent's shared pages as its own. Reading it needs no system call.
 pub struct ForkMark(AtomicPtr<Marked>);
 
 #[repr(C)]
@@ -456,14 +451,13 @@ struct Marked {
 }
 
 impl ForkMark {
-    /// Not set.
+    /// A mark that is not set.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Marks this process as the one that `holds`; again in a child that is followed. False: the
-    /// kernel has no such memory.
+    /// Marks this process as the owner. Called again in a child that is followed. False: the kernel has no such memory.
     #[must_use]
     pub fn set(&self) -> bool {
         let mut at = self.0.load(Ordering::Acquire);
@@ -476,8 +470,8 @@ impl ForkMark {
             if page == libc::MAP_FAILED {
                 return false;
             }
-            // SAFETY: the page just mapped. Since Linux 4.14; devices with Android 8 to 10 may have
-            // an older one.
+            // SAFETY: the page just mapped. The flag exists since Linux 4.14; devices with Android 8 to 10 may have an
+            // older kernel.
             if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 && !ASKS_FOR_ITS_NUMBER {
                 return false;
             }

@@ -26,30 +26,28 @@ unsafe extern "C" {
     ) -> *mut core::ffi::c_void;
 }
 
-/// Sleeps while the word holds `expected`, at most for `timeout`; may also return for no reason.
-/// The word may lie in memory shared with another process.
+/// Sleeps while the word holds `expected`, at most for `timeout`. May also return spuriously. The word may lie in
+/// memory shared with another process.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|t| libc::timespec {
         tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: t.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the word lives as long as its reference; the result does not matter, callers look at
-    // the word again.
+    // SAFETY: the word lives as long as its reference. The result is ignored, because callers check the word again.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, limit) };
 }
 
-/// Wakes everybody who waits for the word.
+/// Wakes all threads that wait for the word.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: the word lives as long as its reference.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// Where a descriptor of ours is put for the moment it lives.
+/// Lowest number for our short-lived descriptors.
 const HIGH_NUMBER: libc::c_int = 500;
 
-/// A file that is open only as long as this value lives: guests get no descriptor of ours to trip
-/// over.
+/// A file that is open only while this value lives, so that no descriptor of ours can disturb the guest.
 pub struct BriefFile(OwnedFd);
 
 impl BriefFile {
@@ -74,7 +72,7 @@ impl BriefFile {
 
     fn open_with(path: &str, flags: libc::c_int) -> io::Result<Self> {
         let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        // No signal handler sees the low number in use.
+        // Signals are held, so that no handler sees the low number in use.
         let held = SignalsHeld::new();
         // SAFETY: a terminated string.
         let fd = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
@@ -83,23 +81,22 @@ impl BriefFile {
         }
         // SAFETY: just opened, owned by nobody else.
         let low = unsafe { OwnedFd::from_raw_fd(fd) };
-        // The lowest free number is what the guest's next open would get, or what it is about to
-        // close: out of its way.
+        // The lowest free number is the one that the guest's next open would get, or that it is about to close. So the
+        // descriptor is moved out of the way.
         // SAFETY: an open descriptor.
         let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_NUMBER) };
-        // With a low limit on descriptors there is no high number: then this one has to do.
+        // If the limit on descriptors is low, there is no high number, and the low one is used.
         // SAFETY: just made, owned by nobody else.
         let file = if high < 0 { low } else { unsafe { OwnedFd::from_raw_fd(high) } };
         drop(held);
         Ok(Self(file))
     }
 
-    /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk
-    /// would kill the guest with SIGBUS. RLIMIT_FSIZE is looked at first, because exceeding it
-    /// would be a signal as well.
+    /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk would kill the guest
+    /// with SIGBUS. RLIMIT_FSIZE is checked first, because exceeding it would also raise a signal.
     ///
     /// # Errors
-    /// No room, or the limit is lower.
+    /// No room on the disk, or the limit is lower.
     pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
         within_limit(offset.saturating_add(bytes))?;
         let (at, n) = (offset.cast_signed(), bytes.cast_signed());
@@ -110,7 +107,7 @@ impl BriefFile {
         }
     }
 
-    /// Has the file at least so many bytes?
+    /// Does the file have at least this many bytes?
     #[must_use]
     pub fn is_as_long_as(&self, bytes: u64) -> bool {
         // SAFETY: an open descriptor.
@@ -118,7 +115,7 @@ impl BriefFile {
         u64::try_from(end).is_ok_and(|end| end >= bytes)
     }
 
-    /// Maps part of the file for sharing; `offset` is page-aligned, and the part is allocated.
+    /// Maps part of the file as shared memory. `offset` is page-aligned, and the part is allocated.
     ///
     /// # Errors
     /// As mmap(2).
@@ -142,7 +139,7 @@ impl BriefFile {
     }
 }
 
-/// Would a file of this size exceed RLIMIT_FSIZE? That would be a signal.
+/// Fails if a file of this size would exceed RLIMIT_FSIZE, which would raise a signal.
 fn within_limit(bytes: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
@@ -183,7 +180,7 @@ impl SharedMap {
         })
     }
 
-    /// Copies bytes into the mapping, as many as fit; returns how many.
+    /// Copies as many bytes into the mapping as fit, and returns their number.
     pub fn write(&self, offset: usize, from: &[u8]) -> usize {
         let n = self.bytes.saturating_sub(offset).min(from.len());
         if n > 0 {
@@ -193,12 +190,11 @@ impl SharedMap {
         n
     }
 
-    /// Makes this the mapping of the `bytes` that follow in the file; it ends at `end` now. The
-    /// file is lengthened by its path and the mapping moved: no descriptor is needed. The bytes may
-    /// be a hole: see [`SharedMap::populate`].
+    /// Moves this mapping to the next `bytes` in the file; it ends at `end` now. The file is extended by its path and
+    /// the mapping is moved, so no descriptor is needed. The bytes may be a hole: see [`SharedMap::populate`].
     ///
     /// # Errors
-    /// As truncate(2) and mremap(2); the mapping is as it was then.
+    /// As truncate(2) and mremap(2). The mapping is unchanged then.
     pub fn slide(&mut self, path: &str, end: u64, bytes: usize) -> io::Result<()> {
         let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let length = end.saturating_add(bytes as u64);
@@ -212,14 +208,13 @@ impl SharedMap {
         let at = unsafe { mremap(old, self.bytes, self.bytes.saturating_add(bytes), MREMAP_MAYMOVE) };
         let next = NonNull::new(at.cast::<u8>().wrapping_add(self.bytes)).filter(|_| at != libc::MAP_FAILED);
         let Some(next) = next else { return Err(io::Error::last_os_error()) };
-        // SAFETY: the front part, which was written.
+        // SAFETY: the front part, which is already written.
         unsafe { libc::munmap(at, self.bytes) };
         (self.start, self.bytes) = (next, bytes);
         Ok(())
     }
 
-    /// Makes sure that blocks exist for a page-aligned part, as [`BriefFile::allocate`], without a
-    /// descriptor.
+    /// Makes sure that blocks exist for a page-aligned part, like [`BriefFile::allocate`], but without a descriptor.
     ///
     /// # Errors
     /// No room, or a kernel before 5.14.
@@ -238,7 +233,7 @@ impl SharedMap {
         self.start.as_ptr().wrapping_add(offset)
     }
 
-    /// Bytes mapped.
+    /// Number of mapped bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes
@@ -258,7 +253,7 @@ impl Drop for SharedMap {
     }
 }
 
-/// Stores and wakes.
+/// Stores the value and wakes all waiters.
 pub fn store_and_wake(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Release);
     futex_wake(word);
@@ -298,16 +293,16 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
 pub struct Polled {
     /// The first descriptor can be read, or has ended.
     pub heard: bool,
-    /// The second can be read.
+    /// The second descriptor can be read.
     pub rung: bool,
-    /// The first takes more bytes.
+    /// The first descriptor accepts more bytes.
     pub writable: bool,
 }
 
 /// Waits until one of two descriptors can be read, at most for `limit`.
 ///
 /// # Errors
-/// As poll(2), interruptions excepted.
+/// As poll(2), except for interruptions.
 pub fn poll(a: BorrowedFd<'_>, b: BorrowedFd<'_>, limit: Duration) -> io::Result<Polled> {
     let of = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let wait = |fds: &mut [libc::pollfd; 2], limit: Duration| loop {

@@ -1,6 +1,5 @@
-//! A stack of the agent's own, for work that needs more than a guest's stack may have: threads of
-//! 16 KiB, coroutines and alternate signal stacks all call `fork` and `_exit`. It is mapped for the
-//! call and given back after it.
+//! The agent's own stack, for work that needs more room than a guest's stack may have: threads with 16 KiB, coroutines
+//! and alternate signal stacks can all call `fork` and `_exit`. It is mapped for the call and unmapped after it.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
@@ -10,21 +9,21 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::calm::SignalsHeld;
 
 const BYTES: usize = 256 << 10;
-/// Left on the main stack, this is room enough.
+/// This much free space on the main stack is enough.
 const ENOUGH: usize = 64 << 10;
 
 static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 static MAIN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells where the main thread's stack lies, so that work on it stays there.
+/// Sets the position of the main thread's stack, so that work on it stays there.
 pub fn set_main(top: usize, bytes: usize) {
     MAIN_TOP.store(top, Ordering::Relaxed);
     MAIN_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// Runs `work` where there is room: here on the main stack, else on a stack of our own. Signals are
-/// held meanwhile, because a handler of the guest's (a garbage collector that stops the world)
-/// would look for this thread's stack pointer in its own stack.
+/// Runs `work` where there is room: on the main stack, otherwise on our own stack. Signals are held meanwhile, because
+/// a signal handler of the guest (a garbage collector that stops the world) expects this thread's stack pointer inside
+/// the thread's own stack.
 pub fn with_room(mut work: impl FnMut()) {
     let mut work: &mut dyn FnMut() = &mut work;
     let here = ptr::from_ref(&work) as usize;
