@@ -1,5 +1,4 @@
-//! Events: the virtual machine calls one of the functions here, which calls the one [`Events`]
-//! value of the agent.
+//! Events: the virtual machine calls one of the functions here, which calls the agent's [`Events`] value.
 
 use core::ffi::{CStr, c_char, c_uchar, c_void};
 use core::{ptr, slice};
@@ -12,8 +11,7 @@ use jni::{Env, EnvUnowned};
 use crate::calls::{Error, Jvmti, check};
 use crate::raw::{self, function as f};
 
-/// What the agent hears. No lock of the agent may be held across a call back into the virtual
-/// machine.
+/// The events that the agent receives. No lock of the agent may be held across a call back into the virtual machine.
 pub trait Events: Sync {
     /// The virtual machine is ready to run Java code; the main class is not yet loaded.
     fn vm_init(&self, env: &mut EnvUnowned<'_>);
@@ -21,22 +19,20 @@ pub trait Events: Sync {
     /// The virtual machine is about to end; Java code can still run.
     fn vm_death(&self, env: &mut EnvUnowned<'_>);
 
-    /// A class (`java/lang/String`) is being defined, or defined again; an answer replaces its
-    /// bytes.
+    /// A class (`java/lang/String`) is being defined or redefined. A returned value replaces its bytes.
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>>;
 
-    /// A class can be used from now on: its methods can be bound.
+    /// A class is prepared: its methods can be bound.
     fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>);
 
-    /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual
-    /// machine says.
+    /// The heap or the threads are exhausted: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and the virtual machine's message.
     fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str);
 
     /// An allocation was sampled, in the thread that makes it.
     fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64);
 
-    /// A tagged object is gone. Comes late, from a thread of the virtual machine: nothing of JNI or
-    /// JVMTI may be called.
+    /// A tagged object was collected. The event comes late, from a thread of the virtual machine: no JNI or JVMTI
+    /// function may be called.
     fn freed(&self, tag: i64);
 }
 
@@ -56,10 +52,9 @@ pub enum Event {
     ResourceExhausted = 80,
     /// [`Events::freed`]
     ObjectFree = 83,
-    /// [`Events::sampled`], of every allocation: on ART.
+    /// [`Events::sampled`] for every allocation, on ART.
     VmObjectAlloc = 84,
-    /// [`Events::sampled`]; on ART this number is another event, so the virtual machine is asked
-    /// for the capability first.
+    /// [`Events::sampled`]. On ART this number is another event, so the capability is requested first.
     SampledObjectAlloc = 86,
 }
 
@@ -86,7 +81,7 @@ impl Jvmti<'_> {
             ..raw::EventCallbacks::default()
         };
         let bytes = jint::try_from(size_of::<raw::EventCallbacks>()).map_err(|_never| Error::NotThere)?;
-        // SAFETY: the type of this place.
+        // SAFETY: the type of the function in this slot.
         let set = unsafe { self.function::<f::SetEventCallbacks>(raw::SET_EVENT_CALLBACKS) }?;
         // SAFETY: the virtual machine copies as many bytes as it knows.
         check(unsafe { set(self.env, &raw const callbacks, bytes) })
@@ -103,7 +98,7 @@ impl Jvmti<'_> {
     }
 
     fn notify(self, event: Event, mode: jint) -> Result<(), Error> {
-        // SAFETY: the type of this place.
+        // SAFETY: the type of the function in this slot.
         let set = unsafe { self.function::<f::SetEventNotificationMode>(raw::SET_EVENT_NOTIFICATION_MODE) }?;
         // SAFETY: null means all threads.
         check(unsafe { set(self.env, mode, event as jint, ptr::null_mut()) })
@@ -157,22 +152,22 @@ unsafe extern "system" fn class_file_load_hook(
     let Some(listener) = listener().filter(|_| !name.is_null()) else { return };
     // SAFETY: a terminated name.
     let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return };
-    // SAFETY: as many bytes as told.
+    // SAFETY: the virtual machine passed this number of bytes.
     let bytes = unsafe { slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0)) };
     let Some(replaced) = listener.class_loads(name, bytes) else { return };
     let (Ok(size), Ok(length)) = (jlong::try_from(replaced.len()), jint::try_from(replaced.len())) else {
         return;
     };
     let mut room = ptr::null_mut();
-    // SAFETY: the type of this place.
+    // SAFETY: the type of the function in this slot.
     let Ok(allocate) = (unsafe { Jvmti::from_env(jvmti).function::<f::Allocate>(raw::ALLOCATE) }) else {
         return;
     };
-    // SAFETY: the answer goes into a word of ours.
+    // SAFETY: the result goes into our own variable.
     if check(unsafe { allocate(jvmti, size, &raw mut room) }).is_err() || room.is_null() {
         return;
     }
-    // SAFETY: room for as many bytes was just given.
+    // SAFETY: room for this number of bytes was just allocated.
     unsafe { ptr::copy_nonoverlapping(replaced.as_ptr(), room, replaced.len()) };
     // SAFETY: the virtual machine's words for the answer.
     unsafe { new_bytes.write(room) };

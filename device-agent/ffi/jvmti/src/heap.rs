@@ -1,6 +1,5 @@
-//! Walks over the heap. The visitor runs while the whole virtual machine stands still: it may touch
-//! memory that it has, and nothing else: no JNI, no JVMTI, no allocation that could wait for a
-//! thread that stands.
+//! Walks over the heap. The visitor runs while the virtual machine has stopped all threads. It may only use memory that
+//! it already has: no JNI, no JVMTI, no allocation that could wait for a stopped thread.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -11,7 +10,7 @@ use jni::sys::{jint, jlong};
 use crate::calls::{Error, Jvmti, Method, StackFrame, check};
 use crate::raw::{self, function as f};
 
-/// Which objects a walk leaves out.
+/// The objects that a walk skips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum HeapFilter {
@@ -25,19 +24,19 @@ pub enum HeapFilter {
     ClassUntagged = 0x20,
 }
 
-/// Whether a walk goes on.
+/// How a walk continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Visit {
-    /// Go on; of references: also beyond this object.
+    /// Continue; in a walk over references: also beyond this object.
     Deeper = 0x100,
-    /// Go on, but not beyond this object.
+    /// Continue, but not beyond this object.
     Beside = 0,
     /// Stop.
     Abort = 0x8000,
 }
 
-/// What kind of reference it is: `jvmtiHeapReferenceKind`.
+/// Kind of a reference: `jvmtiHeapReferenceKind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceKind {
     /// From an object to its class.
@@ -52,7 +51,7 @@ pub enum ReferenceKind {
     ClassPart,
     /// From a static field; index of the field.
     StaticField(u32),
-    /// From a class to a constant of its pool.
+    /// From a class to a constant in its constant pool.
     ConstantPool,
     /// From a JNI global reference.
     JniGlobal,
@@ -70,25 +69,25 @@ pub enum ReferenceKind {
     Other,
 }
 
-/// A reference that a walk met. Tags of 0 are none.
+/// A reference that a walk has found. A tag of 0 means no tag.
 pub struct Reference<'a> {
     /// Kind.
     pub kind: ReferenceKind,
-    /// Tag of the class of the object that is referred to.
+    /// Tag of the class of the target object.
     pub class_tag: i64,
-    /// Tag of the class of the object that refers; 0 for roots.
+    /// Tag of the class of the referring object; 0 for roots.
     pub referrer_class_tag: i64,
-    /// Bytes of the object that is referred to.
+    /// Size of the target object in bytes.
     pub bytes: u64,
-    /// Tag of the object that is referred to; may be changed.
+    /// Tag of the target object; may be changed.
     pub tag: &'a mut i64,
-    /// Tag of the object that refers; `None` for roots.
+    /// Tag of the referring object; `None` for roots.
     pub referrer_tag: Option<&'a mut i64>,
 }
 
 impl Jvmti<'_> {
-    /// Visits every object (reachable or not) that the filter leaves: tag of its class, bytes, its
-    /// own tag, which may be changed.
+    /// Visits every object (reachable or not) that the filter does not skip: the tag of its class, its size in bytes,
+    /// and its own tag, which may be changed.
     pub fn iterate(
         self,
         filter: HeapFilter,
@@ -97,10 +96,10 @@ impl Jvmti<'_> {
     ) -> Result<(), Error> {
         let callbacks = raw::HeapCallbacks { iteration: Some(object), ..raw::HeapCallbacks::default() };
         let mut visit = visit;
-        // SAFETY: the type of this place.
+        // SAFETY: the type of the function in this slot.
         let walk = unsafe { self.function::<f::IterateThroughHeap>(raw::ITERATE_THROUGH_HEAP) }?;
         let class = class.map_or(ptr::null_mut(), JObject::as_raw);
-        // SAFETY: the visitor outlives the call, which is over when the walk is.
+        // SAFETY: the visitor outlives the call, which ends with the walk.
         check(unsafe { walk(self.env, filter as jint, class, &raw const callbacks, (&raw mut visit).cast()) })
     }
 
@@ -114,10 +113,10 @@ impl Jvmti<'_> {
     ) -> Result<(), Error> {
         let callbacks = raw::HeapCallbacks { reference: Some(reference), ..raw::HeapCallbacks::default() };
         let mut visit = visit;
-        // SAFETY: the type of this place.
+        // SAFETY: the type of the function in this slot.
         let walk = unsafe { self.function::<f::FollowReferences>(raw::FOLLOW_REFERENCES) }?;
         let from = from.map_or(ptr::null_mut(), JObject::as_raw);
-        // SAFETY: the visitor outlives the call, which is over when the walk is.
+        // SAFETY: the visitor outlives the call, which ends with the walk.
         check(unsafe {
             walk(
                 self.env,
@@ -159,11 +158,11 @@ unsafe extern "system" fn reference(
 ) -> jint {
     // SAFETY: `follow` passed a pointer to its visitor.
     let visit = unsafe { &mut *visitor.cast::<&mut dyn FnMut(Reference<'_>) -> Visit>() };
-    // SAFETY: kinds 2, 3, 8 have an index, 24 and 25 a frame; the others no information.
+    // SAFETY: kinds 2, 3, 8 have an index, 24 and 25 a frame; the others have no information.
     let kind = unsafe { kind_of(kind, info) };
-    // An object that refers to itself has one tag: its word must not be there twice.
+    // An object that refers to itself has one tag, so there must be only one reference to its word.
     let referrer_tag = if ptr::eq(tag, referrer_tag) { ptr::null_mut() } else { referrer_tag };
-    // SAFETY: the virtual machine's word for the tag of the object that is referred to.
+    // SAFETY: the virtual machine's word for the tag of the target object.
     let tag = unsafe { &mut *tag };
     // SAFETY: the virtual machine's word, another one, or null for roots.
     let referrer_tag = unsafe { referrer_tag.as_mut() };
@@ -180,8 +179,8 @@ unsafe fn kind_of(kind: jint, info: *const raw::HeapReferenceInfo) -> ReferenceK
     };
     let frame = || {
         let stack = info.cast::<raw::StackLocalInfo>();
-        // SAFETY: kinds that call this have these members; JNI locals end after them, so that only
-        // the places are taken.
+        // SAFETY: kinds that call this have these members. JNI locals end after them, so only their addresses are
+        // taken.
         let thread = unsafe { &raw const (*stack).thread_tag };
         // SAFETY: as above.
         let method = unsafe { &raw const (*stack).method };

@@ -1,6 +1,5 @@
-//! The native methods of `io.memgate.agent.Hooks`: Java calls one of the functions here, which
-//! calls the one [`Natives`] value of the agent. A call from Java never throws and never fails:
-//! what went wrong is the agent's to tell.
+//! The native methods of `io.memgate.agent.Hooks`: Java calls one of the functions here, which calls the agent's
+//! [`Natives`] value. A call from Java never throws and never fails: the agent reports errors itself.
 
 use core::ffi::c_void;
 use std::sync::OnceLock;
@@ -10,7 +9,7 @@ use jni::strings::JNIStr;
 use jni::sys::{jboolean, jint};
 use jni::{Env, EnvUnowned, NativeMethod, jni_str};
 
-/// What Java tells the agent. Names are as the test runner shows them.
+/// Calls from Java to the agent. Names have the form that the test runner shows.
 pub trait Natives: Sync {
     /// Is this process measured?
     fn active(&self) -> bool;
@@ -20,12 +19,12 @@ pub trait Natives: Sync {
     fn test_finished(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32);
     /// The launcher begins a round or an iteration.
     fn iteration(&self, number: u32);
-    /// A window ends here: what is alive is measured. Returns the orders of the harness.
+    /// A window ends here: live objects are measured. Returns the orders of the harness.
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32;
-    /// What reports the tests, before the first one; the system properties as they are then, `key
-    /// NUL value NUL …`.
+    /// Name of the component that reports the tests, called before the first test. Also the system properties at that
+    /// time, as `key NUL value NUL …`.
     fn listener(&self, name: &str, properties: &str);
-    /// All tests are over, and nothing tells that the process ends: Android ends it with the run.
+    /// All tests are over, and no later event reports the end of the process: Android ends it with the run.
     fn run_finished(&self, env: &mut Env<'_>);
 }
 
@@ -41,7 +40,7 @@ pub fn register(
     let texts = jni_str!("(Ljava/lang/String;Ljava/lang/String;)V");
     let texts_and_number = jni_str!("(Ljava/lang/String;Ljava/lang/String;I)V");
     let method = |name: &'static JNIStr, signature: &'static JNIStr, function: *mut c_void| {
-        // SAFETY: each function below has the type that its signature says.
+        // SAFETY: each function below has the type that its signature states.
         unsafe { NativeMethod::from_raw_parts(name, signature, function) }
     };
     let methods = [
@@ -61,7 +60,7 @@ pub fn register(
     unsafe { env.register_native_methods(class, &methods) }
 }
 
-/// Runs `work` with the agent's value; `otherwise` where it could not.
+/// Runs `work` with the agent's value. Returns the default value if that is not possible.
 fn call<T: Default>(mut env: EnvUnowned<'_>, work: impl FnOnce(&mut Env<'_>, &dyn Natives) -> T) -> T {
     let Some(natives) = NATIVES.get() else { return T::default() };
     let outcome =
@@ -72,7 +71,7 @@ fn call<T: Default>(mut env: EnvUnowned<'_>, work: impl FnOnce(&mut Env<'_>, &dy
     }
 }
 
-/// A text of Java's; null is empty.
+/// A Java string; null gives an empty one.
 fn text(env: &Env<'_>, from: &JString<'_>) -> String {
     if from.is_null() { String::new() } else { from.try_to_string(env).unwrap_or_default() }
 }

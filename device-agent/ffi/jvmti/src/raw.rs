@@ -1,4 +1,4 @@
-//! The function table, the event numbers and the structures, as `jvmti.h` has them.
+//! The function table, the event numbers and the structures of `jvmti.h`.
 
 use core::ffi::{c_char, c_uchar, c_void};
 
@@ -9,15 +9,14 @@ pub type Env = *mut *const *const c_void;
 /// `jvmtiError`.
 pub type Code = jint;
 
-/// Places in the function table, counted from 1 as the specification does, with the name `jvmti.h`
-/// gives each.
+/// Slots of the function table, counted from 1 as in the specification, with their names in `jvmti.h`.
 macro_rules! slots {
     ($($name:ident = $slot:literal $c_name:literal),* $(,)?) => {
         $(
             #[doc = concat!("`", $c_name, "`")]
             pub const $name: usize = $slot;
         )*
-        /// Every place that is used, with its name in `jvmti.h`.
+        /// Every used slot, with its name in `jvmti.h`.
         pub const SLOTS: &[(usize, &str)] = &[$(($slot, $c_name)),*];
     };
 }
@@ -63,16 +62,16 @@ slots! {
     SET_HEAP_SAMPLING_INTERVAL = 156 "SetHeapSamplingInterval",
 }
 
-/// Last place of the table in JVMTI 1.2, which ART implements.
+/// Last slot of the table in JVMTI 1.2, which ART implements.
 pub const LAST_OF_1_2: usize = 154;
-/// JVMTI 11, whose table has one place more.
+/// JVMTI 11, whose table has one more slot.
 pub const VERSION_11: jint = 0x300B_0000;
 const VERSION_1_2: jint = 0x3001_0200;
-/// What ART gives to processes that are not debuggable.
+/// The version that ART offers to processes that are not debuggable.
 const VERSION_OF_ART: jint = 0x7001_0200;
 
-/// Versions to ask for, best first. ART writes an error into the app's log for each that it does not know, so on
-/// Android nobody asks for 11.
+/// Versions to request, best first. ART writes an error into the app's log for each version that it does not know, so
+/// 11 is not requested on Android.
 #[must_use]
 pub const fn versions(on_android: bool) -> &'static [jint] {
     if on_android { &[VERSION_1_2, VERSION_OF_ART] } else { &[VERSION_11, VERSION_1_2, VERSION_OF_ART] }
@@ -81,14 +80,14 @@ pub const fn versions(on_android: bool) -> &'static [jint] {
 /// `jvmtiCapabilities`: 128 bits, numbered in the order of `jvmti.h`.
 pub type Capabilities = [u32; 4];
 
-/// Bits of [`Capabilities`], with the name `jvmti.h` gives each.
+/// Bits of [`Capabilities`], with their names in `jvmti.h`.
 macro_rules! capabilities {
     ($($name:ident = $bit:literal $c_name:literal),* $(,)?) => {
         $(
             #[doc = concat!("`", $c_name, "`")]
             pub const $name: usize = $bit;
         )*
-        /// Every capability that is used, with its name in `jvmti.h`.
+        /// Every used capability, with its name in `jvmti.h`.
         pub const CAPABILITIES: &[(usize, &str)] = &[$(($bit, $c_name)),*];
     };
 }
@@ -168,7 +167,7 @@ pub union HeapReferenceInfo {
     pub index: jint,
     /// Local variables and JNI local references (which have the first four members).
     pub stack: StackLocalInfo,
-    /// What the rest may become.
+    /// Reserved for future variants.
     pub reserved: [jlong; 8],
 }
 
@@ -222,19 +221,19 @@ pub struct ExtensionFunctionInfo {
     pub func: *const c_void,
     /// Its name.
     pub id: *mut c_char,
-    /// A line for a person.
+    /// A description for users.
     pub short_description: *mut c_char,
-    /// Parameters after the environment.
+    /// Number of parameters after the environment.
     pub param_count: jint,
-    /// They.
+    /// The parameters.
     pub params: *mut ParamInfo,
-    /// Errors of its own.
+    /// Number of the function's own errors.
     pub error_count: jint,
-    /// They.
+    /// The errors.
     pub errors: *mut Code,
 }
 
-/// A callback of the table of events that is not used.
+/// An unused slot in the table of event callbacks.
 pub type Unused = Option<unsafe extern "system" fn()>;
 /// `(jvmtiEnv, JNIEnv, jthread)`
 pub type ThreadEvent = unsafe extern "system" fn(Env, *mut jni::sys::JNIEnv, jobject);
@@ -297,7 +296,7 @@ pub struct EventCallbacks {
     pub sampled_object_alloc: Option<ObjectAlloc>,
 }
 
-/// A function of the table.
+/// Types of the functions in the table.
 pub mod function {
     use super::{
         Capabilities, Code, Env, EventCallbacks, ExtensionFunctionInfo, FrameInfo, HeapCallbacks,

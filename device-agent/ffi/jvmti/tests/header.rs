@@ -1,5 +1,4 @@
-//! The function table, the capabilities and the structures against the `jvmti.h` of every JDK that
-//! is found.
+//! Compares the function table, the capabilities and the structures with the `jvmti.h` of every JDK that is found.
 #![expect(clippy::print_stderr, clippy::unwrap_used, reason = "a test tells what it could not check")]
 
 use std::path::PathBuf;
@@ -7,7 +6,7 @@ use std::{env, fs};
 
 use memgate_jvmti::raw;
 
-/// `include/jvmti.h` of `JAVA_HOME` and of the places where distributions put JDKs.
+/// `include/jvmti.h` of `JAVA_HOME` and of the folders in which distributions install JDKs.
 fn headers() -> Vec<PathBuf> {
     let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = env::var_os("JAVA_HOME")
@@ -21,7 +20,7 @@ fn headers() -> Vec<PathBuf> {
     found
 }
 
-/// Calls `check` with the text of each header; says so where there is none.
+/// Calls `check` with the text of each header. Prints a message if there is no header.
 fn with_headers(check: impl Fn(&str)) {
     let headers = headers();
     if headers.is_empty() {

@@ -1,6 +1,6 @@
-//! A function table that behaves as ART's sources say (openjdkjvmti: `art_jvmti.h`, `ti_heap.cc`,
-//! `ti_extension.cc`): JVMTI 1.2 and no more, a table of 154 places, extension functions, tags by
-//! environment that need their capability, several heaps in one walk. No device took part.
+//! A function table that behaves as ART's sources specify (openjdkjvmti: `art_jvmti.h`, `ti_heap.cc`,
+//! `ti_extension.cc`): only JVMTI 1.2, a table of 154 slots, extension functions, tags per environment that need their
+//! capability, several heaps in one walk. It was not tested on a device.
 
 use core::ffi::c_char;
 use std::collections::HashMap;
@@ -18,26 +18,26 @@ const ILLEGAL_ARGUMENT: Code = 103;
 const IMAGE: jint = 1;
 const ZYGOTE: jint = 2;
 
-/// What the runtime has.
+/// State of the simulated runtime.
 #[derive(Default)]
 struct Runtime {
     classes: Vec<&'static str>,
     /// Number of the class, bytes, heap.
     objects: Vec<(usize, jlong, jint)>,
-    /// Whether the walk that tells heaps apart is offered.
+    /// Is the walk that reports heaps offered?
     extended: bool,
     may_tag: bool,
     tags: HashMap<usize, jlong>,
-    /// Class loaders and the dex files they were given.
+    /// Class loaders and the dex files that were added to them.
     added: Vec<(usize, String)>,
-    /// Allocated for answers and not given back.
+    /// Blocks that were allocated for results and not freed.
     blocks: HashMap<usize, Box<[u64]>>,
     environments: i32,
-    /// Versions it was asked for and does not have: each is an error in the app's log.
+    /// Requested versions that it does not have: each is an error in the app's log.
     refused: Vec<jint>,
 }
 
-/// One runtime in a process, as on a device: tests come one after the other.
+/// There is one runtime per process, as on a device, so tests run one after the other.
 static ONE: Mutex<()> = Mutex::new(());
 static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 
@@ -57,7 +57,7 @@ fn text(runtime: &mut Runtime, text: &str) -> *mut c_char {
     let text = CString::new(text).unwrap();
     let bytes = text.as_bytes_with_nul();
     let at = allocate(runtime, bytes.len());
-    // SAFETY: as many bytes were just allocated.
+    // SAFETY: this number of bytes was just allocated.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
     at.cast()
 }
@@ -91,7 +91,7 @@ extern "system" fn loaded(_: raw::Env, count: *mut jint, classes: *mut *mut jobj
     runtime(|r| {
         let at = allocate(r, r.classes.len() * 8).cast::<jobject>();
         for i in 0..r.classes.len() {
-            // SAFETY: room for all of them.
+            // SAFETY: there is room for all elements.
             unsafe { at.wrapping_add(i).write(reference(i)) };
         }
         // SAFETY: the caller's words.
@@ -132,8 +132,8 @@ extern "system" fn set_tag(_: raw::Env, object: jobject, tag: jlong) -> Code {
     })
 }
 
-/// The lock is not held while the callback runs: on a device everything else stands still, here it
-/// may ask.
+/// The lock is not held during the callback: on a device all other threads are stopped then, but here the callback may
+/// use the runtime.
 fn walk_over(callbacks: *const HeapCallbacks, user: *const c_void, extended: bool) -> Code {
     // SAFETY: the caller's structure.
     let callback = unsafe { (*callbacks).iteration }.unwrap();
@@ -141,7 +141,7 @@ fn walk_over(callbacks: *const HeapCallbacks, user: *const c_void, extended: boo
     for (class, bytes, heap) in objects {
         let class_tag = tags.get(&reference(class).addr()).copied().unwrap_or(0);
         let mut tag = 0;
-        // The plain walk passes five arguments; what lies in the register of the sixth is anything.
+        // The plain walk passes five arguments. The register of the sixth may hold any value.
         let heap = if extended { heap } else { 0x7fff };
         // SAFETY: a callback of this type.
         let control = unsafe { callback(class_tag, bytes, &raw mut tag, -1, user.cast_mut(), heap) };
@@ -184,7 +184,7 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
             let params = allocate(r, size_of::<ParamInfo>()).cast::<ParamInfo>();
             let parameter =
                 ParamInfo { name: text(r, "heap_filter"), kind: 91, base_type: 104, null_ok: false };
-            // SAFETY: room for one.
+            // SAFETY: there is room for one element.
             unsafe { params.write(parameter) };
             let info = ExtensionFunctionInfo {
                 func: *func,
@@ -195,7 +195,7 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
                 error_count: 1,
                 errors: allocate(r, 4).cast(),
             };
-            // SAFETY: room for all of them.
+            // SAFETY: there is room for all elements.
             unsafe { at.wrapping_add(i).write(info) };
         }
         // SAFETY: the caller's words.
@@ -206,8 +206,7 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
     0
 }
 
-/// As `SearchUtil::AddToDexClassLoader`: no loader and no path are refused, and so is a file that
-/// cannot be opened.
+/// Like `SearchUtil::AddToDexClassLoader`: refuses a null loader, a null path, and a file that cannot be opened.
 extern "system" fn add_to_loader(_: raw::Env, loader: jobject, segment: *const c_char) -> Code {
     if loader.is_null() || segment.is_null() {
         return NULL_POINTER;
@@ -229,7 +228,7 @@ extern "system" fn dispose(_: raw::Env) -> Code {
     0
 }
 
-/// The table, and the two words that lead to it.
+/// The function table, and the two words that point to it.
 fn table() -> raw::Env {
     let mut table = vec![ptr::null::<c_void>(); raw::LAST_OF_1_2];
     for (slot, function) in [
@@ -306,7 +305,7 @@ fn only_jvmti_1_2_is_had_and_nothing_behind_its_table_is_called() {
     assert_eq!(runtime(|r| r.refused.clone()), [], "nothing is written into the app's log");
     assert_eq!(jvmti.is_art(), Ok(true));
     assert_eq!(jvmti.set_sampling_interval(1), Err(Error::NotThere));
-    // A place that ART leaves empty.
+    // A slot that is empty in ART.
     assert_eq!(jvmti.collect(), Err(Error::NotThere));
 }
 
@@ -322,7 +321,7 @@ fn the_apps_heap_is_counted_by_class_and_no_object_is_tagged() {
     assert!(heap.walk.is_some(), "the app's heap alone counts");
     let want = [total("Ljava/lang/String;", 1, 32), total("Lcom/example/Tile;", 2, 80)];
     assert_eq!(heap.count().unwrap(), want);
-    // A class and objects of it come; what there was keeps its number.
+    // A class and objects of it are added. Existing classes keep their numbers.
     runtime(|r| {
         r.classes.push("Lcom/example/New;");
         r.objects.extend([(3, 8, 3), (1, 40, 3)]);
@@ -367,7 +366,7 @@ fn without_the_extension_all_heaps_count() {
 fn objects_of_a_class_that_comes_between_numbering_and_walking_wait_for_the_next_count() {
     let (_one, jvmti) = start(Runtime {
         classes: vec!["LA;"],
-        // The second class is not among the loaded ones yet.
+        // The second class is not loaded yet.
         objects: vec![(0, 8, 3), (1, 8, 3)],
         extended: true,
         ..Runtime::default()
@@ -380,7 +379,7 @@ fn objects_of_a_class_that_comes_between_numbering_and_walking_wait_for_the_next
 
 #[test]
 fn an_answer_without_memory_for_a_copy_is_no_empty_answer() {
-    // More of these than there is memory in any address space.
+    // More elements than any address space can hold.
     type Large = [u8; 1 << 40];
     let (_one, jvmti) = start(Runtime::default());
     let at = runtime(|r| allocate(r, 8));
