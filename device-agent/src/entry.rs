@@ -1,9 +1,9 @@
-//! What the agent stands in for: the functions that allocate, and on Linux some of the C library's.
-//! One guarded call each; what they do stands elsewhere.
+//! The interposed functions: the allocation functions, and on Linux some other functions of the C library. Each is one
+//! guarded call; the implementation is elsewhere.
 //!
-//! The allocation functions are naked trampolines: in a process that is not tracked they are one
-//! comparison and one jump to the next allocator; in a tracked one they pass the caller's stack and
-//! frame pointer on to the hook of the same name. All assembler stands in a folder per machine.
+//! The allocation functions are naked trampolines. In a process that is not tracked they are one comparison and one
+//! jump to the next allocator. In a tracked process they pass the caller's stack and frame pointer to the hook of the
+//! same name. All assembler code is in one folder per machine.
 #![expect(unsafe_code, reason = "exports and trampolines: the border to C")]
 #![expect(unreachable_pub, reason = "exported to C, not to Rust")]
 
@@ -39,8 +39,9 @@ pub(crate) use self::libc::{find_object, main_ends, next_of, stack_end, weak};
 
 pub(crate) type Pointer = *mut c_void;
 
-/// Finds what the C library's functions are, in every process: `dlsym` waits for a thread that loads a library, whose
-/// constructor may wait for the one that calls. Signal handlers and children of `vfork` may not look either.
+/// Looks up the C library's functions, in every process. A later `dlsym` would wait for a thread that loads a library,
+/// and that library's constructor may wait for the calling thread. Signal handlers and children of `vfork` must not
+/// call `dlsym` either.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn bind() {
     controls::bind();
@@ -56,7 +57,7 @@ fn is_seen(allocate: usize, free: usize) -> bool {
         return false;
     }
     let seen = TRACKER.totals().allocations;
-    // SAFETY: `malloc`, or `operator new(unsigned long)`, of whatever library comes first.
+    // SAFETY: `malloc`, or `operator new(unsigned long)`, of the first library that has it.
     let allocate = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> Pointer>(allocate) };
     // SAFETY: a plain request.
     let block = unsafe { allocate(61) };
@@ -68,14 +69,13 @@ fn is_seen(allocate: usize, free: usize) -> bool {
     passed
 }
 
-/// Why this process's allocations do not come through here, if they do not. Recording must be on:
+/// The reason why this process's allocations do not come through here, if they do not. Recording must be on, because
 /// this allocates.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc");
-    // Not compared with our own `malloc` by name: that name means the first one here, too.
+    // Not compared with our own `malloc` by name, because here, too, that name means the first `malloc`.
     let is_ours = process::object_of(first) == process::object_of(blind as fn() -> Option<String> as usize);
-    // A program that is linked to a fixed address has stubs of its own, which come first and lead
-    // here.
+    // A program that is linked to a fixed address has its own stubs, which come first and lead here.
     if !is_ours && !is_seen(first, process::symbol(c"free")) {
         return Some(format!(
             "the malloc of {} comes before the agent's; build or run it without that allocator for the gate",
@@ -95,20 +95,20 @@ pub(crate) fn blind() -> Option<String> {
     })
 }
 
-/// Do these pass through `malloc` for certain? Then the guest's heap stays untouched.
+/// Does this library certainly pass through `malloc`? Then the guest's heap stays untouched.
 fn is_stock_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["libstdc++.so", "libc++.so", "libc++abi.so"].iter().any(|stock| name.starts_with(stock))
 }
 
-/// A text of C's.
+/// Copies a C string.
 ///
 /// # Safety
-/// Null, or terminated.
+/// `from` must be null or a terminated string.
 pub(crate) unsafe fn text(from: *const c_char) -> String {
     if from.is_null() {
         return String::new();
     }
-    // SAFETY: the C API asks for terminated strings.
+    // SAFETY: the C API requires terminated strings.
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }

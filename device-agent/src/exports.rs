@@ -1,5 +1,5 @@
-//! Where others call the agent: the loader, the C library before `main`, programs by `memgate.h`,
-//! virtual machines. One guarded call each; what they do stands elsewhere.
+//! Exported entry points of the agent: for the loader, for the C library before `main`, for programs that use
+//! `memgate.h`, and for virtual machines. Each is one guarded call; the implementation is elsewhere.
 #![expect(unsafe_code, reason = "exports: the border to C")]
 #![expect(unreachable_pub, reason = "exported to C, not to Rust")]
 
@@ -22,7 +22,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     life::load();
-    // There is no `main` to wait for: an app's process begins in the runtime.
+    // There is no `main` to wait for: an app's process starts in the runtime.
     #[cfg(target_os = "android")]
     life::start();
 }
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn memgate_test_end(suite: *const c_char, test: *const c_c
 }
 
 /// # Safety
-/// As [`text`].
+/// See [`text`].
 unsafe fn names(suite: *const c_char, test: *const c_char) -> (String, String) {
     // SAFETY: promised by the caller.
     let suite = unsafe { text(suite) };
@@ -80,7 +80,7 @@ pub extern "C" fn memgate_settle() {
     session::settle();
 }
 
-/// See `memgate.h`: all five results are written in any case.
+/// See `memgate.h`: all five results are always written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_get_malloc_leak_info(
     info: *mut *const u64,
@@ -98,11 +98,11 @@ pub unsafe extern "C" fn memgate_get_malloc_leak_info(
         return;
     }
     let taken = session::is_active().then(leak_info::take).flatten();
-    // SAFETY: the caller passes a place for the address.
+    // SAFETY: the caller passes a variable for the address.
     unsafe { *info = taken.as_ref().map_or(core::ptr::null(), |t| t.words) };
     let sizes = taken.map_or([0; 4], |t| [t.overall_bytes, t.info_bytes, t.total_bytes, t.backtrace_size]);
     for (place, size) in [overall_size, info_size, total_memory, backtrace_size].into_iter().zip(sizes) {
-        // SAFETY: the caller passes places for all four.
+        // SAFETY: the caller passes variables for all four.
         unsafe { *place = size };
     }
 }
@@ -113,14 +113,14 @@ pub extern "C" fn memgate_free_malloc_leak_info(info: *const u64) {
     leak_info::give_back(info);
 }
 
-/// See `memgate_gtest.h`: 1 where the agent itself listens to GoogleTest.
+/// See `memgate_gtest.h`: 1 if the agent itself listens to GoogleTest.
 #[unsafe(no_mangle)]
 pub extern "C" fn memgate_has_gtest_listener() -> c_int {
     c_int::from(native::gtest::is_installed())
 }
 
-/// The virtual machine loads the agent (`-agentpath`). Always succeeds: a virtual machine whose
-/// agent fails does not start.
+/// The virtual machine loads the agent (`-agentpath`). Always succeeds, because a virtual machine does not start if its
+/// agent fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Agent_OnLoad(
     vm: *mut jni::sys::JavaVM,
@@ -138,8 +138,8 @@ pub unsafe extern "system" fn Agent_OnLoad(
     jni::sys::JNI_OK
 }
 
-/// Somebody attaches the agent to a virtual machine that runs. May come more than once; always
-/// succeeds, as above.
+/// The agent is attached to a running virtual machine. May be called more than once. Always succeeds, for the same
+/// reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Agent_OnAttach(
     vm: *mut jni::sys::JavaVM,
@@ -147,7 +147,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
     _reserved: Pointer,
 ) -> jni::sys::jint {
     #[cfg(target_os = "android")]
-    // SAFETY: the arguments are passed on as they came.
+    // SAFETY: the arguments are passed on unchanged.
     if let Some(status) = unsafe { android::handed_over(Agent_OnAttach, vm, options) } {
         return status;
     }

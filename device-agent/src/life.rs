@@ -1,4 +1,4 @@
-//! How the agent wakes up in a process: it is loaded, and at the way into `main` it starts.
+//! The start of the agent in a process: it is loaded, and it starts when `main` is entered.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -24,14 +24,12 @@ use crate::entry;
 use crate::native::starts;
 use crate::native::{gtest, next};
 
-/// Room that the agent's heap must have before the options are read, and before a stream is opened.
-/// Without it nothing is recorded, which the harness tells: a failed allocation of ours would end
-/// the guest.
+/// Room that the agent's heap must have before the options are read, and before a stream is opened. Without it nothing
+/// is recorded, which the harness reports: a failed allocation of the agent would end the guest.
 const LOAD_ROOM: usize = 32 << 10;
 const OPEN_ROOM: usize = 256 << 10;
 
-/// Options of a process that is a target, and the nanoseconds that loading took, between load and
-/// start.
+/// Options of a target process, and the nanoseconds that loading took. They are kept from load to start.
 static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +58,7 @@ pub(crate) fn load() {
         return;
     }
     if session::register() {
-        // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
+        // Created early to get a low number: glibc allocates in every thread for keys beyond the 32nd.
         THREAD_KEY
             .store(ThreadKey::new(thread_ends).map_or(0, |key| key.0.wrapping_add(1)), Ordering::Relaxed);
         *PENDING.lock() = Some((options, process::thread_cpu_ns().saturating_sub(began_ns)));
@@ -82,8 +80,7 @@ fn is_target(options: &Options) -> bool {
     })
 }
 
-/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello,
-/// begins recording.
+/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello, starts recording.
 pub(crate) fn start() {
     let Some((options, loading_ns)) = PENDING.lock().take() else { return };
     let began_ns = process::thread_cpu_ns();
@@ -118,23 +115,23 @@ pub(crate) fn start() {
     session::process_starts();
 }
 
-/// What the agent has of this process, before the session begins.
+/// Properties of this process, found before the session begins.
 struct Found {
     /// The time-stamp counter may be read.
     counts: bool,
     find_object: Option<FindObject>,
-    /// Stacks can be compared with those of libgcc's unwinder, where they are to be.
+    /// If a crosscheck is requested: stacks can be compared with those of libgcc's unwinder.
     crosschecks: bool,
-    /// Why native allocations are not seen.
+    /// The reason why native allocations are not seen.
     blind: Option<String>,
-    /// Why tests of GoogleTest are not.
+    /// The reason why GoogleTest tests are not seen.
     gtest: Result<(), &'static str>,
 }
 
 impl Found {
-    /// Lets the tracker know the process, and finds its test framework.
+    /// Prepares the tracker for the process, and finds the test framework.
     fn prepare(options: &Options) -> Self {
-        // Apps of Android keep it.
+        // Android apps do not disable the counter.
         let counts = cfg!(target_os = "android") || process::may_read_counter();
         if !counts {
             session::gives_up_counter();
@@ -157,7 +154,7 @@ impl Found {
     }
 
     fn offers(&self, options: &Options) -> Offers {
-        // A runtime of Java comes later in this process, and finds the session that begins here.
+        // A Java runtime starts later in this process, and uses the session that begins here.
         let java = options.java;
         let stacks = cfg!(target_os = "android") || self.find_object.is_some();
         Offers {
@@ -172,12 +169,12 @@ impl Found {
             framework: self.gtest.is_ok().then_some(capability::GTEST),
             rounds: gtest::hears_of_ends(),
             is_its_own: gtest::is_its_own,
-            // Where only the native side cannot be seen, Java's can.
+            // If only native allocations cannot be seen, Java's can still be measured.
             blind: self.blind.clone().filter(|_| !java),
         }
     }
 
-    /// Logs what is missing, once there is a session.
+    /// Logs what is missing, after the session has begun.
     fn tell(&self, java: bool) {
         if !self.crosschecks {
             session::log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
@@ -206,20 +203,21 @@ const fn starts_crosscheck(_: &Options, _: Option<FindObject>) -> bool {
     true
 }
 
-/// Finds what the C library keeps for itself, and begins to record what the program maps.
+/// Finds internal data of the C library, and starts to record the program's mappings.
 #[cfg(not(target_os = "android"))]
 fn find_places(java: bool) {
     if let Some(at) = process::thread_id_place() {
         find_thread_id(at, process::thread_id_by_futex());
     }
     entry::find_table_place();
-    // A virtual machine maps for itself all the time, by the same calls.
+    // A virtual machine uses the same calls all the time for its own mappings.
     if !java {
         session::mappings::starts(start as fn() as usize, next::allocator());
     }
 }
 
-/// A virtual machine that runs JUnit tests below a command of native tests: nobody measures them.
+/// Records that this is a virtual machine that runs JUnit tests under a command for native tests: its tests are not
+/// measured.
 #[cfg(not(target_os = "android"))]
 fn note_java_tests() {
     let executable = session::executable();
@@ -228,13 +226,13 @@ fn note_java_tests() {
     }
 }
 
-/// Notes that the process was to be recorded and is not. It has no stream that could tell the harness.
+/// Records that the process should be recorded and is not. It has no stream that could tell the harness.
 fn note_silent() {
     #[cfg(not(target_os = "android"))]
     starts::note_itself(flag::SILENT, &session::executable(), None);
 }
 
-/// Allocates once with recording on, as the guest would.
+/// Allocates once with recording on, like the guest would.
 fn self_test() -> Option<String> {
     recording::start();
     let blind = Inside::suspended(entry::blind);

@@ -1,6 +1,5 @@
-//! The standard library's panic printer refers to the system unwinder, which would make every guest
-//! load libgcc_s. The agent aborts nothing and prints no backtraces, so these stand-ins end each
-//! walk at once. They are not exported.
+//! The standard library's panic printer refers to the system unwinder, so every guest would load libgcc_s. The agent
+//! prints no backtraces, so these replacements end each walk at once. They are not exported.
 #![expect(unsafe_code, reason = "defines symbols by name")]
 
 #[cfg(target_arch = "x86_64")]

@@ -1,15 +1,14 @@
-//! What there is of the C library on Android.
+//! The C library's part on Android.
 
 use memgate_tracker::cfi::FindObject;
 
-/// C++'s operators are not looked for: an app's libraries bring their own, hidden in them or in its
-/// own `libc++_shared.so`.
+/// C++'s operators are not searched: an app's libraries have their own ones, hidden in them or in the app's own
+/// `libc++_shared.so`.
 pub(crate) const fn weak() -> [usize; 3] {
     [0; 3]
 }
 
-/// bionic's loader has no lock-free lookup of unwind tables: stacks are taken by frame records
-/// here.
+/// bionic's loader has no lock-free lookup of unwind tables, so stacks are taken by frame records.
 pub(crate) const fn find_object() -> Option<FindObject> {
     None
 }

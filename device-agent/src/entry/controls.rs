@@ -1,8 +1,8 @@
-//! The calls by which a guest gives something up for good: `prctl`, and `syscall`, with which the
-//! same can be asked for. On Linux only.
+//! The calls by which a guest gives up a right permanently: `prctl`, and `syscall`, which can request the same. On
+//! Linux only.
 //!
-//! All others pass with their registers as they came and no frame of ours on the stack, so that
-//! `clone` and `vfork` by `syscall` work as before.
+//! All other calls pass with unchanged registers and without our frame on the stack, so that `clone` and `vfork` by
+//! `syscall` work as before.
 
 use core::ffi::{c_int, c_long};
 use core::ptr;
@@ -54,7 +54,7 @@ extern "C" fn calls(number: c_long, first: c_int, second: usize, third: usize) {
     }
 }
 
-/// A filter of system calls, as the kernel takes it (`struct sock_fprog`).
+/// A filter of system calls, in the kernel's form (`struct sock_fprog`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Program {
@@ -63,7 +63,7 @@ struct Program {
 }
 
 fn filters(program: usize) {
-    // What cannot be read the kernel refuses.
+    // The kernel refuses a program that cannot be read.
     if !all_readable(program, size_of::<Program>()) {
         return;
     }
@@ -72,12 +72,12 @@ fn filters(program: usize) {
         unsafe { ptr::with_exposed_provenance::<Program>(program).read_unaligned() };
     let length = usize::from(length);
     if length <= session::LONGEST && all_readable(steps.addr(), length.saturating_mul(size_of::<Step>())) {
-        // SAFETY: readable up to `length`, which is never asked for, and any bits are such a value.
+        // SAFETY: readable up to `length`, which is never requested, and any bits are such a value.
         session::filters(length, |at| unsafe { steps.wrapping_add(at).read_unaligned() });
     }
 }
 
-/// Can so many bytes be read there?
+/// Are all of these bytes readable?
 fn all_readable(start: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     let Some(end) = start.checked_add(bytes) else { return false };

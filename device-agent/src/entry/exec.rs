@@ -1,6 +1,5 @@
-//! What starts programs is stood in for, so that the harness learns of those the agent is not in:
-//! see `native::starts`. Each notes the program and calls the C library's own function. On Linux
-//! only.
+//! Interposed functions that start programs, so that the harness learns of programs without the agent: see
+//! `native::starts`. Each records the program and calls the C library's own function. On Linux only.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::marker::PhantomData;
@@ -48,23 +47,23 @@ pub(super) fn bind() {
 
 functions! { system no_status }
 
-/// C's `system`. The C library starts the shell past these functions, in the environment of this process.
+/// C's `system`. The C library starts the shell without these functions, in the environment of this process.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system() {
     shelling!(note_shell, system::FUNCTION, "memgate_goes_on")
 }
 
-/// Notes the start of a shell for this command.
+/// Records the start of a shell for this command.
 pub(super) unsafe extern "C" fn note_shell(command: *const c_char) {
-    // SAFETY: a terminated string of the caller's, or null: that starts nothing.
+    // SAFETY: a terminated string of the caller, or null, which starts nothing.
     if let Some(command) = unsafe { name(command) } {
         let arguments = [c"sh", c"-c", command].into_iter();
         drop(starts::begin((c"/bin/sh", Named::Path), arguments, Strings::environment()));
     }
 }
 
-/// A null pointer where a name belongs is the C library's to refuse.
+/// The name; `None` for a null pointer, which the C library refuses.
 unsafe fn name<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller's contract: a terminated string.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
@@ -160,7 +159,7 @@ spawns! {
     posix_spawnp POSIX_SPAWNP c"posix_spawnp" Named::InPath;
 }
 
-/// Arguments that lie after each other in registers and on the stack, up to a null pointer.
+/// A list of arguments in registers and then on the stack, up to a null pointer.
 #[derive(Clone, Copy)]
 struct Spread<'a> {
     registers: *const usize,
@@ -171,7 +170,7 @@ struct Spread<'a> {
 
 impl Spread<'_> {
     /// # Safety
-    /// There is another word.
+    /// There must be another word.
     unsafe fn word(&mut self) -> usize {
         let at = match self.next.checked_sub(REGISTERS) {
             None => self.registers.wrapping_add(self.next),
@@ -187,15 +186,15 @@ impl<'a> Iterator for Spread<'a> {
     type Item = &'a CStr;
 
     fn next(&mut self) -> Option<&'a CStr> {
-        // SAFETY: the list ends with a null pointer, after which nobody asks: `fuse`.
+        // SAFETY: the list ends with a null pointer, and `fuse` stops calls after it.
         let word = unsafe { self.word() };
         // SAFETY: a terminated string of the caller's.
         unsafe { name(word as *const c_char) }
     }
 }
 
-/// Notes what `execl`, `execlp` or `execle` starts, and tells where the C library's function is.
-/// Their arguments have no array, so the environment stays as it is.
+/// Records the program that `execl`, `execlp` or `execle` starts, and returns the C library's function. Their arguments
+/// are not an array, so the environment is not changed.
 unsafe extern "C" fn note_spread(registers: *const usize, stack: *const usize, kind: usize) -> Pointer {
     // SAFETY: the first register holds the program.
     let program = unsafe { registers.read() } as *const c_char;

@@ -1,5 +1,5 @@
-//! Functions of the C library that are stood in for by a comparison and a jump: the jump's target
-//! is looked for when the agent is loaded, or at a call before that. On Linux only.
+//! Interposed functions of the C library that are a comparison and a jump. The jump's target is looked up when the
+//! agent is loaded, or at an earlier call. On Linux only.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -16,16 +16,16 @@ mod machine;
 /// A function of the C library.
 #[repr(C)]
 pub(super) struct Function {
-    /// Where it goes on; at first a routine that looks for it.
+    /// The jump's target; at first a routine that looks it up.
     pub(super) next: AtomicPtr<c_void>,
     pub(super) name: &'static CStr,
-    /// Stands for it where the C library has none.
+    /// The replacement if the C library has no such function.
     pub(super) missing: unsafe extern "C" fn(),
 }
 
 impl Function {
-    /// Looks for it when the agent is loaded. Later `dlsym` may wait for a thread that loads a library, and that for
-    /// us. What is not there may come with a library, and is looked for at its first call.
+    /// Looks up the function when the agent is loaded. A later `dlsym` may wait for a thread that loads a library,
+    /// which may wait for us. A missing function may come with a library, and is looked up at its first call.
     pub(super) fn bind_early(&self) {
         let found = find(self.name);
         if !found.is_null() {
@@ -43,15 +43,15 @@ impl Function {
     }
 }
 
-/// The C library's function of this name; null: there is none. Since 1.2.4 musl tells `dlsym` none of the names with a
-/// 64: they mean the same functions.
+/// The C library's function of this name; null: there is none. Since 1.2.4, `dlsym` of musl finds no name that contains
+/// 64: such a name means the same function as the name without it.
 fn find(name: &CStr) -> Pointer {
     let found = process::next_symbol(name);
     let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, process::next_symbol);
     (if found == 0 { instead() } else { found }) as Pointer
 }
 
-/// Room for the longest name of a function.
+/// Size of a buffer for the longest function name.
 const LONGEST: usize = 32;
 
 fn without_64<'a>(name: &CStr, place: &'a mut [u8; LONGEST]) -> Option<&'a CStr> {
@@ -68,13 +68,13 @@ extern "C" fn bind(function: &Function) -> Pointer {
     function.bind()
 }
 
-/// No descriptor: -1.
+/// Fails with -1 instead of a descriptor.
 pub(super) unsafe extern "C" fn no_descriptor() -> c_int {
     Errno::of(libc::ENOSYS).restore();
     -1
 }
 
-/// Makes of each name a module with its [`Function`] and the routine that looks for it.
+/// Makes a module for each name, with its [`Function`] and the routine that looks it up.
 macro_rules! functions {
     ($($name:ident $missing:ident)*) => {
         $(
@@ -91,7 +91,7 @@ macro_rules! functions {
                         Err(_) => c"",
                     },
                     missing: {
-                        // SAFETY: only called as what it is.
+                        // SAFETY: only called with its real type.
                         unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn()>($missing as *const ()) }
                     },
                 };

@@ -1,9 +1,8 @@
-//! What opens and closes descriptors, and starts threads and gives them up. On Linux only.
+//! Functions that open and close descriptors, and that start, join and detach threads. On Linux only.
 //!
-//! In a process that is not tracked each function is a comparison and a jump. In a tracked one it
-//! calls the C library's with all registers as they came, so that arguments after the dots and
-//! cancellation work as before, and notes the result. While it waits there is no frame of Rust's on
-//! the stack; the frames of these routines can be unwound.
+//! In a process that is not tracked each function is a comparison and a jump. In a tracked process it calls the C
+//! library's function with all registers unchanged, so that variadic arguments and cancellation work as before, and
+//! records the result. While it waits there is no Rust frame on the stack; the frames of these routines can be unwound.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -27,27 +26,27 @@ pub(super) fn bind() {
     ALL.iter().for_each(|function| function.bind_early());
 }
 
-/// For a process that is recorded.
+/// Called in a recorded process.
 pub(crate) fn find_table_place() {
     TABLE_PLACE.store(process::thread_table_place().unwrap_or(UNKNOWN), Ordering::Relaxed);
 }
 
-/// Where in a thread's control block the address of its table of thread-local storage stands.
+/// Offset of the address of the TLS table in a thread's control block.
 static TABLE_PLACE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 const UNKNOWN: usize = usize::MAX;
 
-/// No stream: a null pointer.
+/// Fails with a null pointer instead of a stream.
 unsafe extern "C" fn no_stream() -> Pointer {
     Errno::of(libc::ENOSYS).restore();
     core::ptr::null_mut()
 }
 
-/// No thread: the error itself.
+/// Fails to start a thread: returns the error code.
 unsafe extern "C" fn no_thread() -> c_int {
     libc::EAGAIN
 }
 
-/// No such thread.
+/// Fails with the error for a missing thread.
 unsafe extern "C" fn no_such_thread() -> c_int {
     libc::ESRCH
 }
@@ -88,7 +87,7 @@ exported! { "memgate_starts": pthread_create }
 exported! { "memgate_gives_up": pthread_join pthread_detach }
 exported! { "memgate_tries": pthread_tryjoin_np pthread_timedjoin_np pthread_clockjoin_np }
 
-/// C's `popen`, which starts a program as `system` does.
+/// C's `popen`, which starts a program like `system`.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen() {
@@ -100,7 +99,7 @@ extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, fp: usize) {
 }
 
 unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, fp: usize) {
-    // SAFETY: after success both descriptors are there.
+    // SAFETY: after success both descriptors are written.
     for descriptor in unsafe { *place } {
         handles::opened(descriptor, Registers { pc, sp, fp });
     }
@@ -145,9 +144,9 @@ unsafe extern "C" fn starts(
     sp: usize,
     fp: usize,
 ) -> Option<&'static Start> {
-    /// The caller's return address lies so far below its stack pointer.
+    /// Distance of the caller's return address below its stack pointer.
     const RETURN_BELOW: usize = if cfg!(target_arch = "aarch64") { 88 } else { 8 };
-    // SAFETY: where the routine that calls this has kept it.
+    // SAFETY: the calling routine has stored it there.
     let pc = unsafe { ptr::with_exposed_provenance::<usize>(sp.wrapping_sub(RETURN_BELOW)).read() };
     // SAFETY: the caller's attributes.
     let is_detached = !attributes.is_null() && unsafe { is_detached(attributes) };
@@ -157,7 +156,7 @@ unsafe extern "C" fn starts(
 
 unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
     let mut state = libc::PTHREAD_CREATE_JOINABLE;
-    // SAFETY: the caller's attributes, and a place for the answer.
+    // SAFETY: the caller's attributes, and a variable for the result.
     let failed = unsafe { pthread_attr_getdetachstate(attributes, &raw mut state) } != 0;
     !failed && state == libc::PTHREAD_CREATE_DETACHED
 }
@@ -168,17 +167,18 @@ unsafe extern "C" {
 }
 
 extern "C" fn started(start: &Start) {
-    // SAFETY: the C library has written the thread there, and nobody but the caller, who waits, knows the place yet.
+    // SAFETY: the C library has written the thread id there. Only the caller knows the address yet, and it waits.
     let read = |place| unsafe { ptr::with_exposed_provenance::<usize>(place).read() };
     handles::started(start, start.place().map(read));
 }
 
-/// A thread is about to be joined or detached. Before it is: after that, its memory may be another thread's.
+/// A thread is about to be joined or detached. Called before that, because afterwards its memory may belong to another
+/// thread.
 extern "C" fn gives_up(thread: usize) {
     handles::given_up(thread, table_of(thread));
 }
 
-/// A thread may be joined, if it has ended or ends in time: a word for [`tried`].
+/// A thread is joined if it has ended or ends in time. Returns a word for [`tried`].
 extern "C" fn tries(thread: usize) -> usize {
     handles::tries_to_join(thread, table_of(thread))
 }
@@ -187,22 +187,21 @@ extern "C" fn tried(told: usize, failed: c_int) {
     handles::tried_to_join(told, failed == 0);
 }
 
-/// The block that holds a thread's table of thread-local storage. glibc keeps it, with the thread's stack, for threads
-/// to come.
+/// The block that holds a thread's TLS table. glibc keeps the block, with the thread's stack, for later threads.
 fn table_of(thread: usize) -> Option<Kept> {
     const ENTRY: usize = 2 * size_of::<usize>();
-    /// The entry with the length, and the one of the generation.
+    /// The entry with the length, and the entry of the generation.
     const MORE_ENTRIES: usize = 2;
     let word = |at: usize| {
-        // The C library may be given a value that is not a thread: check before reading.
+        // The caller may pass a value that is not a thread, so check before reading.
         let can_be_read =
             at.is_multiple_of(size_of::<usize>()) && recording::asks_the_kernel() && readable(at);
-        // SAFETY: any bits are a word, and it can be read.
+        // SAFETY: any bits are a word, and the address is readable.
         can_be_read.then(|| unsafe { ptr::with_exposed_provenance::<usize>(at).read() })
     };
     let place = TABLE_PLACE.load(Ordering::Relaxed);
     let table = word(thread.checked_add(place).filter(|_| place != UNKNOWN)?)?;
-    // The table begins behind the entry that tells its length.
+    // The table begins after the entry that contains its length.
     let address = table.checked_sub(ENTRY)?;
     let bytes = word(address)?.checked_add(MORE_ENTRIES)?.checked_mul(ENTRY)?;
     Some(Kept { address, bytes: bytes as u64 })

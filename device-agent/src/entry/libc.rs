@@ -1,5 +1,5 @@
-//! What of the C library is stood in for beside the allocation functions: the ways out of the
-//! process, and what loads and unloads libraries; and what the loader knows. On Linux only.
+//! Interposed functions of the C library other than allocation: those that end the process, and those that load and
+//! unload libraries. Also data of the loader. On Linux only.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ pub(crate) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
     found
 }
 
-/// C's `dlclose`: what is unloaded may be followed by something else at the same addresses.
+/// C's `dlclose`: another object may be loaded later at the addresses of an unloaded one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
     let real = next_of(&DLCLOSE, c"dlclose");
@@ -74,7 +74,7 @@ static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
 const DEEPBIND: c_int = 8;
 
-/// A function that loads a library: by its arguments it is decided whether `bypassing_library` is told.
+/// A function that loads a library. Its arguments decide whether `bypassing_library` is called.
 macro_rules! loads {
     ($(#[$about:meta])* $name:ident $slot:ident $find:ident $text:literal) => {
         $(#[$about])*
@@ -91,17 +91,17 @@ macro_rules! loads {
 }
 
 loads!(
-    /// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it
-    /// searches the caller's run path and name space. With RTLD_DEEPBIND a library looks for `malloc`
-    /// in the C library before it looks here.
+    /// C's `dlopen`. A jump keeps the caller's return address where the loader expects it: the loader searches the
+    /// caller's run path and name space. A library loaded with RTLD_DEEPBIND searches the C library for `malloc` before
+    /// this library.
     dlopen DLOPEN find_dlopen c"dlopen"
 );
 loads!(
-    /// C's `dlmopen`: a library of another name space brings a C library of its own.
+    /// C's `dlmopen`: a library in another name space has its own C library.
     dlmopen DLMOPEN find_dlmopen c"dlmopen"
 );
 
-/// Where the C library has no such function, the call gives nothing.
+/// If the C library has no such function, the call returns null.
 fn found_or_none(found: Pointer) -> Pointer {
     extern "C" fn none() -> Pointer {
         core::ptr::null_mut()
@@ -109,7 +109,7 @@ fn found_or_none(found: Pointer) -> Pointer {
     if found.is_null() { none as extern "C" fn() -> Pointer as Pointer } else { found }
 }
 
-/// `name_space`: 0 is the process's own.
+/// `name_space`: 0 means the process's own.
 unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
     // SAFETY: the loader's contract: a terminated string, or null for the program itself.
     if !path.is_null() && unsafe { path.read() } != 0 {
@@ -133,7 +133,7 @@ fn leave(real: Pointer, status: c_int) -> ! {
     unsafe { real(status) }
 }
 
-/// C's `exit`. Where `main` returns, the C library calls its own.
+/// C's `exit`. When `main` returns, the C library calls its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn exit(status: c_int) -> ! {
     main_ends();
@@ -144,7 +144,7 @@ pub extern "C" fn exit(status: c_int) -> ! {
     unsafe { real(status) }
 }
 
-/// C's `_exit`. A signal handler may call it before the agent is loaded: it is not looked for here.
+/// C's `_exit`. A signal handler may call it before the agent is loaded, so it is not looked up here.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     leave(EXIT.load(Ordering::Relaxed), status)
@@ -169,7 +169,7 @@ pub(crate) fn find_object() -> Option<FindObject> {
     (at != 0).then(|| unsafe { core::mem::transmute::<usize, FindObject>(at) })
 }
 
-/// Top of the main thread's stack, as glibc's loader noted it; 0: unknown.
+/// Top of the main thread's stack from glibc's loader; 0: unknown.
 pub(crate) fn stack_end() -> usize {
     let at = process::symbol(c"__libc_stack_end") as *const usize;
     // SAFETY: a word of the loader, written before the first constructor.
@@ -195,9 +195,8 @@ unsafe extern "C" {
     static memgate_weak: [AtomicUsize; 3];
 }
 
-/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the
-/// global scope; 0: none. The loader filled them in: asking it by `dlsym` for a name that is
-/// missing would leave the error's text in the guest's heap.
+/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the global scope; 0:
+/// none. The loader fills them in: a `dlsym` call for a missing name would leave the error text in the guest's heap.
 pub(crate) fn weak() -> [usize; 3] {
     // SAFETY: words of this library that are only read.
     let words = unsafe { &memgate_weak };

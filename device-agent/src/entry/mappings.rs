@@ -1,9 +1,9 @@
-//! What maps and unmaps memory. On Linux only.
+//! Functions that map and unmap memory. On Linux only.
 //!
-//! In a process that is not tracked each function is a comparison and a jump. In a tracked one it
-//! calls the C library's, and notes the result. An allocator may call these before the agent is
-//! bound, from within the loader: until then they are the kernel's own calls, and nothing is looked
-//! for. The program break is the C library's, which has to be found first.
+//! In a process that is not tracked each function is a comparison and a jump. In a tracked process it calls the C
+//! library's function and records the result. An allocator may call these functions from within the loader, before the
+//! agent is bound. Until then they are the kernel's own calls, and nothing is looked up. The functions for the program
+//! break are the C library's, which must be looked up first.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -25,7 +25,7 @@ pub(super) fn bind() {
     BY_KERNEL.iter().chain(ALL).for_each(|function| function.bind_early());
 }
 
-/// Makes of each name a module with its [`Function`], which is the kernel's call until it is bound.
+/// Makes a module for each name, with its [`Function`], which is the kernel's call until it is bound.
 macro_rules! by_kernel {
     ($($name:ident $kernel:ident)*) => {
         $(
@@ -39,7 +39,7 @@ macro_rules! by_kernel {
                         Err(_) => c"",
                     },
                     missing: {
-                        // SAFETY: only called as what it is.
+                        // SAFETY: only called with its real type.
                         unsafe {
                             core::mem::transmute::<*const (), unsafe extern "C" fn()>(super::$kernel as *const ())
                         }
@@ -57,7 +57,7 @@ by_kernel! {
 }
 functions! { sbrk no_more brk no_break shmat no_more shmdt no_break shmget no_break }
 
-/// No memory: -1, in all bits.
+/// Fails with -1 (all bits set): no memory.
 unsafe extern "C" fn no_more() -> usize {
     Errno::of(libc::ENOMEM).restore();
     usize::MAX
@@ -98,7 +98,7 @@ unsafe extern "C" fn kernel_pkey_mprotect(
     if failed { -1 } else { 0 }
 }
 
-/// The last argument is only there with MREMAP_FIXED.
+/// The last argument exists only with MREMAP_FIXED.
 unsafe extern "C" fn kernel_mremap(
     old: usize,
     bytes: usize,
@@ -120,7 +120,7 @@ exported! { "memgate_gives": shmget }
 exported! { "memgate_breaks": sbrk }
 exported! { "memgate_breaks_at": brk }
 
-/// Of what `mmap` was called with, in the order that it lies on the stack.
+/// Some arguments of `mmap`, in their order on the stack.
 #[repr(C)]
 struct Maps {
     flags: usize,
@@ -128,7 +128,7 @@ struct Maps {
     bytes: usize,
 }
 
-/// Of what `shmat` was called with.
+/// The arguments of `shmat`, in their order on the stack.
 #[repr(C)]
 struct Attaches {
     flags: c_int,
@@ -136,7 +136,7 @@ struct Attaches {
     segment: c_int,
 }
 
-/// Of what `mremap` was called with, behind the word that [`takes`] gave.
+/// Some arguments of `mremap`, in their order on the stack, after the result of [`takes`].
 #[repr(C)]
 struct Moves {
     taken: u64,
@@ -150,7 +150,7 @@ const fn has(word: usize, flags: c_int) -> bool {
     word & flags.cast_unsigned() as usize != 0
 }
 
-/// Can something be stored in, or read from, memory that is protected so?
+/// Is memory with this protection accessible?
 const fn is_accessible(protection: usize) -> bool {
     has(protection, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)
 }
@@ -190,7 +190,7 @@ extern "C" fn stays() {
     mappings::stays();
 }
 
-/// The word of what is about to move; 0: it was not noted.
+/// The owner word of the mapping that is about to move; 0: it was not recorded.
 extern "C" fn takes(address: usize, bytes: usize) -> u64 {
     mappings::takes(address, bytes).map_or(0, |owner| owner.word())
 }
@@ -225,8 +225,8 @@ extern "C" fn breaks(before: usize, by: &isize, pc: usize, sp: usize, fp: usize)
 /// The program break.
 extern "C" fn now() -> usize {
     let next = sbrk::FUNCTION.next.load(Ordering::Relaxed);
-    // SAFETY: the C library's own function, or what stands for it.
+    // SAFETY: the C library's own function, or its replacement.
     let sbrk = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(isize) -> usize>(next) };
-    // SAFETY: asks where the break is.
+    // SAFETY: only queries the break.
     unsafe { sbrk(0) }
 }

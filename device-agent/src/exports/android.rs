@@ -1,4 +1,4 @@
-//! What is exported on Android alone.
+//! Exports that exist only on Android.
 
 use core::ffi::c_char;
 
@@ -9,15 +9,15 @@ use crate::entry::Pointer;
 
 type OnAttach = unsafe extern "system" fn(*mut JavaVM, *const c_char, Pointer) -> jint;
 
-/// Another copy of this library was preloaded into this process (`wrap.sh`), from another path than
-/// the one that is attached now: there is one stream, the other copy's, which gets the call.
-/// `None`: this copy, which exports `own`, is the one.
+/// Passes the call to another copy of this library, if one was preloaded into this process (`wrap.sh`) from another
+/// path than the one that is attached now. There is one stream, and it belongs to the preloaded copy. `None`: this
+/// copy, which exports `own`, is the right one.
 ///
 /// # Safety
-/// `Agent_OnAttach` of this copy, and its arguments.
+/// `own` must be `Agent_OnAttach` of this copy, with its arguments.
 pub(super) unsafe fn handed_over(own: OnAttach, vm: *mut JavaVM, options: *const c_char) -> Option<jint> {
     let first = process::symbol(c"Agent_OnAttach");
-    // A name that any agent has: ours also exports this.
+    // Every agent exports `Agent_OnAttach`, but only ours also exports this name.
     let mark = process::symbol(c"memgate_has_gtest_listener");
     let own = process::object_of(own as usize);
     let object = process::object_of(first);
@@ -30,7 +30,7 @@ pub(super) unsafe fn handed_over(own: OnAttach, vm: *mut JavaVM, options: *const
     Some(unsafe { attach(vm, options, core::ptr::null_mut()) })
 }
 
-/// `System.loadLibrary`. Always succeeds: a library whose `JNI_OnLoad` fails throws in the app.
+/// `System.loadLibrary`. Always succeeds, because a failing `JNI_OnLoad` throws in the app.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn JNI_OnLoad(vm: *mut JavaVM, _reserved: Pointer) -> jint {
     // SAFETY: the virtual machine's own.

@@ -1,4 +1,4 @@
-//! The way into `main`. On Linux only.
+//! The entry to `main`. On Linux only.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -13,7 +13,7 @@ type StartMain =
 static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The C library's entry: `main` is wrapped, because only then have the guest's constructors run.
+/// The C library's entry function. `main` is wrapped, because the guest's constructors have run only then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_start_main(
     main: Main,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn __libc_start_main(
     unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
 }
 
-/// Adds the address it was called from.
+/// Adds the address from which it was called.
 #[unsafe(naked)]
 unsafe extern "C" fn wrapped_main(
     count: c_int,

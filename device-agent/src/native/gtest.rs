@@ -1,12 +1,11 @@
 //! Exact, blocking boundaries in an unmodified GoogleTest binary.
 //!
 //! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`,
-//! `UnitTest::listeners`, `TestEventListeners::Append`, and the stock printer's vtable with the
-//! callbacks wanted. The vtable is copied; the slots that hold those callbacks (found by content:
-//! slot numbers differ between versions) lead here, all others do nothing; an object with that
-//! vtable is appended. Such a listener is the last to hear of a start and the first to hear of an
-//! end, but for those that `main` appends. Set-up and tear-down of suites and environments lie
-//! between callbacks: `memgate_session` knows where.
+//! `UnitTest::listeners`, `TestEventListeners::Append`, and the vtable of the standard printer with the wanted
+//! callbacks. The vtable is copied. The slots of those callbacks (found by content, because slot numbers differ between
+//! versions) lead here; all others do nothing. An object with that vtable is appended. Such a listener is the last one
+//! called at a start and the first one called at an end, except for listeners that `main` appends. Set-up and tear-down
+//! of suites and environments lie between callbacks: `memgate_session` handles that.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -32,40 +31,40 @@ const NAMES: [&str; 27] = [
     "_ZN7testing8internal27PrettyUnitTestResultPrinter22OnEnvironmentsSetUpEndERKNS_8UnitTestE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter27OnEnvironmentsTearDownStartERKNS_8UnitTestE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter18OnTestIterationEndERKNS_8UnitTestEi",
-    // As 1.8 calls it, as later versions do, and as they do without their legacy names.
+    // The name in 1.8, in later versions, and in later versions without their legacy names.
     "_ZN7testing8internal27PrettyUnitTestResultPrinter15OnTestCaseStartERKNS_8TestCaseE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter15OnTestCaseStartERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter16OnTestSuiteStartERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_8TestCaseE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter14OnTestSuiteEndERKNS_9TestSuiteE",
-    // Where GoogleTest, once, makes an object for itself while it sets up a suite; compilers put
-    // the second into parts of the others.
+    // Functions in which GoogleTest makes an object for itself, once, while it sets up a suite. Compilers put the
+    // second into parts of the others.
     "_ZN7testing9TestSuite3RunEv",
     "_ZN7testing9TestSuite3RunEv.part.0",
     "_ZN7testing8TestCase3RunEv",
     "_ZN7testing8TestCase3RunEv.part.0",
     "_ZN7testing8internal12UnitTestImpl21os_stack_trace_getterEv",
-    // What has become of the test that runs. The last one since tests can be skipped (1.10).
+    // The result of the running test. The last one exists since tests can be skipped (1.10).
     "_ZN7testing4Test15HasFatalFailureEv",
     "_ZN7testing4Test18HasNonfatalFailureEv",
     "_ZN7testing4Test9IsSkippedEv",
-    // As every version calls it where strings are those that libstdc++ had before C++11.
+    // The name in every version, if strings are those of libstdc++ before C++11.
     "_ZN7testing8UnitTest17AddTestPartResultENS_14TestPartResult4TypeEPKciRKSsS6_",
 ];
 const CALLBACKS: core::ops::Range<usize> = 4..OWN.start;
-/// So many of them, the first, are about tests: without them nothing is known.
+/// This number of callbacks, the first ones, are about tests: without them nothing is known.
 const TESTS: usize = 4;
-/// Those places.
+/// The functions in which GoogleTest makes its own object.
 const OWN: core::ops::Range<usize> = 18..RESULT;
-/// The first of the three that tell a test's result.
+/// The first of the three functions that give a test's result.
 const RESULT: usize = 23;
-/// Tells how strings are laid out.
+/// Shows the layout of strings.
 const OLD_STRINGS: usize = 26;
-/// What versions have in which tests can be skipped: one of these two.
+/// One of these two exists in versions in which tests can be skipped.
 const OF_TEST_SUITE: [usize; 2] = [13, 14];
-/// A library does not tell how long its functions are, nor that a part of one stands before it.
-/// What is near is GoogleTest's, too.
+/// For a library, the lengths of its functions are not known, nor whether a part of a function lies before it.
+/// Addresses this near also belong to GoogleTest.
 const NEAR: usize = 1280;
 /// `operator new` is some fifty bytes long.
 const NEW_BYTES: usize = 96;
@@ -83,7 +82,7 @@ struct Found {
 }
 
 impl Found {
-    /// From where to where the places are that are GoogleTest's own.
+    /// Address ranges of the functions in which GoogleTest makes its own object.
     fn own_places(&self) -> [(usize, usize); OWN.end - OWN.start] {
         let mut places = [(0, 0); OWN.end - OWN.start];
         let found = self.address.iter().zip(self.bytes).skip(OWN.start);
@@ -98,7 +97,7 @@ impl Found {
     }
 }
 
-/// Is GoogleTest in this process? `is_shared`: as a library.
+/// Is GoogleTest in this process? `is_shared`: as a shared library.
 pub(crate) fn is_present(executable: &str, is_shared: bool) -> bool {
     find(executable, is_shared).address.iter().take(3).all(|&a| a != 0)
 }
@@ -112,8 +111,7 @@ fn find(executable: &str, is_shared: bool) -> Found {
         }
         return found;
     }
-    // Programs of the system carry no symbol table: this ends after a glance at their section
-    // headers.
+    // System programs have no symbol table, so this ends after a look at their section headers.
     let Ok(symbols) = find_symbols(executable, &NAMES) else { return found };
     if symbols.iter().all(Option::is_none) {
         return found;
@@ -134,17 +132,17 @@ struct Listener {
     /// Room for members a later base class may have.
     members: [usize; 8],
     table: [Pointer; MOST_SLOTS],
-    /// From where to where: `operator new`, and the places that are GoogleTest's own.
+    /// Address ranges: `operator new`, and the functions in which GoogleTest makes its own object.
     new: (usize, usize),
     own: [(usize, usize); OWN.end - OWN.start],
-    /// Did the test fail, fatally or not, was it skipped? 0: cannot be asked.
+    /// The functions for: did the test fail fatally, did it fail non-fatally, was it skipped? 0: not available.
     result: [usize; OLD_STRINGS - RESULT],
-    /// Are strings those that libstdc++ had before C++11?
+    /// Are strings those of libstdc++ before C++11?
     old_strings: bool,
 }
 
 struct Slot(UnsafeCell<Listener>);
-// SAFETY: written once, before GoogleTest knows it; only read afterwards.
+// SAFETY: written once, before GoogleTest knows the listener; only read afterwards.
 unsafe impl Sync for Slot {}
 
 static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
@@ -160,7 +158,7 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
 /// Appends the listener.
 ///
 /// # Errors
-/// Why that is not possible; the program then runs without test boundaries.
+/// The reason why that is not possible. The program then runs without test boundaries.
 pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static str> {
     let found = find(executable, is_shared);
     let [instance, listeners, append, vtable, start, end, ..] = found.address;
@@ -175,8 +173,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
         0 => HEAD_SLOTS + 16,
         n => n.min(MOST_SLOTS),
     };
-    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
-    // these.
+    // SAFETY: the vtable has `slots` entries: its symbol gives that size, or every version has at least these.
     let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     // SAFETY: see `Slot`; this runs once, before `main`.
     let listener = unsafe { &mut *LISTENER.0.get() };
@@ -199,10 +196,10 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     Ok(())
 }
 
-/// Copies the vtable `theirs`: the callbacks wanted lead here, all others do nothing.
+/// Copies the vtable `theirs`: the wanted callbacks lead here, all others do nothing.
 ///
 /// # Errors
-/// Too few of those that are about tests are in it.
+/// Too few of the test callbacks are in it.
 fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> Result<(), &'static str> {
     let ours: [Pointer; CALLBACKS.end - CALLBACKS.start] = [
         on_test_start as Pointer,
@@ -225,7 +222,7 @@ fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> R
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
         let is_it = |theirs: &usize| *theirs == original && original != 0;
         let known = found.address.get(CALLBACKS).and_then(|theirs| theirs.iter().position(is_it));
-        // A linker may fold callbacks that do nothing into one: such a slot tells nothing.
+        // A linker may fold callbacks that do nothing into one: such a slot cannot be identified.
         let is_alone = || theirs.iter().filter(|&&other| other == original).count() == 1;
         let known = known.filter(|_| is_alone()).and_then(|i| Some((i, ours.get(i)?)));
         if let Some((i, ours)) = known {
@@ -236,8 +233,8 @@ fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> R
     for slot in table.iter_mut().skip(theirs.len()) {
         *slot = nothing as Pointer;
     }
-    // The end of the tear-down stands between its start and the iteration's end in every version. It has no symbol that
-    // is its own: it does nothing, and a linker may fold it.
+    // In every version, the end of the tear-down lies between its start and the iteration's end. It has no unique
+    // symbol: it does nothing, and a linker may fold it.
     let neighbours = (on_environments_tear_down as Pointer, on_iteration_end as Pointer);
     let is_it = |slots: &[Pointer]| matches!(slots, [before, _, after] if (*before, *after) == neighbours);
     let before = table.windows(3).position(is_it);
@@ -250,20 +247,20 @@ fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> R
     Ok(())
 }
 
-/// All that the version has, or none: a linker drops what the program does not call.
+/// All result functions of the version, or none: a linker drops functions that the program does not call.
 fn result_functions(address: &[usize; NAMES.len()]) -> [usize; 3] {
     let [.., fatal, nonfatal, skipped, _] = *address;
     let can_skip = OF_TEST_SUITE.iter().any(|&i| address.get(i).is_some_and(|&at| at != 0));
     if fatal == 0 || nonfatal == 0 || skipped == 0 && can_skip { [0; 3] } else { [fatal, nonfatal, skipped] }
 }
 
-/// What GoogleTest holds of the test that ends; `None`: it cannot be asked, and what was reported of
-/// parts of it counts. A test may have taken some of those back.
+/// GoogleTest's result of the test that ends. `None`: not available, so the reported results of its parts count. The
+/// test may have withdrawn some of those.
 fn result() -> Option<Outcome> {
     // SAFETY: written before `main`, only read afterwards.
     let [fatal, nonfatal, skipped] = unsafe { (*LISTENER.0.get()).result };
-    // SAFETY: `static bool Test::…()`, about the test that runs: it does until its listeners have
-    // heard of its end.
+    // SAFETY: `static bool Test::…()`, about the running test: a test counts as running until its listeners have
+    // received its end.
     let ask = |function| unsafe { core::mem::transmute::<usize, extern "C" fn() -> bool>(function) }();
     match () {
         () if fatal == 0 => None,
@@ -288,7 +285,7 @@ pub(crate) fn is_installed() -> bool {
     !unsafe { (*LISTENER.0.get()).vtable }.is_null()
 }
 
-/// Does it hear of the end of each iteration?
+/// Does the agent receive the end of each iteration?
 pub(crate) fn hears_of_ends() -> bool {
     // SAFETY: written before `main`, only read afterwards.
     is_installed() && unsafe { (*LISTENER.0.get()).table }.contains(&(on_iteration_end as Pointer))
@@ -325,7 +322,7 @@ extern "C" fn on_environments_tear_down() {
     session::tear_down_begins(Around::Environments);
 }
 
-/// Before the iteration's end, at which GoogleTest writes its XML file and asks for the time zone.
+/// Called before the iteration's end, at which GoogleTest writes its XML file and reads the time zone.
 extern "C" fn on_environments_are_torn_down() {
     session::tear_down_ends(Around::Environments);
 }

@@ -1,8 +1,7 @@
-//! What stands behind the exported allocation functions while the process is tracked.
+//! The hooks of the exported allocation functions, in a tracked process.
 //!
-//! Order: note after a real allocation, forget before a real free. `realloc` forgets, calls, then
-//! notes, and takes the forgetting back if the call failed. No function here allocates, locks or
-//! can panic.
+//! Order: record after a real allocation, forget before a real free. `realloc` forgets, calls, then records, and undoes
+//! the forgetting if the call failed. No function here allocates, locks or can panic.
 #![expect(unsafe_code, reason = "the C allocation interface is made of raw pointers")]
 
 use core::ffi::{c_int, c_void};
@@ -15,7 +14,7 @@ use super::next;
 
 type Pointer = *mut c_void;
 
-/// Notes a block, see [`note`]: without a call where no stack is taken.
+/// Records a block, see [`note`]: without a call while stacks are off.
 #[inline(always)]
 unsafe fn note_here(block: Pointer, bytes: usize, place: usize, fp: usize) {
     if !TRACKER.record_alloc_quickly(block as usize, bytes as u64) {
@@ -24,15 +23,15 @@ unsafe fn note_here(block: Pointer, bytes: usize, place: usize, fp: usize) {
     }
 }
 
-/// Notes a block. `place`: the stack pointer behind which the return address lies, on x86-64 at the call's first
-/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. One copy for all hooks, whose own frames
-/// on the guest's stack stay small.
+/// Records a block. `place`: the stack pointer. The return address lies after it: on x86-64 at the call's first
+/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. All hooks share one copy, so their own
+/// frames on the guest's stack stay small.
 #[inline(never)]
 unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
     // SAFETY: registers of the trampoline.
     let at = unsafe { registers(place, fp) };
     if !TRACKER.record_alloc_with_stack_quickly(block as usize, bytes as u64, at) {
-        // The same arguments in the same registers: the frame here is gone before.
+        // A tail call with the same arguments in the same registers: this frame is removed first.
         // SAFETY: as above.
         unsafe { note_timed(block, bytes, place, fp) };
     }
@@ -52,7 +51,7 @@ unsafe fn note_timed(block: Pointer, bytes: usize, place: usize, fp: usize) {
         }
         timing.goes_the_long_way();
     }
-    // The frame here is gone before.
+    // A tail call: this frame is removed first.
     // SAFETY: as above.
     unsafe { note_slowly(block, bytes, place, fp) };
 }
@@ -94,7 +93,7 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, fp
     block
 }
 
-/// Forgets a block, with its frame given back before the allocator is called.
+/// Forgets a block. Its frame is removed before the allocator is called.
 #[inline(never)]
 fn forget(block: Pointer) -> Removed {
     TRACKER.record_free_quickly(block as usize).or_else(|| forget_slowly(block))
@@ -106,7 +105,8 @@ fn forget_slowly(block: Pointer) -> Removed {
     TRACKER.record_free(block as usize)
 }
 
-/// As [`note_here`], with its frame given back before a stack is taken: that of `realloc` is there already.
+/// Like [`note_here`], but its frame is removed before a stack is taken, because the frame of `realloc` is already on
+/// the stack.
 #[inline(never)]
 unsafe fn note_moved(block: Pointer, bytes: usize, place: usize, fp: usize) {
     // SAFETY: registers of the trampoline.
@@ -134,13 +134,13 @@ pub(crate) unsafe extern "C" fn reallocarray(
     fp: usize,
 ) -> Pointer {
     match count.checked_mul(bytes) {
-        // SAFETY: as realloc.
+        // SAFETY: as for realloc.
         Some(total) => refusing(unsafe { realloc(block, total, sp, fp) }, total),
         None => out_of_memory(),
     }
 }
 
-/// `reallocarray` of a process that is not tracked.
+/// `reallocarray` in a process that is not tracked.
 pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize, bytes: usize) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's request.
@@ -149,7 +149,7 @@ pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize,
     }
 }
 
-/// Not every allocator's `realloc` sets errno where its `reallocarray` does.
+/// Sets errno on failure: not every allocator's `realloc` does this where its `reallocarray` does.
 fn refusing(block: Pointer, bytes: usize) -> Pointer {
     if block.is_null() && bytes != 0 { out_of_memory() } else { block }
 }
@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
     }
 }
 
-/// On its own, so that the short way needs no stack.
+/// A separate function, so that the quick path needs no stack.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: Pointer) {
@@ -214,7 +214,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
     // SAFETY: the caller's request.
     let status = unsafe { next::posix_memalign(out, align, bytes) };
     if status == 0 {
-        // SAFETY: after success the pointer is there.
+        // SAFETY: after success the pointer is written.
         let block = unsafe { *out };
         if !block.is_null() {
             // SAFETY: registers of the trampoline.

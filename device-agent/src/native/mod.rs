@@ -1,4 +1,4 @@
-//! Native programs: the interposer, GoogleTest's boundaries, the programs that are started.
+//! Native programs: allocation hooks, GoogleTest boundaries, and the start of other programs.
 
 #[cfg_attr(target_os = "android", path = "no_gtest.rs")]
 pub(crate) mod gtest;

@@ -1,11 +1,10 @@
-//! The next allocator in line: the definitions our exports stand in front of.
+//! The next allocator: the definitions that our exports hide.
 //!
-//! The family is bound by `dlsym(RTLD_NEXT)`, from the object that defines `malloc`. An allocator
-//! that lacks one of the functions for aligned blocks gets it made of its `posix_memalign`: pieces
-//! of two allocators are not mixed where that can be helped. A library that defines but a part of
-//! the family and leaves the rest to the C library finds it there, as it would without us. Until
-//! everything is bound (`dlsym` itself may allocate), requests are served from a small arena whose
-//! blocks are recognised forever.
+//! The allocation functions are bound by `dlsym(RTLD_NEXT)`, from the object that defines `malloc`. If an allocator
+//! lacks one of the functions for aligned blocks, that function is built from its `posix_memalign`, so that two
+//! allocators are not mixed where this can be avoided. If a library defines only some of the functions and relies on
+//! the C library for the others, they are found there, as without the agent. Until everything is bound (`dlsym` itself
+//! may allocate), requests are served from a small arena whose blocks are recognised for the whole life of the process.
 #![expect(unsafe_code, reason = "calls allocators through pointers from the loader")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -19,7 +18,7 @@ type Pointer = *mut c_void;
 
 macro_rules! next_functions {
     ($($name:ident = $boot:expr;)*) => { $(
-        /// Where the function of this name goes on.
+        /// The next function of this name.
         pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new($boot as Pointer);
     )* };
 }
@@ -52,8 +51,8 @@ macro_rules! callers {
     )* };
 }
 
-/// The first `realloc` in the program's scope: not ours where the program brings its own allocator
-/// but no `reallocarray`.
+/// The first `realloc` in the program's scope. It is not ours if the program has its own allocator without a
+/// `reallocarray`.
 static OUTER_REALLOC: AtomicPtr<c_void> = AtomicPtr::new(boot_realloc as Pointer);
 
 callers! {
@@ -75,7 +74,7 @@ const BINDING: u32 = 1;
 const BOUND: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNBOUND);
-/// Start of the object that `malloc` was bound in.
+/// Start address of the object that contains the bound `malloc`.
 static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
 /// Does the next `malloc` belong to glibc itself, whose smallest block takes 32 bytes?
@@ -90,8 +89,8 @@ pub(crate) fn allocator() -> usize {
     MALLOC.load(Ordering::Relaxed).addr()
 }
 
-/// The next definition. Behind a library that was not preloaded but loaded later there is none:
-/// then it is the first one.
+/// The next definition. If this library was not preloaded but loaded later, there is no next one: then it is the first
+/// one.
 fn following(name: &CStr) -> usize {
     match process::next_symbol(name) {
         0 if cfg!(target_os = "android") => process::symbol(name),
@@ -121,10 +120,10 @@ pub(crate) fn bind() {
     set(&ALIGNED_ALLOC, find_aligned(c"aligned_alloc"), memalign_of_posix as Pointer);
     set(&VALLOC, find_aligned(c"valloc"), valloc_of_posix as Pointer);
     set(&PVALLOC, find_aligned(c"pvalloc"), pvalloc_of_posix as Pointer);
-    // From here on blocks of the arena may be around: these three look before they call.
+    // From here on, blocks of the arena may exist: these three check before they call.
     set(&REAL_REALLOC, find(c"realloc"), no_memory as Pointer);
     set(&REAL_FREE, find(c"free"), ignore as Pointer);
-    // Another allocator's would look for its own notes before the block.
+    // The function of another allocator would look for its own data before the block.
     let usable_size = if has(c"malloc_usable_size") { find(c"malloc_usable_size") } else { ptr::null_mut() };
     set(&REAL_USABLE_SIZE, usable_size, no_size as Pointer);
     let used = arena::used();
@@ -151,7 +150,7 @@ callers! {
     real_usable_size(block: Pointer) -> usize = REAL_USABLE_SIZE;
 }
 
-/// True once the slots hold the real functions.
+/// True when the slots hold the real functions.
 fn bound() -> bool {
     bind();
     STATE.load(Ordering::Acquire) == BOUND
@@ -178,8 +177,8 @@ unsafe extern "C" fn boot_realloc(block: Pointer, bytes: usize) -> Pointer {
     }
     let new = arena::take(16, bytes);
     if !new.is_null() && !block.is_null() {
-        // SAFETY: before binding every block is the arena's; its size is known, the new block is at
-        // least `bytes`.
+        // SAFETY: before binding, every block belongs to the arena. Its size is known, and the new block has at least
+        // `bytes`.
         unsafe { ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), arena::size(block).min(bytes)) };
     }
     new
@@ -211,7 +210,7 @@ unsafe extern "C" fn boot_posix_memalign(out: *mut Pointer, align: usize, bytes:
     if block.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: the caller passes a place for a pointer.
+    // SAFETY: the caller passes a variable for a pointer.
     unsafe { *out = block };
     0
 }
@@ -239,7 +238,7 @@ unsafe extern "C" fn looking_realloc(block: Pointer, bytes: usize) -> Pointer {
     // SAFETY: a plain request.
     let new = unsafe { malloc(bytes) };
     if !new.is_null() {
-        // SAFETY: both blocks are at least that large.
+        // SAFETY: both blocks have at least this size.
         unsafe { ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), arena::size(block).min(bytes)) };
     }
     new
@@ -284,10 +283,10 @@ unsafe extern "C" fn posix_memalign_fails(_: *mut Pointer, _: usize, _: usize) -
 
 unsafe extern "C" fn memalign_of_posix(align: usize, bytes: usize) -> Pointer {
     let mut block = ptr::null_mut();
-    // SAFETY: a place for the pointer.
+    // SAFETY: a variable for the pointer.
     let status = unsafe { posix_memalign(&raw mut block, align.max(size_of::<Pointer>()), bytes) };
     if status != 0 {
-        // That function tells by its status alone, those it stands in for by errno.
+        // That function reports errors only by its status; the functions that it replaces use errno.
         Errno::of(status).restore();
         return ptr::null_mut();
     }
@@ -304,7 +303,7 @@ unsafe extern "C" fn pvalloc_of_posix(bytes: usize) -> Pointer {
     in_pages(bytes, |bytes| unsafe { memalign_of_posix(4096, bytes) })
 }
 
-/// So many bytes, rounded up to pages; nothing, where there are not so many.
+/// Takes the bytes rounded up to pages. Returns null if the rounding overflows.
 fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
     let Some(bytes) = bytes.checked_next_multiple_of(4096) else {
         Errno::of(libc::ENOMEM).restore();
@@ -313,12 +312,11 @@ fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
     take(bytes)
 }
 
-/// What is handed out while the next allocator is not bound. A block's size stands in the word
-/// before it.
+/// The arena for requests while the next allocator is not bound. The word before a block holds its size.
 mod arena {
     use super::{AtomicUsize, Ordering, Pointer, ptr};
 
-    /// `dlsym` takes some hundred.
+    /// `dlsym` uses some hundred bytes.
     const BYTES: usize = 32 << 10;
 
     #[repr(align(4096))]

@@ -1,9 +1,9 @@
-//! Notes which programs this process starts, in the list that the harness laid out
-//! (`memgate_wire::starts`): it learns so of test programs that the agent is not in.
+//! Records the programs that this process starts, in the list that the harness prepared (`memgate_wire::starts`). So
+//! the harness learns of test programs without the agent.
 //!
-//! Data flow: `entry::exec` stands in for the C library's functions that start
-//! programs → [`begin`] → the mapped list. All of it may run in the child of a `vfork` and in a
-//! signal handler: no heap, no lock, no descriptor; two looks at files.
+//! Data flow: `entry::exec` interposes the C library's functions that start programs → [`begin`] → the mapped list. All
+//! of it may run in the child of a `vfork` and in a signal handler: no heap, no lock, no descriptor; it checks two
+//! files.
 #![expect(clippy::arithmetic_side_effects, reason = "places in a mapping of fixed size, which checks each")]
 
 use core::ffi::{CStr, c_char};
@@ -16,12 +16,12 @@ use memgate_ffi::process;
 use memgate_ffi::shared::{BriefFile, SharedMap, futex_wake};
 use memgate_wire::starts::{self, BYTES, HEAD, MAX_BODY, RECORDS, SLOT_COUNT, SLOTS, flag};
 
-/// Places in the table that are looked at for one record.
+/// Maximum number of slots that are tried for one record.
 const ATTEMPTS: usize = 128;
-/// Longest path that is put together of a folder of `PATH` and a name.
+/// Longest path that is built from a folder of `PATH` and a name.
 const MOST_PATH: usize = 1024;
 const _: () = assert!(MOST_PATH + MAX_BODY <= Room::FRONT, "a room has both");
-/// Bytes and number of the arguments that are noted.
+/// Maximum size and number of the recorded arguments.
 const MOST_ARGUMENT_BYTES: usize = 512;
 const MOST_ARGUMENTS: usize = 24;
 
@@ -35,40 +35,40 @@ const ASAN_ORDER: &[u8] = b"verify_asan_link_order";
 
 struct List {
     map: SharedMap,
-    /// Path of the agent, as the loader was told.
+    /// Path of the agent, as given to the loader.
     agent: CString,
-    /// Where spools are made.
+    /// Folder for spool files.
     folder: CString,
-    /// The user the process worked as when it was started.
+    /// Effective user of the process at its start.
     user: u32,
 }
 
 static LIST: OnceLock<List> = OnceLock::new();
 
-/// How a program that is about to be started is named.
+/// The way in which the program to start is named.
 #[derive(Clone, Copy)]
 pub(crate) enum Named {
     /// By its path.
     Path,
-    /// By a name that is looked for in `PATH`, unless it has a slash in it.
+    /// By a name that is searched in `PATH`, unless it contains a slash.
     InPath,
 }
 
-/// A start that was noted.
+/// A recorded start.
 #[derive(Default)]
 pub(crate) struct Noted {
     count: Option<&'static AtomicU32>,
-    /// The environment it needs instead of its own, in this room.
+    /// The environment that the program needs instead of its own, in this scratch memory.
     environment: Option<(*const *const c_char, Room)>,
 }
 
 impl Noted {
-    /// The environment it needs.
+    /// The environment that the program needs.
     pub(crate) fn environment(&self, own: *const *const c_char) -> *const *const c_char {
         self.environment.as_ref().map_or(own, |(changed, _)| *changed)
     }
 
-    /// It did not come to pass.
+    /// Undoes the record: the start failed.
     pub(crate) fn failed(&self) {
         if let Some(count) = self.count {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -76,10 +76,10 @@ impl Noted {
     }
 }
 
-/// From now on starts are noted in the list at `path`; `folder`: where spools are made.
+/// Starts recording in the list at `path`. `folder`: the folder for spool files.
 pub(crate) fn note_in(path: &str, folder: &str) {
     let Ok(file) = BriefFile::open(path) else { return };
-    // Behind the end of its file a mapping ends the guest.
+    // An access after the end of the mapped file would end the guest.
     let Some(map) = file.map(0, BYTES).ok().filter(|_| file.is_as_long_as(BYTES as u64)) else { return };
     let agent = CString::new(process::path_of(note_in as fn(&str, &str) as usize));
     let (Ok(agent), Ok(folder)) = (agent, CString::new(folder)) else { return };
@@ -87,7 +87,7 @@ pub(crate) fn note_in(path: &str, folder: &str) {
     drop(LIST.set(List { map, agent, folder, user: exec::effective_user() }));
 }
 
-/// Notes that this process is not recorded, and why: the list is all that the harness sees of it.
+/// Records that this process is not recorded, and why: the list is the only information that the harness gets about it.
 pub(crate) fn note_itself(why: u8, executable: &str, argument: Option<&str>) {
     let Some(list) = LIST.get() else { return };
     let Some(mut room) = Room::new() else { return };
@@ -98,7 +98,7 @@ pub(crate) fn note_itself(why: u8, executable: &str, argument: Option<&str>) {
     list.insert(&body);
 }
 
-/// A program is about to be started.
+/// Records a program that is about to start.
 pub(crate) fn begin<'a>(
     (program, named): (&CStr, Named),
     arguments: impl Iterator<Item = &'a CStr> + Clone,
@@ -170,9 +170,9 @@ impl List {
         flags
     }
 
-    /// What has to be changed for the program to run as it would without the agent: the loader
-    /// prints a line for a library it cannot read, AddressSanitizer ends a program that has the
-    /// agent before it, unless it is told not to.
+    /// The changed environment in which the program runs as it would without the agent. `None`: no change is needed.
+    /// The loader prints a line for a library that it cannot read. AddressSanitizer ends a program if the agent is
+    /// loaded before it, unless that check is disabled.
     fn changed(&self, flags: u8, environment: Strings<'_>, room: &mut Room) -> Option<*const *const c_char> {
         if flags & flag::UNREADABLE != 0 {
             let value = environment.value(PRELOAD)?;
@@ -199,7 +199,7 @@ impl List {
         room.environment(environment, &[(ASAN, &[value, colon, ASAN_ORDER, b"=0"])])
     }
 
-    /// Its count, which is one higher now; `None`: there is no room.
+    /// Adds one to the record's count and returns the count; `None`: there is no room.
     fn insert(&'static self, body: &Body<'_>) -> Option<&'static AtomicU32> {
         let count = body.bytes().and_then(|body| self.insert_bytes(body));
         if count.is_none() {
@@ -222,8 +222,7 @@ impl List {
             let slot = self.map.word(SLOTS + 4 * i)?;
             let mut at = slot.load(Ordering::Acquire);
             if at == 0 {
-                // Another thread or process may take the place: then what was written waits for the
-                // next free one.
+                // Another thread or process may take the slot. Then the written record is put into the next free slot.
                 let new = match written {
                     Some(new) => new,
                     None => self.write(hash, body)?,
@@ -251,7 +250,7 @@ impl List {
         None
     }
 
-    /// Writes a record that nobody sees yet, and tells where.
+    /// Writes a record that is not visible yet, and returns its offset.
     fn write(&self, hash: u64, body: &[u8]) -> Option<u32> {
         let bytes = u32::try_from((HEAD + body.len()).next_multiple_of(8)).ok()?;
         let room = u32::try_from(BYTES - RECORDS).ok()?;
@@ -270,7 +269,7 @@ impl List {
     }
 }
 
-/// A record in the making.
+/// A record that is being built.
 struct Body<'a> {
     bytes: &'a mut [u8],
     length: usize,
@@ -308,7 +307,7 @@ impl<'a> Body<'a> {
         self.push(b"\0");
     }
 
-    /// As many as fit: the first ones tell which program comes next.
+    /// Adds as many arguments as fit: the first ones identify the program that is started next.
     fn push_arguments<'b>(&mut self, arguments: impl Iterator<Item = &'b CStr>) {
         let mut left = MOST_ARGUMENT_BYTES.min(self.bytes.len().saturating_sub(self.length));
         for argument in arguments.take(MOST_ARGUMENTS).map(CStr::to_bytes) {
@@ -323,7 +322,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Where `path` stands in a list of libraries.
+/// Position of `path` in a list of libraries.
 fn place_of(list: &[u8], path: &[u8]) -> Option<usize> {
     let is_separator = |at: Option<&u8>| at.is_none_or(|b| matches!(b, b':' | b' '));
     let fits = |at: &usize| {
@@ -337,7 +336,7 @@ fn environment_path() -> &'static [u8] {
     Strings::environment().value(b"PATH=").unwrap_or(b"/bin:/usr/bin")
 }
 
-/// The file that `execvp` would start, put together in `place` where folders are searched.
+/// The file that `execvp` would start. If folders are searched, its path is built in `place`.
 fn find_in_path<'a>(name: &'a CStr, folders: &[u8], place: &'a mut [u8]) -> Option<&'a CStr> {
     if name.to_bytes().contains(&b'/') {
         return Some(name);
@@ -355,7 +354,7 @@ fn find_in_path<'a>(name: &'a CStr, folders: &[u8], place: &'a mut [u8]) -> Opti
     CStr::from_bytes_until_nul(place).ok().filter(|found| !found.is_empty())
 }
 
-/// False: there is no room for them.
+/// Joins the parts. False: there is no room for them.
 fn join(place: &mut [u8], parts: [&[u8]; 3]) -> bool {
     let mut at = 0;
     for part in parts {

@@ -1,5 +1,5 @@
-//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the stack pointer,
-//! where the trampoline has put its caller's frame pointer and return address.
+//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the stack pointer. The trampoline has
+//! stored its caller's frame pointer and return address there.
 
 use core::arch::naked_asm;
 
@@ -82,8 +82,7 @@ pub unsafe extern "C" fn reallocarray() {
     )
 }
 
-/// The four spellings of `free`; a null pointer is none of our business (libc's own functions pass
-/// many).
+/// The four names of `free`. A null pointer is ignored (libc's own functions pass many).
 macro_rules! free_trampoline {
     ($($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]

@@ -1,11 +1,11 @@
-//! Macros for the exported functions, and the first call of one: see [`super`]. On arm64 `x17` is the
-//! register that no call expects to be kept.
+//! Macros for the exported functions, and the routine for their first call: see [`super`]. On arm64 no call expects
+//! `x17` to be preserved.
 
 use core::arch::global_asm;
 
 use super::bind;
 
-/// The whole of a routine that looks for this [`Function`](super::Function).
+/// The body of a routine that looks up this [`Function`](super::Function).
 macro_rules! finding {
     ($function:ident) => {
         core::arch::naked_asm!(
@@ -17,8 +17,7 @@ macro_rules! finding {
     };
 }
 
-/// One exported function that goes on at `$tracked` with the C library's in `x17` where the process
-/// is tracked.
+/// Exported functions. In a tracked process they jump to `$tracked`, with the C library's function in `x17`.
 macro_rules! exported {
     ($tracked:literal: $($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]
@@ -41,8 +40,8 @@ macro_rules! exported {
     )* };
 }
 
-/// A routine of the assembler's: global, as it is jumped to from other objects of this crate, and
-/// hidden from other libraries. Its frames can be unwound.
+/// An assembler routine: global, because other objects of this crate jump to it, and hidden from other libraries. Its
+/// frames can be unwound.
 macro_rules! routine {
     ($name:literal: $($line:expr),* $(,)?) => {
         concat!(
@@ -53,8 +52,8 @@ macro_rules! routine {
     };
 }
 
-/// What runs while the registers of arguments, x17 and the way back are kept on the stack: x0 to x7
-/// in 64 bytes from sp + 16, x17 at sp + 80.
+/// Runs the lines while the argument registers, x17 and the return address are saved on the stack: x0 to x7 in 64 bytes
+/// from sp + 16, x17 at sp + 80.
 macro_rules! keeping {
     ($($line:expr),* $(,)?) => {
         concat!(
@@ -91,7 +90,7 @@ global_asm!(
         keeping!("mov x0, x17", "bl {bind}", "str x0, [sp, #80]"),
         "br x17",
     ),
-    // What is only noted before.
+    // For functions that are recorded only before the call.
     routine!("memgate_goes_on": "br x17"),
     bind = sym bind,
 );

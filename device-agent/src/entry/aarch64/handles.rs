@@ -1,4 +1,4 @@
-//! The routines around what opens, closes and starts: see [`super`].
+//! The routines around functions that open, close and start: see [`super`].
 
 use core::arch::global_asm;
 
@@ -10,7 +10,7 @@ use super::{
     stream_closes, stream_opened, tried, tries,
 };
 
-/// What runs in a frame of 32 bytes, with room for a word at sp + 16 and one at sp + 24.
+/// Runs the lines in a frame of 32 bytes, with room for one word at sp + 16 and one at sp + 24.
 macro_rules! framed {
     ($($line:expr),* $(,)?) => {
         concat!(
@@ -28,14 +28,14 @@ macro_rules! framed {
     };
 }
 
-/// The caller's return address, stack pointer and frame pointer, from such a frame.
+/// Loads the caller's return address, stack pointer and frame pointer, from such a frame.
 macro_rules! caller_to {
     ($pc:literal, $sp:literal, $fp:literal) => {
         concat!("ldp ", $fp, ", ", $pc, ", [sp]\nadd ", $sp, ", sp, #32")
     };
 }
 
-/// Behind a call: hands result and registers of the caller to `$note`, returns the result.
+/// After a call: passes the result and the caller's registers to `$note`, returns the result.
 macro_rules! noting {
     ($name:literal, $unless:literal, $note:literal) => {
         routine!($name:
@@ -53,7 +53,7 @@ macro_rules! noting {
     };
 }
 
-/// The same for two descriptors, whose place was passed in `$place`.
+/// The same for two descriptors, whose address was passed in `$place`.
 macro_rules! noting_two {
     ($name:literal, $place:literal) => {
         routine!($name:
@@ -73,7 +73,7 @@ macro_rules! noting_two {
     };
 }
 
-/// Before a call: hands its argument to `$note`, then goes on.
+/// Before a call: passes its argument to `$note`, then jumps to the function.
 macro_rules! noting_before {
     ($name:literal, $note:literal) => {
         routine!($name: keeping!(concat!("bl {", $note, "}")), "br x17")
@@ -100,7 +100,7 @@ global_asm!(
         "1:",
         "b memgate_opens",
     ),
-    // What was not noted need not be forgotten.
+    // A descriptor that was not recorded need not be forgotten.
     routine!("memgate_closes":
         "mov w16, #{most}",
         "cmp w0, w16",
@@ -113,7 +113,7 @@ global_asm!(
         "1:",
         "br x17",
     ),
-    // pthread_create: the thread begins below, where `starts` could note it.
+    // pthread_create: the thread starts in `memgate_thread`, if `starts` could record it.
     routine!("memgate_starts":
         keeping!(
             "add x4, sp, #96",
@@ -143,7 +143,7 @@ global_asm!(
         ),
         "ret",
     ),
-    // What joins a thread only if that has ended, or ends in time.
+    // Functions that join a thread only if it has ended, or ends in time.
     routine!("memgate_tries":
         keeping!("bl {tries}", "mov x16, x0"),
         framed!(
@@ -157,7 +157,7 @@ global_asm!(
         ),
         "ret",
     ),
-    // Where such a thread begins: its own routine follows with nothing of ours on the stack.
+    // Entry of such a thread: it jumps to the thread's own routine, with nothing of ours on the stack.
     routine!("memgate_thread":
         framed!("bl {begun}", "mov x16, x0", "mov x0, x1"),
         "br x16",

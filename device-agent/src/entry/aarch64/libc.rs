@@ -1,6 +1,7 @@
-//! What loads libraries, in assembler: see [`super`]. The last jump leaves the caller's address in x30.
+//! Functions that load libraries, in assembler: see [`super`]. The last jump keeps the caller's address in x30.
 
-/// The whole of one: where its flags ask for it, tells `$note` of the library; then goes on in the C library.
+/// The body of a function that loads a library: calls `$note` if its flags require it, then jumps to the C library's
+/// function.
 macro_rules! loading {
     (dlopen, $note:ident, $slot:ident, $find:ident) => {
         loading!("tst w1, #{deepbind}\nb.eq 2f", "mov x1, xzr", $note, $slot, $find)

@@ -1,11 +1,11 @@
-//! The routines around what maps and unmaps: see [`super`].
+//! The routines around functions that map and unmap: see [`super`].
 
 use core::arch::global_asm;
 
 use super::super::function::{keeping, routine};
 use super::{attaches, breaks, detaches, gives, maps, moved, now, protects, stays, takes, unmaps};
 
-/// What runs in a frame of so many bytes, whose first two words are the frame record.
+/// Runs the lines in a frame of `$bytes` bytes, whose first two words are the frame record.
 macro_rules! framed {
     ($bytes:literal: $($line:expr),* $(,)?) => {
         concat!(
@@ -23,15 +23,15 @@ macro_rules! framed {
     };
 }
 
-/// In such a frame, with a result in `x0` and the arguments from sp + 16 on: tells `$note` of both, and of
-/// the caller's registers.
+/// In such a frame, with a result in `x0` and the arguments from sp + 16 on: passes both, and the caller's registers,
+/// to `$note`.
 macro_rules! noted {
     ($bytes:literal, $note:literal) => {
         concat!("add x1, sp, #16\nldp x4, x2, [sp]\nadd x3, sp, #", $bytes, "\nbl {", $note, "}")
     };
 }
 
-/// Tells `$note` what was mapped, with three arguments of the call as they lie on the stack.
+/// Calls `$note` after a successful mapping, with three arguments of the call, in their order on the stack.
 macro_rules! maps {
     ($note:literal, $first_two:literal, $third:literal) => {
         concat!(
@@ -51,7 +51,7 @@ macro_rules! maps {
     };
 }
 
-/// Lets `$forget` forget what is about to be unmapped, and tells if it is not after all.
+/// Calls `$forget` before the unmapping, and `stays` if the unmapping failed.
 macro_rules! unmaps {
     ($forget:literal) => {
         concat!(
@@ -74,14 +74,14 @@ macro_rules! unmaps {
 
 global_asm!(
     ".text",
-    // Flags, protection and size are kept as `Maps`.
+    // Flags, protection and size are stored as `Maps`.
     routine!("memgate_maps": maps!("maps", "x3, x2", "x1")),
-    // Flags, address and segment are kept as `Attaches`.
+    // Flags, address and segment are stored as `Attaches`.
     routine!("memgate_attaches": maps!("attaches", "x2, x1", "x0")),
     routine!("memgate_gives": maps!("gives", "x2, x1", "x0")),
     routine!("memgate_unmaps": unmaps!("unmaps")),
     routine!("memgate_detaches": unmaps!("detaches")),
-    // What was taken, and the arguments, are kept as `Moves`.
+    // The result of `takes` and the arguments are stored as `Moves`.
     routine!("memgate_moves":
         keeping!("bl {takes}", "mov x16, x0"),
         framed!("64":
@@ -122,7 +122,7 @@ global_asm!(
         ),
         "ret",
     ),
-    // Where the break was before is the place of the result.
+    // The previous break is passed to `breaks` in place of a result, because `brk` does not return it.
     routine!("memgate_breaks_at":
         keeping!("bl {now}", "mov x16, x0"),
         framed!("32":

@@ -1,5 +1,5 @@
-//! The allocation functions, as trampolines: see [`super`]. On x86-64 a hook gets the stack
-//! pointer, where the return address lies, and the frame pointer.
+//! The allocation functions, as trampolines: see [`super`]. On x86-64 a hook gets the frame pointer and the stack
+//! pointer, at which the return address lies.
 
 use core::arch::naked_asm;
 
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn reallocarray() {
     )
 }
 
-/// The four spellings of `free`; a null pointer is none of our business.
+/// The four names of `free`. A null pointer is ignored.
 macro_rules! free_trampoline {
     ($($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]

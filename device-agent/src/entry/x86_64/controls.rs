@@ -5,7 +5,7 @@ use core::arch::global_asm;
 use super::super::function::{keeping, routine};
 use super::{calls, controls};
 
-/// Where the first argument is one of two numbers, tells `$note` of the call before it is made.
+/// Calls `$note` before the call is made, if the first argument is one of two numbers.
 macro_rules! telling {
     ($name:literal, $one:literal, $other:literal, $note:literal) => {
         routine!($name:

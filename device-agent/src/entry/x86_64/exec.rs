@@ -1,9 +1,10 @@
-//! `execl` and its like, in assembler: see [`super`].
+//! `execl` and similar functions, in assembler: see [`super`].
 
-/// Registers that hold arguments.
+/// Number of registers that hold arguments.
 pub(super) const REGISTERS: usize = 6;
 
-/// The whole of one: hands the registers and the stack behind them to `$note`, then goes on where that says.
+/// The body of a function with variadic arguments: passes the argument registers and the stack arguments to `$note`,
+/// then jumps to the address that it returns.
 macro_rules! spreading {
     ($kind:literal, $note:ident) => {
         core::arch::naked_asm!(
@@ -32,8 +33,8 @@ macro_rules! spreading {
     };
 }
 
-/// The whole of one that starts a shell: hands its first argument to `$note`, then goes on in the C library, in a
-/// process that is recorded by way of `$tracked`.
+/// The body of a function that starts a shell: passes its first argument to `$note`, then jumps to the C library's
+/// function, in a recorded process through `$tracked`.
 macro_rules! shelling {
     ($note:ident, $function:path, $tracked:literal) => {
         core::arch::naked_asm!(

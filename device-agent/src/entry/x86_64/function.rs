@@ -1,11 +1,11 @@
-//! Macros for the exported functions, and the first call of one: see [`super`]. On x86-64 `r11` is
-//! the register that no call expects to be kept.
+//! Macros for the exported functions, and the routine for their first call: see [`super`]. On x86-64 no call expects
+//! `r11` to be preserved.
 
 use core::arch::global_asm;
 
 use super::bind;
 
-/// The whole of a routine that looks for this [`Function`](super::Function).
+/// The body of a routine that looks up this [`Function`](super::Function).
 macro_rules! finding {
     ($function:ident) => {
         core::arch::naked_asm!(
@@ -16,8 +16,7 @@ macro_rules! finding {
     };
 }
 
-/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process
-/// is tracked.
+/// Exported functions. In a tracked process they jump to `$tracked`, with the C library's function in `r11`.
 macro_rules! exported {
     ($tracked:literal: $($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]
@@ -38,8 +37,8 @@ macro_rules! exported {
     )* };
 }
 
-/// A routine of the assembler's: global, as it is jumped to from other objects of this crate, and
-/// hidden from other libraries. Its frames can be unwound.
+/// An assembler routine: global, because other objects of this crate jump to it, and hidden from other libraries. Its
+/// frames can be unwound.
 macro_rules! routine {
     ($name:literal: $($line:expr),* $(,)?) => {
         concat!(
@@ -50,7 +49,7 @@ macro_rules! routine {
     };
 }
 
-/// What runs while these registers are kept on the stack.
+/// Runs the lines while these registers are saved on the stack.
 macro_rules! keeping {
     ([] $($line:expr),* $(,)?) => {
         concat!($($line, "\n"),*)
@@ -73,7 +72,7 @@ global_asm!(
         keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "rax"] "mov rdi, r11", "call {bind}", "mov r11, rax"),
         "jmp r11",
     ),
-    // What is only noted before.
+    // For functions that are recorded only before the call.
     routine!("memgate_goes_on": "jmp r11"),
     bind = sym bind,
 );

@@ -1,4 +1,4 @@
-//! The routines around what opens, closes and starts: see [`super`].
+//! The routines around functions that open, close and start: see [`super`].
 
 use core::arch::global_asm;
 
@@ -10,7 +10,7 @@ use super::{
     stream_closes, stream_opened, tried, tries,
 };
 
-/// Behind a call: hands result and registers of the caller to `$note`, returns the result.
+/// After a call: passes the result and the caller's registers to `$note`, returns the result.
 macro_rules! noting {
     ($name:literal, $unless:literal, $note:literal) => {
         routine!($name:
@@ -33,7 +33,7 @@ macro_rules! noting {
     };
 }
 
-/// The same for two descriptors, whose place was passed in `$place`.
+/// The same for two descriptors, whose address was passed in `$place`.
 macro_rules! noting_two {
     ($name:literal, $place:literal) => {
         routine!($name:
@@ -56,7 +56,7 @@ macro_rules! noting_two {
     };
 }
 
-/// Before a call of two arguments at most: hands the first to `$note`, then goes on.
+/// Before a call with at most two arguments: passes the first one to `$note`, then jumps to the function.
 macro_rules! noting_before {
     ($name:literal, $note:literal) => {
         routine!($name:
@@ -85,7 +85,7 @@ global_asm!(
         "je memgate_opens",
         "jmp r11",
     ),
-    // What was not noted need not be forgotten.
+    // A descriptor that was not recorded need not be forgotten.
     routine!("memgate_closes":
         "cmp edi, {most}",
         "jae 1f",
@@ -96,7 +96,7 @@ global_asm!(
         "1:",
         "jmp r11",
     ),
-    // pthread_create: the thread begins below, where `starts` could note it.
+    // pthread_create: the thread starts in `memgate_thread`, if `starts` could record it.
     routine!("memgate_starts":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r11"]
             "lea r8, [rsp + 48]",
@@ -122,7 +122,7 @@ global_asm!(
         keeping!(["rax"] "call {start_failed}"),
         "ret",
     ),
-    // What joins a thread only if that has ended, or ends in time.
+    // Functions that join a thread only if it has ended, or ends in time.
     routine!("memgate_tries":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r11"] "call {tries}"),
         "push rax",
@@ -134,7 +134,7 @@ global_asm!(
         keeping!(["rax"] "call {tried}"),
         "ret",
     ),
-    // Where such a thread begins: its own routine follows with nothing of ours on the stack.
+    // Entry of such a thread: it jumps to the thread's own routine, with nothing of ours on the stack.
     routine!("memgate_thread":
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",

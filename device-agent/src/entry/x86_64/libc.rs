@@ -1,6 +1,7 @@
-//! What loads libraries, in assembler: see [`super`].
+//! Functions that load libraries, in assembler: see [`super`].
 
-/// The whole of one: where its flags ask for it, tells `$note` of the library; then goes on in the C library.
+/// The body of a function that loads a library: calls `$note` if its flags require it, then jumps to the C library's
+/// function.
 macro_rules! loading {
     (dlopen, $note:ident, $slot:ident, $find:ident) => {
         loading!("test esi, {deepbind}", "xor esi, esi", $note, $slot, $find)

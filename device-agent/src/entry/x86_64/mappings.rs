@@ -1,12 +1,12 @@
-//! The routines around what maps and unmaps: see [`super`].
+//! The routines around functions that map and unmap: see [`super`].
 
 use core::arch::global_asm;
 
 use super::super::function::{keeping, routine};
 use super::{attaches, breaks, detaches, gives, maps, moved, now, protects, stays, takes, unmaps};
 
-/// With a result in `rax` and so many bytes of this routine's on the stack, `$call` of them the
-/// arguments that are handed on: tells `$note` of them, the result, and the caller's registers.
+/// Passes the result in `rax`, the arguments on top of the stack, and the caller's registers to `$note`. `$to_pc` and
+/// `$to_sp`: offsets to the caller's return address and stack pointer.
 macro_rules! noted {
     ($note:literal, $to_pc:literal, $to_sp:literal) => {
         concat!(
@@ -30,7 +30,7 @@ macro_rules! noted {
     };
 }
 
-/// Tells `$note` what was mapped, with three arguments of the call as they lie on the stack.
+/// Calls `$note` after a successful mapping, with three arguments of the call, in their order on the stack.
 macro_rules! maps {
     ($note:literal, $first:literal, $second:literal, $third:literal) => {
         concat!(
@@ -54,7 +54,7 @@ macro_rules! maps {
     };
 }
 
-/// Lets `$forget` forget what is about to be unmapped, and tells if it is not after all.
+/// Calls `$forget` before the unmapping, and `stays` if the unmapping failed.
 macro_rules! unmaps {
     ($forget:literal) => {
         concat!(
@@ -81,14 +81,14 @@ macro_rules! unmaps {
 
 global_asm!(
     ".text",
-    // Size, protection and flags are kept as `Maps`.
+    // Size, protection and flags are stored as `Maps`.
     routine!("memgate_maps": maps!("maps", "rsi", "rdx", "rcx")),
-    // Segment, address and flags are kept as `Attaches`.
+    // Segment, address and flags are stored as `Attaches`.
     routine!("memgate_attaches": maps!("attaches", "rdi", "rsi", "rdx")),
     routine!("memgate_gives": maps!("gives", "rdi", "rsi", "rdx")),
     routine!("memgate_unmaps": unmaps!("unmaps")),
     routine!("memgate_detaches": unmaps!("detaches")),
-    // What was taken, and the arguments, are kept as `Moves`.
+    // The result of `takes` and the arguments are stored as `Moves`.
     routine!("memgate_moves":
         keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r11" "r9"] "call {takes}"),
         "push rdi",
@@ -141,7 +141,7 @@ global_asm!(
         ".cfi_adjust_cfa_offset -8",
         "ret",
     ),
-    // Where the break was before is the place of the result.
+    // The previous break is passed to `breaks` in place of a result, because `brk` does not return it.
     routine!("memgate_breaks_at":
         keeping!(["rdi" "r11" "r9"] "call {now}"),
         "sub rax, rdi",
