@@ -1,5 +1,5 @@
-//! Reads as much of a class file as is needed to find methods and their code. Total: every input
-//! gives a class or an error.
+//! Reads the parts of a class file that are needed to find methods and their code. Total: every input gives a class or
+//! an error.
 
 use crate::Refused;
 
@@ -43,16 +43,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What was found in a class file. Positions are offsets from its start.
+/// The result of reading a class file. Positions are offsets from its start.
 pub(crate) struct Class<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Entries of the constant pool plus one, as the file counts them.
+    /// Number of constant pool entries plus one, as in the file.
     pub(crate) pool_count: u16,
-    /// Behind the last constant.
+    /// Offset after the last constant.
     pub(crate) pool_end: usize,
-    /// Texts of the pool by index.
+    /// Texts of the constant pool by index.
     texts: Vec<Option<&'a [u8]>>,
-    /// Behind the count of methods.
+    /// Offset after the count of methods.
     methods: usize,
     method_count: u16,
 }
@@ -60,11 +60,11 @@ pub(crate) struct Class<'a> {
 /// The code of a method.
 #[derive(Clone, Copy)]
 pub(crate) struct Code {
-    /// Where the four length bytes of the `Code` attribute lie.
+    /// Offset of the four length bytes of the `Code` attribute.
     pub(crate) length_at: usize,
-    /// First instruction.
+    /// Offset of the first instruction.
     pub(crate) start: usize,
-    /// Behind the last instruction, where the exception table begins.
+    /// Offset after the last instruction, where the exception table begins.
     pub(crate) end: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Where a call goes, and the class with it inside.
+//! Inserts calls into a class.
 
 use crate::Refused;
 use crate::class::{Class, Code, Reader};
@@ -6,32 +6,31 @@ use crate::class::{Class, Code, Reader};
 const ALOAD_1: u8 = 0x2b;
 const INVOKESTATIC: u8 = 0xb8;
 const RETURN: u8 = 0xb1;
-/// `aload_1; invokestatic`: a multiple of four, so that the padding of switches stays right.
+/// `aload_1; invokestatic`. A multiple of four keeps the padding of switches valid.
 const CALL_BYTES: u8 = 4;
-/// The descriptor of everything that is called.
+/// The descriptor of all called methods.
 const TAKES_OBJECT: &str = "(Ljava/lang/Object;)V";
-/// Constants of one call: class name, class, method name, name and type, method; the descriptor is
-/// shared.
+/// Number of constants of one call: class name, class, method name, name and type, method. The descriptor is shared.
 const CONSTANTS_PER_CALL: u16 = 5;
 
-/// Where in the method the call goes.
+/// Position of the call in the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Before everything else.
     Start,
-    /// Before the `return` at the end of the code, where jumps to it arrive too.
+    /// Before the `return` at the end of the code. Jumps to that `return` arrive before the call.
     End,
 }
 
-/// A call of a static method that takes an `Object`: the first parameter of the instance method it
-/// is inserted into.
+/// A call of a static method that takes an `Object`: the first parameter of the instance method into which the call is
+/// inserted.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// Method that is changed.
     pub method: &'a str,
     /// Its descriptor; it takes one reference and returns nothing.
     pub descriptor: &'a str,
-    /// Where.
+    /// Position of the call.
     pub place: Place,
     /// Class that is called, with slashes.
     pub class: &'a str,
@@ -39,18 +38,18 @@ pub struct Call<'a> {
     pub callee: &'a str,
 }
 
-/// A place in the file where bytes are inserted or replaced.
+/// A position in the file at which bytes are inserted or replaced.
 struct Edit {
     at: usize,
-    /// Bytes of the old file that are left out.
+    /// Number of bytes of the old file that are skipped.
     skip: usize,
     bytes: Vec<u8>,
 }
 
-/// The class with the calls inside.
+/// Returns the class with the calls inserted.
 ///
 /// # Errors
-/// The class is left alone where it is damaged or of another shape; see [`Refused`].
+/// The class is damaged or has an unsupported shape, and is not changed; see [`Refused`].
 pub fn insert_calls(bytes: &[u8], calls: &[Call<'_>]) -> Result<Vec<u8>, Refused> {
     let class = Class::read(bytes)?;
     let count = u16::try_from(calls.len()).ok().ok_or(Refused::Full)?;
@@ -81,12 +80,12 @@ pub fn insert_calls(bytes: &[u8], calls: &[Call<'_>]) -> Result<Vec<u8>, Refused
     }
     edits.push(Edit { at: class.pool_end, skip: 0, bytes: constants });
     let changed = apply(bytes, edits)?;
-    // A class whose parts overlap may be read before and not after.
+    // A class with overlapping parts may be readable before the change and not after it.
     Class::read(&changed)?;
     Ok(changed)
 }
 
-/// Constants of one call; returns the index of the method reference.
+/// Adds the constants of one call and returns the index of the method reference.
 fn push_callee(to: &mut Vec<u8>, next: &mut u16, descriptor: u16, call: &Call<'_>) -> Result<u16, Refused> {
     let index = |offset: u16| next.checked_add(offset).ok_or(Refused::Full);
     let (class_name, class, name, name_and_type, method) =
@@ -113,7 +112,7 @@ fn utf8(to: &mut Vec<u8>, text: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The longer attribute, the longer code, and room for one word on the operand stack.
+/// The edits for the longer attribute, the longer code, and room for one word on the operand stack.
 fn lengths(bytes: &[u8], code: Code) -> Result<[Edit; 3], Refused> {
     let mut r = Reader::new(bytes, code.length_at);
     let attribute = r.u32()?;
@@ -134,8 +133,8 @@ fn lengths(bytes: &[u8], code: Code) -> Result<[Edit; 3], Refused> {
     ])
 }
 
-/// The tables that name positions in the code, moved by the inserted call. Those that a verifier
-/// reads make the class refused.
+/// The edits for tables that contain code positions, which the inserted call moves. A class with a table that a
+/// verifier reads is refused.
 fn moved_tables(class: &Class<'_>, code: Code) -> Result<Vec<Edit>, Refused> {
     let mut r = Reader::new(class.bytes, code.end);
     if r.u16()? != 0 {
@@ -148,7 +147,7 @@ fn moved_tables(class: &Class<'_>, code: Code) -> Result<Vec<Edit>, Refused> {
         let length = r.u32()?;
         let mut body = r;
         r.take(length)?;
-        // Bytes of a row whose first two are a position.
+        // Size of a row in bytes. Its first two bytes are a position.
         let row = match name {
             Some(b"LineNumberTable") => 4,
             Some(b"LocalVariableTable" | b"LocalVariableTypeTable") => 10,
@@ -160,7 +159,7 @@ fn moved_tables(class: &Class<'_>, code: Code) -> Result<Vec<Edit>, Refused> {
             let at = body.at;
             let mut entry = Reader::new(body.take(row)?, 0);
             let position = entry.u16()?;
-            // What begins with the method still does.
+            // A row that begins at the start of the method still does.
             if position != 0 {
                 let moved = position.checked_add(CALL_BYTES.into()).ok_or(Refused::Damaged(at))?;
                 edits.push(Edit { at, skip: 2, bytes: moved.to_be_bytes().to_vec() });
@@ -228,7 +227,7 @@ mod tests {
         ];
         let index = |text: &str| short(1 + texts.iter().position(|t| *t == text).unwrap());
         let mut out = vec![0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 52];
-        // The long takes two indices, and one is always unused.
+        // The long takes two indices, and index 0 is never used.
         out.extend(short(texts.len() + 3));
         for text in texts {
             utf8(&mut out, text).unwrap();
@@ -266,7 +265,7 @@ mod tests {
         out
     }
 
-    /// Max stack, code and everything after it of a method.
+    /// Max stack, code and the data after the code of a method.
     fn code_of(bytes: &[u8], call: &Call<'_>) -> (u16, Vec<u8>, Vec<u8>) {
         let class = Class::read(bytes).unwrap();
         let code = class.code(call.method, call.descriptor).unwrap();
@@ -335,7 +334,7 @@ mod tests {
     #[test]
     fn every_shorter_class_is_an_error() {
         let whole = class(&[RETURN], &[RETURN], Vec::new());
-        // Attributes of the class itself are not read: up to there everything is needed.
+        // The attributes of the class itself are not read. Everything before them is needed.
         for end in 0..whole.len() - 2 {
             assert!(insert_calls(&whole[..end], &[STARTED, FINISHED]).is_err(), "{end}");
         }
