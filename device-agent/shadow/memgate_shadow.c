@@ -1,21 +1,22 @@
-/* The hooks and the array behind memgate_shadow.h.
+/* The hooks and the array of memgate_shadow.h.
  *
- * Data flow: a function is entered -> its frame pointer, its address and its return address are put before those of its
- * caller -> a capture copies the return addresses. A frame belongs to the stack if the chain of frame pointers says so:
- * the word at a frame pointer is the caller's frame pointer, the word after it is the return address. The hooks compare
- * these with what they noted:
+ * Data flow: a function is entered -> its frame pointer, its address and its return address are stored before those of
+ * its caller -> a capture copies the return addresses. A frame belongs to the stack if the chain of frame pointers says
+ * so: the word at a frame pointer is the caller's frame pointer, and the word after it is the return address. The hooks
+ * compare these words with the stored values:
  *
- *   enter   the caller is the newest frame: one comparison. It is an older one: those in between are over (longjmp, an
- *           exception). It is none: code without hooks is in between, or the thread is on another stack; then a frame
- *           stays only if its words in memory are what was noted, and a mark says where the proof ends.
- *   exit    the frame and all newer ones go. An unknown frame is ignored.
- *   capture as enter, without adding a frame.
+ *   enter   If the caller is the newest frame, one comparison is enough. If it is an older one, the frames in between
+ *           have ended (longjmp, an exception). If it is unknown, code without hooks is in between, or the thread is on
+ *           another stack; then a frame stays only if its words in memory are the stored ones, and a mark shows where
+ *           the proof ends.
+ *   exit    The frame and all newer ones are removed. An unknown frame is ignored.
+ *   capture Like enter, without adding a frame.
  *
- * Where another stack begins, or a frame is not proven, a mark (a frame whose address is 1) lies in the array.
- * Captures end there. The mark goes with the frame on top of it.
+ * Where another stack begins, or where a frame is not proven, the array contains a mark (a frame whose address is 1).
+ * Captures end there. The mark is removed with the frame on top of it.
  *
- * Not seen: longjmp in a shared library over functions with hooks. What they left is found by its words in memory,
- * which alloca can keep from being overwritten.
+ * Not detected: longjmp in a shared library over functions with hooks. Frames that it leaves are recognized by their
+ * words in memory, which alloca can keep from being overwritten.
  *
  * The array is mapped when a thread enters its first function and unmapped at its end. This file is compiled without
  * the hooks.
@@ -37,23 +38,23 @@
 
 enum { FRAMES = MEMGATE_SHADOW_FRAMES };
 #define MARK ((void *)1)
-/* Without bounds (a coroutine's stack) no frame is taken for larger: what lies further is not read. */
+/* Without bounds (a coroutine's stack), this is the largest accepted frame. Memory beyond it is not read. */
 enum { LARGEST_FRAME = 64 << 10 };
-/* Unknown frames between two known ones. */
+/* Maximum number of unknown frames between two known ones. */
 enum { MOST_LINKED = 8 };
 
 typedef struct {
-  uintptr_t frame; /* its frame pointer; of a mark: 0 */
-  void *function;  /* of a mark: not NULL if frames below it may be over */
-  int inlined;     /* calls of the function that are inlined into itself */
+  uintptr_t frame; /* frame pointer; 0 for a mark */
+  void *function;  /* for a mark: not NULL if frames below it may have ended */
+  int inlined;     /* number of calls of the function that are inlined into itself */
   int floor;       /* place of the newest mark from here outwards; FRAMES: none */
 } Proof;
 
 typedef struct {
   int top;             /* place of the innermost frame; FRAMES: none */
-  int too_deep;        /* functions that found no room */
+  int too_deep;        /* number of functions without room in the array */
   int is_busy;         /* a hook is in the middle of a change: signal handlers change nothing */
-  int jumped;          /* frames on top may be over: a longjmp was seen */
+  int jumped;          /* frames on top may have ended: a longjmp was seen */
   uintptr_t low, high; /* the thread's own stack */
   void *sites[FRAMES]; /* return addresses */
   Proof proofs[FRAMES];
@@ -61,7 +62,7 @@ typedef struct {
 
 static pthread_key_t key;
 static int has_key;
-/* Code with the hooks, but without frame pointers, was met: from then on no frame is proven. */
+/* Code with the hooks but without frame pointers was found: from then on no frame is proven. */
 static volatile int lacks_frames;
 
 /* bionic's emulated thread-local variables allocate; its thread keys do not. */
@@ -91,14 +92,14 @@ OWN void bounds_of_thread(Shadow *shadow) {
   pthread_attr_destroy(&attributes);
 }
 
-/* NULL: no memory, or a function before the first constructor. */
+/* NULL: no memory, or called before the first constructor. */
 OWN COLD Shadow *thread_begins(void) {
   if (!has_key) return NULL;
   void *memory = mmap(NULL, sizeof(Shadow), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return NULL;
   Shadow *made = memory;
   made->top = FRAMES;
-  /* It is there before anything is called that may come back here: an allocator that is compiled with the hooks. */
+  /* Set before any call that may enter this function again: an allocator may be compiled with the hooks. */
   set_own(made);
   if (pthread_setspecific(key, made) != 0) {
     set_own(NULL);
@@ -109,7 +110,7 @@ OWN COLD Shadow *thread_begins(void) {
   return made;
 }
 
-/* May the two words at `frame` be read from code at `here`? Frames lie further out, aligned. */
+/* May code at `here` read the two words at `frame`? Frames lie further out and are aligned. */
 FAST int readable(const Shadow *shadow, uintptr_t frame, uintptr_t here) {
   if (frame <= here || frame % (2 * sizeof(void *)) != 0) return 0;
   if (LIKELY(here >= shadow->low && here < shadow->high)) return frame < shadow->high - sizeof(void *);
@@ -120,7 +121,7 @@ FAST uintptr_t caller_of(uintptr_t frame) { return ((const uintptr_t *)frame)[0]
 
 FAST void *return_of(uintptr_t frame) {
 #if defined(__aarch64__)
-  /* Without the signature of signed return addresses (xpaclri, which does nothing on other processors). */
+  /* Removes the signature of signed return addresses (xpaclri, which does nothing on other processors). */
   register void *site __asm__("x30") = ((void *const *)frame)[1];
   __asm__("hint #7" : "+r"(site));
   return site;
@@ -129,7 +130,7 @@ FAST void *return_of(uintptr_t frame) {
 #endif
 }
 
-/* Does memory still hold the frame at this place, seen from code at `here`? */
+/* Does memory still contain the frame at this place, seen from code at `here`? */
 FAST int is_there(const Shadow *shadow, int place, uintptr_t here) {
   uintptr_t frame = shadow->proofs[place].frame;
   return readable(shadow, frame, here) && return_of(frame) == shadow->sites[place];
@@ -142,13 +143,13 @@ FAST int in_thread(const Shadow *shadow, uintptr_t address) { return address >= 
 FAST int floor_of(const Shadow *shadow, int top) { return top < FRAMES ? shadow->proofs[top].floor : FRAMES; }
 
 FAST void set_top(Shadow *shadow, int top) {
-  /* A signal handler of this thread sees whole frames. */
+  /* A signal handler of this thread sees only complete frames. */
   __asm__ volatile("" ::: "memory");
   shadow->top = top;
   __asm__ volatile("" ::: "memory");
 }
 
-/* On top of the frame at `top`, whatever a signal handler has done since that was looked up. */
+/* Puts a frame on top of the frame at `top`, whatever a signal handler has done since `top` was read. */
 FAST void put(Shadow *shadow, int top, void *site, uintptr_t frame, void *function) {
   int place = top - 1;
   shadow->sites[place] = site;
@@ -161,7 +162,7 @@ OWN COLD void put_mark(Shadow *shadow) {
   shadow->jumped = 0;
 }
 
-/* Frames newer than `place` are over. */
+/* Removes the frames that are newer than `place`. */
 OWN COLD void end_newer(Shadow *shadow, int place) {
   for (int mark = floor_of(shadow, shadow->top); mark < place; mark = floor_of(shadow, mark + 1))
     shadow->jumped = shadow->proofs[mark].function != NULL;
@@ -169,7 +170,7 @@ OWN COLD void end_newer(Shadow *shadow, int place) {
   set_top(shadow, place);
 }
 
-/* The frame ends, with all newer ones, and with the mark that it was put on. */
+/* Removes the frame, all newer ones, and the mark below it. */
 OWN COLD void end(Shadow *shadow, int place) {
   int below = place + 1;
   end_newer(shadow, below < FRAMES && is_mark(shadow, below) ? below + 1 : below);
@@ -183,22 +184,23 @@ OWN COLD int find(const Shadow *shadow, uintptr_t frame, uintptr_t here) {
   return -1;
 }
 
-/* For code at `here` that is called by code without hooks. Frames that are over end. 1: the newest one is proven to be
- * further out on the same stack. */
+/* For code at `here` that is called by code without hooks. Removes the frames that have ended. 1: the newest one is
+ * proven to be further out on the same stack. */
 OWN COLD int settle(Shadow *shadow, uintptr_t here) {
   int top = shadow->top;
   if (top == FRAMES) return 1;
   if (is_mark(shadow, top) || !in_thread(shadow, here) || !in_thread(shadow, shadow->proofs[top].frame)) return 0;
   int jumped = shadow->jumped;
-  /* From the outside in: what was put on a frame that is over is over as well. */
+  /* From the outermost frame inward: a frame that was put on an ended frame has ended as well. */
   int place = floor_of(shadow, top);
   while (place > top && is_there(shadow, place - 1, here)) place--;
   if (place > top) end_newer(shadow, place);
   return !jumped;
 }
 
-/* A frame that is not known, but whose caller or its caller is: code without hooks that keeps frame pointers, such as
- * a part that the compiler split off a function. It and those between become frames. 0: it is not so. */
+/* For an unknown frame whose caller, or a caller further out, is known: code without hooks that keeps frame
+ * pointers, such as a part that the compiler split off a function. The frame and those in between are added. 0: not
+ * possible. */
 OWN COLD int link(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   uintptr_t unknown[MOST_LINKED];
   for (int count = 0; count < MOST_LINKED && in_thread(shadow, here) && readable(shadow, frame, here); count++) {
@@ -215,7 +217,7 @@ OWN COLD int link(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   return 0;
 }
 
-/* The newest frame becomes the one with this frame pointer, where code at `here` runs or was called from. 1: it is
+/* Makes the frame with this frame pointer the newest one. Code at `here` runs in it or was called from it. 1: it is
  * proven. */
 OWN COLD int resynchronise(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   int place = find(shadow, frame, here);
@@ -228,7 +230,7 @@ OWN COLD int resynchronise(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   return 1;
 }
 
-/* What is not usual: another caller than the newest frame, no room, no frame pointer. */
+/* The unusual cases: another caller than the newest frame, no room, no frame pointer. */
 OWN COLD void enter_slowly(Shadow *shadow, void *function, void *site, uintptr_t frame, uintptr_t here) {
   /* Room for a mark and a frame. */
   if (shadow->too_deep || shadow->top < 2) {
@@ -279,7 +281,7 @@ HOOK void __cyg_profile_func_enter(void *function, void *site) {
       put(shadow, top, site, frame, function);
       return;
     }
-    /* Inlined into the function on top, which stands for it. */
+    /* Inlined into the function on top, whose frame represents it. */
     if (newest->frame == frame && shadow->sites[top] == site) {
       newest->inlined += newest->function == function;
       return;
@@ -314,8 +316,8 @@ HOOK void __cyg_profile_func_exit(void *function, void *site) {
   busy(shadow, 0);
 }
 
-/* Return addresses of the frames that are proven for code at `here` with this frame pointer; *is_cut: others may be
- * missing. */
+/* Copies the return addresses of the frames that are proven for code at `here` with this frame pointer. *is_cut:
+ * others may be missing. */
 FAST int copy(uintptr_t frame, uintptr_t here, void **frames, int most, int *is_cut) {
   Shadow *shadow = own();
   *is_cut = 0;
@@ -362,8 +364,8 @@ HOOK int get_tls_backtrace(void **frames, int most) {
   return known + 1;
 }
 
-/* For memgate's agent: the stack at a call whose return address, stack pointer and frame pointer are these. A stack
- * that is cut ends with the address 1. 0: nothing is known of this thread. */
+/* For memgate's agent: the stack at a call with this return address, stack pointer and frame pointer. A cut stack
+ * ends with the address 1. 0: nothing is known about this thread. */
 OWN int stack_for_agent(uintptr_t pc, uintptr_t sp, uintptr_t frame, void **frames, int most) {
   int is_cut;
   if (most < 2) return 0;
@@ -374,7 +376,7 @@ OWN int stack_for_agent(uintptr_t pc, uintptr_t sp, uintptr_t frame, void **fram
   return known + 1;
 }
 
-/* The agent has it, if it is loaded. */
+/* Defined by the agent, if it is loaded. */
 __attribute__((weak)) void memgate_set_shadow_stack(int (*stack)(uintptr_t, uintptr_t, uintptr_t, void **, int));
 
 __attribute__((constructor(101))) OWN void begin(void) {
@@ -386,12 +388,12 @@ __attribute__((destructor(101))) OWN void finish(void) {
   if (memgate_set_shadow_stack) memgate_set_shadow_stack(NULL);
 }
 
-/* The linker puts these before the jumps of the program itself (-Wl,--wrap): functions that a jump ends have
- * no exit. */
+/* The linker puts these functions before the program's own jumps (-Wl,--wrap): functions that a jump ends have no
+ * exit. */
 OWN void jumps(void) {
   Shadow *shadow = own();
   if (!shadow) return;
-  /* Out of a signal handler that interrupted a hook: what the hook was changing is not known. */
+  /* A jump out of a signal handler that interrupted a hook: the state of the hook's change is unknown. */
   if (shadow->is_busy) {
     shadow->top = FRAMES;
     shadow->is_busy = shadow->too_deep = 0;
