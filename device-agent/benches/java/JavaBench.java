@@ -20,9 +20,9 @@ import java.util.Map;
 import java.util.Random;
 
 /**
- * What runs in the virtual machine whose cost is measured. It orders the agent itself, through the control page of its
- * spool, so that all configurations are measured in one virtual machine, in turn: compiled code differs from one to the
- * next by more than the agent costs.
+ * The program in the virtual machine whose cost is measured. It gives the agent its orders itself, through the control
+ * page of its spool. So all configurations are measured alternately in one virtual machine: compiled code differs
+ * between virtual machines by more than the agent costs.
  *
  * <pre>
  *   JavaBench work NAME RUNS                          line `process NANOSECONDS`, CPU of the process
@@ -80,7 +80,7 @@ public final class JavaBench {
     private static void sampling(String[] arguments, Switch sampler) throws Exception {
         List<String> configs = new ArrayList<>(List.of("off", "again", "on"));
         Random random = new Random(7);
-        // The first rounds are the compiler's.
+        // The first rounds are for the JIT compiler.
         for (int round = -3; round < Integer.parseInt(arguments[2]); round++) {
             Collections.shuffle(configs, random);
             for (String config : configs) {
@@ -94,12 +94,12 @@ public final class JavaBench {
     }
 
     /**
-     * CPU time of a workload, in a thread of its own: on some versions a thread keeps the sampling interval it began
-     * with.
+     * CPU time of a workload in its own thread: on some versions a thread keeps the sampling interval with which it
+     * began.
      */
     private static long inThread(String name) throws InterruptedException {
         long[] took = new long[1];
-        // What an earlier configuration left is not collected in the time of this one.
+        // Garbage of an earlier configuration is not collected during this one.
         System.gc();
         Thread thread = new Thread(() -> {
             long began = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
@@ -128,7 +128,7 @@ public final class JavaBench {
         Object next;
     }
 
-    /** Small objects and arrays, and nothing else: the worst there is. */
+    /** Only small objects and arrays: the worst case. */
     private static void micro(int count) {
         Object[] ring = new Object[RING];
         for (int i = 0; i < count; i++) {
@@ -146,7 +146,7 @@ public final class JavaBench {
         sink = ring;
     }
 
-    /** A document is read into maps, lists and strings, and written again. */
+    /** Reads a document into maps, lists and strings, and writes it again. */
     private static void json(int documents) {
         StringBuilder text = new StringBuilder("[");
         for (int i = 0; i < 20; i++) {
@@ -238,7 +238,7 @@ public final class JavaBench {
 
     // --- boundaries
 
-    /** What grows: 1,000 in each window, one in forty objects of the heap. */
+    /** The class that grows: 1,000 in each window, one in forty objects of the heap. */
     private static final class Grown {
         final long number;
 
@@ -270,7 +270,8 @@ public final class JavaBench {
             if (!dump.delete()) {
                 throw new IllegalStateException("no heap dump was written");
             }
-            // Grows in three windows, is looked for from the third on, and found at the end of the second after it.
+            // The class grows in three windows. Its survivors are searched from the third window on, and found at the
+            // end of the second window after it.
             int number = numberOf(spoolIn(new File(arguments[1])), Grown.class.getName());
             long[] plain = new long[2];
             for (int i = 0; i < 2; i++) {
@@ -289,12 +290,12 @@ public final class JavaBench {
                 System.out.println("collection " + collected);
                 System.out.println("boundary " + window);
                 System.out.println("dump " + dumped);
-                // What survived is then asked for by its mark, in 3 to 7 hundredths of a collection.
+                // The survivors are then requested by their mark, in 3 to 7 hundredths of a collection.
                 System.out.println("survivors " + (chosen + born - plain[0] - plain[1]));
                 System.out.println("explained " + (chosen + born + explained - 2 * plain[0] - plain[1]));
             }
         }
-        // The end of the process waits for nobody.
+        // At the end, the process waits for no harness.
         page.putInt(offsets[3], 0);
         sink = held;
     }
@@ -305,10 +306,10 @@ public final class JavaBench {
         }
     }
 
-    /** The heap of an ordinary program: maps, strings, lists, numbers, and what will grow. */
+    /** Fills a heap like that of an ordinary program: maps, strings, lists, numbers, and the class that will grow. */
     private static Object fill(int objects, List<Grown> grown) {
         Map<Integer, Object> all = new HashMap<>();
-        // Eight objects an entry: node, key, list and its array, string and its bytes, ints, a number.
+        // Eight objects per entry: node, key, list and its array, string and its bytes, ints, a number.
         for (int i = 0; i < objects / 8; i++) {
             List<Object> list = new ArrayList<>(4);
             list.add("entry " + i);
@@ -322,7 +323,7 @@ public final class JavaBench {
         return all;
     }
 
-    /** Ends a window; the orders are there before it asks for them. */
+    /** Ends a window. The orders are written before the agent asks for them. */
     private static void window(MappedByteBuffer page, int[] offsets, int orders) {
         int next = page.getInt(offsets[0]) + 1;
         page.putInt(offsets[2], next << 8 | orders);
@@ -341,8 +342,8 @@ public final class JavaBench {
     }
 
     /**
-     * The number of a class in the stream: it stands before the length of the class's name, seven bits a byte, the
-     * lowest first.
+     * The number of a class in the stream. It is stored before the length of the class's name, with seven bits per
+     * byte, the lowest bits first.
      */
     private static int numberOf(File spool, String name) throws Exception {
         String stream = Files.readString(spool.toPath(), StandardCharsets.ISO_8859_1);

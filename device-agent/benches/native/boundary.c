@@ -1,18 +1,18 @@
-/* What a boundary costs the thread that reaches it, and what other threads notice of it.
+/* The cost of a boundary for the thread that reaches it, and its effect on other threads.
  *
  *   boundary SURVIVORS TIMES
  *
- * Each time a test begins, SURVIVORS blocks are allocated (512 stacks of depth 20; 16 to 1015 bytes, beyond a million
- * blocks 16 to 127, for the sake of memory) and the test ends with all of them alive: hardly two of 100,000 are alike.
- * Another thread allocates and frees meanwhile and takes the time of every operation. Then the same again without
- * boundaries, the calls replaced by work of the same length. Prints
+ * Each time a test begins, SURVIVORS blocks are allocated (512 stacks of depth 20; 16 to 1015 bytes, or 16 to 127 for
+ * more than a million blocks, to save memory), and the test ends with all of them alive: hardly two of 100,000 are
+ * alike. Another thread allocates and frees meanwhile and measures the time of every operation. Then the same is
+ * repeated without boundaries; the calls are replaced by work of the same length. Prints
  *
  *   boundary WALL_NS CPU_NS PREEMPTIONS                              for each end of a test
  *   latency with|without COUNT P50 P99 P999 MAX MAX_UNDISTURBED      nanoseconds, while a boundary was going on
  *
- * An operation is disturbed when the kernel preempted its thread meanwhile: with more runnable threads than cores that
- * says nothing of the boundary. A thread that waits (for a lock, for the kernel's lock on mappings) is not preempted:
- * that counts.
+ * An operation is disturbed if the kernel preempted its thread meanwhile: with more runnable threads than cores, that
+ * says nothing about the boundary. A thread that waits (for a lock, or for the kernel's lock on mappings) is not
+ * preempted, so its operation counts.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

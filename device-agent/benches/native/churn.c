@@ -1,10 +1,11 @@
-/* Allocates and frees, and hardly anything else: the worst case for a tracker.
+/* Allocates and frees, and does little else: the worst case for a tracker.
  *
  *   churn THREADS DEPTH OPERATIONS
  *
  * Each thread keeps 4096 live blocks. One operation frees one of them and allocates another: sizes are log-uniform
- * between 16 and 2047 bytes, one in a hundred is 8 to 64 KiB. OPERATIONS are shared among the threads. Prints the CPU
- * nanoseconds of the process at the end of the work, so that neither exit nor what a tracker does there is in them.
+ * between 16 and 2047 bytes, one in a hundred is 8 to 64 KiB. OPERATIONS are divided among the threads. Prints the CPU
+ * nanoseconds of the process at the end of the work, so that they include neither the exit nor a tracker's work at the
+ * exit.
  */
 #define _GNU_SOURCE
 #include <math.h>

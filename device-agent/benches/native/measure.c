@@ -2,8 +2,8 @@
  *
  *   measure RESULT ADDRESS_SPACE_MIB N NAME=VALUE... PROGRAM ARGUMENT...
  *
- * The N settings reach only the program. ADDRESS_SPACE_MIB is a limit for it, 0: none. It is a process of its own, and
- * small, because the kernel counts the peak memory of whoever forked into the peak of the child.
+ * Only the program gets the N settings. ADDRESS_SPACE_MIB is a limit for it, 0: none. This is a separate, small
+ * process, because the kernel includes the peak memory of the forking process in the peak of the child.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Call paths for allocations: `descend_from_top` runs DEPTH calls down along one of 64 paths and then eight operations,
- * each with a call site of its own. The includer defines OPERATE(state, site) first. Built without frame pointers.
+/* Call paths for allocations: `descend_from_top` descends DEPTH calls on one of 64 paths and then runs eight
+ * operations, each with its own call site. The includer defines OPERATE(state, site) first. Built without frame
+ * pointers.
  */
 #ifndef PATHS_H
 #define PATHS_H
@@ -24,12 +25,12 @@ static long fork_every = 1;
 
 static long descend(void *state, long level, uint64_t path);
 
-/* The sums keep a call from being the last thing its function does, which would make a jump of it. */
+/* The sums prevent tail calls: the compiler would turn a last call into a jump. */
 static NOINLINE long left(void *state, long level, uint64_t path) { return 1 + descend(state, level, path); }
 static NOINLINE long right(void *state, long level, uint64_t path) { return 2 + descend(state, level, path); }
 static NOINLINE long straight(void *state, long level, uint64_t path) { return 3 + descend(state, level, path); }
 
-/* Six of the levels, evenly spread, are forks of the path. */
+/* Six of the levels, evenly distributed, are forks of the path. */
 static inline __attribute__((always_inline)) long descend(void *state, long level, uint64_t path) {
   if (level == 0) {
     operation0(state), operation1(state), operation2(state), operation3(state);

@@ -1,8 +1,8 @@
-/* What taking one stack costs: the shadow call stack beside libunwind and frame pointers.
+/* The cost of taking one stack: the shadow call stack compared with libunwind and frame pointers.
  *
  *   shadow METHOD THREADS DEPTH CAPTURES   prints nanoseconds of CPU time per capture
  *
- * Compiled with the hooks and with frame pointers, for all methods alike.
+ * Compiled with the hooks and with frame pointers, for all methods.
  */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY

@@ -1,5 +1,5 @@
-//! What a boundary costs the thread that reaches it, and what other threads notice:
-//! `native/boundary.c` measures, this judges.
+//! The cost of a boundary for the thread that reaches it, and its effect on other threads: `native/boundary.c`
+//! measures, this module judges.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use crate::inputs;
 use crate::measure::options;
 use crate::table::{Verdict, median};
 
-/// Survivors, and the seconds that a boundary with so many may take.
+/// Number of survivors, and the maximum duration of a boundary with that number, in seconds.
 const SIZES: [(&str, f64); 3] = [("0", 100e-6), ("100000", 15e-3), ("5000000", 1.0)];
 
-/// How long another thread's allocation may be held up.
+/// Maximum delay of another thread's allocation.
 const DELAY_S: f64 = 1e-3;
 
-/// Runs the three sizes and prints what was seen.
+/// Runs the three sizes and prints the results.
 pub(crate) fn run(folder: &Path, agent: &Path, times: u32) -> Result<Vec<Verdict>, String> {
     let program = inputs::build(folder, "boundary")?;
     let spools = folder.join("boundary-spools");
@@ -41,15 +41,15 @@ pub(crate) fn run(folder: &Path, agent: &Path, times: u32) -> Result<Vec<Verdict
         let seen = Seen::read(&String::from_utf8_lossy(&output.stdout))
             .ok_or_else(|| format!("read the boundaries with {survivors} survivors"))?;
         seen.print(survivors);
-        // Wall time is what the test waits; where its thread was preempted every time, it tells of
-        // the machine only.
+        // Wall time is the time that the test waits. If its thread was preempted every time, wall time depends only on
+        // the machine.
         let worst = seen.undisturbed_s.unwrap_or(0.0).max(seen.cpu_s);
         verdicts.push(Verdict::of(
             &format!("boundary with {survivors} survivors, ms"),
             worst * 1e3,
             limit_s * 1e3,
         ));
-        // Where a boundary is over in microseconds, there is nothing to notice.
+        // If a boundary takes only microseconds, other threads notice nothing.
         if let Some(with) = seen.latency.get("with").filter(|with| with.count > 0.0) {
             let what = format!("delay of another thread's allocation, {survivors} survivors, ms");
             verdicts.push(Verdict::of(&what, with.undisturbed_s * 1e3, DELAY_S * 1e3));
@@ -58,10 +58,10 @@ pub(crate) fn run(folder: &Path, agent: &Path, times: u32) -> Result<Vec<Verdict
     Ok(verdicts)
 }
 
-/// Nanoseconds become seconds on the way in.
+/// The measured values, converted from nanoseconds to seconds.
 struct Seen {
     wall_s: f64,
-    /// Median of those boundaries during which the kernel did not preempt the thread.
+    /// Median of the boundaries during which the kernel did not preempt the thread.
     undisturbed_s: Option<f64>,
     cpu_s: f64,
     latency: BTreeMap<String, Latency>,

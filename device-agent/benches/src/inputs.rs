@@ -1,5 +1,4 @@
-//! The workloads: what each runs, and the inputs they read, made here so that every machine
-//! measures the same work.
+//! The workloads: their commands and their inputs, which are made here so that every machine measures the same work.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,17 +13,17 @@ pub(crate) struct Workload {
     pub(crate) command: Vec<String>,
     pub(crate) environment: Vec<String>,
     pub(crate) stdin: Option<PathBuf>,
-    /// It prints its own CPU nanoseconds at the end of its work.
+    /// The program prints its own CPU nanoseconds at the end of its work.
     pub(crate) own_clock: bool,
 }
 
-/// Which bounds hold for a workload.
+/// The bounds for a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
-    /// A stock program; `diverse`: its stacks are so many that they, not its blocks, decide what
-    /// the tracker needs.
+    /// A standard program. `diverse`: it has so many different stacks that they, and not its blocks, determine the
+    /// tracker's memory.
     Real { diverse: bool },
-    /// Nothing but allocating and freeing, with the ratio that is allowed for it.
+    /// Only allocates and frees, with its own bound for the ratio.
     Churn { bound: f64 },
 }
 
@@ -56,7 +55,7 @@ names = {row["c"]["y"]: [row["a"], tuple(row["b"])] for row in back}
 print(len(back), len(names), sum(len(json.dumps(row)) for row in back[::8]))
 "#;
 
-/// All workloads in the order of the table; their files go to `folder`.
+/// All workloads in the order of the table; their files are written to `folder`.
 pub(crate) fn prepare(folder: &Path) -> Result<Vec<Workload>, String> {
     let sql = write(folder, "script.sql", SQL)?;
     let json = write(folder, "rows.json", &rows_as_json(30_000))?;
@@ -127,7 +126,7 @@ fn native(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("native").join(file)
 }
 
-/// Writes the preprocessed source and names the compiler proper after `g++`.
+/// Writes the preprocessed source and returns the compiler proper of `g++`.
 fn preprocess(into: &Path) -> Result<String, String> {
     let run = |command: &mut Command| {
         let output = command.output().map_err(|e| format!("run g++: {e} (Debian package g++)"))?;
@@ -138,7 +137,7 @@ fn preprocess(into: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&path).trim().to_owned())
 }
 
-/// The distribution's program: another one earlier in `PATH` may be a wrapper.
+/// The distribution's program, because another one earlier in `PATH` may be a wrapper.
 fn find(program: &str) -> Result<String, String> {
     let path = format!("/usr/bin/{program}");
     let package = if program == "xmllint" { "libxml2-utils" } else { program };
@@ -151,7 +150,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<String, String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// About 80 bytes a row.
+/// About 80 bytes per row.
 fn rows_as_json(rows: u64) -> String {
     let mut text = String::from("[");
     for i in 0..rows {
@@ -164,7 +163,7 @@ fn rows_as_json(rows: u64) -> String {
     text
 }
 
-/// About 65 bytes and five nodes a row.
+/// About 65 bytes and five nodes per row.
 fn rows_as_xml(rows: u64) -> String {
     let mut text = String::from("<r>");
     for i in 0..rows {

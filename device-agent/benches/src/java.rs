@@ -1,9 +1,9 @@
-//! What the agent costs a Java virtual machine: `java/JavaBench.java` measures, this judges.
+//! Measures the cost of the agent in a Java virtual machine: `java/JavaBench.java` measures, this module judges.
 //!
-//! Data flow: the bench and the agent's one Java class are compiled into the scratch folder →
-//! loaded and idle: whole processes, plain and with the agent, in turn; sampling: switched on and
-//! off in one process, beside async-profiler in another; boundaries: one process for each size of
-//! heap → quotients within a round → medians → table and bounds. Time is CPU time.
+//! Data flow: the bench and the agent's one Java class are compiled into the scratch folder → loaded and idle: whole
+//! processes, alternately plain and with the agent; sampling: switched on and off in one process, and async-profiler in
+//! another process; boundaries: one process for each size of heap → quotients within a round → medians → table and
+//! bounds. Time is CPU time.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ const HOOKS: &str =
 const PEER: &str = "tools.profiler:async-profiler:4.0";
 const PEER_LIBRARY: &str = "linux-x64/libasyncProfiler.so";
 
-/// Live objects, and the heap they need in MiB.
+/// Number of live objects, and the heap that they need in MiB.
 const HEAPS: [(u32, u32); 3] = [(1_000_000, 512), (10_000_000, 2_048), (40_000_000, 6_144)];
 
-/// Virtual machines of each kind: compiled code differs from one to the next.
+/// Number of virtual machines of each kind: compiled code differs between virtual machines.
 const MACHINES: u32 = 5;
 /// Bounds of the quotients.
 const IDLE: f64 = 1.02;
@@ -33,16 +33,15 @@ const BY_PEER: f64 = 1.03;
 const JSON: f64 = 1.05;
 const BY_COLLECTION: f64 = 1.8;
 const BY_DUMP: f64 = 0.35;
-/// Exact survivors: the instances are visited once to mark the old ones, and once to mark those
-/// that were born (and once more where nothing of a class survived, which is not measured here).
-/// The walk to the holders of those that survived costs several passes over all references on top;
-/// it is reported, without a bound.
+/// Exact survivors: the instances are visited once to mark the old ones, and once to mark the new ones (and once more
+/// if no instance of a class survived, which is not measured here). In addition, the walk to the holders of the
+/// survivors costs several passes over all references. It is reported, without a bound.
 const SURVIVORS_BY_COLLECTION: f64 = 1.5;
 
-/// Numbers by what they are the time of, in the order they were taken.
+/// Times by the name of what they measure, in the order in which they were taken.
 type Times = BTreeMap<String, Vec<f64>>;
 
-/// What is needed to start the bench.
+/// Everything that is needed to start the bench.
 struct Setup<'a> {
     folder: &'a Path,
     agent: &'a Path,
@@ -52,7 +51,7 @@ struct Setup<'a> {
     peer: Option<PathBuf>,
 }
 
-/// Runs everything (or what has one of `only` in its name) and prints what was seen.
+/// Runs everything (or the parts whose names contain one of `only`) and prints the results.
 pub(crate) fn run(
     folder: &Path,
     agent: &Path,
@@ -94,7 +93,7 @@ pub(crate) fn run(
     Ok(verdicts)
 }
 
-/// The agent is loaded and has nothing to do: no sampling, no boundary.
+/// The agent is loaded and idle: no sampling, no boundary.
 fn idle(setup: &Setup<'_>, rounds: u32) -> Result<Verdict, String> {
     let mut quotients = Vec::new();
     let mut noise = Vec::new();
@@ -115,8 +114,8 @@ fn idle(setup: &Setup<'_>, rounds: u32) -> Result<Verdict, String> {
     Ok(Verdict::of("Java, loaded and idle: CPU by plain", quotient, IDLE))
 }
 
-/// The agent and the peer, each switched on and off in a virtual machine of its own, in turn: one
-/// virtual machine lets one agent sample.
+/// The agent and the peer, alternately, each switched on and off in its own virtual machine, because only one agent per
+/// virtual machine can sample.
 fn sampling(setup: &Setup<'_>, workload: &str, rounds: u32) -> Result<Vec<Verdict>, String> {
     let (follow, rounds) = (offset::FOLLOW.to_string(), rounds.to_string());
     let spools = setup.spools().to_string_lossy().into_owned();
@@ -201,7 +200,7 @@ impl Setup<'_> {
         self.folder.join("java-spools")
     }
 
-    /// Runs the bench, with the agent if there are options for it: what it printed.
+    /// Runs the bench, with the agent if `options` are given. Returns what it printed.
     fn java(&self, options: Option<&str>, mebibytes: u32, arguments: &[&str]) -> Result<Times, String> {
         let spools = self.spools();
         fs::create_dir_all(&spools).map_err(|e| format!("make {}: {e}", spools.display()))?;
@@ -217,7 +216,7 @@ impl Setup<'_> {
             fs::write(&file, text).map_err(|e| format!("write {}: {e}", file.display()))?;
             command.arg(format!("-agentpath:{}={}", self.agent.display(), file.display()));
         } else {
-            // The class is there in any case.
+            // The bench needs the agent's class in any case.
             let mut boot = OsString::from("-Xbootclasspath/a:");
             boot.push(self.folder.join("jars/memgate-agent-java.jar"));
             command.arg(boot);
@@ -243,7 +242,7 @@ impl Setup<'_> {
     }
 }
 
-/// `$JAVA_HOME`, else that of the `java` on the path.
+/// `$JAVA_HOME`; without it, the home of the `java` in the path.
 fn java_home() -> Result<PathBuf, String> {
     if let Some(home) = std::env::var_os("JAVA_HOME") {
         return Ok(home.into());
@@ -257,8 +256,8 @@ fn java_home() -> Result<PathBuf, String> {
     home.map(PathBuf::from).ok_or_else(|| "find a JDK: `java` does not tell its java.home".to_owned())
 }
 
-/// The bench beside the agent's class, which it calls; that class alone goes into the jar the agent
-/// asks for, with an empty one for the listener that nobody needs here.
+/// Compiles the bench and the agent's class, which it calls. Only that class goes into the jar that the agent requires;
+/// the jar of the listener, which is not needed here, has no classes of its own.
 fn compile(java: &Path, classes: &Path, jars: &Path) -> Result<(), String> {
     let tool = |name: &str| java.with_file_name(name);
     let hooks = classes.with_file_name("hooks");

@@ -1,4 +1,4 @@
-//! What the agent costs: one command, one table.
+//! Measures the cost of the agent: one command, one table.
 //!
 //! ```text
 //! cargo run --release -p memgate-benches              # the table, the bounds; exit code 1: a bound is exceeded
@@ -6,11 +6,10 @@
 //! cargo run --release -p memgate-benches -- --java    # what it costs a Java virtual machine: JDK and Maven are needed
 //! ```
 //!
-//! Data flow: inputs and C programs are made in a scratch folder → every round runs every workload
-//! plain, tracked, and under heaptrack's in-process part, one after the other → ratios within a
-//! round → medians → table → bounds; then boundaries. Time is CPU time of the process, because wall
-//! time on a shared machine measures the neighbours. The agent is `$MEMGATE_AGENT`, else it is
-//! built.
+//! Data flow: inputs and C programs are made in a scratch folder → every round runs every workload plain, tracked, and
+//! under heaptrack's in-process part, one after the other → ratios within a round → medians → table → bounds; then
+//! boundaries. Time is CPU time of the process, because wall time on a shared machine also measures other processes.
+//! The agent is `$MEMGATE_AGENT`; without it, the agent is built.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 
@@ -87,7 +86,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What the agent is asked for besides.
+    /// Additional options for the agent.
     fn extra(&self) -> String {
         let stacks = if self.stacks { "" } else { ";stacks=never" };
         format!(";native_sampling={}{stacks}", self.sampling)
@@ -152,8 +151,8 @@ fn all_hold(verdicts: &[Verdict]) -> bool {
     verdicts.iter().all(|verdict| verdict.holds)
 }
 
-/// All rounds over all workloads, so that a bad minute of the machine meets every workload in a
-/// round or two.
+/// Runs all rounds over all workloads, so that a bad minute of the machine affects only one or two rounds of each
+/// workload.
 fn rounds(bench: &Bench, workloads: &[Workload], options: &Options) -> Result<Vec<Vec<Round>>, String> {
     let mut all: Vec<Vec<Round>> = workloads.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
@@ -175,7 +174,7 @@ fn rounds(bench: &Bench, workloads: &[Workload], options: &Options) -> Result<Ve
     Ok(all)
 }
 
-/// `$MEMGATE_AGENT`, else the agent is built with its own profile and a target folder of its own.
+/// `$MEMGATE_AGENT`; without it, the agent is built with its own profile and its own target folder.
 fn agent() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os("MEMGATE_AGENT").filter(|path| !path.is_empty()) {
         return fs::canonicalize(&path).map_err(|e| format!("find {}: {e}", path.display()));

@@ -10,10 +10,10 @@ use memgate_wire::{AgentCost, BoundaryKind, Decoded, Frame, decode};
 
 use crate::inputs::Workload;
 
-/// Where Debian's `libheaptrack` puts what it preloads.
+/// The library that Debian's `libheaptrack` preloads.
 const HEAPTRACK: &str = "/usr/lib/heaptrack/libheaptrack_preload.so";
 
-/// Enough for every workload, and an end for a peer that grows without bound.
+/// Memory limit for the peer: enough for every workload, and it stops a peer that grows without bound.
 const PEER_LIMIT_MIB: u32 = 6 * 1024;
 
 /// What is loaded into the workload.
@@ -25,26 +25,26 @@ pub(crate) enum Mode {
     Tracked,
     /// The agent with options whose target is another program.
     Dormant,
-    /// What heaptrack puts into the process; its output is thrown away.
+    /// The library that heaptrack loads into the process; its output is discarded.
     Peer,
 }
 
-/// What a run used.
+/// The resources that a run used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     pub(crate) cpu_s: f64,
     pub(crate) peak_mib: f64,
-    /// What the agent itself says it cost.
+    /// The agent's own figure for its cost.
     pub(crate) told: Option<Duration>,
 }
 
-/// Everything a run needs beside its workload.
+/// Everything a run needs except its workload.
 pub(crate) struct Bench {
-    /// Scratch.
+    /// Scratch folder.
     pub(crate) folder: PathBuf,
     pub(crate) agent: PathBuf,
     pub(crate) measure: PathBuf,
-    /// Options of the agent besides those of every run.
+    /// Agent options in addition to those of every run.
     pub(crate) extra: String,
 }
 
@@ -113,8 +113,8 @@ pub(crate) fn peer_is_there() -> bool {
     Path::new(HEAPTRACK).exists()
 }
 
-/// The cost in the goodbye of the one spool in `folder`: also the proof that the run was recorded.
-/// `without_end`: a program that takes its own time has not seen what the agent did at its end.
+/// The cost in the goodbye of the only spool in `folder`, which also proves that the run was recorded. `without_end`:
+/// the program measures its own time, which does not include the agent's work at its end.
 fn last_cost(folder: &Path, without_end: bool) -> Result<Duration, String> {
     let read = |e: std::io::Error| format!("read {}: {e}", folder.display());
     let spool = fs::read_dir(folder).map_err(read)?.next().ok_or("find a spool: the run was not recorded")?;

@@ -1,9 +1,9 @@
-//! From samples to the table and its verdicts. Ratios are medians of the ratios within one round.
+//! Makes the table and its verdicts from samples. Ratios are medians of the ratios within one round.
 
 use crate::inputs::Kind;
 use crate::measure::Sample;
 
-/// The bounds that hold over all rows; those of churn stand with the workloads.
+/// The bounds for all rows; those of churn are defined with the workloads.
 mod bound {
     pub(super) const REAL_MEDIAN: f64 = 1.45;
     pub(super) const REAL_WORST: f64 = 1.6;
@@ -13,8 +13,7 @@ mod bound {
     pub(super) const MEMORY_DIVERSE: f64 = 1.6;
     pub(super) const MEMORY_MIB: f64 = 4.0;
     pub(super) const DORMANT: f64 = 1.02;
-    /// The agent's own figure may be off by this part of what it adds, or by a hundredth of the
-    /// run.
+    /// The agent's own figure may differ from the added cost by this fraction of it, or by one percent of the run.
     pub(super) const SAID: f64 = 0.2;
     pub(super) const SAID_POINTS: f64 = 0.01;
 }
@@ -28,28 +27,27 @@ pub(crate) struct Round {
     pub(crate) peer: Vec<Sample>,
 }
 
-/// What a workload showed.
+/// The results of a workload.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     plain_s: f64,
     tracked: f64,
     peer: Option<f64>,
-    /// Added CPU time of ours by that of the peer.
+    /// Our added CPU time divided by that of the peer.
     quotient: Option<f64>,
     plain_mib: f64,
     tracked_mib: f64,
     dormant: Option<f64>,
     control: Option<f64>,
-    /// What the agent says it cost, and what it did cost, as parts of the untracked run.
+    /// The agent's own figure for its cost, and its measured cost, as fractions of the untracked run.
     said: f64,
     added: f64,
 }
 
 impl Row {
-    /// Neighbours only ever add to a run's CPU time: so of equal runs in a round the fastest
-    /// counts, and what is hardly there at all (dormant) is looked for between the fastest of all
-    /// runs.
+    /// Other processes only ever add to a run's CPU time. So of equal runs in a round the fastest counts. The cost of a
+    /// dormant agent is very small, so it is compared between the fastest of all runs.
     pub(crate) fn new(name: &'static str, kind: Kind, rounds: &[Round]) -> Self {
         let ratio = |pick: fn(&Round) -> &[Sample]| {
             let of = |r: &Round| Some(fastest(pick(r).iter())? / fastest(r.plain.iter())?);
@@ -84,8 +82,8 @@ impl Row {
     }
 }
 
-/// As the report reckons it: what the agent says by what is left of the process without it.
-/// Boundaries are reported in wall time, so here, too, the fastest run counts.
+/// As the report computes it: the agent's figure divided by the process's time without it. Boundaries are reported in
+/// wall time, so the fastest run counts here, too.
 fn said(round: &Round) -> Option<f64> {
     let told = round.tracked.iter().filter_map(|s| s.told).min()?.as_secs_f64();
     Some(told / (fastest(round.tracked.iter())? - told))
@@ -114,7 +112,7 @@ pub(crate) fn line(row: &Row) -> String {
     )
 }
 
-/// One bound and what was seen.
+/// One bound and the measured value.
 pub(crate) struct Verdict {
     text: String,
     pub(crate) holds: bool,
@@ -133,8 +131,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// `allow`: the part by which CPU ratios may exceed their bounds on a machine that does other
-/// things too.
+/// `allow`: the fraction by which CPU ratios may exceed their bounds on a machine that also runs other programs.
 pub(crate) fn verdicts(rows: &[Row], allow: f64) -> Vec<Verdict> {
     let mut all = Vec::new();
     let mut judge = |what: &str, seen: f64, limit: f64, slack: f64| {
