@@ -15,7 +15,7 @@
 //! `memgate_session`. A lower layer does not know the ones above it. Only this crate exports symbols: tests link the
 //! other crates.
 //!
-//! # A guest's manners
+//! # Behaviour in the guest's process
 //! No thread and no open descriptor in a process that did not ask for a socket; no write except at start, boundaries
 //! and end; all memory from own mappings. If anything goes wrong, the guest continues and the stream reports what was
 //! lost.

@@ -200,7 +200,7 @@ pub(crate) fn mean_quotient(rows: &[Row]) -> Option<f64> {
     )
 }
 
-/// A quotient of 0 (no cost to be seen) would decide the whole mean: it counts as 1/100.
+/// A quotient of 0 (no visible cost) would make the whole mean 0, so it counts as 1/100.
 fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|v| v.max(0.01).ln()).sum();
     #[expect(clippy::cast_precision_loss, reason = "a count of rows")]

@@ -135,7 +135,7 @@ mod tests {
         let copied = make(Duration::from_millis(20));
         assert!(copied.pid > 0 && copied.stack_pointer > 0, "{copied:?}");
         let pid = copied.pid.cast_signed();
-        // SAFETY: asks; no status is written.
+        // SAFETY: only a query; no status is written.
         let seen = unsafe { libc::waitpid(pid, ptr::null_mut(), libc::WNOHANG) };
         assert_eq!((seen, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ECHILD)));
         // SAFETY: waits for its end.

@@ -21,7 +21,7 @@ pub struct Symbol {
 /// name is found.
 ///
 /// # Errors
-/// The file cannot be read, or is not a 64-bit little-endian ELF file with a sound table.
+/// The file cannot be read, or is not a 64-bit little-endian ELF file with a valid table.
 pub fn find_symbols(path: &str, names: &[&str]) -> io::Result<Vec<Option<Symbol>>> {
     let mut found = vec![None; names.len()];
     let file = File::open(path)?;

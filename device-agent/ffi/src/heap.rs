@@ -21,7 +21,7 @@ pub fn mapped_bytes() -> u64 {
 /// Pages directly from the kernel. dlmalloc's own global variant has an empty back end on Android, hence this one.
 struct Pages;
 
-// SAFETY: `alloc` returns fresh private mappings; what is not supported is declined.
+// SAFETY: `alloc` returns fresh private mappings; unsupported requests are declined.
 unsafe impl dlmalloc::Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -39,7 +39,7 @@ impl RawLock {
         }
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_acquire(&self) -> bool {
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -99,7 +99,7 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
-    /// The value, if nobody holds it.
+    /// The value, if the lock is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.raw.try_acquire().then(|| Guard(self))
     }

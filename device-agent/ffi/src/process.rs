@@ -213,9 +213,9 @@ pub fn variable(name: &CStr) -> Option<String> {
 #[cfg(not(target_os = "android"))]
 pub fn set_variable(name: &CStr, value: Option<&CStr>) -> std::io::Result<()> {
     let status = match value {
-        // SAFETY: terminated strings, which are copied; nobody reads meanwhile.
+        // SAFETY: terminated strings, which are copied; no thread reads meanwhile.
         Some(value) => unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) },
-        // SAFETY: a terminated name; nobody reads meanwhile.
+        // SAFETY: a terminated name; no thread reads meanwhile.
         None => unsafe { libc::unsetenv(name.as_ptr()) },
     };
     if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }

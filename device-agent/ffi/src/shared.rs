@@ -79,14 +79,14 @@ impl BriefFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, with no other owner.
         let low = unsafe { OwnedFd::from_raw_fd(fd) };
         // The lowest free number is the one that the guest's next open would get, or that it is about to close. So the
         // descriptor is moved out of the way.
         // SAFETY: an open descriptor.
         let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_NUMBER) };
         // If the limit on descriptors is low, there is no high number, and the low one is used.
-        // SAFETY: just made, owned by nobody else.
+        // SAFETY: just made, with no other owner.
         let file = if high < 0 { low } else { unsafe { OwnedFd::from_raw_fd(high) } };
         drop(held);
         Ok(Self(file))
@@ -204,7 +204,7 @@ impl SharedMap {
             return Err(io::Error::last_os_error());
         }
         let old = self.start.as_ptr().cast();
-        // SAFETY: the mapping belongs to this value, and nobody holds an address in it.
+        // SAFETY: the mapping belongs to this value, and no other code holds an address in it.
         let at = unsafe { mremap(old, self.bytes, self.bytes.saturating_add(bytes), MREMAP_MAYMOVE) };
         let next = NonNull::new(at.cast::<u8>().wrapping_add(self.bytes)).filter(|_| at != libc::MAP_FAILED);
         let Some(next) = next else { return Err(io::Error::last_os_error()) };
@@ -269,7 +269,7 @@ pub fn event_fd() -> io::Result<std::fs::File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
@@ -288,7 +288,7 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if status == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What [`poll`] found.
+/// Result of [`poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polled {
     /// The first descriptor can be read, or has ended.

@@ -98,7 +98,7 @@ fn following(name: &CStr) -> usize {
     }
 }
 
-/// Binds the family, once.
+/// Binds all functions, once.
 pub(crate) fn bind() {
     if STATE.compare_exchange(UNBOUND, BINDING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;

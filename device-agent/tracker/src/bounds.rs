@@ -84,8 +84,7 @@ impl Bounds {
         if address.wrapping_add(8) > self.end && !self.extend(address) {
             return None;
         }
-        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked
-        // for.
+        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was checked.
         Some(unsafe { (address as *const usize).read() })
     }
 

@@ -232,7 +232,7 @@ impl Scratch {
     #[inline(always)]
     fn replace(&mut self, index: usize, pc: usize, context: &Context) -> bool {
         let rule = context.rules.step(pc, &mut self.room);
-        // SAFETY: callers pass the number of a remembered frame.
+        // SAFETY: callers pass the index of a remembered frame.
         let frame = unsafe { self.frames.get_unchecked_mut(index) };
         let alike = rule.has(frame.shape);
         if alike {
@@ -416,7 +416,7 @@ impl Scratch {
 
     #[inline(always)]
     fn push_check(&mut self, count: &mut usize, address: usize, value: usize) {
-        // SAFETY: three per frame, as dimensioned.
+        // SAFETY: there is room for three checks per frame.
         unsafe { *self.checks.get_unchecked_mut(*count) = Check { address, value } };
         *count += 1;
     }

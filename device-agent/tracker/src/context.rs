@@ -75,7 +75,7 @@ impl Context {
     }
 }
 
-// SAFETY: all-zero knows nothing.
+// SAFETY: all-zero is an empty context.
 unsafe impl Zeroed for Context {
     #[cfg(loom)]
     fn zeroed() -> Self {

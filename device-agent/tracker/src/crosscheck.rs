@@ -96,7 +96,7 @@ pub fn start(every: u64, folder: &str, find_object: Option<FindObject>) -> bool 
     if found.contains(&0) {
         return false;
     }
-    // SAFETY: looks the value up among those the kernel gave.
+    // SAFETY: looks the value up in the kernel's auxiliary vector.
     let random = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const u64;
     if !random.is_null() {
         // SAFETY: 16 random bytes, for every process.

@@ -299,7 +299,7 @@ impl Mappings {
         first
     }
 
-    /// Is anything of this range noted?
+    /// Is any part of this range recorded?
     #[must_use]
     pub fn is_noted(&self, range: Span) -> bool {
         let mut rescans = 0;
@@ -559,7 +559,7 @@ fn table<'a>(at: *mut AtomicU64, slots: usize) -> Option<Table<'a>> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: `put` mapped as many, and tables are never unmapped.
+    // SAFETY: `put` mapped this number of words, and tables are never unmapped.
     let all = unsafe { core::slice::from_raw_parts(at, words(slots)) };
     let (used, words) = all.split_at_checked(slots / BLOCK)?;
     Some(Table { used, words })
@@ -708,7 +708,7 @@ mod tests {
         }
     }
 
-    /// A signal handler has interrupted the change of the mapping that it needs, or a fork came in between.
+    /// A signal handler needs the mapping whose change it has interrupted, or a fork happened during the change.
     #[test]
     fn what_nobody_goes_on_to_change_is_lost_and_waited_for_no_more() {
         for ends in [|m: &Mappings| _ = m.remove(pages(104, 2)), Mappings::after_fork] {

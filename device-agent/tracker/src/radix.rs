@@ -247,9 +247,9 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
     /// The entry at `index`, of which only the low bits count.
     #[inline(always)]
     fn get(&self, index: usize) -> Option<&T> {
-        // SAFETY: N is a power of two, as its users have it.
+        // SAFETY: N is a power of two in all uses.
         let entry = unsafe { self.entries.get_unchecked(index & (N - 1)) };
-        // SAFETY: what is published stays mapped.
+        // SAFETY: published memory stays mapped.
         unsafe { entry.load(Ordering::Acquire).as_ref() }
     }
 
@@ -263,7 +263,7 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         let index = index & (N - 1);
         self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
         let at = sync::get_or_map(self.entries.get(index)?, 1, used)?;
-        // SAFETY: what is published stays mapped.
+        // SAFETY: published memory stays mapped.
         unsafe { at.as_ref() }
     }
 
@@ -274,7 +274,7 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
                 continue;
             }
             for entry in group {
-                // SAFETY: what is published stays mapped.
+                // SAFETY: published memory stays mapped.
                 if let Some(value) = unsafe { entry.load(Ordering::Acquire).as_ref() } {
                     visit(value);
                 }

@@ -67,7 +67,7 @@ impl StackStore {
     /// Id of the stack with this rolling hash, if it was stored.
     #[inline(always)]
     pub fn find(&self, hash: u64) -> Option<u32> {
-        // SAFETY: maps are mapped once and never given back.
+        // SAFETY: maps are mapped once and never unmapped.
         let map = unsafe { self.map.load(Ordering::Acquire).as_ref() }?;
         let mut at = hash & map.mask;
         // A map always keeps empty cells, so the probe ends.
@@ -161,7 +161,7 @@ impl StackStore {
     /// copying it, the stack is not added and is stored again the next time.
     fn publish(&self, hash: u64, id: u32) {
         let mut at = self.map.load(Ordering::Acquire);
-        // SAFETY: maps are mapped once and never given back.
+        // SAFETY: maps are mapped once and never unmapped.
         let crowded = unsafe { at.as_ref() }.is_none_or(Map::is_crowded);
         if crowded {
             self.grow();
@@ -181,7 +181,7 @@ impl StackStore {
             return;
         }
         let old = self.map.load(Ordering::Acquire);
-        // SAFETY: maps are mapped once and never given back.
+        // SAFETY: maps are mapped once and never unmapped.
         let old = unsafe { old.as_ref() };
         if old.is_none_or(Map::is_crowded) {
             let cells = old.map_or(FIRST_CELLS, |m| (m.mask as usize + 1) * 2);
@@ -352,8 +352,7 @@ mod tests {
         assert_eq!((store.len(), store.node(MAX_STACK + 1)), (MAX_STACK, None));
     }
 
-    /// Once, a thread that stored while another one made the first map was told that there is no
-    /// memory.
+    /// Regression: while one thread made the first map, a store in another thread reported that there is no memory.
     #[test]
     fn threads_that_begin_together_all_get_ids() {
         for _ in 0..200 {

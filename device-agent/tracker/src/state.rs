@@ -93,7 +93,7 @@ impl ThreadState {
     }
 }
 
-// SAFETY: all-zero is a state of no thread that remembers nothing.
+// SAFETY: all-zero is a state that belongs to no thread and remembers nothing.
 unsafe impl Zeroed for ThreadState {
     #[cfg(loom)]
     fn zeroed() -> Self {

@@ -162,7 +162,7 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {
     }
 }
 
-// SAFETY: as its elements.
+// SAFETY: all-zero is valid for each element.
 unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {
     #[cfg(loom)]
     fn zeroed() -> Self {

@@ -86,7 +86,7 @@ pub fn readable(address: usize) -> bool {
 pub fn pause() {
     let errno = Errno::save();
     let (word, time) = (0_u32, libc::timespec { tv_sec: 0, tv_nsec: 200_000 });
-    // SAFETY: waits for a word that nobody else knows, until the time is over.
+    // SAFETY: waits on a word that is visible only here, until the timeout.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -102,7 +102,7 @@ pub fn pause() {
 /// An address in the loader that started this program.
 #[must_use]
 pub fn loader() -> usize {
-    // SAFETY: looks the value up among those the kernel gave.
+    // SAFETY: looks the value up in the kernel's auxiliary vector.
     let base = unsafe { libc::getauxval(libc::AT_BASE) };
     // 0: the loader was started directly, so the kernel's entry point is in it.
     // SAFETY: as above.

@@ -52,7 +52,7 @@ pub struct Table {
 
 impl Table {
     zero_constructor! {
-        /// An empty table. [`Table::set_granule`] comes before the first insert.
+        /// An empty table. [`Table::set_granule`] is called before the first insert.
     }
 
     /// Address and layout of the live table, for a reader of this process's memory. `None`: some allocations are
@@ -211,7 +211,7 @@ impl Table {
 
     #[inline(always)]
     fn narrow(&self) -> Option<&Radix<Narrow>> {
-        // SAFETY: what is published stays mapped.
+        // SAFETY: published memory stays mapped.
         unsafe { self.narrow.load(Ordering::Acquire).as_ref() }
     }
 

@@ -227,7 +227,7 @@ impl Default for ThreadStates {
     }
 }
 
-// SAFETY: all-zero is no states.
+// SAFETY: all-zero means no states.
 unsafe impl Zeroed for ThreadStates {
     #[cfg(loom)]
     fn zeroed() -> Self {

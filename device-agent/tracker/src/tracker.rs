@@ -560,7 +560,7 @@ impl Default for Tracker {
     }
 }
 
-// SAFETY: all-zero has seen nothing.
+// SAFETY: all-zero is an empty tracker.
 unsafe impl Zeroed for Tracker {
     #[cfg(loom)]
     fn zeroed() -> Self {

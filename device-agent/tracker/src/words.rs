@@ -196,7 +196,7 @@ mod here {
     }
 
     fn delete(key: libc::pthread_key_t) {
-        // SAFETY: just made, used by nobody.
+        // SAFETY: just created and not used.
         unsafe { libc::pthread_key_delete(key) };
     }
 
@@ -207,13 +207,13 @@ mod here {
 
     #[inline(always)]
     fn get(key: u64) -> usize {
-        // SAFETY: a key that lives; of no key the value is null.
+        // SAFETY: a live key, or 0 for no key, whose value is null.
         unsafe { libc::pthread_getspecific(key as libc::pthread_key_t) as usize }
     }
 
     #[inline(always)]
     fn set(key: u64, value: usize) {
-        // SAFETY: as above; the value is a plain number to everybody else.
+        // SAFETY: as above; all other code treats the value as a plain number.
         unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, value as *const c_void) };
     }
 

@@ -275,7 +275,7 @@ fn a_coroutine_of_makecontext_has_a_whole_stack() {
     other.uc_link = &raw mut own;
     // SAFETY: a context that was filled, with a stack that lives on.
     unsafe { makecontext(&raw mut other, coroutine, 0) };
-    // SAFETY: it comes back through the link.
+    // SAFETY: the coroutine returns through the link.
     assert_eq!(unsafe { swapcontext(&raw mut own, &raw const other) }, 0);
     let [_, root, frames] = ROOT.get();
     assert!(frames >= 3 && root != TRUNCATED, "{frames} {root:#x}");

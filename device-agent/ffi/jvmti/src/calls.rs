@@ -135,7 +135,7 @@ impl Jvmti<'static> {
     /// Like [`Jvmti::of`], for these versions.
     ///
     /// # Safety
-    /// As of [`Jvmti::of`].
+    /// See [`Jvmti::of`].
     pub(crate) unsafe fn of_versions(vm: *mut JavaVM, versions: &[jint]) -> Option<Self> {
         for version in versions.iter().copied() {
             let mut env: *mut c_void = ptr::null_mut();

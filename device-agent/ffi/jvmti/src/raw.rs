@@ -306,7 +306,7 @@ pub mod function {
 
     /// Functions without arguments.
     pub type Plain = unsafe extern "system" fn(Env) -> Code;
-    /// `SetEventNotificationMode`, whose last argument is variadic and never given.
+    /// `SetEventNotificationMode`, whose variadic last argument is never passed.
     pub type SetEventNotificationMode = unsafe extern "C" fn(Env, jint, jint, jobject, ...) -> Code;
     /// Lists of local references: threads, classes.
     pub type List = unsafe extern "system" fn(Env, *mut jint, *mut *mut jobject) -> Code;

@@ -80,7 +80,7 @@ impl Machine<'_> {
                 }
                 op::RESTORE_STATE => {
                     depth = depth.checked_sub(1)?;
-                    // SAFETY: those below `depth` were written in this run.
+                    // SAFETY: the rows below `depth` were written in this run.
                     *self.row = unsafe { self.saved.get(depth)?.assume_init() };
                 }
                 op::DEF_CFA..=op::DEF_CFA_EXPRESSION | op::DEF_CFA_SF | op::DEF_CFA_OFFSET_SF => {

@@ -64,7 +64,7 @@ impl Reader {
         }
     }
 
-    /// A pointer in a DW_EH_PE encoding. Indirect pointers are not followed (only personality routines use them).
+    /// A pointer in a `DW_EH_PE` encoding. Indirect pointers are not followed (only personality routines use them).
     #[expect(clippy::cast_sign_loss, reason = "signed offsets are added modulo 2^64")]
     pub(super) fn pointer(&mut self, encoding: u8, data_base: usize) -> Option<u64> {
         if encoding == 0xff {
