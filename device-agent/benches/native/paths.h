@@ -1,6 +1,5 @@
-/* Call paths for allocations: `descend_from_top` descends DEPTH calls on one of 64 paths and then runs eight
- * operations, each with its own call site. The includer defines OPERATE(state, site) first. Built without frame
- * pointers.
+/* Call paths for allocations: `straight` descends DEPTH calls on one of 64 paths and then runs eight operations,
+ * each with its own call site. The includer defines OPERATE(state, site) first. Built without frame pointers.
  */
 #ifndef PATHS_H
 #define PATHS_H

@@ -190,8 +190,9 @@ impl SharedMap {
         n
     }
 
-    /// Moves this mapping to the next `bytes` in the file; it ends at `end` now. The file is extended by its path and
-    /// the mapping is moved, so no descriptor is needed. The bytes may be a hole: see [`SharedMap::populate`].
+    /// Moves this mapping to the next `bytes` in the file. `end`: the file offset at which it ends now. The file is
+    /// extended by its path and the mapping is moved, so no descriptor is needed. The bytes may be a hole: see
+    /// [`SharedMap::populate`].
     ///
     /// # Errors
     /// As truncate(2) and mremap(2). The mapping is unchanged then.

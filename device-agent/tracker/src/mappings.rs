@@ -4,7 +4,7 @@
 //! may own two parts of one mapping. A thread that changes a slot first marks its span, then puts the remaining parts
 //! into other slots, then removes the mark. So a thread that looks for another part finds the mark, or the part, or
 //! sees that something has changed since it began to look; then it looks again. Nothing here allocates, and nothing
-//! waits without a limit: a signal handler may interrupt any two steps. If the handler needs the very mapping whose
+//! waits without a limit: a signal handler may run between any two steps. If the handler needs the very mapping whose
 //! change it has interrupted, something is lost, and that is reported.
 //!
 //! A slot is found by the first page of its span, in a window of neighbours. If a range is not exactly one span (a part
@@ -336,7 +336,7 @@ impl Mappings {
         *rescans <= RESCANS && self.ended.load(Ordering::Acquire) != ended
     }
 
-    /// Waits before the next look. False: another thread is probably stuck in the middle of a change.
+    /// Waits before the next look. False: it took so long that another thread must be stuck in the middle of a change.
     #[cold]
     #[inline(never)]
     fn looks_again(&self, looks: &mut u32) -> bool {
@@ -375,7 +375,7 @@ impl Mappings {
         is_whole && self.begun.load(Ordering::Acquire) == begun
     }
 
-    /// In a forked child: the parts that another thread was moving are in no slot.
+    /// In a forked child: parts that another thread was moving may be in no slot.
     pub fn after_fork(&self) {
         let begun = self.begun.load(Ordering::Relaxed);
         if self.ended.swap(begun, Ordering::Relaxed) != begun {
