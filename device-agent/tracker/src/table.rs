@@ -169,8 +169,8 @@ impl Table {
     /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
     pub fn scan(&self, from: u32, to: u32, visit: &mut dyn FnMut(Entry)) {
         let mut choose = |entry: Entry| {
-            // An epoch later than `to` was born before the count restarted, by a thread that had not noticed the
-            // restart.
+            // An entry with an epoch later than `to` was born before the count restarted, in a thread that had not
+            // noticed the restart.
             if from == 0 || (from..=to).contains(&entry.epoch) {
                 visit(entry);
             }
