@@ -1,9 +1,9 @@
 //! The history of projects: the database behind it, and the pages that show it.
 //!
-//! Data flow: a manifest and a report → [`store`] (one transaction a run: what `memgate_history` makes of it, and the
+//! Data flow: a manifest and a report → [`store`] (one transaction per run: the results of `memgate_history`, and the
 //! lives of its leaks) → SQLite or PostgreSQL; database → reads of the store → [`view`] → [`pages`] and JSON over
-//! [`http`], [`text`] for `memgate history`, [`tune`] for thresholds. What is too large for a database is kept by
-//! [`artefacts`].
+//! [`http`], [`text`] for `memgate history`, [`tune`] for thresholds. [`artefacts`] keeps files that are too large for
+//! a database.
 #![forbid(unsafe_code)]
 
 pub mod artefacts;

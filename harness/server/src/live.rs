@@ -1,7 +1,7 @@
-//! Runs that are going on: what `memgate run --live` says of itself, for whoever watches now. Nothing of it is kept.
+//! Runs in progress, as `memgate run --live` reports them, for people who watch now. Nothing is stored.
 //!
-//! Data flow: a summary a second (`POST …/live`) → [`Board`], the newest of each run → the page, and a stream of events
-//! for those who watch it. A watcher that is slow misses states, never the newest one.
+//! Data flow: one summary a second (`POST …/live`) → [`Board`], the newest of each run → the page, and a stream of
+//! events for watchers. A slow watcher misses states, but never the newest one.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,16 +14,16 @@ use tokio::sync::watch;
 const MOST_RUNS: usize = 1000;
 /// Longest text, in bytes; the rest is cut.
 const LONGEST: usize = 300;
-/// A run that says nothing for so long is gone: it was killed, or its machine is away.
+/// A run that is silent for so long is dropped: it was killed, or its machine is gone.
 const SILENT: Duration = Duration::from_secs(60);
-/// For so long the end of a run is shown.
+/// How long the end of a run is shown.
 const ENDED: Duration = Duration::from_secs(600);
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LiveRun {
-    /// What makes it one of its kind: chosen by the run.
+    /// Id that the run chose; unique in its project.
     pub id: String,
     /// Its branch; empty: not known.
     pub branch: String,
@@ -31,17 +31,17 @@ pub struct LiveRun {
     pub sha: String,
     /// Page of its CI job; empty: none.
     pub job: String,
-    /// What it does: `screening`, `confirming`.
+    /// Its phase: `screening`, `confirming`.
     pub phase: String,
-    /// Tests that are over in this phase.
+    /// Tests that have ended in this phase.
     pub done: u64,
-    /// How many there are; `None`: not known.
+    /// Number of tests in this phase; `None`: not known.
     pub of: Option<u64>,
-    /// The test that runs now, and what was seen so far.
+    /// The current test, and what was seen so far.
     pub now: String,
     /// Seconds since the run began.
     pub seconds: u64,
-    /// Its verdict; empty: it goes on.
+    /// Its verdict; empty: the run goes on.
     pub verdict: String,
     /// Path of its page in the history, once it is there.
     pub page: String,
@@ -52,7 +52,7 @@ struct Kept {
     at: Instant,
 }
 
-/// The newest that each run has said, by project and id.
+/// The newest state of each run, by project and id.
 pub(crate) struct Board {
     runs: Mutex<BTreeMap<(String, String), Kept>>,
     changed: watch::Sender<u64>,
@@ -65,7 +65,7 @@ impl Default for Board {
 }
 
 impl Board {
-    /// Takes what a run says; `false`: there are too many.
+    /// Stores the state of a run; `false`: there are too many runs.
     pub(crate) fn tell(&self, project: &str, run: LiveRun) -> bool {
         let run = run.cut();
         let key = (project.to_owned(), run.id.clone());
@@ -80,14 +80,14 @@ impl Board {
         true
     }
 
-    /// Runs of a project, by the order of their ids.
+    /// Runs of a project, ordered by id.
     pub(crate) fn of(&self, project: &str) -> Vec<LiveRun> {
         let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = runs.iter().filter(|((of, _), kept)| of == project && kept.is_fresh());
         fresh.map(|(_, kept)| kept.run.clone()).collect()
     }
 
-    /// Is told of every change of any run.
+    /// Returns a receiver that is notified of every change of any run.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

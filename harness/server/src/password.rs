@@ -1,6 +1,6 @@
-//! Passwords: what is kept of one, and whether one is right.
+//! Passwords: how they are stored and checked.
 //!
-//! Argon2id with 19 MiB, two passes and one lane: what OWASP names as the least. A password that is made here has 119
+//! Argon2id with 19 MiB, two passes and one lane: the minimum that OWASP recommends. A generated password has 119
 //! random bits.
 
 use argon2::password_hash::phc::PasswordHash;
@@ -10,17 +10,17 @@ use rustix::io::Errno;
 
 use crate::token;
 
-/// Characters of a password that people choose.
+/// Fewest characters of a password that a person chooses.
 pub const SHORTEST: usize = 12;
-/// Bytes of a password that somebody shows.
+/// Most bytes of a password.
 pub(crate) const LONGEST: usize = 256;
 const MADE: usize = 20;
 const SALT: usize = 16;
-/// What is compared where there is no account: that takes as long.
+/// Hash to compare with if there is no account, so that the check takes as long.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm8$Yq7mC0Wd0zFbNnF0J2mE0aVwLJX5vB1m8Y9jSdq0m3I";
 
-/// What no password is kept as: the system gives no random bytes, or it is too long.
+/// Why a password cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
     /// No random bytes.
@@ -34,7 +34,7 @@ pub enum PasswordError {
     Hash(argon2::password_hash::Error),
 }
 
-/// A new password.
+/// A new random password.
 ///
 /// # Errors
 /// The system gives no random bytes.
@@ -42,7 +42,7 @@ pub fn random() -> Result<String, PasswordError> {
     Ok(token::random(MADE)?)
 }
 
-/// What is kept of a password.
+/// Hash of a password, to be stored.
 ///
 /// # Errors
 /// It is too short or too long, or the system gives no random bytes.
@@ -55,7 +55,7 @@ pub fn hash(password: &str) -> Result<String, PasswordError> {
     Ok(hashed.map_err(PasswordError::Hash)?.to_string())
 }
 
-/// Is this the password of which that is kept? `None`: there is no such account, which takes as long to say.
+/// Does the password match the stored hash? `None`: there is no such account; the check takes as long.
 pub(crate) fn is_right(password: &str, kept: Option<&str>) -> bool {
     let is_right = PasswordHash::new(kept.unwrap_or(NOBODY))
         .is_ok_and(|hash| argon2().verify_password(password.as_bytes(), &hash).is_ok());

@@ -1,13 +1,13 @@
-//! The history as text, for `memgate history`: tables that fit a terminal, the worst first.
+//! The history as text, for `memgate history`: tables that fit a terminal, worst first.
 
 use memgate_model::{LeakKind, format_bytes, format_value};
 
 use crate::store::{Account, SignedRule, TokenRow};
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
 
-/// Digits of a commit that people read.
+/// Digits of a commit that are shown.
 const SHORT: usize = 8;
-/// Longest name of who leaks.
+/// Longest culprit, in characters.
 const WHO: usize = 60;
 
 /// `memgate history leaks`.
@@ -163,7 +163,7 @@ pub fn rule(rule: &SignedRule) -> String {
     )
 }
 
-/// `memgate serve token list`, as it is at a moment.
+/// `memgate serve token list`, at the given time.
 #[must_use]
 pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
     let rows = tokens.iter().map(|token| {
@@ -180,7 +180,7 @@ pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
     table(&["token", "project", "branches", "ends", "last use", "state"], rows)
 }
 
-/// What an account may read.
+/// Which projects an account may read.
 #[must_use]
 pub fn may_read(projects: &[String]) -> String {
     match projects {
@@ -199,7 +199,7 @@ pub fn accounts(accounts: &[Account]) -> String {
     table(&["account", "projects", "made", "signed in"], rows)
 }
 
-/// `tiles · main · x86_64`: without what has no name, as a branch outside of git.
+/// `tiles · main · x86_64`. Empty parts are left out, such as the branch outside of git.
 pub(crate) fn heading(selection: &Selection) -> String {
     let parts = [&selection.project, &selection.branch, &selection.environment];
     let parts: Vec<&str> = parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
@@ -248,7 +248,7 @@ fn rate(leak: &LeakRow) -> String {
     format!("{} of {}", leak.window.iter().filter(|seen| **seen).count(), leak.window.len())
 }
 
-/// The last commits: `#` saw it, `.` did not.
+/// The last commits: `#` saw the leak, `.` did not.
 fn strip(window: &[bool]) -> String {
     let last = window.len().saturating_sub(20);
     window.iter().skip(last).map(|seen| if *seen { '#' } else { '.' }).collect()
@@ -275,7 +275,7 @@ fn cut(text: &str) -> String {
     text.chars().take(WHO - 1).chain(['…']).collect()
 }
 
-/// Columns as wide as their widest value; columns without any value are left out.
+/// Each column is as wide as its widest value. Columns without values are left out.
 fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let rows: Vec<Vec<String>> = rows.collect();
     let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The text of a token: what gives a CI job the right to upload.
+//! The text of a token, which allows a CI job to upload.
 //!
-//! `mgt_`, 8 characters of an id that may be shown, 43 random ones (256 bits), and a checksum of 6: scanners of secrets
-//! find it, and what was not copied whole is told apart from what is unknown. Only the digest is kept.
+//! `mgt_`, 8 characters of an id that may be shown, 43 random ones (256 bits), and a checksum of 6. Secret scanners
+//! find the prefix. The checksum tells a badly copied token from an unknown one. Only the digest is stored.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 
-/// What every token begins with.
+/// Prefix of every token.
 const PREFIX: &str = "mgt_";
 const ID: usize = 8;
 const SECRET: usize = 43;
 const CHECKSUM: usize = 6;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// A token. Its text is shown once, and nothing else ever shows it.
+/// A token. Its text is shown once and never again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -29,17 +29,17 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one, of random bytes of the system.
+    /// Creates a token from random bytes of the system.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The system gives no random bytes.
     pub fn random() -> Result<Self, Errno> {
         let text = random(ID + SECRET)?;
         let checksum = checksum(&text);
         Ok(Self(format!("{PREFIX}{text}{checksum}")))
     }
 
-    /// The token that somebody shows; `None`: it is none, or was not copied whole.
+    /// Parses a token; `None`: the text is not a token, or was not copied in full.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(PREFIX).filter(|rest| rest.len() == ID + SECRET + CHECKSUM)?;
@@ -54,20 +54,20 @@ impl Token {
         self.0.get(PREFIX.len()..PREFIX.len() + ID).unwrap_or_default()
     }
 
-    /// The token itself: a secret.
+    /// The whole token: a secret.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it. Of 256 random bits a fast digest tells nothing.
+    /// Digest to be stored. A fast hash is enough: 256 random bits cannot be guessed.
     #[must_use]
     pub fn digest(&self) -> String {
         hex(&Sha256::digest(self.0.as_bytes()))
     }
 }
 
-/// Characters, each as likely as any other.
+/// Random characters, each equally likely.
 pub(crate) fn random(length: usize) -> Result<String, Errno> {
     let fair = u8::MAX - u8::MAX % 62;
     let mut text = String::with_capacity(length);

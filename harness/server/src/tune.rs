@@ -1,8 +1,8 @@
-//! Thresholds that a history supports, with their evidence: `memgate tune` and its page.
+//! Thresholds that a history supports, with evidence: `memgate tune` and its page.
 //!
-//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → [`Row`]s, the worst
-//! first → a patch of memgate.yaml as text ([`patch`]), or what each line of it sets ([`Row::threshold`]). No leak gets
-//! a threshold: it is listed, to be fixed or waived.
+//! Data flow: series of the store, with today's threshold → `memgate_history::tune` → [`Row`]s, worst first → a patch
+//! of memgate.yaml as text ([`patch`]), or what each of its lines sets ([`Row::threshold`]). No leak gets a threshold:
+//! it is listed, to be fixed or waived.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::store::Series;
 use crate::text::heading;
 use crate::view::Selection;
 
-/// A figure with what is proposed for it.
+/// A figure with its proposal.
 #[derive(Debug)]
 pub struct Row<'s> {
     of: &'s Series,
-    /// What is proposed, and what it rests on.
+    /// The proposal and its evidence.
     pub tuned: Tuned,
 }
 
-/// What is proposed for each series, the worst first.
+/// The proposal for each series, worst first.
 #[must_use]
 pub fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
     let mut rows: Vec<Row<'_>> =
@@ -32,7 +32,7 @@ pub fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
 }
 
 impl Row<'_> {
-    /// What memgate.yaml would say of a test; `None`: nothing is proposed for one.
+    /// The threshold of a test for memgate.yaml; `None`: none is proposed.
     #[must_use]
     pub fn threshold(&self) -> Option<NewThreshold> {
         let Self { of, tuned } = self;
@@ -53,7 +53,7 @@ impl Row<'_> {
     }
 }
 
-/// The patch, the worst first.
+/// The patch, worst first.
 #[must_use]
 pub fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
     let mut text = format!("# memgate tune: {}", heading(selection));
@@ -91,14 +91,14 @@ fn proposal(of: &Series, thresholds: &Thresholds) -> Tuned {
         Configured::Absolute(limit) => {
             Some(Limit { limit: *limit as f64, is_explicit: threshold.place != Place::Default })
         }
-        // What is relative to a baseline says nothing about the history.
+        // A threshold relative to a baseline says nothing about the history.
         _ => None,
     });
     let per = if is_suite { Per::Suite } else { Per::Iteration };
     tuned(&Segment { metric: of.metric, per, commits: &of.commits, limit })
 }
 
-/// What is said and not proposed.
+/// Comment for a proposal that sets no threshold.
 fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
     let name = if of.name.is_empty() { of.suite.clone() } else { format!("{}::{}", of.suite, of.name) };
     let value = |value: f64| format_value(of.metric, value);
@@ -129,7 +129,7 @@ fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
     })
 }
 
-/// What a threshold rests on, and what it would have done to past commits; `None`: none is proposed.
+/// Evidence for a threshold, and its effect on past commits; `None`: none is proposed.
 fn evidence(of: &Series, tuned: &Tuned) -> Option<String> {
     let commits = tuned.commits;
     let rests = match tuned.proposal {

@@ -1,5 +1,4 @@
-//! What is shown of a project's history: filled by the store; rendered as pages, as JSON, and as text by `memgate
-//! history`.
+//! Views of a project's history: filled by the store; rendered as pages, as JSON, and as text by `memgate history`.
 //!
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 
@@ -8,7 +7,7 @@ use memgate_reports::Comparison;
 use memgate_reports::page::StackChange;
 use serde::Serialize;
 
-/// Which line and environment of a project a view shows, and what else there is to choose.
+/// Which line and environment of a project a view shows, and the other choices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Selection {
     /// Name of the project.
@@ -23,30 +22,30 @@ pub struct Selection {
     pub environments: Vec<String>,
 }
 
-/// Where a leak stands in its life, on one line and environment.
+/// State of a leak on one line and environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Seen on one commit.
     New,
-    /// Seen on a commit that has its fix.
+    /// Seen on a commit that has the fix.
     Regressed,
     /// Seen on several commits.
     Known,
-    /// Not seen any more, as often as its own rate demands.
+    /// Not seen for as many commits as its rate demands.
     Fixed,
-    /// Its tests are gone: closed, not fixed.
+    /// Its tests are gone: the leak is closed, not fixed.
     Gone,
 }
 
-/// A run, as a line of a list.
+/// A run, as a row of a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
-    /// Its number, in addresses.
+    /// Its number, used in URLs.
     pub run: i64,
     /// Its session.
     pub session: String,
-    /// Its branch; of a pull or merge request `fix → main`.
+    /// Its branch; for a pull or merge request `fix → main`.
     pub branch: String,
     /// Label of its environment.
     pub environment: String,
@@ -66,11 +65,11 @@ pub struct RunRow {
     pub leaks: u64,
     /// Leaks that are new or regressed by it; 0 for a review.
     pub new_leaks: u64,
-    /// It belongs to a pull or merge request into this branch; empty: to none.
+    /// Target branch of its pull or merge request; empty: none.
     pub target: String,
 }
 
-/// A leak on a line, as a line of a list.
+/// A leak on a line, as a row of a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeakRow {
     /// `n1-…`, `j1-…`, `o1-…`, `m1-…`.
@@ -83,9 +82,9 @@ pub struct LeakRow {
     pub culprit: String,
     /// Source line, `src/map_cache.cpp:88`; empty: not known.
     pub place: String,
-    /// Who answers for it, by CODEOWNERS.
+    /// Owners, by CODEOWNERS.
     pub owners: Vec<String>,
-    /// Where it stands.
+    /// State on the line.
     pub state: State,
     /// Covered by a waiver in the last run that saw it.
     pub waived: bool,
@@ -109,7 +108,7 @@ pub struct LeakRow {
     pub tests: Vec<String>,
 }
 
-/// Something that happened to a leak or a figure, told once.
+/// An event of a leak or a figure, reported once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventRow {
     /// When the run came that showed it.
@@ -122,7 +121,7 @@ pub struct EventRow {
     pub leak: String,
     /// `suite::test`; empty: a leak.
     pub test: String,
-    /// In one line, for people.
+    /// One line of text for people.
     pub text: String,
     /// The last commit without it; empty: not known.
     pub clean_sha: String,
@@ -132,14 +131,14 @@ pub struct EventRow {
     pub run: i64,
 }
 
-/// In which order the tests of a run are shown.
+/// Order of the tests of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// The worst verdict first.
     #[default]
     Worst,
-    /// What took longest first.
+    /// The slowest first.
     Slowest,
 }
 
@@ -156,13 +155,14 @@ pub struct Overview {
     pub fixed_lately: u64,
     /// Alive leaks that come and go.
     pub flaky: u64,
-    /// Leaks that more than one commit judged, and how many of them did not come and go: the gate was right.
+    /// Leaks that more than one commit judged. `steady` counts those of them that did not come and go: there the gate
+    /// was right.
     pub decided: u64,
     /// See `decided`.
     pub steady: u64,
     /// The newest runs, reviews included, 20 at most.
     pub runs: Vec<RunRow>,
-    /// What happened last, 20 at most.
+    /// The newest events, 20 at most.
     pub events: Vec<EventRow>,
 }
 
@@ -173,7 +173,7 @@ pub struct Runs {
     pub selection: Selection,
     /// 100 at most.
     pub runs: Vec<RunRow>,
-    /// There are older ones: those before this run.
+    /// Older runs exist: those before this run; `None`: none.
     pub before: Option<i64>,
 }
 
@@ -184,11 +184,11 @@ pub struct Leaks {
     pub selection: Selection,
     /// Filtered, worst first, 200 at most.
     pub leaks: Vec<LeakRow>,
-    /// How many there are with this filter.
+    /// Number of leaks with this filter.
     pub of: u64,
-    /// Owners there are to choose.
+    /// Owners to choose from.
     pub owners: Vec<String>,
-    /// Suites there are to choose.
+    /// Suites to choose from.
     pub suites: Vec<String>,
 }
 
@@ -212,7 +212,7 @@ pub struct LeakFilter {
     pub text: String,
 }
 
-/// A leak on a line and environment, of several.
+/// A leak on one of several lines and environments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeakOnLine {
     /// The branch.
@@ -243,27 +243,27 @@ pub struct SightingRow {
 pub struct LeakView {
     /// What is shown.
     pub selection: Selection,
-    /// The leak on that line; on the line where it was seen last, if it was never seen there.
+    /// The leak on the shown line; if never seen there, on the line that saw it last.
     pub leak: LeakRow,
     /// The leak on all lines and environments that know it.
     pub lines: Vec<LeakOnLine>,
     /// Its stack, innermost first.
     pub frames: Vec<Frame>,
-    /// Who holds it.
+    /// Steps from the holder to the leak.
     pub holder: Vec<HolderStep>,
-    /// Whether a program can still get at it, for native leaks.
+    /// For native leaks: whether the program can still reach the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// Sightings, the newest first, 200 at most.
     pub sightings: Vec<SightingRow>,
-    /// What happened to it, the newest first.
+    /// Events of the leak, the newest first.
     pub events: Vec<EventRow>,
-    /// Commits between the last clean one and the first with it that nobody measured, oldest first.
+    /// Commits that nobody measured, between the last clean one and the first with the leak, oldest first.
     pub unmeasured: Vec<String>,
 }
 
 impl LeakView {
-    /// The leak as reports know it.
+    /// Converts to the leak type of reports.
     #[must_use]
     pub fn known(&self) -> Leak {
         Leak {
@@ -302,7 +302,7 @@ pub struct Point {
     pub allowed: Option<f64>,
     /// Verdict of the test; `None`: it did not run.
     pub verdict: Option<Verdict>,
-    /// The report page of the run is kept: it has the curve within the run.
+    /// The run's report page is stored: it has the curve within the run.
     pub page: bool,
 }
 
@@ -317,15 +317,15 @@ pub struct TestView {
     pub name: String,
     /// The figure that is shown.
     pub metric: Metric,
-    /// Figures there are to choose.
+    /// Figures to choose from.
     pub metrics: Vec<Metric>,
-    /// Values in steps of 2 %: they are shown so, and never judged.
+    /// Values are rounded to steps of 2 %: for display only, never for judging.
     pub rounded: bool,
     /// Values by place, oldest first, 1,000 at most.
     pub points: Vec<Point>,
     /// Leaks of this test on this line.
     pub leaks: Vec<LeakRow>,
-    /// What happened to its figures and leaks, the newest first.
+    /// Events of its figures and leaks, the newest first.
     pub events: Vec<EventRow>,
 }
 
@@ -342,9 +342,9 @@ pub struct TestRow {
     pub verdict: Verdict,
     /// Why, in one sentence.
     pub reason: String,
-    /// How long its screening execution took, milliseconds; `None`: that is not known any more.
+    /// How long its screening execution took, milliseconds; `None`: no longer known.
     pub duration_ms: Option<i64>,
-    /// Its figures other than zero.
+    /// Its non-zero figures.
     pub values: Vec<(Metric, f64)>,
 }
 
@@ -359,17 +359,17 @@ pub struct RunView {
     pub ci_url: String,
     /// Leaks it saw, the largest first.
     pub leaks: Vec<SightingOf>,
-    /// Its tests that are no plain pass first, then by name; 500 at most.
+    /// Its tests: first those that are no plain pass, then by name; 500 at most.
     pub tests: Vec<TestRow>,
-    /// How many tests there are.
+    /// Number of tests.
     pub of: u64,
-    /// How they are ordered.
+    /// Order of the tests.
     pub order: Order,
-    /// The run before it on its line and environment, to compare with.
+    /// The previous run on its line and environment, for comparison.
     pub previous: Option<i64>,
-    /// Its figures have ended: of a review, what it saw too.
+    /// Its figures have expired; for a review, its sightings too.
     pub expired: bool,
-    /// What is kept of it besides, by name.
+    /// Its artefacts, by name.
     pub artefacts: Vec<ArtefactRow>,
 }
 
@@ -378,7 +378,7 @@ pub struct RunView {
 pub struct ArtefactRow {
     /// Its name.
     pub name: String,
-    /// As it is kept: a page is packed.
+    /// Size as stored: a page is compressed.
     pub bytes: u64,
 }
 
@@ -391,7 +391,7 @@ pub struct SightingOf {
     pub culprit: String,
     /// `12 × 4096 B`.
     pub title: String,
-    /// Where it stands on the line of the run; `None`: a review.
+    /// State on the line of the run; `None`: a review.
     pub state: Option<State>,
     /// `suite::test`.
     pub test: String,
@@ -403,7 +403,7 @@ pub struct SightingOf {
     pub how: String,
 }
 
-/// Two runs beside each other.
+/// Comparison of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareView {
     /// What is shown: the line of the second run.
@@ -412,7 +412,7 @@ pub struct CompareView {
     pub before: RunRow,
     /// The second run.
     pub after: RunRow,
-    /// What changed: the same as `memgate compare` tells of their reports.
+    /// What changed, as `memgate compare` reports it.
     pub comparison: Comparison,
     /// Stacks of the leaks, for the difference; a part of `comparison` in JSON.
     #[serde(skip)]

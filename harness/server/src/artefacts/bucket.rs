@@ -1,7 +1,7 @@
 //! Artefacts as objects of an S3-compatible store.
 //!
-//! Data flow: a key → an address that is signed for it (`rusty_s3`) → whoever sends requests for this program
-//! ([`Exchange`]). A signed address is a secret for as long as it holds: no error shows one.
+//! Data flow: a key → a signed URL (`rusty_s3`) → the function that sends requests for this program ([`Exchange`]). A
+//! signed URL is a secret while it is valid: no error shows one.
 
 use std::fmt;
 use std::fs::File;
@@ -13,23 +13,23 @@ use rusty_s3::{Credentials, S3Action, UrlStyle};
 
 use super::Spool;
 
-/// How long a signed address holds.
+/// How long a signed URL is valid.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// A request that is sent.
+/// A request to send.
 #[derive(Debug)]
 pub struct Sent<'a> {
     /// `PUT`, `GET` or `DELETE`.
     pub method: &'static str,
-    /// Where to; a secret.
+    /// The signed URL; a secret.
     pub url: &'a str,
-    /// What is sent, from its first byte on.
+    /// The body, sent from its first byte on.
     pub body: Option<&'a File>,
 }
 
-/// What comes back.
+/// The response.
 pub struct Answered {
-    /// Its status.
+    /// Status code.
     pub status: u16,
     /// Its body.
     pub body: Box<dyn Read + Send>,
@@ -41,13 +41,13 @@ impl fmt::Debug for Answered {
     }
 }
 
-/// Sends a request, encrypted or to this machine.
+/// Sends a request, over TLS or to this machine.
 pub type Exchange = Arc<dyn Fn(&Sent<'_>) -> Result<Answered, String> + Send + Sync>;
 
 pub(super) struct Bucket {
     bucket: rusty_s3::Bucket,
     keys: Credentials,
-    /// Before each key, with a slash at its end; empty: none.
+    /// Prefix of each key, with a slash at its end; empty: none.
     prefix: String,
     exchange: Exchange,
 }
@@ -59,7 +59,7 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// From `BUCKET/PREFIX` and the variables that every S3 client reads.
+    /// Opens `BUCKET/PREFIX` with the environment variables that every S3 client reads.
     pub(super) fn open(
         address: &str,
         variable: impl Fn(&str) -> Option<String>,
@@ -76,7 +76,7 @@ impl Bucket {
             None => Credentials::new(key, secret),
         };
         let region = variable("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned());
-        // Stores of one's own have no name for each bucket.
+        // Self-hosted stores have no host name per bucket.
         let (endpoint, style) = match variable("AWS_ENDPOINT_URL") {
             Some(endpoint) => (endpoint, UrlStyle::Path),
             None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
@@ -119,7 +119,7 @@ impl Bucket {
         match answered.status {
             200 | 204 => Ok(answered),
             status => {
-                // `<Code>SignatureDoesNotMatch</Code>` and a sentence.
+                // The body is `<Code>SignatureDoesNotMatch</Code>` and a sentence.
                 let mut said = String::new();
                 let read = answered.body.by_ref().take(4096).read_to_string(&mut said);
                 let inside = |tag: &str| {
@@ -127,7 +127,7 @@ impl Bucket {
                     Some(rest.split('<').next()?.to_owned())
                 };
                 let said = read.ok().and_then(|_| inside("Code")).unwrap_or_default();
-                // A bucket that is not there is no object that is not there.
+                // A missing bucket is an error, not a missing object.
                 if status == 404 && sent.method != "PUT" && said != "NoSuchBucket" {
                     return Err(io::ErrorKind::NotFound.into());
                 }

@@ -26,7 +26,7 @@ impl Folder {
         }
         let path = self.0.join(key);
         fs::create_dir_all(path.parent().unwrap_or(&self.0))?;
-        // Whoever reads sees all of it, or nothing.
+        // The rename is atomic: a reader sees the whole file or none.
         fs::rename(&spool.path, path)
     }
 
@@ -40,7 +40,7 @@ impl Folder {
             Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
             _ => {}
         }
-        // The folder of a run goes with its last file.
+        // The folder of a run is removed with its last file.
         match path.parent().map(fs::remove_dir) {
             Some(Err(why))
                 if !matches!(why.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) =>

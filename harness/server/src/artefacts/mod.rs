@@ -1,8 +1,8 @@
-//! What belongs to a run beside its figures: its report page, and heap dumps where somebody asks for them.
+//! Files of a run besides its figures: its report page, and heap dumps on request.
 //!
-//! Data flow: bytes → a [`Spool`], at once or in pieces → checked → an object of a folder ([`folder`]) or of a bucket
-//! ([`bucket`]) → a row in the database, without which nobody sees it. What is older than [`KEPT`] is removed: first
-//! the object, then its row. Pieces that nobody continued for a day go too.
+//! Data flow: bytes → a [`Spool`], at once or in pieces → checked → an object in a folder ([`folder`]) or in a bucket
+//! ([`bucket`]) → a row in the database; without the row nobody sees the object. Artefacts older than [`KEPT`] are
+//! removed: first the object, then its row. Pieces that nobody continued for a day are removed too.
 
 mod bucket;
 mod folder;
@@ -23,22 +23,22 @@ use self::spool::Spools;
 pub(crate) use self::spool::{NoSpool, Spool};
 use crate::store::{Store, StoreError};
 
-/// Headers of a file that comes in pieces: bytes before this piece, bytes of the file.
+/// Headers of a file that comes in pieces: bytes before this piece, and bytes of the whole file.
 pub const OFFSET: &str = "upload-offset";
 /// See [`OFFSET`].
 pub const LENGTH: &str = "upload-length";
 /// The name of a run's report page.
 pub const PAGE: &str = "report.html";
-/// Bytes of a packed page, and of a page.
+/// Size limits in bytes of a packed page, and of an unpacked page.
 pub(crate) const MOST_OF_A_PACKED_PAGE: u64 = 16 << 20;
 const MOST_OF_A_PAGE: u64 = 256 << 20;
-/// Bytes of anything else.
+/// Size limit in bytes of any other artefact.
 pub(crate) const MOST: u64 = 4 << 30;
-/// Of one run.
+/// Limits of one run: its number of files, and their bytes.
 pub(crate) const MOST_FILES: usize = 50;
 pub(crate) const MOST_OF_A_RUN: u64 = 16 << 30;
 const LONGEST_NAME: usize = 100;
-/// The folder of what arrives.
+/// The folder of uploads in progress.
 pub const ARRIVING: &str = "arriving";
 /// How long artefacts are kept.
 pub const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
@@ -56,28 +56,28 @@ enum Place {
     Bucket(Arc<Bucket>),
 }
 
-/// Why artefacts cannot be kept there. The text goes after "failed to".
+/// Why artefacts cannot be kept. The text goes after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum ArtefactError {
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("make {0}: {1}")]
     Make(String, io::Error),
-    /// The address of a bucket is none, or its keys are not there.
+    /// The address of the bucket is invalid, or its keys are missing.
     #[error("keep artefacts in {0}: {1}")]
     Bucket(String, String),
-    /// They cannot be removed.
+    /// An artefact cannot be removed.
     #[error("remove {0}: {1}")]
     Remove(String, io::Error),
-    /// Nobody knows which have ended.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Artefacts {
-    /// In a folder, which is made where it is not there, or in `s3://BUCKET/PREFIX`, with `variable` to look up its
-    /// keys; what arrives for a bucket is in the folder `arriving` until it is whole.
+    /// Opens a folder, creating it if it is missing, or `s3://BUCKET/PREFIX`, whose keys `variable` looks up. Uploads
+    /// for a bucket stay in the folder `arriving` until they are complete.
     ///
-    /// # Errors
+    /// The folder cannot be created, or the bucket's address or keys are missing.
     /// It cannot be made, or its address or keys are missing.
     pub fn open(
         place: &str,
@@ -88,7 +88,7 @@ impl Artefacts {
         let failed = |folder: &Path, why| ArtefactError::Make(folder.display().to_string(), why);
         let Some(address) = place.strip_prefix("s3://") else {
             let folder = Folder::open(Path::new(place)).map_err(|why| failed(Path::new(place), why))?;
-            // On the same disk: a file that is whole only gets another name.
+            // On the same disk: a complete file only needs a rename.
             let arriving = folder.path().join(ARRIVING);
             let spools = Spools::open(&arriving).map_err(|why| failed(&arriving, why))?;
             return Ok(Self { place: Place::Folder(folder), spools });
@@ -99,12 +99,12 @@ impl Artefacts {
         Ok(Self { place: Place::Bucket(Arc::new(bucket)), spools })
     }
 
-    /// What has arrived of an artefact, for one sender, with the bytes of the run's others.
+    /// Opens the spool of an artefact for one sender. Also returns the bytes in the run's other spools.
     pub(crate) fn spool(&self, run: i64, name: &str) -> Result<(Spool, u64), NoSpool> {
         self.spools.of(run, name)
     }
 
-    /// Keeps what has arrived.
+    /// Keeps a complete spool as an artefact.
     pub(crate) fn put(&self, run: i64, name: &str, spool: &Spool) -> io::Result<()> {
         match &self.place {
             Place::Folder(folder) => folder.put(&key(run, name), spool),
@@ -126,18 +126,19 @@ impl Artefacts {
         }
     }
 
-    /// Removes what arrived in part and nobody continues; how many files that were.
+    /// Removes partial uploads that nobody continues; returns the number of files.
     ///
     /// # Errors
-    /// Its folder cannot be read, or a file of it cannot be removed.
+    /// The folder cannot be read, or a file in it cannot be removed.
     pub fn remove_parts(&self) -> Result<u64, ArtefactError> {
         self.spools.remove_old().map_err(|why| ArtefactError::Remove(ARRIVING.to_owned(), why))
     }
 
-    /// Removes what has ended at that time; how many files that were. What cannot be removed stops nothing else.
+    /// Removes the artefacts that have expired by that time; returns the number of files. A failed removal does not
+    /// stop the others.
     ///
     /// # Errors
-    /// The database says no, or the store did for this file, the first of those that stay.
+    /// The database fails, or files cannot be removed: then the first of them is reported.
     pub async fn retain(&self, store: &Store, now_us: i64) -> Result<u64, ArtefactError> {
         let mut removed = 0;
         loop {
@@ -168,14 +169,14 @@ fn key(run: i64, name: &str) -> String {
     format!("{:02x}/{run}/{name}", run & 0xff)
 }
 
-/// A name that is a file's name everywhere, and hides nowhere.
+/// Is the name a valid file name on every system, and not a hidden one?
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Is it a page, packed by gzip, of no more than 256 MiB? `Err`: what is wrong.
+/// Is the file a page, packed by gzip, of no more than 256 MiB? `Err`: what is wrong.
 pub(crate) fn check_page(file: &mut File) -> Result<(), String> {
     let rewound = file.rewind();
     let inflated = rewound
@@ -245,7 +246,7 @@ mod tests {
                 let row = crate::view::ArtefactRow { name: name.to_owned(), bytes: 5 };
                 store.add_artefact("tiles", run, &row, 0).await.unwrap();
             }
-            // A folder is no file to remove.
+            // A folder cannot be removed as a file.
             let path = folder.path().join("kept").join(key(run, "a"));
             fs::remove_file(&path).unwrap();
             fs::create_dir(&path).unwrap();

@@ -1,7 +1,7 @@
-//! Files of bytes that arrive, before they are artefacts.
+//! Files of uploads in progress, before they become artefacts.
 //!
-//! There is one for each artefact of a run. It stays where it ended until somebody brings the rest, and one sender at a
-//! time holds it: whoever has its lock may write it, make it an artefact, and remove it.
+//! Each artefact of a run has one. It keeps its bytes until a sender brings the rest. One sender at a time holds its
+//! lock: only that sender may write it, make it an artefact, or remove it.
 
 use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io;
@@ -11,19 +11,19 @@ use std::time::{Duration, SystemTime};
 
 use super::MOST_FILES;
 
-/// What nobody continued for so long is removed.
+/// A spool that nobody continued for so long is removed.
 const CONTINUED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 const ENDING: &str = "part";
 
-/// The folder of what arrives.
+/// The folder of uploads in progress.
 #[derive(Debug, Clone)]
 pub(super) struct Spools(PathBuf);
 
-/// Why there is no spool.
+/// Why no spool was opened.
 pub(crate) enum NoSpool {
-    /// Somebody else sends this artefact now.
+    /// Another sender uploads this artefact now.
     Busy,
-    /// The run has as many of them as it may have artefacts.
+    /// The run has as many spools as it may have artefacts.
     TooMany,
     Failed(io::Error),
 }
@@ -35,7 +35,7 @@ impl From<io::Error> for NoSpool {
 }
 
 impl Spools {
-    /// In a folder that is made where it is not there, for nobody else.
+    /// Opens the folder, creating it if it is missing, with access for this user only.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let spools = Self(folder.to_owned());
         spools.make()?;
@@ -46,9 +46,9 @@ impl Spools {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// That of an artefact, with the bytes of the run's others.
+    /// Opens the spool of an artefact. Also returns the bytes in the run's other spools.
     pub(super) fn of(&self, run: i64, name: &str) -> Result<(Spool, u64), NoSpool> {
-        // Somebody may have tidied up.
+        // The folder may have been removed meanwhile.
         self.make()?;
         let path = self.0.join(format!("{run}-{name}.{ENDING}"));
         let (mut files, mut bytes) = (0, 0_u64);
@@ -64,7 +64,7 @@ impl Spools {
         if files >= MOST_FILES {
             return Err(NoSpool::TooMany);
         }
-        // Nobody else on this machine reads a dump.
+        // Other users of this machine must not read a dump.
         let open = File::options().read(true).append(true).create(true).mode(0o600).open(&path);
         let mut spool = Spool { path, file: open?, held: false };
         match spool.file.try_lock() {
@@ -72,11 +72,11 @@ impl Spools {
             Err(TryLockError::WouldBlock) => return Err(NoSpool::Busy),
             Err(TryLockError::Error(why)) => return Err(why.into()),
         }
-        // Whoever held it before may have made it an artefact meanwhile.
+        // The previous holder may have made it an artefact meanwhile.
         if spool.is_there() { Ok((spool, bytes)) } else { Err(NoSpool::Busy) }
     }
 
-    /// Removes what nobody continues; how many files that were.
+    /// Removes the spools that nobody continues; returns the number of files.
     pub(super) fn remove_old(&self) -> io::Result<u64> {
         let mut removed = 0;
         for (path, there) in self.files()? {
@@ -99,7 +99,7 @@ impl Spools {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
-            // What was removed meanwhile is none.
+            // Skips a file that was removed meanwhile.
             let Ok(there) = fs::symlink_metadata(&path) else { continue };
             if there.is_file() && path.extension().is_some_and(|ending| ending == ENDING) {
                 files.push((path, there));
@@ -109,7 +109,7 @@ impl Spools {
     }
 }
 
-/// What has arrived of an artefact, held by one sender.
+/// The received bytes of an artefact, held by one sender.
 #[derive(Debug)]
 pub(crate) struct Spool {
     pub(super) path: PathBuf,
@@ -118,7 +118,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Is its path still its own?
+    /// Does its path still lead to this file?
     pub(super) fn is_there(&self) -> bool {
         let own = |there: Metadata| {
             self.file.metadata().is_ok_and(|own| (there.dev(), there.ino()) == (own.dev(), own.ino()))
@@ -126,7 +126,7 @@ impl Spool {
         fs::symlink_metadata(&self.path).is_ok_and(own)
     }
 
-    /// There is no next piece.
+    /// Removes the spool: no piece follows.
     pub(crate) fn remove(self) -> io::Result<()> {
         // It may be an artefact by now, under another name.
         if self.is_there() { fs::remove_file(&self.path) } else { Ok(()) }
@@ -137,7 +137,7 @@ impl Drop for Spool {
     fn drop(&mut self) {
         let is_empty = self.file.metadata().is_ok_and(|there| there.len() == 0);
         if self.held && is_empty && self.is_there() {
-            // An empty one says no more than none; one that cannot be removed is removed when it is old.
+            // An empty spool is as good as none. If it cannot be removed now, `remove_old` does it later.
             drop(fs::remove_file(&self.path));
         }
     }

@@ -1,7 +1,7 @@
 //! Signing in and out.
 //!
-//! Data flow: name and password of a form of ours → `tries` (not too often) → argon2 on a thread of its own, two at a
-//! time → a session in the database, its secret in a cookie → the page that was asked for.
+//! Data flow: name and password from our own form → `tries` (rate limit) → argon2 on its own thread, two at a time → a
+//! session in the database, its secret in a cookie → the requested page.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,10 +28,10 @@ use crate::password::{self, LONGEST};
 use crate::store::{SESSION_US, Store, StoreError};
 use crate::token;
 
-/// Bytes of a form, and how long it may take to arrive: anybody may send one.
+/// Size limit of a form in bytes, and how long it may take to arrive: anybody may send one.
 const MOST_OF_A_FORM: usize = 8 << 10;
 const ARRIVAL: Duration = Duration::from_secs(30);
-/// Passwords that are tried at the same time: each takes 19 MiB.
+/// Passwords checked at the same time: each takes 19 MiB.
 const AT_ONCE: usize = 2;
 const QUEUE: Duration = Duration::from_secs(5);
 const SECRET: usize = 43;
@@ -78,7 +78,7 @@ struct Logout {
     form: String,
 }
 
-/// Goes on when the form is there.
+/// Waits for the whole form, then continues.
 async fn whole(State(arrival): State<Duration>, request: Request, next: Next) -> Response {
     let problem = |status: StatusCode, title: &str, text: &str| {
         (status, Html(pages::problem(title, text))).into_response()
@@ -139,7 +139,7 @@ async fn logout(
     (cookie("; Max-Age=0"), Redirect::to("/")).into_response()
 }
 
-/// A page of another site may send forms here. Every browser says where a form comes from.
+/// Refuses a form from a page of another site. Every browser sends the origin in `Sec-Fetch-Site`.
 fn of_another_page(headers: &HeaderMap) -> Option<Response> {
     let is_ours = headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
     (!is_ours).then(|| {
@@ -148,7 +148,7 @@ fn of_another_page(headers: &HeaderMap) -> Option<Response> {
     })
 }
 
-/// A page of ours; nobody is led anywhere else.
+/// Returns `next` if it is a page of this server, else `/`: no redirect leads to another site.
 fn own(next: &str) -> &str {
     let is_own = next.starts_with("/p/") && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if is_own { next } else { "/" }
@@ -159,7 +159,7 @@ fn cookie(value: &str) -> [(axum::http::HeaderName, HeaderValue); 1] {
     [(SET_COOKIE, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))]
 }
 
-/// Why nobody is signed in.
+/// Why a sign-in failed.
 enum No {
     Wrong,
     Often,
@@ -174,7 +174,7 @@ impl From<StoreError> for No {
 }
 
 impl Accounts {
-    /// The secret of a new session.
+    /// Begins a session; returns its secret.
     async fn begin(&self, typed: Login) -> Result<String, No> {
         let name = typed.name.trim().to_lowercase();
         if typed.password.len() > LONGEST || name.len() > LONGEST {
@@ -200,19 +200,19 @@ impl Accounts {
     }
 }
 
-/// How often passwords of a name were tried lately.
+/// How often passwords of a name were tried recently.
 #[derive(Default)]
 struct Tries(Mutex<HashMap<String, (u32, Instant)>>);
 
 impl Tries {
-    /// So many are free; then there is one in [`PACE`](Self::PACE).
+    /// Number of free tries; after them, one try per [`PACE`](Self::PACE).
     const FREE: u32 = 10;
     const PACE: Duration = Duration::from_secs(5);
     /// A name that nobody tries for so long is forgotten.
     const KEPT: Duration = Duration::from_secs(15 * 60);
     const MOST_NAMES: usize = 10_000;
 
-    /// May one more be tried now?
+    /// May a password of this name be tried now? If so, counts the try.
     fn begin(&self, name: &str, now: Instant) -> bool {
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if tries.len() >= Self::MOST_NAMES {

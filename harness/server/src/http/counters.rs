@@ -1,4 +1,4 @@
-//! `/metrics`: what this process has done, in the text format that Prometheus reads.
+//! `/metrics`: counters of this process, in the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,10 +19,10 @@ use super::guard::guard;
 use super::refused::chain;
 use crate::store::Store;
 
-/// How long the database is waited for where it is only asked whether it answers.
+/// How long a health check waits for the database.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is counted from the start of the process.
+/// Counters since the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     by_status: Mutex<BTreeMap<u16, u64>>,
@@ -30,7 +30,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// A run was uploaded that was not there before.
+    /// Counts an uploaded run that is new.
     pub(super) fn added(&self) {
         self.runs_added.fetch_add(1, Ordering::Relaxed);
     }
@@ -38,7 +38,7 @@ impl Counters {
     fn text(&self, database: bool) -> String {
         let mut text = String::new();
         let mut family = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _always = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (labels, value) in values {
                 let _always = writeln!(text, "{name}{labels} {value}");
@@ -60,7 +60,7 @@ impl Counters {
     }
 }
 
-/// Counts an answer.
+/// Counts a response by its status.
 pub(super) async fn count(State(counters): State<Arc<Counters>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let mut by_status = counters.by_status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ pub(super) fn router(store: Store, options: Arc<Options>, counters: Arc<Counters
         .with_state((store, counters))
 }
 
-/// Does the database answer? Who asks waits for less time than a page does: Prometheus gives up after ten seconds.
+/// Does the database answer? The timeout is shorter than that of a page: Prometheus gives up after ten seconds.
 pub(super) async fn answers(store: &Store, patience: Duration) -> Result<(), String> {
     match timeout(patience, store.projects()).await {
         Ok(Ok(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! What is checked of every request, and which headers every answer has.
+//! Checks of every request, and headers of every response.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ const LONGEST_ADDRESS: usize = 8192;
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; \
      frame-ancestors 'none'";
 
-/// For a page that came with a run: its own scripts run in a world of their own, and reach nobody.
+/// For a page that came with a run: its scripts run in a sandbox and cannot connect to anything.
 pub(super) const POLICY_OF_A_STRANGER: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// For pages with a script of our own, which asks nobody else.
+/// For pages with our own script, which connects only to this server.
 pub(super) const POLICY_WITH_SCRIPT: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'; script-src 'self'; connect-src 'self'";
 
 pub(super) async fn guard(State(options): State<Arc<Options>>, request: Request, next: Next) -> Response {
     let mut response = if !is_ours(&options.public_hosts, request.headers()) {
-        // Another site's name may be made to lead here: its pages would read ours.
+        // DNS rebinding: the name of another site may point here, and its pages could read ours.
         let text = "This name is not one of this server's: `memgate serve --public-host NAME` makes it one.";
         (StatusCode::MISDIRECTED_REQUEST, Html(pages::problem("Another host", text))).into_response()
     } else if request.uri().path_and_query().is_some_and(|whole| whole.as_str().len() > LONGEST_ADDRESS) {
         (StatusCode::URI_TOO_LONG, Html(pages::problem("Too long", "The address is too long.")))
             .into_response()
     } else if request.uri().path_and_query().is_some_and(|whole| whole.as_str().contains("%00")) {
-        // PostgreSQL takes no such text: asked for it, it fails.
+        // PostgreSQL rejects such text: a query with it fails.
         let text = "The address has a NUL character: nothing has such a name.";
         (StatusCode::NOT_FOUND, Html(pages::problem("Nothing", text))).into_response()
     } else {

@@ -1,5 +1,5 @@
-//! Connections: how many there are at a time, how long a request may take to say what it wants, and how long a client
-//! may take nothing of its answer. How long a body may take is a matter of whoever reads that.
+//! Connections: how many there are at a time, how long the head of a request may take, and how long a client may read
+//! nothing of its response. The time limit of a body is up to the code that reads it.
 
 use std::io;
 use std::pin::pin;
@@ -15,17 +15,17 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// After a connection that could not be taken, mostly because files ran out.
+/// Pause after a failed accept, mostly because file descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Connections at a time; others wait before they are taken.
+    /// Connections at a time; more wait before they are accepted.
     pub(super) connections: usize,
     /// How long the head of a request may take to arrive, and how long a connection may wait for the next one.
     pub(super) head: Duration,
-    /// How long a client may take nothing of an answer.
+    /// How long a client may read nothing of a response.
     pub(super) stalled: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves connections until `stop` is over, and then the requests that have begun.
+/// Serves connections until `stop` resolves, then finishes the requests that have begun.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -58,18 +58,18 @@ pub(super) async fn serve(
             () = &mut stop => break,
         };
         let Ok((stream, _)) = accepted else {
-            // The next one may be better: it ends no server.
+            // The next accept may succeed: this error does not end the server.
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         if set_tcp_user_timeout(&stream, stalled).is_err() {
-            // It is closed already.
+            // The connection is already closed.
             continue;
         }
         let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let served = open.watch(served);
         tokio::spawn(async move {
-            // How a connection ends is a matter of the client.
+            // How a connection ends concerns only its client.
             drop(served.await);
             drop(held);
         });
@@ -89,7 +89,7 @@ mod tests {
 
     const HELLO: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
-    /// What is answered to these bytes until the connection ends.
+    /// Sends these bytes; returns the response until the connection ends.
     async fn answer(stream: &mut TcpStream, bytes: &[u8]) -> String {
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
@@ -129,7 +129,7 @@ mod tests {
     async fn unread_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // More than sockets take for whoever reads later.
+        // More than the socket buffers hold.
         let large = || async { vec![b'x'; 64 << 20] };
         let router = Router::new()
             .route("/", axum::routing::get(|| async { "hello" }))

@@ -1,4 +1,4 @@
-//! Runs that are going on: who runs tells, who watches is told.
+//! Runs in progress: their page, and a stream of events for watchers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::reader::{self, Readers};
 use crate::live::Board;
 use crate::pages;
 
-/// Those who watch hold a connection each.
+/// Each watcher holds a connection.
 const MOST_WATCHERS: usize = 200;
-/// Nobody is told more often.
+/// Shortest time between two events for a watcher.
 const PACE: Duration = Duration::from_secs(1);
-/// Proxies would keep the stream until it ends.
+/// Without this header, proxies buffer the stream until it ends.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 struct Live {
@@ -64,15 +64,15 @@ async fn events(State(live): State<Arc<Live>>, Path(project): Path<String>, head
     ([(UNBUFFERED, HeaderValue::from_static("no"))], sse).into_response()
 }
 
-/// Somebody who watches a project.
+/// A watcher of a project.
 struct Watch {
     live: Arc<Live>,
     project: String,
-    /// What they showed when they came.
+    /// Headers of the watcher's request.
     headers: HeaderMap,
     changed: watch::Receiver<u64>,
     shown: Option<String>,
-    /// Their part of [`MOST_WATCHERS`].
+    /// The watcher's share of [`MOST_WATCHERS`].
     _permit: OwnedSemaphorePermit,
 }
 
@@ -89,13 +89,13 @@ fn changes(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
                         watch.shown = Some(now);
                         return Some((Ok(event), watch));
                     }
-                    // They signed out, or lost the right: they are told no more.
+                    // The watcher signed out or lost the right: the stream ends.
                     Ok(false) => return None,
-                    // Nobody knows now: what comes next is told, or this.
+                    // The right cannot be checked now: a later round sends this state or a newer one.
                     Err(_away) => {}
                 }
             }
-            // What is told is the newest state; a run that went silent is seen by the clock.
+            // Only the newest state is sent. The timeout notices a run that went silent.
             let _either = tokio::time::timeout(Duration::from_secs(30), watch.changed.changed()).await;
             tokio::time::sleep(PACE).await;
         }

@@ -1,8 +1,8 @@
-//! The pages and the same values as JSON, over HTTP; runs are uploaded by `ingest`.
+//! The pages, and the same values as JSON, over HTTP; `ingest` takes uploaded runs.
 //!
 //! Data flow: a request → `guard` (is the host one of ours, is the address short) → `reader` (who asks, may they see
-//! this project) → its route → [`Store`] → a view → page or JSON, with the headers that keep a browser from running
-//! or loading anything else. What fails inside is told to the log, and the page says only that it failed.
+//! this project) → its route → [`Store`] → a view → page or JSON, with the headers that keep a browser from running or
+//! loading anything else. An internal error goes to the log; the page says only that something failed.
 
 mod accounts;
 mod counters;
@@ -34,21 +34,21 @@ use crate::artefacts::Artefacts;
 use crate::live::Board;
 use crate::store::Store;
 
-/// How long requests that have begun are waited for at the end.
+/// How long a shutdown waits for requests that have begun.
 const FINISHING: Duration = Duration::from_secs(5);
 
 /// How the pages are served.
 #[derive(Clone)]
 pub struct Options {
-    /// Names, besides those of this machine for itself, under which browsers reach it.
+    /// Host names under which browsers reach the server, besides those of this machine.
     pub public_hosts: Vec<String>,
-    /// Is told of each run that was added to a line, or changed one.
+    /// Notified of each run that was added to a line, or changed one.
     pub added: Arc<Notify>,
-    /// Where report pages are kept; `None`: they are not.
+    /// Where artefacts are kept; `None`: nowhere.
     pub artefacts: Option<Artefacts>,
-    /// Fetches the keys of those who sign tokens.
+    /// Fetches the keys of token issuers.
     pub fetch: Fetch,
-    /// Takes a line for each request that failed.
+    /// Logs a line for each failed request.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -58,8 +58,8 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Serves a store until `stop` is over; requests that have begun are finished, if that takes no more
-/// than five seconds.
+/// Serves a store until `stop` resolves. Requests that have begun are finished, if that takes no more than five
+/// seconds.
 ///
 /// # Errors
 /// The listener fails.
@@ -69,7 +69,7 @@ pub async fn serve(
     options: Options,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    // A name for others means that others reach it, by a proxy.
+    // A public name means that others reach the server through a proxy.
     let is_local = listener.local_addr()?.ip().is_loopback() && options.public_hosts.is_empty();
     let counters = Arc::new(Counters::default());
     let limits = ingest::Limits::default();
@@ -94,14 +94,14 @@ pub async fn serve(
     };
     tokio::select! {
         served = listen::serve(listener, router, listen::Limits::default(), stop) => served,
-        // Half a request would be waited for without end.
+        // Half a request would delay the shutdown without end.
         () = too_long(stopped) => Ok(()),
     }
 }
 
-/// Ends some time after `stopped` does.
+/// Resolves some time after `stopped`.
 async fn too_long(stopped: oneshot::Receiver<()>) {
-    // It ends with the sender, which sends nothing.
+    // The receiver resolves when the sender is dropped; nothing is sent.
     drop(stopped.await);
     tokio::time::sleep(FINISHING).await;
 }

@@ -1,7 +1,7 @@
-//! Who asks, and may they see this project?
+//! Who sends a request, and may they see this project?
 //!
-//! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; else an answer that is the
-//! same whether the project is there or not.
+//! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; else a response that does
+//! not reveal whether the project exists.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use super::refused::Refused;
 use crate::pages::{self, Own};
 use crate::store::{Reader, Store};
 
-/// The browser keeps it for this host alone, shows it to no script, and sends it encrypted or on this machine only.
+/// Session cookie. The browser keeps it for this host only, hides it from scripts, and sends it over TLS or to this
+/// machine only.
 pub(super) const SESSION: &str = "__Host-memgate";
-/// What JSON says of what is not there, or not for whoever asks.
+/// JSON response for what does not exist, or is not for this reader.
 pub(super) const NOTHING: &str =
     r#"{"error":"there is no such thing, or it is for members, and needs a token of its project"}"#;
-/// Addresses that list projects.
+/// Paths that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
 
 #[derive(Clone)]
@@ -34,7 +35,7 @@ pub(super) struct Readers {
     pub(super) grants: Arc<Grants>,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Default)]
 pub(super) struct SignedIn {
     pub(super) reader: Reader,
@@ -43,7 +44,7 @@ pub(super) struct SignedIn {
 }
 
 impl SignedIn {
-    /// What a page shows of it.
+    /// What a page shows of the session.
     pub(super) fn own(&self) -> Own {
         match (&self.reader.account, &self.secret) {
             (Some(name), Some(secret)) => Own::SignedIn { name: name.clone(), form: form_of(secret) },
@@ -53,12 +54,12 @@ impl SignedIn {
     }
 }
 
-/// What a form has to send back, so that no other page can send it: only the session's own pages know it.
+/// Value that a form has to send back. Only the session's own pages know it, so no other page can send the form.
 pub(super) fn form_of(secret: &str) -> String {
     hex(&Sha256::digest(format!("form\0{secret}")))
 }
 
-/// The secret of the session that a request shows.
+/// The session secret in the cookies of a request.
 pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
@@ -108,7 +109,7 @@ pub(super) async fn read(
 }
 
 impl Readers {
-    /// May whoever sent these headers read a project, now?
+    /// May the sender of these headers read a project now?
     pub(super) async fn may(&self, project: &str, headers: &HeaderMap) -> Result<bool, Refused> {
         let now_us = jiff::Timestamp::now().as_microsecond();
         let reader = self.store.reader(secret_of(headers), now_us).await;
@@ -118,7 +119,7 @@ impl Readers {
         }
     }
 
-    /// Whoever may upload to a project reads it, too: reviews ask for their base.
+    /// A sender that may upload to a project may also read it: reviews ask for their base.
     async fn token(&self, project: &str, headers: &HeaderMap) -> Result<bool, Refused> {
         if !headers.contains_key(AUTHORIZATION) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What is answered to a run that is not taken: the status, what is wrong, and what to do.
+//! Response to a refused run: the status, what is wrong, and what to do.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::artefacts::OFFSET;
 use crate::pages;
 use crate::store::StoreError;
 
-/// When whoever finds no room should come again, seconds.
+/// Seconds after which a client that finds no room should retry.
 const COME_AGAIN_S: u64 = 5;
 
-/// Why a run is not taken.
+/// Why a run is refused.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) status: StatusCode,
     pub(super) error: String,
     pub(super) hint: String,
-    /// For the log alone.
+    /// Only for the log.
     pub(super) log: Option<String>,
-    /// Where a file goes on.
+    /// Offset at which the upload of a file continues.
     pub(super) offset: Option<u64>,
 }
 
@@ -40,29 +40,29 @@ impl Refused {
         Self { status, error: error.into(), hint: hint.into(), log: None, offset: None }
     }
 
-    /// Its token is not good enough.
+    /// The token is missing or not accepted.
     pub(super) fn unauthorized(error: impl Into<String>) -> Self {
         let hint = "`memgate serve token create --project NAME` makes a token, on the server's machine";
         Self::new(StatusCode::UNAUTHORIZED, error, hint)
     }
 
-    /// It has more of something than a run can have.
+    /// It exceeds a limit of a run.
     pub(super) fn too_large(error: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, "split the suites over several runs")
     }
 
-    /// It says something that cannot be kept.
+    /// It contains something that cannot be stored.
     pub(super) fn nonsense(error: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, error, hint)
     }
 
-    /// A piece that begins where the file does not go on.
+    /// A piece does not begin at the end of the received bytes.
     pub(super) fn elsewhere(offset: u64) -> Self {
         let error = format!("{offset} bytes of the file are there: the next piece begins behind them");
         Self { offset: Some(offset), ..Self::new(StatusCode::CONFLICT, error, "") }
     }
 
-    /// A file that was damaged on its way; it begins anew.
+    /// A file was damaged on its way; its upload starts again.
     pub(super) fn other_digest(name: &str) -> Self {
         let error = format!("{name} arrived with another digest, and was removed");
         Self { offset: Some(0), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, error, "send it again") }
@@ -83,21 +83,21 @@ impl Refused {
         Self::new(StatusCode::REQUEST_TIMEOUT, error, "")
     }
 
-    /// The database does not answer: that may pass.
+    /// The database does not answer: a retry may help.
     pub(super) fn database(why: impl Into<String>) -> Self {
         let error = "the history cannot be written now";
         let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
         Self { log: Some(why.into()), ..refused }
     }
 
-    /// Who signed its token does not say with which key: that may pass.
+    /// The issuer of the token does not provide its keys: a retry may help.
     pub(super) fn away(why: String) -> Self {
         let error = "the keys of who signed the token cannot be read now";
         let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
         Self { log: Some(why), ..refused }
     }
 
-    /// What the store says.
+    /// Refusal for an error of the store.
     pub(super) fn of_store(why: &StoreError) -> Self {
         match why {
             StoreError::Conflict(run) => Self::new(
@@ -122,13 +122,13 @@ pub(super) fn chain(why: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(why.source(), |why| why.source());
     causes.fold(why.to_string(), |text, why| {
         let told = why.to_string();
-        // Some errors tell their source themselves, as sqlx does.
+        // The text of some errors, such as sqlx's, already contains their source.
         if text.ends_with(&told) { text } else { format!("{text}: {told}") }
     })
 }
 
 impl Options {
-    /// The answer, and a line for the log where it needs one.
+    /// Converts a refusal to a response, and logs it if it has text for the log.
     pub(super) fn refused(&self, refused: Refused) -> Response {
         if let Some(why) = &refused.log {
             (self.log)(&format!("failed to {why}"));
@@ -136,7 +136,7 @@ impl Options {
         refused.into_response()
     }
 
-    /// The page or the JSON for a history that cannot be read; the log has the reason.
+    /// Response if the history cannot be read, as page or JSON; the log has the reason.
     pub(super) fn unreadable(&self, why: &StoreError, is_page: bool) -> Response {
         (self.log)(&format!("failed to {}", chain(why)));
         if !is_page {

@@ -29,7 +29,7 @@ use crate::pages;
 use crate::store::{Choice, Reader, Store, StoreError, Wanted};
 use crate::view::{KINDS, LeakFilter, Order, RunView, STATES};
 
-/// What is read at once of a file.
+/// Bytes to read from a file at once.
 const PIECE: usize = 64 << 10;
 
 #[derive(Clone)]
@@ -38,7 +38,7 @@ struct App {
     options: Arc<Options>,
 }
 
-/// What an address may ask for; what is not named is empty.
+/// Query parameters of a page; a missing one is empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Asked {
@@ -150,7 +150,7 @@ impl App {
         (status, [(CONTENT_TYPE, "application/json")], body + "\n").into_response()
     }
 
-    /// A file of a run that is known and does not come.
+    /// Response if a known file of a run cannot be read.
     fn unread(&self, (run, name): (i64, &str), why: &dyn std::error::Error) -> Response {
         (self.options.log)(&format!("failed to read {name} of run {run}: {}", chain(why)));
         let text = "The file cannot be read now; the server's log says why.";
@@ -231,7 +231,7 @@ async fn find_run(app: &App, project: &str, run: &str, asked: &Asked) -> Found<c
         _ => return Ok(None),
     };
     let found = app.store.run(project, run, order).await?;
-    // What another server kept elsewhere cannot be given from here.
+    // Artefacts that another server kept elsewhere cannot be served from here.
     let is_kept = |artefacts| if app.options.artefacts.is_some() { artefacts } else { Vec::new() };
     Ok(found.map(|view| RunView { artefacts: is_kept(view.artefacts), ..view }))
 }
@@ -244,8 +244,8 @@ async fn run(
     app.page(find_run(&app, &project, &run, &asked).await, pages::run)
 }
 
-/// A file of a run. The report page is shown, as its own memgate made it: a stranger's page, which gets no rights here.
-/// All else is saved.
+/// A file of a run. The report page is shown as the run's memgate made it: it is untrusted and gets no rights here. Any
+/// other file is a download.
 async fn artefact(
     State(app): State<App>,
     Path((project, run, name)): Path<(String, i64, String)>,
@@ -274,7 +274,7 @@ async fn artefact(
     }
 }
 
-/// Read as fast as somebody takes it.
+/// Streams as fast as the client reads.
 fn streamed(mut bytes: Box<dyn std::io::Read + Send>) -> Body {
     let (sender, receiver) = tokio::sync::mpsc::channel::<std::io::Result<Vec<u8>>>(2);
     tokio::task::spawn_blocking(move || {
@@ -398,7 +398,7 @@ async fn test_json(
     app.json(find_test(&app, name, &asked).await)
 }
 
-/// What a review asks for.
+/// Query parameters of a review.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct AskedBase {

@@ -1,8 +1,8 @@
-//! The public keys of those who sign tokens.
+//! Public keys of token issuers.
 //!
-//! Data flow: an issuer and the id of a key → what was fetched in the last hour, else its configuration and its keys,
-//! fetched once for all who ask → the key. Only issuers that a rule names come here. One that does not answer is
-//! asked again after a while.
+//! Data flow: an issuer and a key id → the keys fetched in the last hour, else its configuration and its keys, fetched
+//! once for all who wait → the key. Only issuers that a rule names come here. An issuer that does not answer is asked
+//! again after a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,38 +13,39 @@ use jsonwebtoken::jwk::{Jwk, JwkSet};
 use serde::Deserialize;
 use tokio::sync::Mutex as Turn;
 
-/// Fetches an address: at most 256 KiB, within 10 s, encrypted or from this machine.
+/// Fetches a URL: at most 256 KiB, within 10 s, over TLS or from this machine.
 pub type Fetch = Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>;
 
 const MOST_KEYS: usize = 100;
 /// Keys are fetched again after this time.
 const KEPT: Duration = Duration::from_secs(3600);
-/// A key that is not there may be new; nobody makes this server ask more often.
+/// An unknown key may be new, so the keys are fetched again after this time. No client can make this server fetch more
+/// often.
 const AGAIN: Duration = Duration::from_secs(60);
-/// An issuer that was away may be back: jobs try to upload for a minute.
+/// An issuer that failed may be back after this time: jobs try to upload for a minute.
 const AWAY: Duration = Duration::from_secs(15);
 
-/// Why there is no key.
+/// Why no key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
-    /// The issuer has none with this id.
+    /// The issuer has no key with this id.
     Unknown,
-    /// The issuer says nothing, or nothing that can be used.
+    /// The issuer does not answer, or its answer cannot be used.
     Away(String),
 }
 
-/// What is known of one issuer.
+/// Cached state of one issuer.
 #[derive(Default)]
 struct Known {
     keys: Option<JwkSet>,
-    /// When its keys were fetched, or were last asked for in vain.
+    /// When its keys were last fetched, or a fetch last failed.
     asked: Option<Instant>,
-    /// Why there was no answer then.
+    /// Why that fetch failed.
     failed: Option<String>,
 }
 
 impl Known {
-    /// What is said without asking the issuer; `None`: it is to be asked.
+    /// Answer from the cache; `None`: the issuer has to be asked.
     fn answer(&self, id: &str, now: Instant) -> Option<Result<Jwk, NoKey>> {
         let age = now.saturating_duration_since(self.asked?);
         let key = self.keys.as_ref().and_then(|keys| keys.find(id).cloned());
@@ -54,7 +55,7 @@ impl Known {
             _ => AGAIN,
         };
         (age < holds).then(|| match (key, &self.failed) {
-            // Keys that cannot be renewed now are good until they can.
+            // Old keys stay valid while they cannot be renewed.
             (Some(key), _) => Ok(key),
             (None, None) => Err(NoKey::Unknown),
             (None, Some(why)) => Err(NoKey::Away(why.clone())),
@@ -70,7 +71,7 @@ impl Known {
 #[derive(Default)]
 struct Issuer {
     known: Mutex<Known>,
-    /// Held while it is asked, so that it is asked once for all who wait.
+    /// Held during a fetch, so that one fetch serves all who wait.
     asking: Arc<Turn<()>>,
 }
 
@@ -84,7 +85,7 @@ impl Issuer {
     }
 }
 
-/// Keys that were fetched, by issuer. Nobody waits for an issuer whose answer they do not need.
+/// Fetched keys, by issuer. A request waits only for the issuer that it needs.
 #[derive(Default)]
 pub(super) struct Issuers(Mutex<HashMap<String, Arc<Issuer>>>);
 
@@ -99,7 +100,7 @@ impl Issuers {
             return answer;
         }
         let (fetch, from, of) = (Arc::clone(fetch), issuer.to_owned(), Arc::clone(&known));
-        // The turn ends with the answer, also where the client has gone meanwhile.
+        // The turn ends with the fetch, even if the client is gone by then.
         let asked = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let fetched = keys_of(&fetch, &from);
@@ -162,7 +163,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "keys": [key] })).unwrap()
     }
 
-    /// What an issuer with one key, `a`, answers.
+    /// Response of an issuer with one key, `a`.
     fn answer(url: &str) -> Vec<u8> {
         let configuration = serde_json::json!({"issuer": GOOD, "jwks_uri": format!("{GOOD}/keys")});
         let keys = serde_json::to_value(keys("a")).unwrap();
@@ -179,7 +180,7 @@ mod tests {
                 return Ok(answer(url));
             }
             asked.send(()).unwrap();
-            // It says no more than that it is away, once the test has seen what it wants to see.
+            // The fetch fails only after the test has made its checks.
             assert!(silent.lock().unwrap().recv().is_err());
             Err("it is away".to_owned())
         });

@@ -1,4 +1,4 @@
-//! Whose token a request has, what it may do, and whether one is needed.
+//! What the token of a request allows, and whether a token is needed.
 
 mod issuers;
 mod signed;
@@ -23,19 +23,19 @@ use super::refused::Refused;
 use crate::store::{Grant, Shown, Signed, Store, StoreError};
 use crate::token::Token;
 
-/// Headers of a proxy: behind one, somebody else's request looks like one of this machine.
+/// Headers of a proxy: behind a proxy, a remote request looks like a local one.
 const PROXIED: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for")];
 
-/// What a token may.
+/// What a token allows.
 #[derive(Serialize)]
 struct Told {
     /// Globs of the branches it may write as lines; `null`: no token is needed.
     branches: Option<Vec<String>>,
-    /// When it ends.
+    /// When the token expires.
     expires: Option<String>,
 }
 
-/// Tells whoever asks with a token what it may.
+/// Route that tells a client what its token allows.
 pub(super) fn router(grants: Arc<Grants>) -> Router {
     let options = Arc::clone(&grants.options);
     Router::new()
@@ -62,23 +62,23 @@ async fn told(
     }
 }
 
-/// To the second.
+/// UTC time, to the second.
 fn moment(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us)
         .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Looks at the tokens of requests.
+/// Checks the tokens of requests.
 pub(super) struct Grants {
     store: Store,
     options: Arc<Options>,
-    /// Only this machine reaches it.
+    /// Only this machine reaches the server.
     is_local: bool,
     issuers: Issuers,
 }
 
 impl Grants {
-    /// `is_local`: the server listens on this machine only, and has no other name.
+    /// `is_local`: the server listens on this machine only, and has no public name.
     pub(super) fn new(store: Store, options: Arc<Options>, is_local: bool) -> Self {
         Self { store, options, is_local, issuers: Issuers::default() }
     }
@@ -86,7 +86,7 @@ impl Grants {
     /// What this request may do, before its body is read.
     pub(super) async fn of(&self, project: &str, headers: &HeaderMap) -> Result<Grant, Refused> {
         if headers.contains_key(ORIGIN) {
-            // A page of another site may send requests to this machine, too.
+            // A page of another site can send requests to this machine, too.
             return Err(Refused::new(StatusCode::FORBIDDEN, "a web page cannot upload runs", ""));
         }
         let failed = |why: StoreError| Refused::of_store(&why);

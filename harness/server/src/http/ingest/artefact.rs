@@ -1,9 +1,9 @@
-//! Artefacts of a run that was just uploaded, where the server keeps them.
+//! Uploads of artefacts for a run that was just uploaded, if the server keeps artefacts.
 //!
-//! Data flow: the answer to an upload has a ticket, which only its sender knows → `PUT …/artefacts/NAME?ticket=…` with
-//! all of it, or `PATCH` with one piece after the other → a [`Spool`], held by one sender → checked and kept in
-//! [`Artefacts`], whether its sender waits for that or not → a row. Whoever may upload to a project can give no file to
-//! somebody else's run. What arrived of a piece stays. An empty piece asks where to go on.
+//! Data flow: the response to an upload has a ticket, which only its sender knows → `PUT …/artefacts/NAME?ticket=…`
+//! with the whole file, or `PATCH` with one piece after the other → a [`Spool`], held by one sender → checked and kept
+//! in [`Artefacts`], even if the sender no longer waits → a row. Without the ticket, another uploader of the project
+//! cannot add a file to the run. The received part of a piece is kept. An empty piece asks where to continue.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -31,19 +31,19 @@ use crate::artefacts::{
 use crate::store::Store;
 use crate::view::ArtefactRow;
 
-/// A sender of a piece that is silent for so long does not hold the file any more: it may have another connection.
+/// A sender that is silent for so long loses the file: it may have opened another connection.
 const BETWEEN_CHUNKS: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(super) struct Shown {
     #[serde(default)]
     ticket: String,
-    /// Of the whole file, in hex, where it comes in pieces.
+    /// SHA-256 of the whole file in hex, if the file comes in pieces.
     #[serde(default)]
     sha256: String,
 }
 
-/// A file at once (`PUT`), or its next piece (`PATCH`).
+/// Receives a whole file (`PUT`), or its next piece (`PATCH`).
 pub(super) async fn receive(
     State(ingest): State<Arc<Ingest>>,
     Path((project, run, name)): Path<(String, i64, String)>,
@@ -65,13 +65,13 @@ pub(super) async fn receive(
     }
 }
 
-/// An artefact that is not there yet.
+/// An artefact that is not stored yet.
 struct Wanted {
     artefacts: Artefacts,
     project: String,
     run: i64,
     name: String,
-    /// Bytes that may come.
+    /// Most bytes that may come.
     most: u64,
     turn: OwnedSemaphorePermit,
 }
@@ -97,7 +97,7 @@ impl Ingest {
         }
     }
 
-    /// Where the next piece begins; that is the length of the file once it is kept.
+    /// Receives a piece. Returns the offset of the next piece; once the file is kept, that is its length.
     async fn piece(
         &self,
         of: (&str, i64, &str),
@@ -121,7 +121,7 @@ impl Ingest {
         fits(name, length, wanted.most)?;
         let there = spool.file.metadata().map_err(|why| unkept(name, &why))?.len();
         if there > length {
-            // What is there is of another file: this one begins anew.
+            // The received bytes belong to another file: start again.
             spool.file.set_len(0).map_err(|why| unkept(name, &why))?;
             return Err(Refused::elsewhere(0));
         }
@@ -136,7 +136,7 @@ impl Ingest {
         Ok(end)
     }
 
-    /// `None`: it is there. `length`: how long it has to be then.
+    /// Checks the request. `None`: the artefact is already stored. `length`: its length, if it is stored.
     async fn wanted(
         &self,
         (project, run, name): (&str, i64, &str),
@@ -181,7 +181,7 @@ impl Ingest {
         Ok(Some(Wanted { artefacts, project, run, name, most, turn }))
     }
 
-    /// Keeps a file that is whole, and has this digest. It goes on if the sender goes away: a bucket takes minutes.
+    /// Keeps a complete file that has this digest. Continues if the sender disconnects: a bucket takes minutes.
     async fn keep(
         &self,
         wanted: Wanted,
@@ -195,7 +195,7 @@ impl Ingest {
 }
 
 impl Wanted {
-    /// What has arrived of it.
+    /// Opens the spool. Other uploads of the run lower the limit.
     fn spool(self) -> Result<(Spool, Self), Refused> {
         match self.artefacts.spool(self.run, &self.name) {
             Ok((spool, others)) => {
@@ -227,7 +227,7 @@ impl Wanted {
                 spool.remove().map_err(failed)?;
                 return Err(refused);
             }
-            // Where that fails, whoever sent it asks again, with no byte to send.
+            // If this fails, the sender asks again, with no byte left to send.
             artefacts.put(run, &named, &spool).map_err(failed)?;
             Ok(spool)
         });
@@ -240,8 +240,8 @@ impl Wanted {
     }
 }
 
-/// Adds a body to what has arrived, and says how many bytes that were. Each chunk has its time: a dump of a gigabyte
-/// takes minutes.
+/// Appends a body to the spool; returns the number of its bytes. The timeout is per chunk: a dump of a gigabyte takes
+/// minutes.
 async fn arrive(
     spool: &Spool,
     body: Body,
@@ -266,7 +266,7 @@ async fn arrive(
         }
         bytes = longer;
     };
-    // What arrived is there for the next piece, however this one ended.
+    // The received bytes are kept for the next piece, however this one ended.
     file.flush().await.map_err(|why| unkept(name, &why))?;
     received
 }
@@ -291,7 +291,7 @@ fn unkept(name: &str, why: &dyn std::fmt::Display) -> Refused {
     Refused::database(format!("keep {name}: {why}"))
 }
 
-/// Is a file not what it is said to be?
+/// Checks the digest of a file, and that a page is valid; returns what is wrong.
 fn wrong(file: &mut File, name: &str, sha256: Option<&str>) -> io::Result<Option<Refused>> {
     if let Some(told) = sha256 {
         let mut digest = Sha256::new();

@@ -1,5 +1,5 @@
-//! The body: `{"manifest": …, "report": …}`, as it is or packed by gzip. It is inflated and read in one pass; neither
-//! its text nor more of its values than the limits allow are ever in memory.
+//! The body: `{"manifest": …, "report": …}`, plain or packed by gzip. It is inflated and parsed in one pass. Neither
+//! its whole text nor more values than the limits allow are ever in memory.
 
 use std::io::{self, BufReader};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use super::{Ingest, Limits, Refused};
 
-/// Bytes of text that take one permit, and as much memory as [`VALUES`] small values.
+/// Bytes of text per permit. They take as much memory as [`VALUES`] small values.
 pub(super) const UNIT: usize = 1 << 20;
 const VALUES: usize = 1 << 15;
-/// A body of more units than that is read alone: two that take what there is bit by bit would refuse each other. Eight
-/// writers with so many units each leave room for the largest body.
+/// Only one body of more units is read at a time: two of them would take the room bit by bit, and neither could finish.
+/// Eight writers with so many units each leave room for the largest body.
 const SMALL: usize = 8;
 
 /// How a body is packed.
@@ -35,15 +35,15 @@ pub(super) enum Packed {
 /// A body that has arrived.
 pub(super) struct Received<'a> {
     pub(super) bytes: Bytes,
-    /// Its part of what all bodies may take.
+    /// Its share of the room for received bodies.
     pub(super) room: SemaphorePermit<'a>,
 }
 
-/// What a body says.
+/// A parsed body.
 pub(super) struct Read {
     pub(super) manifest: Manifest,
     pub(super) report: RunReport,
-    /// Its part of what all that were read may take.
+    /// Its share of the room for parsed bodies.
     pub(super) room: Vec<OwnedSemaphorePermit>,
 }
 
@@ -54,7 +54,7 @@ struct Upload {
 }
 
 impl Ingest {
-    /// The bytes of a body; it says before how many these are, so that there is room for them.
+    /// Receives the bytes of a body. Its Content-Length says first how much room to reserve.
     pub(super) async fn receive(
         &self,
         headers: &HeaderMap,
@@ -63,7 +63,7 @@ impl Ingest {
         let unsupported = |error: &str| Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error, "");
         let text =
             |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // No page of another site can send this type without asking first.
+        // No page of another site can send this type without a CORS preflight.
         if text(CONTENT_TYPE).split(';').next().map(str::trim) != Some("application/json") {
             return Err(unsupported("the body has to be application/json"));
         }
@@ -89,7 +89,7 @@ impl Ingest {
         Ok((Received { bytes, room }, packed))
     }
 
-    /// What the body says.
+    /// Parses the body.
     pub(super) async fn read(&self, bytes: Bytes, packed: Packed) -> Result<Read, Refused> {
         let room = Room {
             all: Arc::clone(&self.reading),
@@ -127,19 +127,19 @@ fn read(bytes: impl io::Read, limits: Limits, room: Room) -> Result<Read, Refuse
     Ok(Read { manifest, report: report.completed(), room: bounded.room.held })
 }
 
-/// What one body takes of what all that are read may take.
+/// The share of one body in the room for all parsed bodies.
 struct Room {
     all: Arc<Semaphore>,
-    /// Whose body is not small.
+    /// Held by a body that is not small.
     large: Arc<Semaphore>,
-    /// How long others are waited for.
+    /// How long to wait for others.
     patience: Duration,
     held: Vec<OwnedSemaphorePermit>,
     units: usize,
 }
 
 impl Room {
-    /// Takes room for so many units in all; on a thread that may wait.
+    /// Takes room for so many units in total. It blocks: call it on a thread that may wait.
     fn hold(&mut self, units: usize) -> Result<(), Refused> {
         if units > SMALL && self.units <= SMALL {
             let turn = Arc::clone(&self.large).acquire_owned();
@@ -159,7 +159,7 @@ impl Room {
     }
 }
 
-/// Counts what is read, and ends where it is too much.
+/// Counts what is read, and stops at a limit.
 struct Bounded<R> {
     bytes: R,
     limits: Limits,

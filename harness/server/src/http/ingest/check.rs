@@ -1,4 +1,4 @@
-//! What a run says of itself, before it is kept: every name within its limit, nothing that no database keeps.
+//! Checks of a run before it is stored: every name within its limit, no text that a database cannot store.
 
 use memgate_history::Manifest;
 use memgate_history::record::{LONGEST_NAME, LONGEST_TEXT};
@@ -8,10 +8,10 @@ use super::Refused;
 
 /// Most ancestors of a commit.
 const MOST_ANCESTORS: usize = 500;
-/// Most labels of an environment, and patterns of lines.
+/// Most labels of an environment, and most patterns of lines.
 const MOST_LABELS: usize = 100;
 
-/// Refuses what cannot be kept, by its name.
+/// Refuses values that cannot be stored, and names them.
 pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> Result<(), Refused> {
     if manifest.project != project {
         let error =
@@ -92,7 +92,7 @@ fn text(what: &str, value: &str, most: usize) -> Result<(), Refused> {
     nul(&format!("`manifest.{what}`"), value)
 }
 
-/// PostgreSQL keeps no text with such a character.
+/// PostgreSQL cannot store text with this character.
 fn nul(what: &str, value: &str) -> Result<(), Refused> {
     if value.contains('\0') {
         Err(Refused::nonsense(format!("{what} has a NUL character"), ""))

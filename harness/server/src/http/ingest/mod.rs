@@ -1,12 +1,11 @@
-//! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`. Beside it, `GET …/token` tells what a token may.
+//! Uploads of runs: `POST /api/v1/projects/{project}/runs`. `GET …/token` reports what a token allows.
 //!
-//! Data flow: head of the request → `grants` (whose token, what may it write) → `body` (bytes,
-//! inflated and read as a stream, within
-//! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
+//! Data flow: head of the request → `grants` (whose token, what it may write) → `body` (bytes, inflated and parsed as a
+//! stream, within [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
 //!
-//! A run is one request, and one transaction adds it: there is no inbox between. So nobody sees half a run, what was
-//! answered is in the database, and what was not answered is sent again, which adds it once. What comes in at the same
-//! time is bounded: whoever finds no room is told when to come again.
+//! A run is one request, and one transaction adds it: there is no queue between. So nobody sees half a run, and a
+//! confirmed run is in the database. A client sends an unconfirmed run again, and it is added only once. Concurrent
+//! uploads are limited: a client that finds no room is told when to retry.
 
 mod artefact;
 mod body;
@@ -39,28 +38,28 @@ use crate::live::{Board, LiveRun};
 use crate::pages;
 use crate::store::{Added, Grant, Signed, Store};
 
-/// Bytes of what a run says of itself.
+/// Largest summary of a live run, in bytes.
 const MOST_OF_A_SUMMARY: usize = 16 << 10;
 
-/// Artefacts that arrive at the same time.
+/// Artefacts received at the same time.
 const MOST_ARRIVING: usize = 8;
 
-/// What one request may bring, and all of them at the same time.
+/// Limits of one request, and of all concurrent requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Bytes of a body, as it is sent.
+    /// Bytes of a body, as sent.
     pub(super) body: usize,
-    /// Bytes of all bodies that are being received.
+    /// Bytes of all bodies being received.
     pub(super) bodies: usize,
     /// Bytes of a body, inflated.
     pub(super) inflated: usize,
-    /// Values in a body, counted by their commas: small ones take more memory than text.
+    /// Values in a body, counted by commas: small values take more memory than their text.
     pub(super) values: usize,
-    /// Bytes of all bodies that are being read.
+    /// Bytes of all bodies being read.
     pub(super) reading: usize,
     /// How long a body may take to arrive.
     pub(super) arrival: Duration,
-    /// How long a run waits for those before it.
+    /// How long a run waits for earlier ones.
     pub(super) queue: Duration,
     /// How long the database may take.
     pub(super) adding: Duration,
@@ -81,7 +80,7 @@ impl Default for Limits {
     }
 }
 
-/// What requests share.
+/// State that requests share.
 struct Ingest {
     store: Store,
     options: Arc<Options>,
@@ -93,11 +92,11 @@ struct Ingest {
     bodies: Semaphore,
     /// In the units of `body`.
     reading: Arc<Semaphore>,
-    /// One, for a body that is not small.
+    /// One permit, for a body that is not small.
     large: Arc<Semaphore>,
-    /// One for each run that is read and added.
+    /// One permit for each run that is read and added.
     adding: Semaphore,
-    /// One for each artefact that arrives.
+    /// One permit for each artefact being received.
     arriving: Arc<Semaphore>,
 }
 
@@ -134,7 +133,7 @@ pub(super) fn router(
         .with_state(Arc::new(ingest))
 }
 
-/// What is answered to a run that is there.
+/// Response to a run that is stored.
 #[derive(Debug, Serialize)]
 struct Answer {
     run: i64,
@@ -144,10 +143,10 @@ struct Answer {
     on_line: bool,
     /// What it changed: `new`, `regressed`, `fixed`, `gone`.
     events: Vec<String>,
-    /// Below this its artefacts can be put, once each; none: they are not kept here.
+    /// Artefacts can be uploaded below this path, once each; none: they are not kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
     artefacts: Option<String>,
-    /// What is shown to do so.
+    /// The secret for these uploads.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
 }
@@ -164,7 +163,7 @@ async fn upload(
             if !added.already {
                 ingest.counters.added();
             }
-            // A review changes lines only by what its clone tells of their commits.
+            // A review changes lines only through what its clone says about their commits.
             if !added.already && (on_line || !added.events.is_empty()) {
                 ingest.options.added.notify_one();
             }
@@ -188,7 +187,7 @@ async fn upload(
     }
 }
 
-/// What a run says of itself while it goes on.
+/// Takes a summary of a run in progress.
 async fn live(
     State(ingest): State<Arc<Ingest>>,
     Path(project): Path<String>,
@@ -211,13 +210,13 @@ async fn live(
 }
 
 impl Ingest {
-    /// Takes a run: was it added, and does it count for its branch?
+    /// Adds a run. Also returns whether it counts for its branch.
     async fn take(&self, project: &str, headers: &HeaderMap, body: Body) -> Result<(Added, bool), Refused> {
         let grant = self.grants.of(project, headers).await?;
         let Limits { arrival, queue, adding, .. } = self.limits;
         let (bytes, packed) =
             timeout(arrival, self.receive(headers, body)).await.map_err(|_slow| Refused::slow(arrival))??;
-        // Whoever is not let in within this time had better come again than wait with the body in hand.
+        // A client without a turn in this time should retry, not wait with its body in memory.
         let turn = timeout(queue, self.adding.acquire()).await.map_err(|_long| Refused::busy())?;
         let turn: SemaphorePermit<'_> = turn.map_err(|_closed| Refused::busy())?;
         let Read { manifest, report, room } = self.read(bytes.bytes, packed).await?;
