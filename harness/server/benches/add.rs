@@ -1,8 +1,8 @@
-//! How long adding a run takes, by how many are there: `cargo bench -p memgate-server [-- runs [address]]`.
+//! How long adding a run takes, by the number of stored runs: `cargo bench -p memgate-server [-- runs [address]]`.
 //!
 //! One line, a commit per run, 500 tests with two metrics, 20 leaks that stay, one that comes and goes, and a new one
-//! each 50 commits. Printed: milliseconds per added run, of the last 50; then the processor time of adding all, against
-//! one parse of each report's JSON (a database server's own time is not in it).
+//! each 50 commits. Printed: milliseconds per added run, for the last 50; then the CPU time of adding all, compared
+//! with one parse of each report's JSON (without the database server's own time).
 
 mod line;
 
@@ -67,7 +67,7 @@ async fn measure(runs: usize, address: &str) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// Of this process, all its threads.
+/// CPU time of this process, all threads.
 fn processor_time() -> Duration {
     let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(taken.tv_sec).unwrap_or(0), u32::try_from(taken.tv_nsec).unwrap_or(0))

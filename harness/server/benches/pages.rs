@@ -1,8 +1,8 @@
-//! How long pages take, and how much room values need, by how many there are:
+//! How long pages take, and how much space values need, by the number of runs and tests:
 //! `cargo bench -p memgate-server --bench pages [-- runs [tests [address]]]`.
 //!
 //! One line, a commit per run, tests with ten metrics, of which two are noisy; one test in a hundred leaks, one leak
-//! comes and goes. 2,000 runs of 5,000 tests are 10⁸ values. Printed: bytes a value (of a SQLite file), then for each
+//! comes and goes. 2,000 runs of 5,000 tests are 10⁸ values. Printed: bytes per value (of a SQLite file), then for each
 //! page the milliseconds from the first statement to the last byte (median and longest of five), and its bytes.
 
 mod line;
@@ -17,7 +17,7 @@ use memgate_server::view::{LeakFilter, Order};
 use serde_json::Value;
 
 const METRICS: usize = 10;
-/// Of them: any value within some per cent.
+/// Noisy metrics among them: their values vary within some per cent.
 const NOISY: usize = 2;
 const TIMES: usize = 5;
 
@@ -104,7 +104,7 @@ async fn show(store: &Store) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Noisy ones first.
+/// The metrics, noisy ones first.
 fn metrics() -> Vec<Metric> {
     let noisy = |metric: &Metric| metric.name().starts_with("os.") || metric.name() == "java.heap_used";
     let (noisy, exact): (Vec<_>, Vec<_>) = Metric::ALL.into_iter().partition(noisy);

@@ -1,4 +1,4 @@
-//! Runs of one line, a commit each, for the benchmarks.
+//! Runs of one line, one commit each, for the benchmarks.
 
 use memgate_history::{Environment, Manifest};
 use memgate_model::{Commit, RunReport};

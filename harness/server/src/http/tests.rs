@@ -188,7 +188,7 @@ fn a_file_that_cannot_be_read_is_named_in_the_log() {
         let run = crate::store::tests::add_one(&store).await;
         let row = crate::view::ArtefactRow { name: "a.hprof".to_owned(), bytes: 5 };
         store.add_artefact("tiles", run, &row, i64::MAX / 2).await.unwrap();
-        // A file stands where its folder should be.
+        // A file in the place of the folder.
         std::fs::write(folder.path().join(format!("{:02x}", run & 0xff)), "").unwrap();
         let path = format!("/p/tiles/runs/{run}/artefacts/a.hprof");
         let answer = ask(at, &get(&path, "localhost")).await;
@@ -249,7 +249,7 @@ fn with(request: &str, header: &str) -> String {
 
 const OURS: &str = "Sec-Fetch-Site: same-origin\r\n";
 
-/// Every address below a project, as the routes have it.
+/// Every path below a project, from the routes.
 fn below(project: &str) -> Vec<String> {
     let texts = [include_str!("routes.rs"), include_str!("live.rs")].concat();
     let routes = texts.split('"').filter(|text| text.starts_with('/') && text.contains("{project}"));
@@ -273,7 +273,7 @@ fn dateless(answer: &str) -> String {
     answer.lines().filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\n")
 }
 
-/// Signs in; the cookie.
+/// Signs in; returns the cookie.
 async fn signed_in(at: std::net::SocketAddr, password: &str) -> String {
     let body = format!("name=Anna&password={password}&next=%2Fp%2Ftiles");
     let answer = ask(at, &form("/login", OURS, &body)).await;
@@ -308,10 +308,10 @@ fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
         for (own, missing) in below("tiles").into_iter().zip(below("other")) {
             for header in ["", "Cookie: __Host-memgate=", "Cookie: __Host-memgate=x", &bearer(&others)] {
                 let own = answer(&own, header).await;
-                // A stream of a project that nobody knows waits for its first run.
+                // The stream of an unknown project waits for its first run.
                 let missing =
                     if missing.ends_with("/events") { own.clone() } else { answer(&missing, header).await };
-                // The live page of a project that nobody knows is an empty one: nothing can be told from it.
+                // The live page of an unknown project is empty: it reveals nothing.
                 let is_same = dateless(&own).replace("tiles", "other") == dateless(&missing)
                     || missing.starts_with("HTTP/1.1 200 ");
                 assert!(own.starts_with("HTTP/1.1 404 ") && is_same, "{header}: {own}\n{missing}");
@@ -322,7 +322,7 @@ fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
                 .await
                 .contains("/login?next=%2Fp%2Ftiles%2Fleaks%3Fstate%3Dall")
         );
-        // A name may be written in several ways.
+        // A name can be percent-encoded in several ways.
         for path in [
             "/p/til%65s",
             "/p/%74iles/leaks",

@@ -1,22 +1,22 @@
-//! Signing in, and what pages say of who is signed in.
+//! Signing in, and the account shown on pages.
 
 use memgate_reports::page::Html;
 
 use super::frame::page;
 use super::{link, words};
 
-/// Who asks, as a page shows it.
+/// The reader, as a page shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
-    /// There is nothing for which one has to sign in.
+    /// Nothing requires signing in.
     Everybody,
     /// Nobody is signed in.
     Nobody,
-    /// Somebody is.
+    /// An account is signed in.
     SignedIn {
-        /// Who.
+        /// Its name.
         name: String,
-        /// What the form to sign out sends back.
+        /// The value that the form to sign out sends back.
         form: String,
     },
 }
@@ -37,7 +37,7 @@ pub fn login(next: &str, wrong: Option<&str>) -> String {
     })
 }
 
-/// The page for what is not there, or not for everybody; `next`: where to go after signing in.
+/// Page for what does not exist, or is only for members; `next`: where to go after signing in.
 #[must_use]
 pub fn not_found(next: Option<&str>) -> String {
     page("Not found", |html| {
@@ -57,7 +57,7 @@ pub fn not_found(next: Option<&str>) -> String {
     })
 }
 
-/// Who is signed in, with a way out, or a way in.
+/// The account with a button to sign out, or a link to sign in.
 pub(super) fn own(html: &mut Html, own: &Own) {
     match own {
         Own::Everybody => {}

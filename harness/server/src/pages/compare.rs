@@ -1,4 +1,4 @@
-//! Two runs beside each other.
+//! Comparison of two runs.
 
 use memgate_model::format_value;
 use memgate_reports::page::{Html, difference};
@@ -8,11 +8,11 @@ use super::frame::of_project;
 use super::{link, words};
 use crate::view::{CompareView, RunRow, Selection};
 
-/// Tests that are named; the rest is counted.
+/// Most tests that are listed; the others are counted.
 const MOST_TESTS: usize = 50;
 const MOST_ROWS: usize = 500;
 
-/// Two runs beside each other.
+/// Page that compares two runs.
 #[must_use]
 pub fn compare(view: &CompareView) -> String {
     let CompareView { selection, before, after, comparison, stacks } = view;
@@ -104,7 +104,7 @@ const fn badge(change: Change) -> (&'static str, &'static str) {
     (class, change.word())
 }
 
-/// The difference in bytes, where one is known.
+/// The difference in bytes, if the leak was compared.
 fn signed(leak: &LeakChange) -> String {
     if leak.change == Change::NotCompared {
         return "not compared".to_owned();

@@ -1,5 +1,5 @@
-//! A curve over commits, as SVG: steps between values, gaps where nothing was judged, a mark where something happened,
-//! a broken line for what is allowed.
+//! A curve over commits, as SVG: steps between values, gaps where nothing was judged, a mark for each event, a broken
+//! line for the threshold.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ const LEFT: f64 = 150.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 40.0;
-/// More are drawn as the line alone.
+/// With more points, only the line is drawn.
 const MOST_DOTS: usize = 200;
 
-/// Limits that are so many times the largest value are not drawn: the curve would be a flat line.
+/// Limits above so many times the largest value are not drawn: the curve would be a flat line.
 const FAR_ABOVE: f64 = 4.0;
 
-/// Where values stand in the picture.
+/// Maps points to positions in the picture.
 struct Scale {
     least: f64,
     most: f64,
-    /// From the least value to the highest line that is drawn.
+    /// From the least value to the highest drawn line.
     span: f64,
-    /// Points beside the first one, at least one.
+    /// Points after the first one, at least one.
     steps: f64,
 }
 
@@ -43,7 +43,7 @@ impl Scale {
         scale
     }
 
-    /// The threshold of a run, where it is drawn.
+    /// The threshold of a run, if it is drawn.
     fn allowed(&self, point: &Point) -> Option<f64> {
         point.allowed.filter(|allowed| *allowed <= self.most * FAR_ABOVE)
     }
@@ -62,7 +62,7 @@ fn judged(point: &Point) -> Option<f64> {
     point.value.filter(|value| value.is_finite())
 }
 
-/// The curve; without any value: an empty frame that says so.
+/// The curve; without values, an empty frame that says so.
 pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> String {
     let scale = Scale::of(points);
     let mut svg = format!(
@@ -87,7 +87,7 @@ pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> Stri
     svg + &values(points, &scale) + "</svg>"
 }
 
-/// The picture in words.
+/// Description of the picture.
 fn summary(metric: Metric, points: &[Point], most: f64) -> String {
     match points.iter().rev().find_map(judged) {
         Some(last) => format!(
@@ -124,7 +124,7 @@ fn values(points: &[Point], scale: &Scale) -> String {
     let mut svg = String::new();
     let few = points.len() <= MOST_DOTS;
     for line in lines(points, judged) {
-        // A line of one value is nothing to see.
+        // A line of a single value is invisible.
         if let ([(index, value)], false) = (line.as_slice(), few) {
             svg += &dot(scale.x(*index), scale.y(*value), "fill=\"var(--value)\"");
         }
@@ -135,7 +135,7 @@ fn values(points: &[Point], scale: &Scale) -> String {
         for (index, point) in points.iter().enumerate() {
             svg += &match judged(point) {
                 Some(value) => dot(scale.x(index), scale.y(value), "fill=\"var(--value)\""),
-                // Below the axis: it is no value of zero.
+                // Below the axis: it is not a value of zero.
                 None => {
                     let style = "fill=\"var(--bg)\" stroke=\"var(--faint)\"";
                     dot(scale.x(index), HEIGHT - BOTTOM / 2.0, style)
@@ -150,7 +150,7 @@ fn dot(x: f64, y: f64, style: &str) -> String {
     format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\" {style}/>")
 }
 
-/// Points at which something happened, with what it was; an event of a run that is not on the curve has no mark.
+/// Points with events, and the text of these; an event of a run that is not on the curve has no mark.
 pub(super) fn marks(points: &[Point], events: &[EventRow]) -> BTreeMap<usize, String> {
     let at: BTreeMap<i64, usize> =
         points.iter().enumerate().map(|(index, point)| (point.run, index)).collect();
@@ -183,7 +183,7 @@ fn steps_of(line: Vec<(usize, f64)>, scale: &Scale) -> String {
     path
 }
 
-/// Stretches of runs that have such a value.
+/// Stretches of consecutive runs that have such a value.
 fn lines(points: &[Point], of: impl Fn(&Point) -> Option<f64>) -> Vec<Vec<(usize, f64)>> {
     let mut lines = vec![Vec::new()];
     for (index, point) in points.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What every page has: head, the way back, the choice of a line.
+//! Parts of every page: head, navigation, the choice of a line.
 
 use memgate_reports::page::Html;
 
@@ -7,10 +7,10 @@ use crate::view::Selection;
 
 pub use memgate_reports::page::STYLE;
 
-/// What a browser shows on the tab of a page.
+/// Icon on the browser tab.
 pub const ICON: &str = include_str!("icon.svg");
 
-/// A page with its own part.
+/// A page with its own content.
 pub(super) fn page(title: &str, own: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     html.markup("<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n");
@@ -24,7 +24,7 @@ pub(super) fn page(title: &str, own: impl FnOnce(&mut Html)) -> String {
     html.written().to_owned()
 }
 
-/// A page of a project: crumbs, heading, the choice of a line at `parts`.
+/// A page of a project: navigation, heading, and the choice of a line for the page at `parts`.
 pub(super) fn of_project(
     selection: &Selection,
     title: &str,
@@ -48,7 +48,7 @@ pub(super) fn of_project(
     })
 }
 
-/// Which branch and environment is shown; a form where there is something to choose.
+/// Shows branch and environment; a form if there is a choice.
 fn choice(html: &mut Html, selection: &Selection, parts: &[&str]) {
     let Selection { branch, environment, branches, environments, project } = selection;
     if branches.len() < 2 && environments.len() < 2 {
@@ -63,7 +63,7 @@ fn choice(html: &mut Html, selection: &Selection, parts: &[&str]) {
     html.markup("<button>Show</button></form>\n");
 }
 
-/// A labelled list to choose from; what is empty is called `–`.
+/// A labelled list to choose from; an empty value is shown as `–`.
 pub(super) fn select(
     html: &mut Html,
     (label, name): (&'static str, &'static str),

@@ -93,10 +93,10 @@ pub fn leak(view: &LeakView) -> String {
     })
 }
 
-/// The tests of the newest run that saw it, as wide as what each leaks, and the stack below each of them.
+/// Flame graph of the newest run that saw the leak: each test as wide as the bytes it leaks, with the stack below it.
 fn flame_graph(html: &mut Html, view: &LeakView) {
     let Some(newest) = view.sightings.first() else { return };
-    // Deeper ones are in the list above.
+    // Deeper frames are in the list above.
     let frames: Vec<String> = stack_names(&view.known()).into_iter().take(64).collect();
     let seen = view.sightings.iter().filter(|seen| seen.run.run == newest.run.run && seen.bytes > 0.0);
     let mut tests: Vec<Block> = seen.map(|seen| column(&seen.test, &frames, seen.bytes)).collect();
@@ -107,7 +107,7 @@ fn flame_graph(html: &mut Html, view: &LeakView) {
     }
 }
 
-/// A test, and below it what it calls, down to what allocates.
+/// A test, and below it the calls down to the allocation.
 fn column(test: &str, frames: &[String], size: f64) -> Block {
     let block = |name: &str, inside: Vec<Block>| {
         let title = format!("{name}: {}", format_bytes(size));
@@ -117,7 +117,7 @@ fn column(test: &str, frames: &[String], size: f64) -> Block {
     block(test, below)
 }
 
-/// Which commit brought it.
+/// The commit that introduced the leak.
 fn introduced(html: &mut Html, view: &LeakView) {
     let LeakView { leak, unmeasured, events, selection, .. } = view;
     if leak.first_sha.is_empty() {

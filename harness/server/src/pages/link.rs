@@ -1,8 +1,8 @@
-//! Addresses of pages. Names of projects, tests and branches may hold anything.
+//! URLs of pages. Names of projects, tests and branches may contain any character.
 
 use crate::view::Selection;
 
-/// `/p/PROJECT` with the parts below it, each one segment, on the line that is shown.
+/// `/p/PROJECT` with `parts` as path segments, and the query of the shown line.
 pub(super) fn to(selection: &Selection, parts: &[&str]) -> String {
     format!("{}{}", path(&selection.project, parts), line(&selection.branch, &selection.environment))
 }
@@ -13,18 +13,18 @@ pub fn address(project: &str) -> String {
     path(project, &[])
 }
 
-/// The same without a line.
+/// `/p/PROJECT` with `parts` as path segments, without a line.
 pub(super) fn path(project: &str, parts: &[&str]) -> String {
     let parts: String = parts.iter().map(|part| format!("/{}", encoded(part))).collect();
     format!("/p/{}{parts}", encoded(project))
 }
 
-/// The parameters that choose a line.
+/// The query parameters that choose a line.
 pub(super) fn line(branch: &str, environment: &str) -> String {
     format!("?branch={}&environment={}", encoded(branch), encoded(environment))
 }
 
-/// A text as one segment of a path, or one value of a query.
+/// Encodes a text as one segment of a path, or one value of a query.
 pub(super) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let dots = !text.is_empty() && text.bytes().all(|byte| byte == b'.');

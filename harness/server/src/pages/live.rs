@@ -1,4 +1,4 @@
-//! Runs that are going on. Without script the page loads itself again; with it the table alone changes.
+//! Runs in progress. Without JavaScript the page reloads itself; with it, only the table changes.
 
 use memgate_reports::page::Html;
 
@@ -7,7 +7,7 @@ use super::{link, words};
 use crate::live::LiveRun;
 use crate::view::Selection;
 
-/// Replaces the table whenever the server says so.
+/// Script that replaces the table on each event of the server.
 pub const SCRIPT: &str = include_str!("live.js");
 
 /// The page.
@@ -25,7 +25,7 @@ pub fn live(project: &str, runs: &[LiveRun]) -> String {
     })
 }
 
-/// What changes, as HTML.
+/// The table of runs, as HTML.
 #[must_use]
 pub fn live_table(runs: &[LiveRun]) -> String {
     let mut html = Html::default();

@@ -1,8 +1,7 @@
-//! The pages: pure functions of views. They have the look of `report.html`, need no script, and every chart has its
-//! table.
+//! The pages: pure functions of views. They look like `report.html`, need no script, and every chart has its table.
 //!
-//! Data flow: a value of [`view`](crate::view) → `frame` with the page's own part → bytes. Every text goes through
-//! `Html`, which escapes it; addresses are made by `link` alone.
+//! Data flow: a value of [`view`](crate::view) → `frame` with the page's own content → bytes. Every text goes through
+//! `Html`, which escapes it; only `link` builds URLs.
 
 mod account;
 mod compare;

@@ -1,4 +1,4 @@
-//! First page of a project: what is alive, what happened, the newest runs.
+//! First page of a project: leaks that are alive, events, the newest runs.
 
 use super::frame::of_project;
 use super::{link, runs, words};

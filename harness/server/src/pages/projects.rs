@@ -1,10 +1,10 @@
-//! The first page of all: the projects that whoever asks may see.
+//! The start page: the projects that the reader may see.
 
 use super::account::{self, Own};
 use super::frame::page;
 use super::{link, words};
 
-/// The projects there are.
+/// The list of projects.
 #[must_use]
 pub fn projects(names: &[String], own: &Own) -> String {
     page("Projects", |html| {

@@ -8,7 +8,7 @@ use super::{link, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
-/// Leaks of one page; the line has a list that can be filtered.
+/// Most leaks on a page; the line has a list that can be filtered.
 const MOST_LEAKS: usize = 200;
 
 /// List of runs.

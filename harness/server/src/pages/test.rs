@@ -1,4 +1,4 @@
-//! A test: its curve over the commits, the same as a table, its leaks.
+//! A test: its curve over the commits, the same as a table, and its leaks.
 
 use memgate_model::format_value;
 use memgate_reports::page::{Html, anchor};
@@ -46,7 +46,7 @@ fn choose_metric(html: &mut Html, view: &TestView) {
     html.markup("<button>Show</button></form>");
 }
 
-/// The curve, and what its signs mean.
+/// The curve, and its legend.
 fn figure(html: &mut Html, view: &TestView) {
     html.markup("<figure><figcaption>").text(view.metric.name()).markup(" over the commits</figcaption>");
     html.svg(&curve::svg(view.metric, &view.points, &view.events));
@@ -63,12 +63,12 @@ fn figure(html: &mut Html, view: &TestView) {
     html.markup("</p></figure>");
 }
 
-/// Had the test a threshold in any of the runs?
+/// Did the test have a threshold in any of the runs?
 fn is_limited(view: &TestView) -> bool {
     view.points.iter().any(|point| point.allowed.is_some())
 }
 
-/// The points of the curve as a table. Columns in which no point has anything are left out.
+/// The points of the curve as a table. Optional columns without any value are left out.
 fn values(html: &mut Html, view: &TestView) {
     let columns = [
         ("commit", false),

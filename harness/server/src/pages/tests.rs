@@ -11,7 +11,7 @@ use crate::view::{
 
 const AT_US: i64 = 1_800_000_000_000_000;
 
-/// Every page, with this text wherever one can stand.
+/// Every page, with this text in every field.
 fn every_page(text: &str) -> Vec<(&'static str, String)> {
     let t = || text.to_owned();
     let selection = Selection {
@@ -205,7 +205,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The page as a person reads it, without markup.
+/// The text of a page, without markup.
 fn read(page: &str) -> String {
     let mut text = String::new();
     let mut inside = false;
@@ -234,7 +234,7 @@ fn pages_say_what_a_person_needs() {
     insta::assert_snapshot!(pages.join("\n\n"));
 }
 
-/// Tags of a page: with any text in it they must be those of a harmless one.
+/// Tags of a page: any text must give the same tags as a harmless one.
 fn tags(page: &str) -> Vec<String> {
     page.split('<').skip(1).map(|tag| tag.split(['>', ' ']).next().unwrap_or_default().to_owned()).collect()
 }
@@ -274,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_name_leaves_the_markup_as_it_is(text in "[^:]{1,40}") {
-        // Without `::` a test has no page of its own; whether it has one is not what is asked here.
+        // A test without `::` has no page of its own; this test does not check that.
         let count = |page: &str| tags(page).into_iter().filter(|tag| tag == "script" || tag == "img" || tag == "iframe").count();
         for (name, page) in every_page(&text) {
             prop_assert_eq!(count(&page), 0, "{}", name);

@@ -7,7 +7,7 @@ use crate::store::Series;
 use crate::tune::{patch, rows};
 use crate::view::Selection;
 
-/// The patch that `memgate tune` prints where memgate.yaml says nothing of thresholds: the server knows no file.
+/// The patch that `memgate tune` prints if memgate.yaml has no thresholds: the server does not know that file.
 #[must_use]
 pub fn tune((selection, series): &(Selection, Vec<Series>)) -> String {
     let patch = patch(selection, &rows(series, &Thresholds::default()));

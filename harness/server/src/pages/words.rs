@@ -1,4 +1,4 @@
-//! Words and small parts that pages share.
+//! Texts and small parts that pages share.
 
 use memgate_model::{Verdict, format_bytes};
 use memgate_reports::page::Html;
@@ -6,7 +6,7 @@ use memgate_reports::page::Html;
 use super::link;
 use crate::view::{EventRow, LeakRow, Selection, State};
 
-/// Digits of a commit that people read.
+/// Digits of a commit that are shown.
 const SHORT: usize = 8;
 
 pub(super) fn short(sha: &str) -> &str {
@@ -60,7 +60,7 @@ pub(super) fn anchor(html: &mut Html, address: &str, text: &str) {
     html.markup("<a").attribute("href", address).markup(">").text(text).markup("</a>");
 }
 
-/// Bytes per iteration; of descriptors and threads, how many.
+/// Bytes per iteration; for descriptors and threads, their number.
 pub(super) fn amount(bytes: f64, title: &str) -> String {
     if bytes > 0.0 { format_bytes(bytes) } else { title.to_owned() }
 }
@@ -75,7 +75,7 @@ pub(super) fn strip(html: &mut Html, window: &[bool]) {
     html.element("span class=faint", &format!("{seen} of {}", window.len()));
 }
 
-/// Opens a table that scrolls by itself where it is too wide.
+/// Opens a table that scrolls if it is too wide.
 pub(super) fn table(html: &mut Html, caption: &'static str, columns: &[(&'static str, bool)]) {
     html.markup("<div class=scroll tabindex=0 role=group aria-label=\"")
         .markup(caption)
@@ -160,7 +160,7 @@ pub(super) fn test_link(html: &mut Html, selection: &Selection, test: &str) {
     }
 }
 
-/// What happened, the newest first.
+/// Events, the newest first.
 pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]) {
     if events.is_empty() {
         return;
@@ -181,7 +181,7 @@ pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]
         }
         html.markup("<td class=code>");
         match event.leak.as_str() {
-            // A figure's.
+            // An event of a figure.
             "" => {
                 html.text(&event.text);
             }

@@ -1,4 +1,4 @@
-//! One set of tests for both databases. SQLite is always there; PostgreSQL where its programs are installed.
+//! The same tests for both databases. SQLite always runs; PostgreSQL runs if its programs are installed.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ mod postgres;
 
 pub(crate) use self::postgres::Postgres;
 
-/// A commit of the story: who leaks in it.
+/// A commit of the story with its leaks.
 struct Step {
     sha: String,
     parent: usize,
@@ -142,7 +142,7 @@ fn story() -> Vec<Step> {
         let tests = vec![("Map.scroll", Some(vec!["n1-a"])), ("Map.clean", Some(Vec::new()))];
         steps.push(Step { sha: sha(100 + number), parent, branch: "release/1", target: "", tests });
     }
-    // Of a fork, from a branch that is called as the line is.
+    // A review from a fork, whose branch has the name of the line.
     let tests = vec![("Map.scroll", Some(vec!["n1-review"])), ("Map.clean", Some(Vec::new()))];
     steps.push(Step { sha: sha(200), parent: 39, branch: "main", target: "main", tests });
     steps
@@ -169,7 +169,7 @@ async fn add_step(store: &Store, steps: &[Step], index: usize) -> Added {
         .unwrap()
 }
 
-/// What is told of a line: leaks with their state and commits, and events.
+/// State of a line: leaks with their state and commits, and events.
 pub(crate) async fn told(store: &Store, branch: &str) -> (Vec<String>, Vec<String>) {
     let choice = Choice { branch: branch.into(), environment: String::new() };
     let leaks = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
@@ -304,7 +304,7 @@ async fn shows_everything(store: &Store) {
     assert!(store.test("tiles", &choice, "engine", "No.such", None).await.unwrap().is_none());
 }
 
-/// What changes on lines is told once by each channel; what was claimed and not told comes again.
+/// Each channel reports a change on a line once; a change that was claimed but not reported comes again.
 async fn changes_are_told_once(store: Store) {
     let steps = story();
     for index in 0..8 {
@@ -342,7 +342,7 @@ async fn changes_are_told_once(store: Store) {
     store.close().await;
 }
 
-/// A test leaks 7 bytes from its first commit on, then 14: the second leak is news, and so is the level.
+/// A test leaks 7 bytes from its first commit on, then 14: the second leak is reported, and so is the level.
 async fn a_higher_level_is_told_once(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
     let add = async |number: usize, leaks: &[&'static str]| {
@@ -351,7 +351,7 @@ async fn a_higher_level_is_told_once(store: Store) {
         let ancestors = (0..number).rev().take(50).map(sha).collect();
         let mut report =
             report(&session, number, &[("Map.scroll", Some(leaks.to_vec())), ("Map.zoom", Some(vec![]))]);
-        // What was measured long ago is no news.
+        // Old measurements are not reported.
         let started = now - (60 - i64::try_from(number).unwrap()) * 1_000_000;
         report.started = jiff::Timestamp::from_microsecond(started).unwrap().to_string();
         store.add(&manifest(&session, Some(commit), ancestors), &report).await.unwrap();
@@ -394,7 +394,7 @@ async fn the_same_run_counts_once(store: Store) {
     let (one, two) = tokio::join!(tokio::spawn(run(store.clone())), tokio::spawn(run(store.clone())));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(one.run == two.run && one.already != two.already, "{one:?} {two:?}");
-    // Stored by an earlier memgate, it is still the same.
+    // Stored by an earlier memgate, it is still the same run.
     let former = super::add::former_digest(&report("s7", 7, &steps[7].tests)).unwrap();
     let query = sqlx::query("UPDATE run SET body_digest = $1 WHERE run_id = $2").bind(former).bind(one.run);
     query.execute(&store.pool).await.unwrap();
@@ -406,7 +406,7 @@ async fn the_same_run_counts_once(store: Store) {
     store.close().await;
 }
 
-/// Runs of two lines, with the same new tests and leaks, by eight at once.
+/// Runs of two lines with the same new tests and leaks, added by eight tasks at once.
 async fn runs_that_come_at_once_all_count(store: Store) {
     let add = |index: usize| {
         let store = store.clone();
@@ -432,7 +432,7 @@ pub(crate) async fn add_one(store: &Store) -> i64 {
     add_step(store, &story(), 0).await.run
 }
 
-/// Of a story that is told to its end, so that the base is seldom the newest commit.
+/// The story is complete, so the base is seldom the newest commit.
 async fn a_base_is_what_the_line_knew_there(store: Store) {
     let steps = story();
     for index in 0..steps.len() {
@@ -489,7 +489,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
 
-/// A page is answered by a few statements, however many tests and leaks there are.
+/// A page needs a few statements, however many tests and leaks there are.
 #[test]
 fn a_page_asks_the_database_a_few_times() {
     let Some(postgres) = Postgres::start() else { return };
@@ -620,7 +620,7 @@ fn runs_without_a_commit_count_one_by_one() {
     });
 }
 
-/// A commit of a short story: its number, those before it that its clone knows, when its run began, its tests.
+/// A commit of a short story: its number, the ancestors that its clone knows, when its run began, its tests.
 type Short<'t> = (usize, &'t [usize], usize, Vec<(&'static str, Option<Vec<&'static str>>)>);
 
 async fn add_short(store: &Store, (number, ancestors, started, tests): &Short<'_>) -> Added {
@@ -665,7 +665,7 @@ fn two_runs_are_compared_as_their_reports_are() {
     });
 }
 
-/// The order of these is found with the last one only: what was said before is mended.
+/// Only the last run shows the order of these: earlier results are corrected.
 #[test]
 fn a_run_that_moves_others_changes_what_they_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -735,7 +735,7 @@ fn a_class_whose_tests_are_clean_is_fixed_and_one_without_tests_is_gone() {
     });
 }
 
-/// Each run goes on with what is kept; all runs again, from the first on, come to the same.
+/// Each run continues from the stored state; folding all runs from the first gives the same result.
 #[test]
 fn lives_are_the_same_run_by_run_and_all_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -774,7 +774,7 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
     });
 }
 
-/// Nearly all runs are placed by a look at the newest ones; a look at all of them comes to the same, on every line.
+/// Nearly all runs are placed by the newest ones only; placing them by all runs gives the same, on every line.
 #[test]
 fn a_place_is_the_same_by_the_newest_runs_and_by_all() {
     let folder = tempfile::tempdir().unwrap();
@@ -826,7 +826,7 @@ impl Random {
     }
 }
 
-/// All lines in the order that all their runs say: which of them are another one than before.
+/// Orders all lines by all their runs; returns the lines whose order changed.
 async fn placed_anew(store: &Store) -> Vec<(i64, i64)> {
     let project = sqlx::query("SELECT project_id FROM project").fetch_one(&store.pool).await.unwrap();
     let mut adding = transaction::Adding {
@@ -845,7 +845,7 @@ async fn placed_anew(store: &Store) -> Vec<(i64, i64)> {
     moved
 }
 
-/// Lives, events and counts of runs, as they stand in the database.
+/// Lives, events and counts of runs, as stored in the database.
 async fn everything(store: &Store) -> Vec<String> {
     let mut lines = Vec::new();
     for statement in [
@@ -892,7 +892,7 @@ async fn refold(store: &Store) {
     adding.transaction.commit().await.unwrap();
 }
 
-/// Backups, what ends, and what is damaged.
+/// Backups, retention, and damage.
 async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     let store = open(0).await;
     let steps = story();
@@ -918,7 +918,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     assert_eq!(everything(&copy).await, everything(&store).await);
     assert_eq!(copy.check().await.unwrap(), Vec::<String>::new());
     shows_everything(&copy).await;
-    // One that is restored goes on as before.
+    // A restored database continues as before.
     assert!(add_step(&copy, &steps, 7).await.already);
 
     let (now, lives) = (retention::this_month(), everything(&store).await);

@@ -1,7 +1,7 @@
-//! Tokens that a CI system signs for a job: no secret is kept anywhere.
+//! Tokens that a CI system signs for a job: no secret is stored anywhere.
 //!
 //! Data flow: a JWT → its key (`issuers`) → signature, times, issuer, audience → the rule of its repository's numeric
-//! id → what it may. A line is written only by what the CI system itself says of branch and commit, never by what the
+//! id → what it allows. Only the CI system's own claims about branch and commit let a run write a line, never what the
 //! job says.
 
 use axum::http::StatusCode;
@@ -16,17 +16,17 @@ use super::issuers::NoKey;
 use crate::http::refused::Refused;
 use crate::store::{Grant, Provider, Signed, SignedRule};
 
-/// Clocks differ.
+/// Tolerance for clocks that differ.
 const LEEWAY_S: u64 = 60;
 const LONGEST: usize = 16 << 10;
 
-/// What is read before the signature is: where its key is found.
+/// Read before the signature is checked, to find the key.
 #[derive(Deserialize)]
 struct Unverified {
     iss: String,
 }
 
-/// What GitHub and GitLab say of a job. Numbers come as text.
+/// Claims of GitHub and GitLab about a job. Numbers come as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Claims {
@@ -67,7 +67,7 @@ impl Audience {
     }
 }
 
-/// Does it look like one?
+/// Does the text look like a signed token?
 pub(super) fn is_signed(text: &str) -> bool {
     text.split('.').count() == 3
 }
@@ -80,7 +80,7 @@ impl Grants {
             return Err(refused("it is too long"));
         }
         let header = decode_header(text).map_err(|_broken| refused("its header cannot be read"))?;
-        // Never the algorithm of a shared secret: the public key would be one.
+        // No algorithm with a shared secret: the public key would serve as that secret.
         if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
             return Err(refused("it is not signed with RS256 or ES256"));
         }
@@ -129,7 +129,7 @@ impl Grants {
         Ok(Grant::Signed(Signed {
             project: project.to_owned(),
             line: claims.line(first.provider).map(|branch| (branch.to_owned(), claims.sha.clone())),
-            // What any of them allows.
+            // Branches that any of the rules allows.
             branches: fitting.iter().flat_map(|rule| rule.branches.clone()).collect(),
             issuer: iss,
             expires_us: i64::try_from(claims.exp).unwrap_or(i64::MAX / 1_000_000).saturating_mul(1_000_000),
@@ -146,7 +146,7 @@ impl Claims {
         }
     }
 
-    /// The branch that this job builds, where nobody but its project decides what runs in it.
+    /// The branch that this job builds, if only its project decides what runs in it.
     fn line(&self, provider: Provider) -> Option<&str> {
         match provider {
             Provider::GitHub => {

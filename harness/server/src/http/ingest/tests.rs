@@ -25,11 +25,11 @@ struct Served {
     at: SocketAddr,
     store: Store,
     log: Arc<Mutex<Vec<String>>>,
-    /// What other servers answer, by address.
+    /// Responses of other servers, by URL.
     others: Arc<Mutex<HashMap<String, Value>>>,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 struct Answered {
     status: u16,
@@ -56,7 +56,7 @@ impl Served {
         answered(stream).await
     }
 
-    /// Uploads with these headers more.
+    /// Uploads with these additional headers.
     async fn upload(&self, headers: &str, body: &[u8]) -> Answered {
         self.send(&request("tiles", &format!("{headers}Content-Length: {}\r\n", body.len()), body)).await
     }
@@ -210,7 +210,7 @@ async fn a_run_is_added_once(server: Served) {
     let runs = server.store.runs("tiles", &Choice::default(), None).await.unwrap().unwrap().runs;
     assert_eq!(runs.len(), 1);
 
-    // The curves within a run are not kept: with and without them it is the same run.
+    // The curves within a run are not stored: with and without them it is the same run.
     let mut curves = body;
     curves["report"]["suites"][0]["tests"][0]["curve"] = json!([[7, "os.rss", 4096.0]]);
     let again = server.upload(JSON, curves.to_string().as_bytes()).await;
@@ -297,7 +297,7 @@ fn without_tokens_only_this_machine_adds_runs_and_no_web_page_does() {
         ] {
             server.upload(&format!("{JSON}{headers}"), body.as_bytes()).await.is(status, error);
         }
-        // What a form sends without asking.
+        // A form sends this type without a CORS preflight.
         server.upload("Content-Type: text/plain\r\n", body.as_bytes()).await.is(415, "application/json");
         assert_eq!(server.upload(JSON, body.as_bytes()).await.status, 201);
         server.store.create_token("other", &[], FAR).await.unwrap();
@@ -305,7 +305,7 @@ fn without_tokens_only_this_machine_adds_runs_and_no_web_page_does() {
     });
 }
 
-/// What is shown of main, without the names of other branches, and without who else saw its leaks.
+/// What pages show of main, without the names of other branches and without other sightings of its leaks.
 async fn shown(store: &Store) -> Value {
     let choice = Choice { branch: "main".into(), ..Choice::default() };
     let mut all = json!([
@@ -342,12 +342,12 @@ async fn the_line_stays(server: Served) {
     let before = shown(&server.store).await;
 
     let mut attacks = Vec::new();
-    // Nothing leaks any more, on a later commit of main; in CI, and as if on somebody's own machine.
+    // No leaks on a later commit of main; in CI, and as if on a developer's machine.
     attacks.push(run("x1", 9, &[]));
     let mut own = run("x2", 9, &[]);
     own["manifest"]["ci"] = Value::Null;
     attacks.push(own);
-    // Without a branch or a commit, which is the only line where there is no other.
+    // Without a branch or a commit: that is the only line if there is no other.
     let mut detached = run("x3", 9, &[]);
     detached["manifest"]["commit"]["branch"] = "".into();
     attacks.push(detached);
@@ -363,13 +363,13 @@ async fn the_line_stays(server: Served) {
     let mut parents = run("x6", 0, &[]);
     parents["manifest"]["ancestors"] = json!([sha(6)]);
     attacks.push(parents);
-    // Another look of a known leak, and a field that only the server sets.
+    // A known leak with another description, and a field that only the server sets.
     let mut look = run("x7", 9, &["n1-a"]);
     look["report"]["suites"][0]["tests"][0]["leaks"][0]["title"] = "nothing to see".into();
     look["report"]["suites"][0]["tests"][0]["leaks"][0]["frames"] = json!([]);
     look["manifest"]["unproven"] = false.into();
     attacks.push(look);
-    // In the place of a run that main is going to add.
+    // With the session of a run that main adds later.
     attacks.push(run("s6", 6, &[]));
     for attack in &attacks {
         let answer = server.with(review.secret(), attack).await;
@@ -392,13 +392,13 @@ async fn the_line_stays(server: Served) {
         release
     };
     assert_eq!(server.with(review.secret(), &release).await.json()["on_line"], true);
-    // The client's own settings may still say that it is none.
+    // The client's own settings may still say that the branch is no line.
     let mut none = run("r2", 8, &[]);
     none["manifest"]["commit"]["branch"] = "release/1".into();
     assert_eq!(server.with(review.secret(), &none).await.json()["on_line"], false);
 }
 
-/// What is changed in a run, and what is answered.
+/// A change to a run, and the expected response.
 type Case<'a> = (&'a dyn Fn(&mut Value), u16, &'a str);
 
 #[test]
@@ -540,7 +540,7 @@ fn a_slow_body_is_given_up_and_whoever_finds_no_room_is_told_when_to_come_again(
             request("tiles", &format!("{JSON}Expect: 100-continue\r\nContent-Length: 1000\r\n"), b"");
         let mut slow = TcpStream::connect(server.at).await.unwrap();
         slow.write_all(&waiting).await.unwrap();
-        // It is asked for its body: from now on it has the room.
+        // The server asks for the body: from now on the room is taken.
         let mut asked = [0; 25];
         slow.read_exact(&mut asked).await.unwrap();
         assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -561,7 +561,7 @@ fn a_run_that_its_sender_gives_up_leaves_nothing() {
         stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // It is told, or the connection ends: either way nothing was added.
+        // The client gets an error, or the connection ends: either way nothing was added.
         drop(stream.read_to_end(&mut rest).await);
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 400 "), "{}", String::from_utf8_lossy(&rest));
         assert!(server.store.projects().await.unwrap().is_empty());
@@ -585,7 +585,7 @@ fn in_folder(folder: &std::path::Path) -> crate::artefacts::Artefacts {
     crate::artefacts::Artefacts::open(folder.to_str().unwrap(), folder, |_| None, &nobody).unwrap()
 }
 
-/// With pages in a folder; a token for `tiles` is shown with each request.
+/// Runs a test with pages kept in a folder, and a token for `tiles`.
 fn with_pages(test: impl AsyncFnOnce(&Served, String, &std::path::Path)) {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("pages");
@@ -679,7 +679,7 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         elsewhere.is(409, "70000 bytes of the file are there");
         goes_on(&elsewhere, 70_000);
 
-        // Its sender goes away in the middle of a piece.
+        // The sender disconnects in the middle of a piece.
         let mut stream = TcpStream::connect(server.at).await.unwrap();
         let cut = head("a.hprof", &sha256, (70_000, dump.len()), 100_000);
         stream.write_all(&[cut.as_bytes(), &dump[70_000..90_000]].concat()).await.unwrap();
@@ -701,7 +701,7 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         let another = head("a.hprof", &sha256, (0, 3), 0);
         server.send(another.as_bytes()).await.is(409, "another file is kept as a.hprof");
 
-        // Another file under this name: what is there of the first one is found to be none of it.
+        // Another file under this name: the digest shows that the received bytes belong to the first one.
         assert_eq!(send("c.hprof", &sha256, 0, &dump[..70_000]).await.status, 204);
         let mixed = "1".repeat(64);
         let answer = send("c.hprof", &mixed, 70_000, &dump[70_000..]).await;
@@ -711,7 +711,7 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         let shorter = head("c.hprof", &mixed, (0, 3), 0);
         goes_on(&server.send(shorter.as_bytes()).await, 0);
 
-        // What is not what it was said to be is gone, and can be sent again.
+        // A file with another digest than stated is removed, and can be sent again.
         let other = "0".repeat(64);
         send("b.hprof", &other, 0, &dump).await.is(422, "another digest");
         send("b.hprof", &other, 10, b"").await.is(409, "0 bytes of the file are there");

@@ -1,4 +1,4 @@
-//! A clock that is wrong for a time ends nothing.
+//! A clock that is wrong for a time expires nothing.
 
 use super::*;
 

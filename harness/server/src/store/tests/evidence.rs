@@ -1,10 +1,10 @@
-//! What says that a leak is fixed, gone, or where it stands, and what does not.
+//! What proves that a leak is fixed, gone, or in its place, and what does not.
 
 use memgate_model::Hunt;
 
 use super::*;
 
-/// Commits of main, one after the other, in a file of their own.
+/// Commits of main, one after the other, in their own database file.
 struct Story {
     store: Store,
     commit: usize,
@@ -20,13 +20,13 @@ impl Story {
         Self { store, commit: 0, folder }
     }
 
-    /// The next commit with one run, changed by `edit`; the leaks of main after it.
+    /// Adds the next commit with one run, changed by `edit`; returns the leaks of main.
     async fn next(&mut self, tests: &Tests<'_>, edit: impl Fn(&mut Manifest, &mut RunReport)) -> Vec<String> {
         self.commit += 1;
         self.again(tests, edit).await
     }
 
-    /// Another run of that commit.
+    /// Adds another run of that commit.
     async fn again(&self, tests: &Tests<'_>, edit: impl Fn(&mut Manifest, &mut RunReport)) -> Vec<String> {
         let commit = Commit { sha: sha(self.commit), branch: "main".into(), ..Commit::default() };
         let session = format!("{}-{}", self.commit, self.runs().await);
@@ -127,7 +127,7 @@ fn a_run_that_looks_less_closely_than_those_that_saw_a_leak_does_not_say_that_it
         let mut story = Story::begin().await;
         story.next(&[("A.one", leak())], sampled).await;
         assert_eq!(story.next(&[("A.one", clean())], sampled).await, ["n1-a Fixed"], "seen by samples");
-        // They are bases of reviews as others are.
+        // They are bases of reviews like any others.
         let wanted = read_base::Wanted {
             branch: "main".into(),
             environment: manifest("", None, Vec::new()).environment,
@@ -167,7 +167,7 @@ fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
             story.store.add(&manifest(&session, None, Vec::new()), &report).await.unwrap();
         }
         assert_eq!(told(&story.store, "").await.0, ["n1-a New -..- flaky=false 2"]);
-        // What an older program took as it was told is mended when the database is opened.
+        // Values that an older program stored unchecked are corrected when the database is opened.
         for statement in [
             "UPDATE run SET started_us = 4000000000000000",
             "DROP TABLE secret",
@@ -203,7 +203,7 @@ fn a_leak_that_only_reviews_saw_has_a_page() {
     });
 }
 
-/// One whose name cannot be read stands for the many that a project may once have had.
+/// A test whose name cannot be read stands for the many that a project may once have had.
 #[test]
 fn tests_that_a_run_does_not_have_are_not_read_for_it() {
     block_on(async {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::super::Store;
 
-/// A PostgreSQL of its own, in a folder of its own, ended with the test.
+/// A PostgreSQL server in its own folder, stopped with the test.
 pub(crate) struct Postgres {
     folder: tempfile::TempDir,
     bin: PathBuf,
@@ -20,7 +20,7 @@ impl Postgres {
             skipped("PostgreSQL is not installed (Debian: postgresql)");
             return None;
         };
-        // It refuses to be root.
+        // PostgreSQL refuses to run as root.
         let as_user = if Path::new("/root").metadata().is_ok_and(|_| is_root()) {
             vec!["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
         } else {
@@ -66,7 +66,7 @@ impl Postgres {
         Store::open(&format!("postgres://memgate@localhost/{name}?host={host}")).await.unwrap()
     }
 
-    /// Statements that were executed so far, beside those around transactions.
+    /// Statements executed so far, without those around transactions.
     pub(super) fn statements(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
         let told = log.lines().filter_map(|line| line.split_once("LOG:  execute ")?.1.split_once(": "));
@@ -93,7 +93,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Told to whoever runs all tests; where everything has to be installed, a missing program fails the test.
+/// Reports a skipped test. In CI, where everything has to be installed, a missing program fails the test.
 fn skipped(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "{why}");
     println!("skipped: {why}");

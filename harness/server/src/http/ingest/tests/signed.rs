@@ -12,7 +12,7 @@ use crate::store::{Provider, SignedRule};
 const GITHUB: &str = "https://token.actions.githubusercontent.com";
 const SERVER: &str = "https://memgate.example.com";
 
-/// Who signs.
+/// A token issuer.
 struct Issuer {
     key: EncodingKey,
     public: Vec<u8>,
@@ -103,11 +103,11 @@ fn only_a_signed_token_of_the_repository_for_this_server_and_time_adds_runs() {
         publish(&server, &[issuer.jwk("k1")]);
         let added = server.with(&first, &run("s1", 1, &["n1-a"])).await;
         assert_eq!((added.status, &added.json()["on_line"]), (201, &json!(true)), "{added:?}");
-        // The client may not have heard the answer; nobody else may use what he sent.
+        // The client may have missed the response and repeats the run; nobody else may use its token.
         assert_eq!(server.with(&first, &run("s1", 1, &["n1-a"])).await.status, 200);
         server.with(&first, &run("s2", 1, &[])).await.is(401, "was used for another run");
 
-        // Within the tolerance of clocks.
+        // Within the tolerance for clocks.
         let late = issuer.sign("k1", &with(claims("late", 1), "exp", json!(now() - 20)));
         assert_eq!(server.with(&late, &run("s3", 1, &["n1-a"])).await.status, 201);
         server.with(&late, &run("s4", 1, &[])).await.is(401, "was used for another run");

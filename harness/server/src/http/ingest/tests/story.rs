@@ -1,5 +1,5 @@
-//! Two hundred commits of a project, uploaded in other orders than they were made: what is told of each leak is what
-//! the script says, whatever came when.
+//! Two hundred commits of a project, uploaded in orders other than the commit order. The reported state of each leak
+//! matches the script, in any order.
 
 use memgate_model::Commit;
 
@@ -15,7 +15,7 @@ struct Step {
     parent: Option<usize>,
     branch: &'static str,
     target: &'static str,
-    /// A shard: that other tests are missing says nothing.
+    /// A shard: tests missing from it prove nothing.
     partial: bool,
     /// When it ran, in minutes.
     minute: usize,
@@ -130,7 +130,7 @@ async fn tells_the_truth(server: &Served, order: &[usize]) {
     assert_eq!(release.len(), 1, "{release:?}");
     assert!(release[0].starts_with("n1-a Fixed 400..402"), "{release:?}");
     assert!(events.iter().any(|event| event == "n1-a fixed 403"), "{events:?}");
-    // And so do the pages.
+    // The pages show the same.
     let choice = Choice { branch: "main".into(), ..Choice::default() };
     let filter = LeakFilter { state: "any".into(), ..LeakFilter::default() };
     let all = server.store.leaks("tiles", &choice, &filter).await.unwrap().unwrap();
@@ -144,7 +144,7 @@ async fn tells_the_truth(server: &Served, order: &[usize]) {
     assert!(page.contains("regressed") && page.contains(&sha(120)), "{page}");
 }
 
-/// As they were made; and mixed, each once.
+/// The order of the script, and a mixed order with each step once.
 fn orders() -> [Vec<usize>; 2] {
     let count = script().len();
     let step = 79;
