@@ -298,7 +298,7 @@ pub struct Point {
     pub low: Option<f64>,
     /// Upper bound, where there is an interval.
     pub high: Option<f64>,
-    /// What was allowed; `None`: nothing, or anything.
+    /// The threshold; `None`: it is zero, or there is none.
     pub allowed: Option<f64>,
     /// Verdict of the test; `None`: it did not run.
     pub verdict: Option<Verdict>,

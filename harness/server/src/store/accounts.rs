@@ -1,7 +1,7 @@
 //! Who may read which project.
 //!
 //! Data flow: the cookie of a request → its digest → one statement: the patterns of members-only projects, and the
-//! account of that session → [`Reader`]. A project that no pattern names is read by everybody.
+//! account of that session → [`Reader`]. Everybody may read a project that no pattern matches.
 
 use memgate_history::{Lines, roster::hex};
 use sha2::{Digest as _, Sha256};
@@ -10,26 +10,26 @@ use sqlx::Row as _;
 use super::statements as sql;
 use super::{Store, StoreError};
 
-/// How long somebody stays signed in.
+/// How long a session lasts.
 pub const SESSION_US: i64 = 12 * 3600 * 1_000_000;
 
 /// An account, without its password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its name, in small letters.
+    /// Its name, in lower case.
     pub name: String,
     /// Globs of the members-only projects that it may read.
     pub projects: Vec<String>,
-    /// When it was made, microseconds since 1970.
+    /// When it was created, microseconds since 1970.
     pub created_us: i64,
-    /// When somebody last signed in with it.
+    /// When it was last used to sign in.
     pub used_us: Option<i64>,
 }
 
-/// Who reads, and what there is to be read.
+/// Who reads, and which projects they may read.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
-    /// Who is signed in.
+    /// The account that is signed in.
     pub account: Option<String>,
     /// Is any project for members only?
     pub has_members_only: bool,
@@ -46,7 +46,7 @@ impl Reader {
 }
 
 impl Store {
-    /// Who reads, by the secret of a session.
+    /// The reader with this session secret.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -69,7 +69,7 @@ impl Store {
         Ok(reader)
     }
 
-    /// Makes an account; `false`: there is one of this name.
+    /// Adds an account; `false`: the name is taken.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -89,7 +89,7 @@ impl Store {
         Ok(added.rows_affected() == 1)
     }
 
-    /// Gives an account another password, and ends its sessions; `false`: there is none of this name.
+    /// Sets the password of an account, and ends its sessions; `false`: there is no such account.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -102,7 +102,7 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Gives an account other projects; `false`: there is none of this name.
+    /// Sets the projects of an account; `false`: there is no such account.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -112,7 +112,7 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Removes an account, and ends its sessions; `false`: there is none of this name.
+    /// Removes an account, and ends its sessions; `false`: there is no such account.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -142,20 +142,20 @@ impl Store {
         rows.iter().map(account).collect()
     }
 
-    /// What is kept of an account's password.
+    /// The stored password hash of an account.
     ///
     /// # Errors
     /// The database cannot be read.
     pub(crate) async fn password(&self, name: &str) -> Result<Option<String>, StoreError> {
         if name.contains('\0') {
-            // Asked for such a text, PostgreSQL fails.
+            // PostgreSQL fails on such a text.
             return Ok(None);
         }
         let row = sqlx::query(sql::PASSWORD).bind(name.to_owned()).fetch_optional(&self.pool).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Begins a session of an account whose password, as it is kept, is still this one; `false`: it is not.
+    /// Begins a session of an account, if its stored password hash is still this one; `false`: it is not.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -167,7 +167,7 @@ impl Store {
         now_us: i64,
     ) -> Result<bool, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        // A password that changes at the same time comes before this, and ends it, or after it, and finds the session.
+        // A concurrent change of the password comes first and makes this fail, or comes later and ends the session.
         let used = sqlx::query(sql::USE_ACCOUNT).bind(name.to_owned()).bind(password.to_owned()).bind(now_us);
         if used.execute(&mut *transaction).await?.rows_affected() != 1 {
             return Ok(false);
@@ -192,7 +192,7 @@ impl Store {
         Ok(())
     }
 
-    /// Globs of the projects that only members read.
+    /// Globs of the members-only projects.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -201,7 +201,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
     }
 
-    /// From now on only members read the projects that this glob names.
+    /// Makes the projects that match this glob readable for members only.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -211,7 +211,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a glob back; `false`: it is not there.
+    /// Removes a glob; `false`: it is not there.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -221,7 +221,7 @@ impl Store {
     }
 }
 
-/// What is kept of a session. Of 256 random bits a fast digest tells nothing.
+/// Stored digest of a session. A fast hash is enough: 256 random bits cannot be guessed.
 fn digest(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
 }

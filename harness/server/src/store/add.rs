@@ -19,13 +19,13 @@ use super::statements as sql;
 use super::transaction::{Adding, number};
 use super::{Added, Store, StoreError, lives, rows};
 
-/// So many leaks [`sql::LEAK_IDS`] names.
+/// Number of leaks in [`sql::LEAK_IDS`].
 const LEAKS_AT_ONCE: usize = 16;
 
-/// The column of how long tests took, beside those of metrics.
+/// The column of test durations, besides those of metrics.
 pub(super) const DURATION: &str = "duration";
 
-/// The column of what tests are allowed of a metric; there is none where all are allowed nothing, or anything.
+/// The column with the limits of a metric; there is none if no test has a limit above zero.
 pub(super) fn limits_of(metric: Metric) -> String {
     format!("limit of {metric}")
 }
@@ -39,7 +39,7 @@ impl Store {
         self.add_at(manifest, report, jiff::Timestamp::now().as_microsecond()).await
     }
 
-    /// As if it were that time.
+    /// Adds a run as if at that time.
     pub(super) async fn add_at(
         &self,
         manifest: &Manifest,
@@ -47,7 +47,7 @@ impl Store {
         now_us: i64,
     ) -> Result<Added, StoreError> {
         let record = RunRecord::of(report)?;
-        // Uploaded or added here: it is the same run.
+        // An uploaded run has the same digest as one added here.
         let digest = identity::digest(report, &record);
         self.prepare(month(now_us)).await?;
         let transaction = if self.is_postgres {
@@ -56,7 +56,7 @@ impl Store {
             self.pool.begin_with("BEGIN IMMEDIATE").await?
         };
         let mut adding = Adding { transaction, project: 0, ids: Ids::new(now_us) };
-        // Of two runs that are added at once, one waits here: each sees all that is there before it.
+        // Of two concurrent runs, one waits here: each sees all that was added before it.
         adding.project = adding.project(&manifest.project, now_us).await?;
         let run_key = run_key(manifest);
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
@@ -73,7 +73,7 @@ impl Store {
         let events = lives::fold(&mut adding, &run, now_us).await?;
         let run = run.run.run;
         if !self.is_postgres {
-            // Nobody has to look after a file: each run takes some of what has ended with it.
+            // A file has no maintenance job: each run also removes some expired rows.
             adding.remove_ended(now_us).await?;
         }
         let ticket = self.secret.ticket((adding.project, run), &digest);
@@ -82,15 +82,15 @@ impl Store {
     }
 }
 
-/// That of a run which was added until November 2026.
+/// Digest of a run that was added until November 2026.
 pub(super) fn former_digest(report: &RunReport) -> serde_json::Result<String> {
     let mut body = Digested(Sha256::new());
-    // Whatever the writer still has, it writes when it goes.
+    // The writer writes its buffered bytes when it is dropped.
     serde_json::to_writer(BufWriter::new(&mut body), &*lean(report))?;
     Ok(hex(&body.0.finalize()))
 }
 
-/// Takes bytes for their digest alone.
+/// Computes only the digest of the bytes it receives.
 struct Digested(Sha256);
 
 impl Write for Digested {
@@ -104,18 +104,18 @@ impl Write for Digested {
     }
 }
 
-/// A word as the database keeps it.
+/// A word as the database stores it.
 fn text(value: serde_json::Result<serde_json::Value>) -> serde_json::Result<String> {
     value.map(|value| value.as_str().unwrap_or_default().to_owned())
 }
 
-/// What makes a run one of its kind.
+/// Key that identifies a run.
 pub(super) fn run_key(manifest: &Manifest) -> String {
     let none = memgate_model::Ci::default();
     let ci = manifest.ci.as_ref().unwrap_or(&none);
     let parts = [&manifest.project, &ci.provider, &ci.pipeline, &ci.job, &ci.attempt, &manifest.session];
     let mut key = Sha256::new();
-    // Who may not write a line does not take the place of a run of it either.
+    // A run that may not write a line must not take the place of a run on it either.
     if manifest.unproven {
         key.update("unproven\0");
     }
@@ -127,7 +127,7 @@ pub(super) fn run_key(manifest: &Manifest) -> String {
 }
 
 impl Adding<'_> {
-    /// Holds the project, made where it is new.
+    /// Locks the project, and creates it if it is new.
     async fn project(&mut self, name: &str, now_us: i64) -> Result<i64, StoreError> {
         let hold = || sqlx::query(sql::HOLD_PROJECT).bind(name.to_owned());
         if let Some(row) = hold().fetch_optional(self.connection()).await? {
@@ -140,14 +140,14 @@ impl Adding<'_> {
             .bind(now_us)
             .execute(self.connection())
             .await?;
-        // Somebody else may have been first.
+        // Another transaction may have been first.
         Ok(hold().fetch_one(self.connection()).await?.try_get(0)?)
     }
 
-    /// The branch and the environment of a run, made where they are new: nobody else makes any meanwhile, because
-    /// the project is held.
+    /// The branch and the environment of a run, created if they are new. Nobody else creates any meanwhile, because the
+    /// project is locked.
     async fn line(&mut self, manifest: &Manifest) -> Result<(i64, i64), StoreError> {
-        // A review of somebody's `main` is not on the project's: it has a branch of its own.
+        // A review from a branch called `main` is not on the project's `main`: it has a branch of its own.
         let target = manifest.commit.as_ref().map_or("", |commit| &commit.target);
         let branch = match target {
             "" => manifest.branch().to_owned(),
@@ -197,7 +197,7 @@ impl Adding<'_> {
     ) -> Result<NewRun, StoreError> {
         let (branch, environment) = self.line(manifest).await?;
         let started = report.started.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_microsecond);
-        // A clock that is ahead would keep the run the newest one for as long.
+        // With a clock that is ahead, the run would stay the newest one for that time.
         let started_us = started.map_or(now_us, |started| started.min(now_us));
         let run = self.ids.next();
         let (roster, tests) = self.roster(&record.tests).await?;
@@ -272,7 +272,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Tests of which there is more to say than that they passed.
+    /// Adds an exception for each test that did not simply pass.
     async fn insert_exceptions(
         &mut self,
         (run, expires): (i64, i64),
@@ -299,7 +299,7 @@ impl Adding<'_> {
 
     async fn columns(&mut self, run: i64, tests: &[TestRecord], expires: i64) -> Result<(), StoreError> {
         let mut columns: Vec<(String, Vec<u8>)> = Vec::new();
-        // Of the few that there are: most metrics no test has.
+        // Only metrics that a test has: most have no values.
         let measured: BTreeSet<Metric> = tests.iter().flat_map(|test| test.figures.keys()).copied().collect();
         for metric in measured {
             let figures: Vec<_> = tests.iter().map(|test| test.figures.get(&metric).copied()).collect();
@@ -331,10 +331,10 @@ impl Adding<'_> {
         tests: &[i64],
         unproven: bool,
     ) -> Result<BTreeMap<i64, Seen>, StoreError> {
-        // How a leak looks is what a line said of it.
+        // An unproven run must not change how a leak looks.
         let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
         let mut leaks = Vec::new();
-        // In the order of their names: two programs that add the same leaks do not wait for each other in a circle.
+        // Sorted by name: two programs that add the same leaks cannot deadlock.
         for (fingerprint, leak) in &record.leaks {
             let id = self.ids.next();
             let body = serde_json::to_string(leak)?;
@@ -380,7 +380,7 @@ impl Adding<'_> {
         Ok(ids)
     }
 
-    /// The roster of these tests with their ids, in this order.
+    /// The roster of these tests, and their ids in this order.
     async fn roster(&mut self, tests: &[TestRecord]) -> Result<(i64, Vec<i64>), StoreError> {
         let mut digest = Sha256::new();
         for test in tests {

@@ -1,4 +1,4 @@
-//! Which artefacts a run has: their bytes are elsewhere.
+//! Which artefacts a run has: their bytes are stored elsewhere.
 
 use sqlx::Row as _;
 
@@ -26,7 +26,7 @@ impl Store {
         rows.iter().map(artefact).collect()
     }
 
-    /// Notes that an artefact of a run is kept, once.
+    /// Records an artefact of a run, once.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -50,7 +50,7 @@ impl Store {
         Ok(())
     }
 
-    /// Artefacts that have ended at that time, by project, run and name; some at a time.
+    /// Artefacts that have expired by that time, by project, run and name; a limited number at a time.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -67,7 +67,7 @@ impl Store {
         Ok(ended)
     }
 
-    /// Forgets an artefact.
+    /// Removes the row of an artefact.
     ///
     /// # Errors
     /// The database cannot be written.

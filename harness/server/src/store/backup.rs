@@ -1,7 +1,7 @@
-//! A copy of all rows as a SQLite file, and the way back, from and into either database.
+//! Backup of all rows into a SQLite file, and restore, from and into either database.
 //!
-//! Data flow: one transaction that sees a single moment → each table, row by row → a file beside the one that was named
-//! → its name. Back: a file → an empty database, in one transaction. Runs are added meanwhile as always.
+//! Data flow: one transaction with a consistent snapshot → each table, row by row → a file beside the named one →
+//! renamed. Restore: a file → an empty database, in one transaction. Runs can be added during a backup.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Executor as _, Row as _};
 
 use super::{Store, StoreError, retention, schema};
 
-/// Nothing but a new database is written into.
+/// Finds existing rows: only a new database is written into.
 const ANY: [&str; 3] = [
     "SELECT project_id FROM project LIMIT 1",
     "SELECT created_us FROM token LIMIT 1",
@@ -21,7 +21,7 @@ const ANY: [&str; 3] = [
 ];
 
 impl Store {
-    /// Copies everything into a new SQLite file; how many rows that are.
+    /// Copies everything into a new SQLite file; returns the number of rows.
     ///
     /// # Errors
     /// The file exists, or cannot be written; the database cannot be read.
@@ -47,8 +47,7 @@ impl Store {
         Ok(rows)
     }
 
-    /// Copies everything of a backup, which stays as it is, into this store, which has to be empty; how many rows that
-    /// are.
+    /// Copies a backup into this store, which has to be empty; returns the number of rows. The backup is not changed.
     ///
     /// # Errors
     /// The store has projects or tokens; the file is no backup, or the database cannot be written.
@@ -60,7 +59,7 @@ impl Store {
         self.take_all(source).await
     }
 
-    /// By way of a copy, which comes to this version: the backup is what the older program can go back to.
+    /// Restores from a migrated copy: the older program can still use the backup.
     async fn restore_older(&self, file: &Path) -> Result<u64, StoreError> {
         let part = format!("{}.part", file.display());
         let failed = |why: std::io::Error| StoreError::Make { path: part.clone(), why: why.to_string() };

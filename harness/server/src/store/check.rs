@@ -1,6 +1,6 @@
-//! Proves what the tables do not: that each row names rows that are there, and that what is packed can be unpacked.
+//! Checks what the schema cannot: that each row refers to existing rows, and that packed values can be unpacked.
 //!
-//! Data flow: each project → rows without the row they name, rosters, columns → lines of what is wrong.
+//! Data flow: each project → rows with missing references, rosters, columns → a line for each fault.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::read::members;
 use super::{Store, StoreError, read_runs, statements as sql};
 
-/// A table, the columns by which it names rows of another, and that one.
+/// A table, its column that refers to another table, and that table.
 const REFERENCES: [(&str, &str, &str); 24] = [
     ("run", "branch_id", "branch"),
     ("run", "environment_id", "environment"),
@@ -38,7 +38,7 @@ const REFERENCES: [(&str, &str, &str); 24] = [
 ];
 
 impl Store {
-    /// What is wrong, a line each; empty: nothing.
+    /// The faults, a line each; empty: none.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -70,7 +70,8 @@ impl Store {
         Ok(faults)
     }
 
-    /// Rosters have as many tests as they say, columns a value for each, and runs their figures until they end.
+    /// Checks that rosters have the stated number of tests, columns a value for each, and runs figures until these
+    /// expire.
     async fn check_columns(
         &self,
         (project, name): (i64, &str),

@@ -1,11 +1,11 @@
-//! Numbers for new rows: 41 bits of milliseconds, then 22 bits that begin anywhere and ascend. No database has to
-//! count.
+//! Ids for new rows: 41 bits of milliseconds, then 22 bits that begin at a random number and ascend. The database needs
+//! no counter.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 const LOW_BITS: u32 = 22;
 
-/// Gives numbers that nobody else gives.
+/// Creates ids that nobody else creates.
 #[derive(Debug)]
 pub(super) struct Ids {
     high: i64,
@@ -18,12 +18,12 @@ impl Ids {
         Self { high: now_us / 1000, low: i64::try_from(random >> (64 - LOW_BITS)).unwrap_or_default() }
     }
 
-    /// Smaller than every number that is given from then on.
+    /// Smaller than every id that is created from that time on.
     pub(super) const fn least(now_us: i64) -> i64 {
         (now_us / 1000) << LOW_BITS & i64::MAX
     }
 
-    /// The time at which a number was given, to the millisecond.
+    /// The time at which an id was created, to the millisecond.
     pub(super) const fn given_us(id: i64) -> i64 {
         (id >> LOW_BITS) * 1000
     }

@@ -1,9 +1,9 @@
-//! The lint of keys and statements: whatever the store asks for is of one project, so that a database which is divided
-//! by project needs no other schema and no other statement (docs/server.md, "Past one machine").
+//! Lint of keys and statements: each keeps to one project, so that a database sharded by project needs no other schema
+//! and no other statement (docs/server.md, "Past one machine").
 
 use std::collections::BTreeMap;
 
-/// Tables that stand beside projects.
+/// Tables outside of projects.
 const BESIDE: [&str; 9] = [
     "project",
     "token",
@@ -15,11 +15,11 @@ const BESIDE: [&str; 9] = [
     "secret",
     "memgate_schema",
 ];
-/// What one node of several cannot do for all.
+/// Features that one of several nodes cannot provide for all.
 const FORBIDDEN: [&str; 9] =
     ["NEXTVAL", "SERIAL", "SEQUENCE", "LISTEN", "NOTIFY", "LOCK", "TEMP", "TEMPORARY", "LAST_INSERT_ROWID"];
 
-/// All string literals of a piece of Rust, one behind the other.
+/// All string literals of a piece of Rust, one after the other.
 fn literals(code: &str) -> String {
     let code =
         code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
@@ -27,7 +27,7 @@ fn literals(code: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Every statement by its name, with what macros put around it.
+/// Every statement by its name, with the text that macros add.
 fn statements(source: &str) -> BTreeMap<String, String> {
     let mut macros = BTreeMap::<&str, (String, String)>::new();
     for code in source.split("macro_rules! ").skip(1) {
@@ -54,7 +54,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|letter: char| !is_word(letter)).filter(|word| !word.is_empty()).collect()
 }
 
-/// What is wrong with a statement, where something is.
+/// What is wrong with a statement; `None`: nothing.
 fn fault(text: &str) -> Option<String> {
     let upper = text.to_uppercase();
     if let Some(word) = words(&upper).into_iter().find(|word| FORBIDDEN.contains(word)) {

@@ -1,7 +1,7 @@
 //! What the runs of a line say about a leak.
 //!
-//! Data flow: a run, the tests that ever had the leak, what it saw of it → [`Lookup::observe`] → an
-//! observation. What many leaks need (rosters, suites, who was not judged) is read once.
+//! Data flow: a run, the tests that ever had the leak, the run's sightings of it → [`Lookup::observe`] → an
+//! observation. Data that many leaks need (rosters, suites, tests that were not judged) is read once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,10 @@ use sqlx::any::AnyRow;
 use super::transaction::Adding;
 use super::{StoreError, rows, statements as sql};
 
-/// A whole run, or a part of one: before how closely it looked, in one column.
+/// One column stores how closely a run looked, times this number, plus 1 if the run is partial.
 const PARTS: i64 = 2;
-/// After so many commits in a row without their suite tests are gone: a job for it alone may be broken for some time.
+/// Tests are gone after so many consecutive commits without their suite: a job that runs one suite may be broken for
+/// some time.
 const WITHOUT_SUITE: usize = 3;
 
 /// A run of the line.
@@ -40,17 +41,16 @@ pub(super) struct Seen {
     count: f64,
 }
 
-/// The run's own row, as far as lives need it.
+/// The new run, as far as lives need it.
 pub(super) struct NewRun {
     pub(super) run: LineRun,
-    /// What it saw, by leak.
+    /// Its sightings, by leak.
     pub(super) seen: BTreeMap<i64, Seen>,
     pub(super) branch: i64,
     pub(super) environment: i64,
-    /// It counts for the lives of leaks.
+    /// The run counts for the lives of leaks.
     pub(super) on_line: bool,
-    /// Branches with environments whose runs stand in another order with it: it is not the last one, or others
-    /// changed places.
+    /// Branches with environments in which it changes the order of runs: it is not the last one, or others moved.
     pub(super) moved: BTreeSet<(i64, i64)>,
 }
 
@@ -59,21 +59,22 @@ struct Roster {
     tests: BTreeSet<i64>,
     /// The names of its tests were read.
     is_named: bool,
-    /// Read when somebody asks.
+    /// Read on demand.
     suites: Option<BTreeSet<String>>,
 }
 
-/// What is remembered of a leak on its way along the line, beside its life.
+/// State of a leak along the line, besides its life.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Traces {
     /// The tests that ever had it, on this line.
     pub(super) tests: BTreeSet<i64>,
-    /// Those that had it when it was last seen, and at which commit; none: it was not seen yet, or by an older program.
+    /// The tests that had it when it was last seen, and at which commit; none: not seen yet, or only by an older
+    /// program.
     #[serde(default)]
     last: BTreeSet<i64>,
     #[serde(default)]
     last_key: String,
-    /// Tests that the runs of one commit judged without it: each may have measured a part of them.
+    /// Tests that the runs of one commit judged without it: each run may have measured only some of them.
     #[serde(default)]
     clean: BTreeSet<i64>,
     #[serde(default)]
@@ -81,7 +82,7 @@ pub(super) struct Traces {
     /// The least close look that saw it.
     #[serde(default)]
     look: Option<Look>,
-    /// Commits in a row, the newest last, whose whole runs do not have its suite.
+    /// Consecutive commits, the newest last, whose whole runs lack its suite.
     #[serde(default)]
     without_suite: Vec<String>,
 }
@@ -101,15 +102,15 @@ impl Traces {
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
 
-    /// Does a run say that the leak is away, if it does not see it? Only if each test that had it last was judged: any
-    /// of them may have it still. `judged`: its tests that the run has, and whether each was judged.
+    /// Does a run that does not see the leak prove its absence? Only if each test that had it last was judged: any of
+    /// them may still have it. `judged`: its tests in the run, and whether each was judged.
     fn tells_absence(&mut self, run: &LineRun, judged: &BTreeMap<i64, bool>) -> bool {
         if self.clean_key != run.key {
             self.clean.clear();
             self.clean_key.clone_from(&run.key);
         }
         self.clean.extend(judged.iter().filter(|(_, judged)| **judged).map(|(test, _)| *test));
-        // A part of the tests lacks some that are there still.
+        // A partial run lacks tests that still exist.
         let is_there = |test: &&i64| run.is_partial || judged.contains_key(test);
         let mut asked: Vec<&i64> = self.last.iter().filter(is_there).collect();
         if asked.is_empty() {
@@ -119,7 +120,7 @@ impl Traces {
         is_close && !asked.is_empty() && asked.into_iter().all(|test| self.clean.contains(test))
     }
 
-    /// A whole run of this commit does not have its suite: are there enough of them?
+    /// Notes that a whole run of this commit lacks its suite. Are there enough of them?
     fn lacks_suite(&mut self, commit: &str) -> bool {
         if self.without_suite.len() < WITHOUT_SUITE
             && self.without_suite.last().is_none_or(|last| last != commit)
@@ -130,13 +131,13 @@ impl Traces {
     }
 }
 
-/// What is read once for all leaks.
+/// Data that is read once for all leaks.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     rosters: BTreeMap<i64, Roster>,
-    /// Suite and name by test, of those that somebody asked for.
+    /// Suite and name by test, as far as they were needed.
     names: BTreeMap<i64, (String, String)>,
-    /// The way back: the tests of a class stand together.
+    /// The reverse map: the tests of a class are adjacent.
     tests: BTreeMap<(String, String), i64>,
     /// Runs that did not judge a test, by test.
     not_judged: BTreeMap<i64, BTreeSet<i64>>,
@@ -154,7 +155,7 @@ impl LineRun {
         })
     }
 
-    /// What its row keeps of how much of the line it measured, and how closely it looked.
+    /// Value for its row: whether it is partial, and how closely it looked.
     pub(super) fn measured(&self) -> i64 {
         i64::from(self.is_partial) + PARTS * self.look.number()
     }
@@ -166,7 +167,7 @@ fn look(number: i64) -> Result<Look, sqlx::Error> {
 }
 
 impl Seen {
-    /// Adds a row of a run, a test, how, bytes and objects.
+    /// Adds a row: a run, a test, how, bytes and objects.
     pub(super) fn read(into: &mut BTreeMap<i64, Self>, row: &AnyRow) -> Result<(), sqlx::Error> {
         if let Some(how) = How::of_number(row.try_get(2)?) {
             Self::add(into, row.try_get(0)?, (row.try_get(1)?, how, row.try_get(3)?, row.try_get(4)?));
@@ -174,7 +175,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Adds a test, how, bytes and objects. What was there once only is not seen.
+    /// Adds a test, how, bytes and objects. A one-time cost is not a sighting.
     pub(super) fn add(
         into: &mut BTreeMap<i64, Self>,
         of: i64,
@@ -186,7 +187,7 @@ impl Seen {
         let is_first = !into.contains_key(&of);
         let seen = into.entry(of).or_default();
         seen.tests.insert(test);
-        // Waived is what a waiver covers in all its tests.
+        // A leak is waived if a waiver covers it in all its tests.
         seen.waived = (is_first || seen.waived) && how == How::Waived;
         if is_first || bytes > seen.bytes {
             (seen.bytes, seen.count) = (bytes, count);
@@ -203,7 +204,7 @@ impl Lookup {
         traces: &mut Traces,
         seen: Option<&Seen>,
     ) -> Result<Observation, StoreError> {
-        // Those of its tests that the run has: was each of them judged?
+        // The leak's tests in the run: was each of them judged?
         let mut judged = BTreeMap::<i64, bool>::new();
         for test in &traces.tests {
             for member in self.stands_for(adding, of.roster, *test).await? {
@@ -234,8 +235,8 @@ impl Lookup {
         })
     }
 
-    /// The tests of a roster whose verdict is that of a test: itself. A test class that leaks as a whole has an entry
-    /// only where it does: else its tests stand for it.
+    /// The tests of a roster whose verdict counts for a test: the test itself. A test class that leaks as a whole has
+    /// an entry only in runs where it does; in others its tests stand for it.
     async fn stands_for(
         &mut self,
         adding: &mut Adding<'_>,
@@ -256,7 +257,7 @@ impl Lookup {
         Ok(members.map(|(_, test)| *test).filter(is_there).collect())
     }
 
-    /// Reads the names of a roster's tests and of some others, those that are not known yet.
+    /// Reads the names of a roster's tests and of some others, unless they are known.
     async fn read_names(
         &mut self,
         adding: &mut Adding<'_>,
@@ -278,7 +279,7 @@ impl Lookup {
         Ok(())
     }
 
-    /// Only one run is asked about: then its own exceptions are all that is needed.
+    /// Prepares for a single run: its own exceptions are sufficient.
     pub(super) async fn judged_by(
         &mut self,
         adding: &mut Adding<'_>,
@@ -327,7 +328,7 @@ impl Lookup {
         }
     }
 
-    /// Did the run have another test of one of their suites? A suite that did not run has lost no test.
+    /// Did the run have another test of one of their suites? If a suite did not run, its tests are not gone.
     async fn has_their_suite(
         &mut self,
         adding: &mut Adding<'_>,

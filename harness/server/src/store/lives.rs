@@ -1,10 +1,10 @@
-//! The lives of the leaks that a new run says something about.
+//! The lives of the leaks that a new run affects.
 //!
-//! Data flow: a run that is the last one of its line: for each leak that it saw, or that is alive → the fold
-//! that its row keeps → the run's observation is pushed. A run that takes an earlier place, or moves others: for
-//! all leaks of the line → their sightings → all observations → a new fold. A leak that the line never had begins with
-//! what its newest runs say: more is not remembered. Fold → the leak's row, its events.
-//! Both ways lead to the same lives: whatever the order in which runs arrive.
+//! Data flow: a run that is the last one of its line: for each leak that it saw, or that is alive → the fold in the
+//! leak's row → the run's observation is pushed. A run that takes an earlier place, or moves others: for all leaks of
+//! the line → their sightings → all observations → a new fold. A leak that the line never had begins with its newest
+//! runs: more is not remembered. Fold → the leak's row, its events.
+//! Both paths give the same lives, in whatever order runs arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ use super::transaction::Adding;
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
 
-/// So many runs nearly always have more judged commits than are remembered.
+/// So many runs nearly always have more judged commits than a life remembers.
 const MOST_NEWEST: i64 = 200;
 
-/// A leak that is followed on a line, as its row keeps it.
+/// A leak that is followed on a line, as stored in its row.
 #[derive(Serialize, Deserialize)]
 struct Followed {
     #[serde(flatten)]
@@ -36,9 +36,9 @@ struct Folding<'a, 't> {
     adding: &'a mut Adding<'t>,
     branch: i64,
     environment: i64,
-    /// In the order of the line; read when a leak needs all of them.
+    /// In the order of the line; read when a leak needs all runs.
     runs: Option<Vec<LineRun>>,
-    /// The newest of them, where one has a new leak.
+    /// The newest of them; read when a leak is new.
     newest: Option<Vec<LineRun>>,
     whole: Lookup,
     /// The rows of leaks, as they are now.
@@ -113,7 +113,7 @@ async fn in_words(adding: &mut Adding<'_>, events: &[(i64, Event)]) -> Result<Ve
 }
 
 impl Folding<'_, '_> {
-    /// The run is the last one: what is kept goes on with it.
+    /// The run is the last one: the stored folds continue with it.
     async fn push(&mut self, new: &NewRun) -> Result<(), StoreError> {
         let (run, mut seen) = (&new.run, new.seen.clone());
         let mut lookup = Lookup::default();
@@ -131,7 +131,7 @@ impl Folding<'_, '_> {
                 .map_err(|why| StoreError::Broken(format!("the life of the leak {leak}: {why}")))?;
             let seen = seen.remove(&leak);
             if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.traces.tests)) {
-                // Another test has it too: earlier runs that judged that one say more than they did.
+                // Another test has the leak too: earlier runs that judged this test now say more than they did.
                 self.fold_whole(leak).await?;
                 continue;
             }
@@ -172,7 +172,7 @@ impl Folding<'_, '_> {
         Ok(is_all)
     }
 
-    /// The runs of the line stand in another order than before.
+    /// The order of the runs of the line has changed.
     async fn fold_all(&mut self, new: &NewRun) -> Result<(), StoreError> {
         let is_its_line = (self.branch, self.environment) == (new.branch, new.environment);
         let mut leaks = BTreeSet::new();
@@ -194,7 +194,7 @@ impl Folding<'_, '_> {
         Ok(())
     }
 
-    /// All observations of a leak, from the first on.
+    /// Folds all observations of a leak, from the first on.
     async fn fold_whole(&mut self, leak: i64) -> Result<(), StoreError> {
         let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
         let line = sqlx::query(sql::LINE_RUNS).bind(project).bind(branch).bind(environment);
@@ -227,7 +227,7 @@ impl Folding<'_, '_> {
         self.write(leak, &followed, before).await
     }
 
-    /// What these runs say of a leak.
+    /// Folds the observations of a leak in these runs.
     async fn followed(&mut self, leak: i64, runs: &[LineRun]) -> Result<Followed, StoreError> {
         let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
         let mut seen = BTreeMap::<i64, Seen>::new();
@@ -277,7 +277,7 @@ impl Folding<'_, '_> {
         self.write_events(leak, &life, before).await
     }
 
-    /// Events that are not there yet are added and told; those that a run has made untrue go.
+    /// Adds and reports new events; removes those that a run has disproved.
     async fn write_events(&mut self, leak: i64, life: &Life, before: Vec<Event>) -> Result<(), StoreError> {
         let id = |event: &Event| (event.state, event.key.clone());
         let mut stale: BTreeMap<(State, String), Event> =

@@ -1,12 +1,11 @@
 //! The database of runs: a SQLite file, or PostgreSQL.
 //!
 //! Data flow: a manifest and a report → [`add`](Store::add): one transaction writes the run with its columns,
-//! exceptions and sightings, then folds the life of every leak that the run says something about (`lives`). Reads
-//! (`read_*`) fill the values of [`view`](crate::view). Every statement stands in `statements`, the tables in
-//! `schema`.
+//! exceptions and sightings, then folds the life of every leak that the run affects (`lives`). Reads (`read_*`) fill
+//! the values of [`view`](crate::view). `statements` has every statement, `schema` the tables.
 //!
-//! Nobody sees half a run: what is not committed is not there. Runs of a project are added one after the other. A run
-//! is told by its key (project, pipeline, job, attempt, session), so adding it twice adds it once.
+//! Nobody sees half a run: uncommitted rows are invisible. Runs of a project are added one after the other. A run is
+//! identified by its key (project, pipeline, job, attempt, session), so adding it twice adds it once.
 
 mod accounts;
 mod add;
@@ -61,7 +60,7 @@ pub struct Store {
     pool: AnyPool,
     is_postgres: bool,
     secret: Secret,
-    /// The month whose runs have their partitions; 0: nobody has looked yet.
+    /// The month whose runs have their partitions; 0: not checked yet.
     prepared: Arc<AtomicI64>,
 }
 
@@ -72,7 +71,7 @@ impl Store {
     }
 }
 
-/// Which part of a project is asked for; empty: the line with the newest run.
+/// The requested line of a project; empty: the line with the newest run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Name of the branch.
@@ -86,41 +85,41 @@ pub struct Choice {
 pub struct Added {
     /// Its number.
     pub run: i64,
-    /// It was there before.
+    /// It had been added before.
     pub already: bool,
-    /// What it changed.
+    /// The events that it caused.
     pub events: Vec<EventRow>,
-    /// What its sender shows to add its artefacts.
+    /// What its sender has to show to add its artefacts.
     pub ticket: String,
 }
 
-/// Why a store does not do what it should. The text goes after "failed to".
+/// Why an operation of the store failed. The text goes after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be opened.
     #[error("open the history {address}{}", hint.map_or_else(String::new, |hint| format!(": {hint}")))]
     Open {
-        /// Which, without a password.
+        /// Its address, without a password.
         address: String,
-        /// What to do about it.
+        /// Advice.
         hint: Option<&'static str>,
-        /// Why.
+        /// The cause.
         source: sqlx::Error,
     },
-    /// There is none.
+    /// There is no history.
     #[error(
         "open the history {0}: there is none\nhint: `memgate run` adds itself, unless memgate.yaml has `history: off`"
     )]
     Missing(String),
-    /// Its folder or file cannot be made.
+    /// Its folder or file cannot be created.
     #[error("make the history {path}: {why}")]
     Make {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// It can only be read here, and is not whole.
+    /// It can only be read here, and its last changes are missing.
     #[error(
         "open the history {0}: it cannot be written here, and its last changes are in {0}-wal\nhint: copy both files into a folder of your own"
     )]
@@ -130,11 +129,11 @@ pub enum StoreError {
         "open the history {address}: an older memgate wrote it (version {found}, this one needs {known}), and it cannot be written here\nhint: copy it into a folder of your own"
     )]
     Older {
-        /// Which.
+        /// Its address.
         address: String,
         /// Its version.
         found: usize,
-        /// That of this program.
+        /// The version of this program.
         known: usize,
     },
     /// A newer program has changed it.
@@ -144,30 +143,30 @@ pub enum StoreError {
     Newer {
         /// Its version.
         found: usize,
-        /// The last that is known here.
+        /// The newest version that this program knows.
         known: usize,
     },
-    /// Somebody else holds it, or it is slow.
+    /// Another program holds it, or it is slow.
     #[error("add the run in time\nhint: `memgate history add SESSION` adds it later")]
     TooLong,
-    /// A copy is only made into what is empty.
+    /// A copy needs an empty target.
     #[error("write {0}: something is there already\nhint: name a new file, or an empty database")]
     NotEmpty(String),
-    /// It is a database of something else.
+    /// The database belongs to another program.
     #[error("open the history {0}: it is a database with other tables\nhint: name another file, or none")]
     Foreign(String),
     /// An address that names no database.
     #[error("open {0}: it is neither `sqlite:FILE` nor `postgres://…`")]
     Address(String),
-    /// A run with this key is there, and is another.
+    /// A different run has this key.
     #[error(
         "add the run: another run of the same session is in the history (run {0})\nhint: sessions of several machines need their CI's variables, or different names"
     )]
     Conflict(i64),
-    /// The report is none that can be kept.
+    /// The report cannot be stored.
     #[error(transparent)]
     Record(#[from] memgate_history::record::RecordError),
-    /// Something in the database is not what was written there.
+    /// The database contains invalid data.
     #[error(
         "read the history: {0}\nhint: the file is damaged; move it away, and the next run makes a new one"
     )]
@@ -178,7 +177,7 @@ pub enum StoreError {
     /// A value cannot be written as JSON.
     #[error("write a leak")]
     Json(#[from] serde_json::Error),
-    /// The database says no.
+    /// The database fails.
     #[error("use the history")]
     Database(#[from] sqlx::Error),
 }

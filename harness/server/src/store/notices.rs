@@ -1,10 +1,9 @@
-//! What people are still to be told: changes of leaks on lines and figures at a higher level, each once for each
-//! channel.
+//! Changes that people still have to be told of: leaks on lines, and figures at a higher level, each once per channel.
 //!
-//! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one server of
-//! several gets → [`Notice`]s, one for each run → the caller sends them → [`Store::told`]. A claim that ends in
-//! nothing (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new runs →
-//! its newest runs → figures that a run showed at a higher level since this channel was told last.
+//! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one of several
+//! servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim without a result (the
+//! server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new runs → its newest
+//! runs → figures that a run showed at a higher level since the last report to this channel.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +18,14 @@ use super::read_leaks::shown_state;
 use super::{Shifted, Store, StoreError, statements as sql};
 use crate::view::{RunRow, State};
 
-/// Nobody wants to be told of what is older: a history that was copied here would be told as a whole.
+/// Older changes are not reported: otherwise a copied history would be reported as a whole.
 const NEWS_US: i64 = 24 * 3600 * 1_000_000;
-/// Rows of [`sql::DUE_NOTICES`] at once. What a run has beyond them follows in the same notice.
+/// Rows of [`sql::DUE_NOTICES`] per query. More changes of the same run follow in the same notice.
 const AT_ONCE: usize = 1000;
-/// How long a claim holds.
+/// How long a claim is valid.
 pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 
-/// What a leak cost in one run: its body tells of the newest. No row: the run did not see it.
+/// Bytes and objects of a leak in one run: the leak's body has those of the newest. NULL: the run did not see it.
 const SIGHTED: &str =
     "SELECT MAX(bytes), MAX(objects) FROM sighting WHERE project_id = $1 AND leak_id = $2 AND run_id = $3";
 /// Is the run the first of its environment on its branch, and does another environment have the leak already?
@@ -38,7 +37,7 @@ const KNOWN_ELSEWHERE: &str = "SELECT COUNT(*) FROM run r WHERE r.project_id = $
      WHERE v.project_id = r.project_id AND v.branch_id = r.branch_id AND v.leak_id = $2 \
      AND v.environment_id <> r.environment_id AND v.run_id < r.run_id)";
 
-/// What a run changed, and nobody was told of yet.
+/// Changes of a run that were not reported yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notice {
     /// The project.
@@ -65,21 +64,21 @@ pub struct Change {
 }
 
 impl Notice {
-    /// What a message is made of, without a claim.
+    /// The content of a message, without a claim.
     #[must_use]
     pub const fn of(project: String, run: RunRow, changes: Vec<Change>, shifts: Vec<Shifted>) -> Self {
         Self { project, run, changes, shifts, keys: Vec::new(), line: None }
     }
 }
 
-/// Project, channel, branch, environment, and the run up to which shifts were looked for.
+/// Project, channel, branch, environment, and the last run that was searched for shifts.
 type Line = (i64, String, i64, i64, i64);
 
 /// Project, channel, branch, leak, state, commit.
 type Key = (i64, String, i64, i64, i64, String);
 
 impl Store {
-    /// Claims for a channel what nobody was told of; `now_us` is the time now.
+    /// Claims the unreported changes for a channel; `now_us` is the current time.
     ///
     /// # Errors
     /// The database cannot be read or written.
@@ -103,7 +102,7 @@ impl Store {
         let mut runs = BTreeMap::<i64, (Vec<Change>, Vec<Key>)>::new();
         let (mut looked, mut last) = (0, 0);
         'runs: loop {
-            // Whatever was looked at is claimed, by us or by somebody else, and does not come again.
+            // Each row read is claimed, by this server or another, and does not come again.
             let rows = sqlx::query(sql::DUE_NOTICES)
                 .bind(project)
                 .bind(channel.to_owned())
@@ -144,7 +143,7 @@ impl Store {
         Ok(notices)
     }
 
-    /// Claims one change for a channel; none: another server has it, or nobody wants to be told.
+    /// Claims one change for a channel; none: another server has it, or it need not be reported.
     async fn claim_change(
         &self,
         row: &AnyRow,
@@ -177,7 +176,7 @@ impl Store {
         Ok(Some((Change { state, leak: known, tests }, key)))
     }
 
-    /// Figures that came to a higher level since a channel was told last, one notice for each line.
+    /// Figures that reached a higher level since the last report to a channel, one notice per line.
     async fn claim_shifts(
         &self,
         (project, name): (i64, &str),
@@ -229,14 +228,14 @@ impl Store {
         Ok(())
     }
 
-    /// Is it ours? Of two servers that ask, one gets it.
+    /// Claims a change. Of two servers that try, one gets it.
     async fn claim(&self, key: &Key, now_us: i64) -> Result<bool, StoreError> {
         let claimed =
             keyed(sql::CLAIM_NOTICE, key).bind(now_us).bind(now_us - LEASE_US).execute(&self.pool).await?;
         Ok(claimed.rows_affected() == 1)
     }
 
-    /// A notice has been sent: nobody is told of it again.
+    /// Marks a notice as sent: it is not reported again.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -251,7 +250,7 @@ impl Store {
     }
 }
 
-/// A statement whose first values are a key.
+/// A statement whose first parameters are a key.
 fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments> {
     let (project, channel, branch, leak, state, commit) = key.clone();
     sqlx::query(statement).bind(project).bind(channel).bind(branch).bind(leak).bind(state).bind(commit)

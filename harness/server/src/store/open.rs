@@ -1,4 +1,4 @@
-//! Opening a store by its address.
+//! Opens a store by its address.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -12,18 +12,18 @@ use sqlx::{AnyConnection, Connection as _, Executor as _};
 use super::tickets::Secret;
 use super::{Store, StoreError, schema};
 
-/// How long somebody else's write is waited for.
+/// How long to wait for the write of another program.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What stands in a file that is a database of somebody else: nothing of it is changed.
+/// Finds a table in the database of another program: such a file is not changed.
 const FOREIGN: &str = "SELECT name FROM sqlite_master WHERE type = 'table' \
      AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'memgate_schema') LIMIT 1";
 const SQLITE: &str = "PRAGMA busy_timeout = 60000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
 /// For a file that nobody changes meanwhile.
 const SQLITE_TO_READ: &str = "PRAGMA trusted_schema = OFF; PRAGMA query_only = ON";
 const SQLITE_CONNECTIONS: u32 = 4;
-/// What SQLite says of a file that may not be written, or beside which nothing may be.
+/// Errors of SQLite if the file, or its folder, cannot be written.
 const REFUSED: [&str; 2] = ["readonly database", "unable to open database file"];
-/// What to do about what a database says.
+/// Advice for errors of the database.
 const HINTS: [(&str, &str); 5] = [
     ("not a database", "it is no history; move it away, and the next run makes a new one"),
     ("malformed", "it is no history; move it away, and the next run makes a new one"),
@@ -34,10 +34,10 @@ const HINTS: [(&str, &str); 5] = [
 const POSTGRES_CONNECTIONS: u32 = 16;
 
 impl Store {
-    /// Opens `sqlite:FILE` or `postgres://…`, and makes what is missing.
+    /// Opens `sqlite:FILE` or `postgres://…`, and creates what is missing.
     ///
     /// # Errors
-    /// It cannot be opened, or is none of ours.
+    /// It cannot be opened, or belongs to another program.
     pub async fn open(address: &str) -> Result<Self, StoreError> {
         if let Some(path) = address.strip_prefix("sqlite:") {
             make_file(Path::new(path))?;
@@ -45,7 +45,7 @@ impl Store {
         connect(address, Access::Full).await
     }
 
-    /// Opens a store that is there.
+    /// Opens an existing store.
     ///
     /// # Errors
     /// There is none, or it cannot be opened.
@@ -56,11 +56,10 @@ impl Store {
         }
     }
 
-    /// Opens a store that is there, to read it: a file may be one that cannot be written here, such as an artefact of
-    /// CI.
+    /// Opens an existing store to read it. The file may be read-only here, such as a CI artefact.
     ///
     /// # Errors
-    /// There is none, it cannot be opened, or a part of it is still in the file beside it that its writer has.
+    /// There is none, it cannot be opened, or its last changes are still in the `-wal` file of its writer.
     pub async fn open_to_read(address: &str) -> Result<Self, StoreError> {
         match Self::open_existing(address).await {
             Err(StoreError::Open { source, .. }) if is_refused(&source) => {
@@ -70,7 +69,7 @@ impl Store {
         }
     }
 
-    /// Opens a backup, without a change of it.
+    /// Opens a backup without changing it.
     pub(super) async fn open_backup(file: &Path) -> Result<Self, StoreError> {
         let address = format!("sqlite:{}", file.display());
         if Path::new(&format!("{}-wal", file.display())).exists() || !file.is_file() {
@@ -80,17 +79,17 @@ impl Store {
         connect(&address, Access::ReadOnly).await
     }
 
-    /// Ends all connections; what was added stays.
+    /// Closes all connections; added runs stay.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 }
 
-/// What may be done with a file.
+/// How a file may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Full,
-    /// Nobody writes to it as long as it is read.
+    /// Nobody writes to it while it is read.
     ReadOnly,
 }
 
@@ -114,7 +113,7 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
     };
     let most = if is_postgres { POSTGRES_CONNECTIONS } else { SQLITE_CONNECTIONS };
     let options = AnyPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
-    // On a full disk SQLite ends the transaction itself. sqlx 0.9 believes that it goes on, and begins no other.
+    // On a full disk SQLite ends the transaction itself. sqlx 0.9 assumes that it is still open, and begins no other.
     let options = options.before_acquire(|connection, _| {
         let is_free = !connection.is_in_transaction();
         Box::pin(async move { Ok(is_free) })
@@ -127,14 +126,14 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
             Ok(())
         })
     });
-    // A pool tries again for as long as it may, and then tells that the time is over, not why.
+    // A pool retries until its timeout, and then reports the timeout instead of the cause.
     let mut first = AnyConnection::connect(&url).await.map_err(failed)?;
     if !is_postgres {
         if first.fetch_optional(FOREIGN).await.map_err(failed)?.is_some() {
             return Err(StoreError::Foreign(without_password(address)));
         }
         if !is_read_only {
-            // Before there is a table: what is removed gives its room back.
+            // Must be set before the first table is created: it frees the space of removed rows.
             first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed)?;
             first.execute(SQLITE).await.map_err(failed)?;
         }
@@ -161,7 +160,7 @@ fn is_refused(why: &sqlx::Error) -> bool {
     REFUSED.iter().any(|refused| text.contains(refused))
 }
 
-/// What was written last may still be in the file beside it, which only a writer can read.
+/// The last changes may still be in the `-wal` file, which only a writer can read.
 fn whole(path: &str) -> Result<(), StoreError> {
     let beside = format!("{path}-wal");
     match std::fs::metadata(&beside) {
@@ -170,7 +169,7 @@ fn whole(path: &str) -> Result<(), StoreError> {
     }
 }
 
-/// The file is its user's alone, as sessions are.
+/// Creates the file for its user only, like sessions.
 fn make_file(path: &Path) -> Result<(), StoreError> {
     let failed =
         |why: std::io::Error| StoreError::Make { path: path.display().to_string(), why: why.to_string() };
@@ -178,13 +177,13 @@ fn make_file(path: &Path) -> Result<(), StoreError> {
         DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
     }
     if path.is_symlink() {
-        // A checkout may bring one along that leads to somebody's other database.
+        // A checkout may contain a symlink to somebody's other database.
         return Err(failed(std::io::Error::other("it is a link: remove it")));
     }
     File::options().append(true).create(true).mode(0o600).open(path).map(drop).map_err(failed)
 }
 
-/// A path in an address: what means something there is written as `%20`.
+/// A path for a URL: special characters are percent-encoded.
 fn encoded(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     path.bytes()
@@ -192,9 +191,9 @@ fn encoded(path: &str) -> String {
         .collect()
 }
 
-/// An address as it may be shown: without user, password and parameters.
+/// An address that may be shown: without user, password and parameters.
 ///
-/// Where an `@` stands behind the host, nobody knows what is the password: then nothing of it is shown.
+/// If an `@` follows the host, the password cannot be found: then only the scheme is shown.
 #[must_use]
 pub fn without_password(address: &str) -> String {
     if address.starts_with("sqlite:") || !address.contains(['@', '?']) {

@@ -1,9 +1,9 @@
-//! Where a new run stands, and what a clone tells of its commits.
+//! The place of a new run, and the commits that its clone reports.
 //!
-//! Data flow: the run's commit with its ancestors → what of it is new on top of what is known
-//! ([`Adding::on_top`]) → the newest runs of the branch → behind them ([`behind`]): the way of nearly every run, whose
-//! cost does not grow with the project. Else: all commits of the project, all runs of the branch → their order →
-//! who changed places. If new commits may join others, so also for the other lines: what a clone tells is about all.
+//! Data flow: the run's commit with its ancestors → which of them are new on top of known ones ([`Adding::on_top`]) →
+//! the newest runs of the branch → the place after them ([`behind`]). Nearly every run takes this path, whose cost does
+//! not grow with the project. Else: all commits of the project, all runs of the branch → their order → which runs
+//! moved. If new commits may join others, the other lines are ordered too: the commits of a clone concern all lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use super::read::sha;
 use super::transaction::{Adding, number};
 use super::{StoreError, statements as sql};
 
-/// So many commits without a run lie between two runs, where nothing has to be looked at from the first commit on.
+/// Up to so many commits without a run between two runs, the history need not be read from the first commit on.
 const NEAR: usize = 64;
 
 /// A run in its environment: its place, when it began, and its number.
 type At = (i64, (i64, i64, i64));
 
-/// New commits that stand on top of known ones: no other run changes its place by them.
+/// New commits on top of known ones: they do not change the place of any other run.
 struct OnTop {
     /// New commits with their first parents.
     new: Vec<(String, String)>,
-    /// The commit is of a chain: its parent or a child of it is known.
+    /// The commit is part of a chain: its parent or a child of it is known.
     is_chained: bool,
     /// Another run measured it.
     is_measured: bool,
@@ -51,7 +51,7 @@ struct Last {
 }
 
 impl Adding<'_> {
-    /// Gives a run its place. The lines whose order is another one than before, but for the new run behind it.
+    /// Gives a run its place. Returns the lines whose order has changed, apart from the new run at the end.
     pub(super) async fn places(
         &mut self,
         manifest: &Manifest,
@@ -110,7 +110,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// `None`: what is told may join commits that nobody knew to belong together.
+    /// `None`: these commits may join others that were not known to be connected.
     async fn on_top(&mut self, sha: &str, ancestors: &[&str]) -> Result<Option<OnTop>, StoreError> {
         let mut on_top = OnTop {
             new: Vec::new(),
@@ -127,13 +127,13 @@ impl Adding<'_> {
             return Ok(None);
         }
         let mut known = self.known(sha).await?;
-        // The new run is one of them.
+        // The new run is one of these.
         on_top.is_measured = known.runs > 1;
         on_top.is_chained = known.parent.is_some() || known.has_child || !ancestors.is_empty();
         let (mut at, mut rest) = (sha, ancestors);
         while known.parent.is_none() {
             let Some((parent, older)) = rest.split_first() else {
-                // The clone ends here; what it ends with is no commit that now becomes one of a chain.
+                // The clone ends here. Its last commit must not be a measured one that joins a chain only now.
                 let is_quiet = at == sha || known.has_child || known.runs == 0;
                 return Ok(is_quiet.then_some(on_top));
             };
@@ -196,7 +196,7 @@ impl Adding<'_> {
         Ok(last)
     }
 
-    /// Where the runs of a branch stand by a chain. Its environments whose order is another one than before.
+    /// Orders the runs of a branch by a chain. Returns its environments whose order has changed.
     pub(super) async fn order(
         &mut self,
         chain: &Chain,
@@ -240,15 +240,15 @@ impl Adding<'_> {
     }
 }
 
-/// The place of a run that comes behind all others of its branch, by the rules of [`place::order`]; `None`: this is not
-/// told by the newest ones.
+/// The place of a run after all others of its branch, by the rules of [`place::order`]; `None`: the newest runs do not
+/// suffice to tell.
 fn behind(last: &[Last], new: &place::Run, on_top: &OnTop) -> Option<(i64, PlacedBy)> {
     let single = |pipeline: Option<u64>| if pipeline.is_some() { PlacedBy::Pipeline } else { PlacedBy::Time };
     let Some(newest) = last.first() else {
         let by = if on_top.is_chained { PlacedBy::Chain } else { single(new.pipeline) };
         return Some((0, by));
     };
-    // The last commit may have been measured more often than is known here.
+    // The last commit may have more runs than were read.
     if last.len() == NEAR && last.last().is_some_and(|oldest| oldest.place == newest.place) {
         return None;
     }
@@ -282,7 +282,7 @@ fn behind(last: &[Last], new: &place::Run, on_top: &OnTop) -> Option<(i64, Place
     }
 }
 
-/// The environments of which `new` is not just the last run behind those that were there.
+/// The environments in which more has changed than `new` as the last run.
 fn moved(mut before: Vec<At>, mut now: Vec<At>, new: i64) -> BTreeSet<i64> {
     before.retain(|(_, (.., run))| *run != new);
     before.sort_unstable();

@@ -1,4 +1,4 @@
-//! What all reads share: which line is shown, and how rows become values.
+//! Shared by all reads: which line is shown, and how rows become values.
 
 use memgate_history::life::State as Stage;
 use memgate_history::place::Chain;
@@ -11,14 +11,14 @@ use sqlx::any::{AnyArguments, AnyRow};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
 
-/// What is alive is shown so often on the first page.
+/// Most leaks that are alive on the first page.
 const MOST_ALIVE: usize = 50;
 const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;
 
 /// A statement with its values.
 type Query<'q> = sqlx::query::Query<'q, sqlx::Any, AnyArguments>;
 
-/// A project's line that is shown.
+/// The line of a project that is shown.
 pub(super) struct Shown {
     pub(super) project: i64,
     pub(super) branch: i64,
@@ -26,7 +26,7 @@ pub(super) struct Shown {
     pub(super) selection: Selection,
 }
 
-/// A leak by its id, as it is kept.
+/// A stored leak with its id.
 pub(super) struct KnownLeak {
     pub(super) id: String,
     pub(super) leak: Leak,
@@ -115,7 +115,7 @@ impl Store {
         query.fetch_all(&self.pool).await?.iter().map(line).collect()
     }
 
-    /// The line that a choice means; `None`: there is no such thing.
+    /// The line that a choice selects; `None`: it does not exist.
     pub(super) async fn shown(&self, project: &str, choice: &Choice) -> Result<Option<Shown>, StoreError> {
         let Some(id) = self.project(project).await? else { return Ok(None) };
         self.shown_of((id, project), choice).await
@@ -127,13 +127,13 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// The line of a project that a choice means.
+    /// The line of a project that a choice selects.
     pub(super) async fn shown_of(
         &self,
         (id, project): (i64, &str),
         choice: &Choice,
     ) -> Result<Option<Shown>, StoreError> {
-        // Those that were measured last are offered; every one can be named.
+        // Offers the lines that were measured last; any other line can be named.
         let mut lines = self.lines(sqlx::query(sql::NEWEST_LINES).bind(id)).await?;
         if !choice.branch.is_empty() && !lines.iter().any(|line| line.fits(choice)) {
             lines.extend(
@@ -195,7 +195,7 @@ pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
     })
 }
 
-/// A value that is kept by its word in `report.json`.
+/// A value that is stored as its word in `report.json`.
 pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
     serde_json::from_value(text.into())
         .map_err(|_unknown| StoreError::Broken(format!("`{text}` means nothing")))
@@ -245,7 +245,7 @@ pub(super) fn sha(key: &str) -> &str {
     if key.starts_with("run-") { "" } else { key }
 }
 
-/// First parents, from rows of commits with theirs.
+/// First parents, from rows of a commit and its first parent.
 pub(super) fn chain(rows: &[AnyRow]) -> Result<Chain, StoreError> {
     let pairs: Result<Vec<_>, sqlx::Error> =
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect();

@@ -1,9 +1,9 @@
-//! What a review is compared with: a measured commit of the line it is to be merged into.
+//! The base of a review: a measured commit of its target line.
 //!
-//! Data flow: the commit that was merged in, with those before it → [`place::base`] over the whole runs of the line →
-//! its place → events up to there (which leaks are alive) and sightings (how large they were) → [`BaseLeaks`].
+//! Data flow: the commit that was merged in, with its ancestors → [`place::base`] over the whole runs of the line → its
+//! place → events up to there (which leaks are alive) and sightings (how large they were) → [`BaseLeaks`].
 //!
-//! Later runs of the line say more of an earlier commit than its own run did: a leak that came back half of the time
+//! Later runs of the line say more about an earlier commit than its own run did: a leak that came back half of the time
 //! may be alive at a commit whose run missed it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,14 +20,14 @@ use super::read::{chain, sha, stage};
 use super::read_runs::Rosters;
 use super::{Store, StoreError, statements as sql};
 
-/// Which base is asked for.
+/// The requested base.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The line.
     pub branch: String,
-    /// What must be equal for figures to be comparable.
+    /// Must be equal for figures to be comparable.
     pub environment: Environment,
-    /// The commit that was merged in, and first parents of it as far as the clone has them.
+    /// The commit that was merged in, and its first parents as far as the clone has them.
     pub commits: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// First parents as the clone tells them; from its end on as other runs told them.
+    /// First parents from the clone; beyond its end, from other runs.
     async fn chain_from(&self, project: i64, commits: &[String]) -> Result<Chain, StoreError> {
         let mut known = match commits.len() {
             0..=FARTHEST_BASE => {
@@ -109,7 +109,7 @@ impl Store {
         Ok(known)
     }
 
-    /// Leaks that the line knows at a place, and the tests that had those that are alive.
+    /// Leaks of the line at a place, and the tests that had those that are alive.
     async fn leaks_at(
         &self,
         line: (i64, i64, i64),
@@ -117,9 +117,9 @@ impl Store {
     ) -> Result<(BTreeMap<String, BaseLeak>, BTreeSet<i64>), StoreError> {
         let ask = |statement| sqlx::query(statement).bind(line.0).bind(line.1).bind(line.2).bind(at.place);
         let (mut leaks, mut ids) = (BTreeMap::<i64, BaseLeak>::new(), BTreeMap::<i64, String>::new());
-        // Those that come and go, from their first commit on: one that saw nothing has fixed nothing.
+        // Leaks that come and go, from their first commit on: a run that saw nothing has fixed nothing.
         let mut flaky = BTreeSet::<i64>::new();
-        // By place: what comes last holds.
+        // By place: the last state counts.
         for row in ask(sql::STATES_AT).fetch_all(&self.pool).await? {
             let (leak, stage, key): (i64, Stage, String) =
                 (row.try_get(0)?, stage(row.try_get(1)?)?, row.try_get(2)?);
@@ -148,7 +148,7 @@ impl Store {
             let Some(known) = leaks.get_mut(&leak).filter(|known| known.alive) else { continue };
             tests.insert(row.try_get(1)?);
             let (bytes, count): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
-            // Of the newest run the test that leaks most.
+            // The largest amount of a test in the newest run.
             if seen.insert(leak, place) != Some(place) || bytes > known.bytes {
                 (known.bytes, known.count) = (bytes, count);
             }
@@ -180,7 +180,7 @@ impl Store {
                 let figure = roster.get(test).and_then(|slot| figures.get(*slot)?.as_ref());
                 let (Some(figure), Some((suite, name))) = (figure, names.get(test)) else { continue };
                 let bounds = figure.interval.unwrap_or((figure.value, figure.value));
-                // JSON knows no infinity: an open bound is no bound that a figure could be held against.
+                // JSON has no infinity: an open bound cannot be compared with a figure.
                 if bounds.0.is_finite() && bounds.1.is_finite() {
                     found.entry(format!("{suite}::{name}")).or_default().insert(metric, bounds);
                 }

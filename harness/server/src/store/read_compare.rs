@@ -1,6 +1,6 @@
-//! Two runs beside each other.
+//! Comparison of two runs.
 //!
-//! Data flow: the columns, exceptions and sightings of each run → a [`Side`] → [`Comparison`], as of two reports.
+//! Data flow: the columns, exceptions and sightings of each run → a [`Side`] → [`Comparison`], as for two reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::read_runs::{figures, roster_of};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{CompareView, RunRow};
 
-/// A run with what is compared of it.
+/// A run with its compared values.
 struct Seen {
     row: RunRow,
     side: Side,
@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Store {
-    /// Two runs of a project; `None`: one of them does not exist.
+    /// Compares two runs of a project; `None`: one of them does not exist.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -85,7 +85,7 @@ impl Both {
         })
     }
 
-    /// What is compared of one of them; `None`: it does not exist.
+    /// The compared values of one run; `None`: it does not exist.
     fn seen(&self, run: i64, names: &BTreeMap<i64, (String, String)>) -> Result<Option<Seen>, StoreError> {
         let of_run = |rows: &'_ [AnyRow]| -> Result<Vec<usize>, sqlx::Error> {
             let runs: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get(0)).collect();
@@ -105,7 +105,7 @@ impl Both {
         for at in of_run(&self.columns)? {
             let (metric, data): (String, Vec<u8>) =
                 (self.columns[at].try_get(1)?, self.columns[at].try_get(2)?);
-            // One that this version does not know is another's.
+            // A metric unknown to this version comes from another one.
             let Ok(metric) = metric.parse() else { continue };
             columns.push((metric, figures(&data, roster.len())?));
         }

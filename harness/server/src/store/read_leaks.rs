@@ -12,9 +12,9 @@ use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, stage};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
-/// Leaks of one list.
+/// Most leaks of one list.
 pub(crate) const MOST_LEAKS: usize = 200;
-/// So many commits are walked from the first one with a leak to the last one without it.
+/// Most commits to walk back from the first one with a leak to the last one without it.
 const MOST_BACK: i64 = 1001;
 
 impl Store {
@@ -72,7 +72,7 @@ impl Store {
             lines.push(LeakOnLine { branch: row.try_get(18)?, environment: row.try_get(19)?, leak });
             known = Some(found);
         }
-        // The line that is shown, else any.
+        // The shown line, else any.
         let (Some((_, (leak, first, clean))), Some(KnownLeak { leak: body, .. })) = (keys.pop_last(), known)
         else {
             return Ok(None);
@@ -92,7 +92,7 @@ impl Store {
         }))
     }
 
-    /// A leak that no line has; `None`: nobody has seen it, or what the reviews that did have left has ended.
+    /// A leak of reviews only; `None`: nobody has seen it, or the sightings of its reviews have expired.
     async fn leak_of_reviews(&self, shown: Shown, id: &str) -> Result<Option<LeakView>, StoreError> {
         let row = sqlx::query(sql::LEAK).bind(shown.project).bind(id.to_owned()).fetch_optional(&self.pool);
         let Some(row) = row.await? else { return Ok(None) };
@@ -172,7 +172,7 @@ impl Store {
         Ok(tests)
     }
 
-    /// The same of one leak, by branch and environment.
+    /// Tests that had one leak in the last run that saw it, by branch and environment.
     pub(super) async fn tests_of_leak(
         &self,
         project: i64,
@@ -211,7 +211,7 @@ impl Store {
         Ok(sightings)
     }
 
-    /// Commits after `clean` and before `first`, oldest first, where the chain between them is known.
+    /// Commits after `clean` and before `first`, oldest first, if the chain between them is known.
     async fn unmeasured(&self, project: i64, clean: &str, first: &str) -> Result<Vec<String>, StoreError> {
         let rows =
             sqlx::query(sql::BACK).bind(project).bind(first.to_owned()).bind(MOST_BACK).fetch_all(&self.pool);

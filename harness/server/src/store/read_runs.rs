@@ -17,11 +17,11 @@ use crate::view::{EventRow, Order, Point, RunView, Runs, SightingOf, TestRow, Te
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
 
-/// The tests of a roster with the place of each in columns.
+/// The tests of a roster, with the slot of each in columns.
 pub(super) type Roster = BTreeMap<i64, usize>;
 
 impl Store {
-    /// Runs of a line, the newest first, those before `before` where it is given; `None`: there is no such line.
+    /// Runs of a line, the newest first, optionally those before `before`; `None`: there is no such line.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -85,8 +85,8 @@ impl Store {
         }))
     }
 
-    /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one
-    /// that the last run has, the one that is not zero first.
+    /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one of
+    /// the last run, if possible one that is not zero.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -110,7 +110,7 @@ impl Store {
         let Some(test) = runs.first().map(|run| run.try_get(20)).transpose()? else { return Ok(None) };
         let mut rosters = Rosters::of_line(self, &shown).await?;
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
-        // What grows, else what is judged at all: noisy figures are shown when somebody asks for them.
+        // First a metric that grows, else any judged one: noisy figures are shown only on request.
         let exact = || metrics.iter().filter(|(metric, _)| !column::is_rounded(*metric));
         let leading =
             exact().find(|(_, value)| *value != 0.0).or_else(|| exact().next()).map(|(metric, _)| *metric);
@@ -223,7 +223,7 @@ impl Store {
             b.verdict.cmp(&a.verdict).then_with(|| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)))
         });
         if order == Order::Slowest {
-            // Of suites as a whole it is no surprise.
+            // It is no surprise for whole suites.
             tests.retain(|test| !test.name.is_empty());
             tests.sort_by_key(|test| std::cmp::Reverse(test.duration_ms));
         }
@@ -271,7 +271,7 @@ impl Store {
         Ok(rows::test_names(&mut connection, project, &tests).await?)
     }
 
-    /// The same of all that the project ever had.
+    /// Suite and name of all tests that the project ever had.
     async fn all_test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
         let mut names = BTreeMap::new();
         for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {
@@ -297,7 +297,7 @@ impl Store {
         Ok(columns)
     }
 
-    /// What the last run that had the test says of it.
+    /// The metrics of the last run that had the test.
     async fn metrics_of(
         &self,
         shown: &Shown,
@@ -378,7 +378,7 @@ impl Store {
     }
 }
 
-/// Where a figure came to another level and stayed, as events.
+/// Lasting level shifts of a figure, as events.
 fn shifts(test: &str, metric: Metric, points: &[Point]) -> Vec<EventRow> {
     let judged: Vec<(&Point, f64)> = points
         .iter()
@@ -418,12 +418,12 @@ fn shifts(test: &str, metric: Metric, points: &[Point]) -> Vec<EventRow> {
     found.into_iter().filter_map(event).collect()
 }
 
-/// Rosters that were looked up: few runs have one of their own.
+/// Rosters that were read: few runs have one of their own.
 #[derive(Default)]
 pub(super) struct Rosters(BTreeMap<i64, Roster>);
 
 impl Rosters {
-    /// Of the newest runs of a line.
+    /// Rosters of the newest runs of a line.
     pub(super) async fn of_line(store: &Store, shown: &Shown) -> Result<Self, StoreError> {
         let mut rosters = Self::default();
         for row in store.of_line(sql::ROSTERS_OF_LINE, shown).await? {
@@ -432,7 +432,7 @@ impl Rosters {
         Ok(rosters)
     }
 
-    /// One that was asked for before.
+    /// A roster that was read before.
     pub(super) fn known(&self, roster: i64) -> Option<&Roster> {
         self.0.get(&roster)
     }
@@ -466,7 +466,7 @@ pub(super) fn roster_of(run: &AnyRow) -> Result<Roster, StoreError> {
     members(run, 19).map(numbered)
 }
 
-/// `None`: no time.
+/// `None`: the value is not a valid time.
 fn milliseconds(value: f64) -> Option<i64> {
     let time = std::time::Duration::try_from_secs_f64(value / 1e3).ok()?;
     i64::try_from(time.as_millis()).ok()

@@ -11,9 +11,9 @@ use super::read_runs::{Roster, Rosters};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::Selection;
 
-/// Runs that thresholds rest on.
+/// Runs used for thresholds.
 const NEWEST: i64 = 300;
-/// Runs in which a shift is looked for, when a run is added.
+/// Runs that are searched for a shift after a run was added.
 const NEAR: i64 = 65;
 
 /// A figure of a test over the commits of a line, since its last shift.
@@ -29,7 +29,7 @@ pub struct Series {
     pub commits: Vec<Measured>,
 }
 
-/// A figure of a test that came to a higher level, and stayed.
+/// A figure of a test that reached a higher level, and stayed there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shifted {
     /// Its suite.
@@ -56,7 +56,7 @@ struct Figures {
 struct Commit {
     /// Its position on the line.
     at: usize,
-    /// The last of them.
+    /// The last of its runs.
     run: i64,
     figure: Figure,
     grows: bool,
@@ -72,8 +72,8 @@ struct Run {
 }
 
 impl Store {
-    /// Every figure of a line that was ever more than zero in its newest 300 runs, but for those of tests that differ
-    /// from run to run: they fail no test. `None`: there is no such line.
+    /// Every figure of a line that was above zero in any of its newest 300 runs, except noisy figures of single tests:
+    /// they fail no test. `None`: there is no such line.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -97,8 +97,8 @@ impl Store {
         Ok(Some((shown.selection, series.collect())))
     }
 
-    /// Figures that came to a higher level and stayed, where a run after `told` showed it: with that run. What came
-    /// from zero is a leak, and told as one.
+    /// Figures that reached a higher level and stayed there, if a run after `told` showed it; with that run. A rise
+    /// from zero is a leak, and is reported as one.
     pub(super) async fn shifts_since(
         &self,
         line: (i64, i64, i64),
@@ -117,7 +117,7 @@ impl Store {
         Ok(found)
     }
 
-    /// By metric, then by test; of the newest runs of a line.
+    /// Figures of the newest runs of a line, by metric, then by test.
     async fn figures_of_line(
         &self,
         (project, branch, environment): (i64, i64, i64),
@@ -151,7 +151,7 @@ impl Store {
         let names = self.test_names(project, tests).await?;
         let mut found = Vec::new();
         for metric in Metric::ALL {
-            // One metric of all tests that have it is what fits into memory at once.
+            // Only one metric of all tests that have it has to fit into memory at once.
             let Some(column) = columns.remove(metric.name()) else { continue };
             let is_asked = |test: &i64| match names.get(test) {
                 Some((_, name)) => name.is_empty() || !column::is_rounded(metric),
@@ -195,19 +195,19 @@ fn order(roster: &Roster) -> Vec<i64> {
     order
 }
 
-/// Which slots of each roster are asked for.
+/// The requested slots of each roster.
 fn slots(orders: &BTreeMap<i64, Vec<i64>>, is_asked: impl Fn(&i64) -> bool) -> BTreeMap<i64, Vec<bool>> {
     orders.iter().map(|(roster, order)| (*roster, order.iter().map(&is_asked).collect())).collect()
 }
 
-/// One metric of a run: the tests of its roster, and the figures that are asked for, by their slots.
+/// One metric of a run: the tests of its roster, and the requested figures by their slots.
 struct Decoded<'r> {
     run: &'r Run,
     order: &'r [i64],
     figures: Result<Vec<(usize, Figure)>, StoreError>,
 }
 
-/// One metric of each run that has it, in the order of the line; only what is not zero, where that is wanted.
+/// One metric of each run that has it, in the order of the line; with `only_more` only figures that are not zero.
 fn decoded<'r>(
     column: &'r BTreeMap<i64, Vec<u8>>,
     runs: &'r [Run],
@@ -226,7 +226,7 @@ fn decoded<'r>(
     })
 }
 
-/// Runs of one commit are one value: the largest.
+/// Runs of one commit count as one value: the largest.
 fn add(commits: &mut Vec<Commit>, of: &Run, figure: Figure) {
     let grows = figure.interval.map_or(figure.value, |(low, _)| low) > 0.0;
     match commits.last_mut().filter(|last| last.at == of.at) {
@@ -242,7 +242,7 @@ fn add(commits: &mut Vec<Commit>, of: &Run, figure: Figure) {
     }
 }
 
-/// Where what is comparable begins.
+/// Position from which on values are comparable.
 fn last_shift(metric: Metric, commits: &[Commit]) -> usize {
     if column::is_rounded(metric) {
         return noise::shifts(&values(commits)).last().map_or(0, |shift| shift.at);

@@ -1,9 +1,9 @@
-//! What ends: figures of runs after a year, what reviews left after two months.
+//! Retention: figures of runs expire after a year, rows of reviews after two months.
 //!
 //! Data flow: the month in which a run is received, and whether it counts for a line → [`Ends`] → the rows' `expires`
-//! (year × 12 + month − 1). A month that is over, as the runs of a day prove and not the clock alone: PostgreSQL drops
-//! its partitions, SQLite deletes run by run; then the runs say so (`expires` 0). Runs, leaks, lives and events stay,
-//! and so does what runs of a line saw: lives are folded from it.
+//! (year × 12 + month − 1). A month is over when a run of a later month is a day old; the clock alone proves nothing.
+//! Then PostgreSQL drops its partitions, SQLite deletes run by run, and the runs are marked (`expires` 0). Runs, leaks,
+//! lives and events stay, and so do the sightings of a line: lives are folded from them.
 
 use std::sync::atomic::Ordering;
 
@@ -13,25 +13,25 @@ use super::ids::Ids;
 use super::transaction::Adding;
 use super::{Store, StoreError, statements as sql};
 
-/// Two programs that begin at once, or make partitions: one does, the other one waits.
+/// Of two programs that start or create partitions at the same time, one waits for the other.
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 
-/// Months that figures of a line are kept.
+/// Months for which figures of a line are kept.
 const LINES: i64 = 12;
-/// Months that reviews are kept.
+/// Months for which rows of reviews are kept.
 const REVIEWS: i64 = 2;
-/// A clock that is ahead for an hour ends nothing: a month is over when a run was received in a later one, so long ago.
+/// A clock that is ahead for an hour expires nothing: a month is over when a run of a later month is this old.
 const SETTLED_US: i64 = 24 * 3600 * 1_000_000;
 /// A month that never comes.
 const NEVER: i64 = 9_999_999;
-/// Months for which there are partitions before they are needed.
+/// Months for which partitions are created in advance.
 const AHEAD: i64 = 2;
 /// The tables with partitions.
 pub(super) const TABLES: [&str; 3] = ["run_column", "exception", "sighting"];
 const PARTITIONS: &str = "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
      JOIN pg_class p ON p.oid = i.inhparent WHERE p.oid = CAST(CAST($1 AS TEXT) AS regclass)";
 
-/// When the rows of a run end.
+/// When the rows of a run expire.
 pub(super) struct Ends {
     /// Its columns.
     pub(super) figures: i64,
@@ -60,7 +60,7 @@ pub(super) fn this_month() -> i64 {
 }
 
 impl Store {
-    /// Removes what has ended; how many runs that were.
+    /// Removes expired rows; returns the number of runs.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -68,7 +68,7 @@ impl Store {
         self.retain_at(jiff::Timestamp::now().as_microsecond()).await
     }
 
-    /// As if it were that time.
+    /// Removes expired rows as if at that time.
     pub(super) async fn retain_at(&self, now_us: i64) -> Result<u64, StoreError> {
         let mut settled = None;
         for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
@@ -86,7 +86,7 @@ impl Store {
         }
     }
 
-    /// Removes what ended before that month.
+    /// Removes rows that expired before that month.
     pub(super) async fn retain_from(&self, month: i64) -> Result<u64, StoreError> {
         if self.is_postgres {
             let mut transaction = self.change_partitions().await?;
@@ -120,8 +120,8 @@ impl Store {
         Ok(runs)
     }
 
-    /// Makes sure that runs of this month have their partitions, before one is added: a clock that was set, and a
-    /// machine that slept, come to a month that nothing was made for.
+    /// Makes sure that runs of this month have partitions before one is added: after a clock change or a sleep of the
+    /// machine, there may be none for the month.
     pub(super) async fn prepare(&self, month: i64) -> Result<(), StoreError> {
         if !self.is_postgres || self.prepared.load(Ordering::Relaxed) == month {
             return Ok(());
@@ -133,10 +133,10 @@ impl Store {
         Ok(())
     }
 
-    /// A transaction that may make and drop them, one after the other of all servers.
+    /// A transaction that may create and drop partitions. All servers take turns.
     async fn change_partitions(&self) -> Result<Transaction<'_, Any>, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        // Somebody else's long read is not waited for with all writers behind it.
+        // Does not wait for another program's long read while all writers wait behind this transaction.
         transaction.execute("SET LOCAL lock_timeout = '10s'").await?;
         sqlx::query(LOCK).execute(&mut *transaction).await?;
         Ok(transaction)
@@ -155,7 +155,7 @@ async fn settled_month(
 }
 
 impl Adding<'_> {
-    /// Some of the project's rows that have ended, where a run is added.
+    /// Removes some expired rows of the project when a run is added.
     pub(super) async fn remove_ended(&mut self, now_us: i64) -> Result<(), StoreError> {
         let project = self.project;
         if let Some(month) = settled_month(self.connection(), project, now_us).await? {
@@ -164,7 +164,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Some of the project's rows that have ended: a slice, so that nobody waits long.
+    /// Removes some expired rows of the project: a limited number, so that nobody waits long.
     async fn remove_expired(&mut self, month: i64) -> Result<u64, StoreError> {
         let project = self.project;
         let rows = sqlx::query(sql::EXPIRED).bind(project).bind(month).fetch_all(self.connection()).await?;
@@ -181,7 +181,7 @@ impl Adding<'_> {
     }
 }
 
-/// The partitions of the months in which runs of this and the next ones end.
+/// Creates the partitions of the months in which runs of this and the next ones expire.
 pub(super) async fn make_partitions(connection: &mut AnyConnection, month: i64) -> Result<(), StoreError> {
     make_partitions_of(connection, (month..=month + LINES + AHEAD).chain([NEVER])).await
 }
@@ -218,7 +218,7 @@ async fn drop_partitions(connection: &mut AnyConnection, before: i64) -> Result<
     Ok(())
 }
 
-/// The months that have one.
+/// The months that have a partition.
 async fn partitions(connection: &mut AnyConnection, table: &'static str) -> Result<Vec<i64>, StoreError> {
     let rows = sqlx::query(PARTITIONS).bind(table).fetch_all(connection).await?;
     let month = |name: &str| name.strip_prefix(table)?.strip_prefix('_')?.parse().ok();

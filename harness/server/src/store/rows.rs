@@ -1,4 +1,4 @@
-//! Many rows with few statements: each costs a round trip.
+//! Many rows with few statements: each statement costs a round trip.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 use super::read::{KnownLeak, leak_of};
 use super::{StoreError, statements as sql};
 
-/// So many rows at once, the most first: few sizes, so that a connection keeps the plans of few texts.
+/// Rows per statement, the most first: few sizes, so that a connection caches the plans of few texts.
 const SIZES: [usize; 12] = [64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
 
 /// So many tests or leaks are named by one statement.
@@ -27,7 +27,7 @@ impl From<i64> for Value {
 }
 
 impl From<f64> for Value {
-    /// Not every database keeps what is no number.
+    /// Not every database can store NaN or infinity.
     fn from(real: f64) -> Self {
         Self::Real(if real.is_finite() { real } else { 0.0 })
     }
@@ -45,7 +45,7 @@ impl From<Vec<u8>> for Value {
     }
 }
 
-/// Executes a statement, which adds one row, for all of these. Rows that meet in `ON CONFLICT` have different keys.
+/// Executes a statement for one row with all of these rows. Rows of an `ON CONFLICT` statement have different keys.
 pub(super) async fn add<const N: usize>(
     connection: &mut AnyConnection,
     statement: &'static str,
@@ -73,7 +73,7 @@ pub(super) async fn add<const N: usize>(
     Ok(())
 }
 
-/// Suite and name of these tests, by their ids: a project may have many more that are no more.
+/// Suite and name of these tests only, by their ids: a project may have many former tests.
 pub(super) async fn test_names(
     connection: &mut AnyConnection,
     project: i64,
@@ -147,7 +147,7 @@ fn listed(statement: &str, first: usize, count: usize) -> String {
     statement.replacen(&format!("(${first})"), &format!("({})", list.join(", ")), 1)
 }
 
-/// The statement for so many rows of so many parameters each.
+/// The statement expanded from one row to so many rows.
 fn repeated(statement: &str, columns: usize, rows: usize) -> String {
     let rows_of = |rows: usize| {
         let mut text = String::with_capacity(8 * columns * rows);

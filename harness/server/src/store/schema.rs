@@ -1,7 +1,7 @@
-//! The tables, one text for SQLite and PostgreSQL, and how a database comes to the version of this program.
+//! The tables, one text for SQLite and PostgreSQL, and the migration of a database to this program's version.
 //!
-//! Every key begins with `project_id`: rows of a project lie together, and a database that is divided by project needs
-//! no other statement. Times are microseconds since 1970; ids are made by the program.
+//! Every key begins with `project_id`: rows of a project are adjacent, and a database sharded by project needs no other
+//! statement. Times are microseconds since 1970; the program creates the ids.
 
 use std::cmp::Ordering;
 
@@ -15,9 +15,9 @@ pub(super) const VERSIONS: [&str; 5] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
-    // Clocks that were ahead.
+    // Corrects times from clocks that were ahead.
     include_str!("schema/4.sql"),
-    // What tickets are made with.
+    // Adds the secret for tickets.
     include_str!("schema/5.sql"),
 ];
 
@@ -25,13 +25,13 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT 
 const VERSION: &str = "SELECT MAX(version) FROM memgate_schema";
 const APPLIED: &str = "INSERT INTO memgate_schema (version) VALUES ($1)";
 
-/// Brings a database to the version of this program.
+/// Migrates a database to the version of this program.
 ///
 /// # Errors
 /// It cannot be read or written, or a newer program has changed it.
 pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -> Result<(), StoreError> {
     if !is_postgres && version(connection).await.ok() == Some(VERSIONS.len()) {
-        // Nothing to do: then nothing is locked either.
+        // Nothing to do: so nothing is locked.
         return Ok(());
     }
     let begin = if is_postgres { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -61,7 +61,7 @@ pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -
     Ok(())
 }
 
-/// Is a database that is only read of this program's version?
+/// Checks that a read-only database has this program's version.
 ///
 /// # Errors
 /// It cannot be read, or is of another version.
@@ -74,8 +74,8 @@ pub(super) async fn check(connection: &mut AnyConnection, address: &str) -> Resu
     }
 }
 
-/// The tables that a copy has, in the order of their making, each with its columns and their types: a copy has a secret
-/// of its own.
+/// The tables of a copy in the order of their creation, each with its columns and their types. The secret is not
+/// copied: a copy has its own.
 pub(super) fn tables() -> Vec<(String, Vec<(String, String)>)> {
     let text = VERSIONS.concat();
     let table = |text: &str| {

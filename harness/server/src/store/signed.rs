@@ -1,7 +1,7 @@
 //! Rules for tokens that a CI system signs: whose jobs may add runs to which project.
 //!
-//! Data flow: a rule is made by hand → a verified token is held against it (`http::ingest::signed`) → its run. A token
-//! is of one run: the first that shows it.
+//! Data flow: an administrator adds a rule → a verified token is checked against it (`http::grants::signed`) → its run.
+//! A token belongs to one run: the first that shows it.
 
 use memgate_history::Manifest;
 use memgate_history::roster::hex;
@@ -13,10 +13,10 @@ use sqlx::any::AnyRow;
 use super::add::run_key;
 use super::{Store, StoreError, statements as sql};
 
-/// A use is remembered for so long after the end of its token: clocks differ, so servers take one for a while longer.
+/// How long a use is remembered after its token expired: clocks differ, so a server may accept the token for longer.
 const REMEMBERED_US: i64 = 24 * 3600 * 1_000_000;
 
-/// Whose tokens.
+/// The CI system that signs tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// GitHub Actions.
@@ -26,7 +26,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Its word in the database, and for people.
+    /// Its name in the database, and for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Provider {
         }
     }
 
-    /// The address that signs for the public service.
+    /// The issuer of the public service.
     #[must_use]
     pub const fn issuer(self) -> &'static str {
         match self {
@@ -52,20 +52,20 @@ pub struct SignedRule {
     pub id: String,
     /// The project.
     pub project: String,
-    /// Whose tokens.
+    /// The CI system.
     pub provider: Provider,
-    /// Who signs them, as `iss` says: `https://gitlab.com`.
+    /// The issuer, as in `iss`: `https://gitlab.com`.
     pub issuer: String,
-    /// Numeric id of the repository (GitHub) or project (GitLab): a name may become somebody else's.
+    /// Numeric id of the repository (GitHub) or project (GitLab): a name may pass to another owner.
     pub subject: String,
-    /// For whom they are made, as `aud` says: the address of this server.
+    /// The audience, as in `aud`: the address of this server.
     pub audience: String,
-    /// Globs of the branches whose leaks they may follow; none: reviews only.
+    /// Globs of the branches that its jobs may write as lines; none: reviews only.
     pub branches: Vec<String>,
 }
 
 impl Store {
-    /// Adds a rule; its `id` is made here.
+    /// Adds a rule, with a new `id`.
     ///
     /// # Errors
     /// The database cannot be written, or there are no random bytes.
@@ -95,7 +95,7 @@ impl Store {
         sqlx::query(sql::RULES).fetch_all(&self.pool).await?.iter().map(rule).collect()
     }
 
-    /// Removes a rule; was there one with this id?
+    /// Removes a rule; `false`: there is none with this id.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -104,8 +104,8 @@ impl Store {
         Ok(removed.rows_affected() == 1)
     }
 
-    /// Notes that a signed token (`jti` of `issuer`) brings this run: was it used for no other one? The same run may
-    /// come again with it.
+    /// Records that a signed token (`jti` of `issuer`) adds this run; `false`: it was used for another run. It may add
+    /// the same run again.
     ///
     /// # Errors
     /// The database cannot be read or written.

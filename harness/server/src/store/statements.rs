@@ -1,14 +1,14 @@
-//! Every statement of the store, by what it is about. All are the same text for SQLite and PostgreSQL; a test checks
-//! that each keeps to one project.
+//! Every statement of the store, by subject. SQLite and PostgreSQL use the same text; a test checks that each keeps to
+//! one project.
 
-/// Projects stand beside the rest: their statements name no project id.
+/// The table of projects is outside of projects: its statements have no project id.
 pub(super) const PROJECTS: &str = "SELECT name FROM project ORDER BY name";
 pub(super) const PROJECT_IDS: &str = "SELECT project_id, name FROM project ORDER BY project_id";
 pub(super) const PROJECT: &str = "SELECT project_id FROM project WHERE name = $1";
 pub(super) const ADD_PROJECT: &str =
     "INSERT INTO project (project_id, name, created_us) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
 
-/// Of two that add to a project, one waits here.
+/// Locks a project: of two transactions that add to it, one waits here.
 pub(super) const HOLD_PROJECT: &str =
     "UPDATE project SET created_us = created_us WHERE name = $1 RETURNING project_id";
 
@@ -26,11 +26,11 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
      ON CONFLICT (project_id, digest) DO NOTHING";
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
-/// What is known of a commit: 1 its first parent, 2 a commit that it is the first parent of, 3 a run that measured it.
+/// What is known of a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it.
 pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
      UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2";
-/// A commit and those before it, so many at most. A join would be planned by statistics, which a new database has not.
+/// A commit and its ancestors, up to a number. A join would need statistics for its plan, which a new database lacks.
 pub(super) const BACK: &str = "WITH RECURSIVE back (sha, parent, depth) AS ( \
      SELECT sha, parent, CAST(1 AS BIGINT) FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT b.parent, (SELECT r.parent FROM revision r WHERE r.project_id = $1 AND r.sha = b.parent), b.depth + 1 \
@@ -39,7 +39,7 @@ pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, pa
      ON CONFLICT (project_id, sha) DO NOTHING";
 
 pub(super) const TESTS: &str = "SELECT test_id, suite, name FROM test WHERE project_id = $1";
-/// Of as many as are put into its list.
+/// The list is expanded to the number of tests.
 pub(super) const TESTS_BY_ID: &str =
     "SELECT test_id, suite, name FROM test WHERE project_id = $1 AND test_id IN ($2)";
 pub(super) const TESTS_BY_NAME: &str =
@@ -75,10 +75,10 @@ pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
-/// Whole runs of a line that ran tests, however closely they looked, the newest of each commit first.
+/// Whole runs of a line that ran tests, however closely they looked; the newest of each commit first.
 pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 AND is_partial IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
-/// What happened on a line up to a place.
+/// Events of a line up to a place.
 pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key FROM event v \
      JOIN run r ON r.project_id = v.project_id AND r.run_id = v.run_id \
      JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
@@ -97,7 +97,7 @@ pub(super) const NEWEST_LINE_RUNS: &str = "SELECT run_id, commit_key, started_us
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 \
      ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
 
-/// Each branch in each environment, with its newest run: what there is to choose from.
+/// Each branch in each environment, with the time of its newest run: the lines to choose from.
 pub(super) const ADD_LINE: &str = "INSERT INTO line (project_id, branch_id, environment_id, is_line, newest_us) \
      VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project_id, branch_id, environment_id) DO UPDATE SET is_line = excluded.is_line, \
      newest_us = CASE WHEN excluded.newest_us > line.newest_us THEN excluded.newest_us ELSE line.newest_us END";
@@ -134,7 +134,7 @@ macro_rules! runs {
         )
     };
 }
-/// With its roster, and the run before it on its line.
+/// A run with its roster, and the previous run on its line.
 pub(super) const RUN: &str = runs!(
     ", o.tests, o.members, (SELECT q.run_id FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
      AND q.environment_id = r.environment_id AND (q.place < r.place OR (q.place = r.place AND q.run_id < r.run_id)) \
@@ -143,7 +143,7 @@ pub(super) const RUN: &str = runs!(
     " AND r.run_id = $2"
 );
 pub(super) const RUN_DIGEST: &str = "SELECT body_digest FROM run WHERE project_id = $1 AND run_id = $2";
-/// Two of them, with their rosters.
+/// Two runs with their rosters.
 pub(super) const TWO_RUNS: &str = runs!(
     ", o.tests, o.members",
     " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
@@ -158,7 +158,7 @@ pub(super) const RUNS_OF_LINE: &str = runs!(
     " AND r.branch_id = $2 AND r.environment_id = $3 AND (r.place < $4 OR (r.place = $4 AND r.run_id < $5)) \
       ORDER BY r.place DESC, r.run_id DESC LIMIT 101"
 );
-/// With one test, and what was odd about it in each.
+/// Runs with one test, and its exception in each.
 pub(super) const CURVE_RUNS: &str = runs!(
     ", x.verdict, t.test_id, a.name",
     " JOIN test t ON t.project_id = r.project_id AND t.suite = $4 AND t.name = $5 \
@@ -194,7 +194,7 @@ pub(super) const NOT_JUDGED: &str =
 pub(super) const NOT_JUDGED_BY: &str =
     "SELECT test_id FROM exception WHERE project_id = $1 AND run_id = $2 AND judged = 0";
 
-/// Of sixteen names.
+/// Takes sixteen names.
 pub(super) const LEAK_IDS: &str = "SELECT leak_id, fingerprint FROM leak WHERE project_id = $1 AND fingerprint IN \
      ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 pub(super) const LEAK: &str =
@@ -226,7 +226,7 @@ pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3";
 
-/// The same of one leak, on all lines.
+/// Tests that had one leak in the last run that saw it, on all lines.
 pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.suite, t.name FROM leak_line l \
      JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
@@ -235,7 +235,7 @@ pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.
 pub(super) const HAS_LEAKS: &str = "SELECT leak_id FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id IN ($4)";
 pub(super) const LINE_STATES: &str =
     "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
-/// Alive, or closed by an earlier run of this commit.
+/// Leaks that are alive, or were closed by an earlier run of this commit.
 pub(super) const FOLLOWED: &str = "SELECT leak_id, followed FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND (state IN (1, 2, 4) OR followed_key = $4) ORDER BY leak_id";
 pub(super) const SET_LEAK_LINE: &str = "INSERT INTO leak_line (project_id, branch_id, environment_id, leak_id, state, flaky, waived, \
@@ -260,14 +260,14 @@ macro_rules! leak_lines {
     };
 }
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
-/// Those that a test had in the last run that saw them.
+/// Leaks that a test had in the last run that saw them.
 pub(super) const LEAKS_OF_TEST: &str = leak_lines!(
     "",
     "",
     " AND l.branch_id = $2 AND l.environment_id = $3 AND EXISTS (SELECT 1 FROM sighting s WHERE s.project_id = $1 \
      AND s.leak_id = l.leak_id AND s.run_id = l.last_run AND s.test_id = $4 AND s.how <> 3)"
 );
-/// With the names of the lines.
+/// A leak with the names of its lines.
 pub(super) const LINES_OF_LEAK: &str = leak_lines!(
     ", b.name, e.label",
     " JOIN branch b ON b.project_id = l.project_id AND b.branch_id = l.branch_id \
@@ -298,7 +298,7 @@ pub(super) const EVENTS_OF_LINE: &str = events!(
 );
 pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
-/// That a leak is known (2) is no news.
+/// That a leak becomes known (2) is not reported.
 pub(super) const DUE_NOTICES: &str = "SELECT v.branch_id, v.leak_id, v.state, v.commit_key, v.run_id, k.fingerprint, k.body FROM event v \
      JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
      JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
@@ -317,7 +317,7 @@ pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_i
 
 pub(super) const RUNS_AFTER: &str = "SELECT run_id, roster_id, expires FROM run WHERE project_id = $1 AND run_id > $2 ORDER BY run_id LIMIT 500";
 pub(super) const NEWEST_BEFORE: &str = "SELECT MAX(run_id) FROM run WHERE project_id = $1 AND run_id < $2";
-/// Runs whose figures have ended, some at a time; 0: they are gone.
+/// Runs whose figures have expired, some at a time; 0: they are removed.
 pub(super) const EXPIRED: &str =
     "SELECT run_id FROM run WHERE project_id = $1 AND expires > 0 AND expires < $2 LIMIT 20";
 pub(super) const SET_EXPIRED: &str =
@@ -330,13 +330,13 @@ pub(super) const REMOVE_EXCEPTIONS: &str =
 pub(super) const REMOVE_SIGHTINGS: &str =
     "DELETE FROM sighting WHERE project_id = $1 AND run_id = $2 AND expires < $3";
 
-/// Tokens stand beside projects: who shows one has yet to say which it is for.
+/// Tokens are outside of projects: a token is looked up before its project is known.
 pub(super) const ADD_TOKEN: &str = "INSERT INTO token (token_id, digest, project, branches, created_us, expires_us) \
      VALUES ($1, $2, $3, $4, $5, $6)";
 pub(super) const TOKENS: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token \
      ORDER BY created_us, token_id";
 pub(super) const TOKEN: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token WHERE digest = $1";
-/// Rules for signed tokens stand beside projects, too.
+/// Rules for signed tokens are outside of projects, too.
 pub(super) const ADD_RULE: &str = "INSERT INTO oidc_rule (rule_id, project, provider, issuer, subject, audience, branches, created_us) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const RULES: &str = "SELECT rule_id, project, provider, issuer, subject, audience, branches FROM oidc_rule ORDER BY created_us, rule_id";
@@ -351,11 +351,11 @@ pub(super) const USE_TOKEN: &str =
 pub(super) const REVOKE_TOKEN: &str =
     "UPDATE token SET revoked_us = $2 WHERE token_id = $1 AND revoked_us IS NULL";
 
-/// For a run that may not say how the leaks of others look.
+/// For a run that may not change how a known leak looks.
 pub(super) const ADD_LEAK_ONCE: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, fingerprint) DO NOTHING";
 
-/// Accounts stand beside projects: one may read several.
+/// Accounts are outside of projects: one may read several.
 pub(super) const READER: &str = "SELECT CAST(1 AS BIGINT), pattern, '' FROM members_only UNION ALL \
      SELECT CAST(2 AS BIGINT), a.name, a.projects FROM account a JOIN web_session s ON s.account = a.name \
      WHERE s.digest = $1 AND s.expires_us > $2";
@@ -385,12 +385,12 @@ pub(super) const ENDED_ARTEFACTS: &str = "SELECT run_id, name FROM artefact WHER
 pub(super) const REMOVE_ARTEFACT: &str =
     "DELETE FROM artefact WHERE project_id = $1 AND run_id = $2 AND name = $3";
 
-/// Lines with runs of late, each with the run that is last on it.
+/// Lines with recent runs, each with the last run on it.
 pub(super) const LAST_OF_LINES: &str = "SELECT n.branch_id, n.environment_id, (SELECT q.run_id FROM run q \
      WHERE q.project_id = n.project_id AND q.branch_id = n.branch_id AND q.environment_id = n.environment_id AND q.on_line = 1 \
      ORDER BY q.place DESC, q.started_us DESC, q.run_id DESC LIMIT 1) FROM line n \
      WHERE n.project_id = $1 AND n.is_line = 1 AND n.newest_us > $2 ORDER BY n.branch_id, n.environment_id";
-/// Nobody is told of what was before a channel came.
+/// A new channel gets no reports of earlier shifts.
 pub(super) const BEGIN_SHIFTS: &str = "INSERT INTO shift_notice (project_id, channel, branch_id, environment_id, told_run, claimed_us) \
      VALUES ($1, $2, $3, $4, $5, 0) ON CONFLICT (project_id, channel, branch_id, environment_id) DO NOTHING";
 pub(super) const TOLD_SHIFTS: &str = "SELECT told_run FROM shift_notice WHERE project_id = $1 AND channel = $2 AND branch_id = $3 AND environment_id = $4";

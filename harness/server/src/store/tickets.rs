@@ -1,7 +1,7 @@
-//! Tickets: what the sender of a run shows to add its artefacts.
+//! Tickets: what the sender of a run has to show to add its artefacts.
 //!
-//! Data flow: the secret of the database, made with its tables → with a run's number and digest → its ticket, which is
-//! answered to whoever uploaded it. Without the secret nobody can make one: many people have the report of a run.
+//! Data flow: the secret of the database, created with its tables → with a run's number and digest → the run's ticket,
+//! which is sent to its uploader. Without the secret nobody can compute a ticket: many people have the report of a run.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::{Store, StoreError, statements as sql};
 use crate::token;
 
-/// Characters of the secret: as many as the digest takes at once.
+/// Characters of the secret: the block size of the digest.
 const LENGTH: usize = 64;
 
 /// The secret of a database, the same for all its servers.
@@ -27,7 +27,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Makes it where there is none.
+    /// Creates the secret if there is none.
     pub(super) async fn make(connection: &mut AnyConnection) -> Result<(), StoreError> {
         sqlx::query(sql::ADD_SECRET).bind(token::random(LENGTH)?).execute(connection).await?;
         Ok(())
@@ -40,7 +40,7 @@ impl Secret {
         secret.map(Self).ok_or_else(|| StoreError::Broken("its secret is not there".to_owned()))
     }
 
-    /// That of a run of a project.
+    /// The ticket of a run of a project.
     pub(super) fn ticket(&self, (project, run): (i64, i64), body_digest: &str) -> String {
         let mut mac = Hmac::<Sha256>::new(&self.0.into());
         mac.update(format!("artefacts\0{project}\0{run}\0{body_digest}").as_bytes());
@@ -79,7 +79,7 @@ mod tests {
             for other in [(1, run + 1), (2, run)] {
                 assert_ne!(store.secret.ticket(other, ""), store.secret.ticket((1, run), ""));
             }
-            // A copy of it is in other hands.
+            // Others may have a copy of the database.
             store.backup(&folder.path().join("b.db")).await.unwrap();
             let copy = Store::open(&address("b.db")).await.unwrap();
             assert_ne!(copy.ticket("tiles", run).await.unwrap().unwrap(), ticket);

@@ -1,7 +1,7 @@
 //! Tokens: who may add runs to which project, and to which of its branches.
 //!
-//! Data flow: [`Token`] → its digest → a row of `token` → [`Shown`]. A token without branches adds reviews only: what
-//! it says of its branch is nobody's word but its own.
+//! Data flow: [`Token`] → its digest → a row of `token` → [`Shown`]. A token without branches adds reviews only:
+//! nothing proves the branch that its run states.
 
 use memgate_history::{Lines, Manifest};
 use sqlx::Row as _;
@@ -11,21 +11,21 @@ use super::statements as sql;
 use super::{Store, StoreError};
 use crate::token::Token;
 
-/// How exactly the last use is told: a token is used often, and every use would be a write.
+/// Resolution of the last use: a token is used often, and every use would be a write.
 const USE_STEP_US: i64 = 60_000_000;
 
 /// A token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRow {
-    /// Its id, as its text begins after `mgt_`.
+    /// Its id: the beginning of its text after `mgt_`.
     pub id: String,
     /// The project it is for.
     pub project: String,
     /// Globs of the branches it may write as lines; none: reviews only.
     pub branches: Vec<String>,
-    /// When it was made, microseconds since 1970, as all times here.
+    /// When it was created, microseconds since 1970, like all times here.
     pub created_us: i64,
-    /// When it ends.
+    /// When it expires.
     pub expires_us: i64,
     /// When it was used last, to the minute.
     pub used_us: Option<i64>,
@@ -33,34 +33,34 @@ pub struct TokenRow {
     pub revoked_us: Option<i64>,
 }
 
-/// What a token that was shown is worth.
+/// Result of a check of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// It holds.
+    /// It is valid.
     Holds(Grant),
-    /// There is none like it.
+    /// It is not known.
     Unknown,
     /// It was revoked.
     Revoked,
-    /// Its time is over, since this moment.
+    /// It expired at this time.
     Expired(i64),
 }
 
-/// What somebody may do.
+/// The rights of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grant {
-    /// Whatever the manifest says: this machine's own user.
+    /// All that the manifest states: the user of this machine.
     All,
-    /// What a token gives.
+    /// The rights of a token.
     Token {
         /// The project it is for.
         project: String,
         /// Globs of the branches it may write as lines.
         branches: Vec<String>,
-        /// When it ends.
+        /// When it expires.
         expires_us: i64,
     },
-    /// What a CI system signed.
+    /// The rights of a token that a CI system signed.
     Signed(Signed),
 }
 
@@ -73,11 +73,11 @@ pub struct Signed {
     pub line: Option<(String, String)>,
     /// Globs of the branches it may write as lines.
     pub branches: Vec<String>,
-    /// Who signed it.
+    /// Who signed it: the issuer.
     pub issuer: String,
     /// Its own id.
     pub jti: String,
-    /// When it ends, microseconds since 1970.
+    /// When it expires, microseconds since 1970.
     pub expires_us: i64,
 }
 
@@ -136,7 +136,7 @@ impl Store {
         Ok(token)
     }
 
-    /// All of them, the oldest first.
+    /// All tokens, the oldest first.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -144,7 +144,7 @@ impl Store {
         sqlx::query(sql::TOKENS).fetch_all(&self.pool).await?.iter().map(row).collect()
     }
 
-    /// Ends a token; is there one with this id that was not revoked before?
+    /// Revokes a token; `false`: there is none with this id, or it was revoked before.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -167,7 +167,7 @@ impl Store {
         Ok(false)
     }
 
-    /// Looks at a token, and notes that it was used.
+    /// Checks a token, and records its use.
     ///
     /// # Errors
     /// The database cannot be read or written.

@@ -1,4 +1,4 @@
-//! The transaction in which a run is added, and what its parts share.
+//! The transaction that adds a run, and the state that its parts share.
 
 use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, Transaction};
@@ -17,7 +17,7 @@ impl Adding<'_> {
         &mut self.transaction
     }
 
-    /// The row that one text of the project names.
+    /// The row of the project that this text identifies.
     pub(super) async fn find(
         &mut self,
         statement: &'static str,
@@ -31,7 +31,7 @@ impl Adding<'_> {
     }
 }
 
-/// A count as databases keep it.
+/// A count as databases store it.
 pub(super) fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

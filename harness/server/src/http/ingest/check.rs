@@ -66,7 +66,7 @@ pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> R
             return Err(Refused::nonsense(format!("the run has {found} {what}: {most} are the most"), ""));
         }
     }
-    // Lengths of what tests say are the record's: too long a reason or name of a test is cut, any other name refused.
+    // The record limits the lengths in test results: it cuts long reasons and test names, and refuses other long names.
     for suite in &report.suites {
         nul("the name of a suite", &suite.name)?;
         for test in &suite.tests {
