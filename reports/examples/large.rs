@@ -1,8 +1,7 @@
-//! Renders a large run as a page and says what that took: `cargo run --release -p memgate-reports
-//! --example large [FILE]`.
+//! Renders a large run as a page and prints time, size and memory: `cargo run --release -p memgate-reports --example
+//! large [FILE]`.
 //!
-//! 5,000 tests with 200 samples each; every twentieth leaks. Peak memory is what the kernel says of
-//! this process.
+//! 5,000 tests with 200 samples each; every twentieth leaks. Peak memory is the kernel's value for this process.
 #![expect(clippy::print_stdout, reason = "that is its purpose")]
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
@@ -85,7 +84,7 @@ fn report() -> RunReport {
 fn test(number: u64) -> TestReport {
     let leaks = number.is_multiple_of(20);
     let step = if leaks { 148.0 * (number % 7 + 1) as f64 } else { 0.0 };
-    // Not smooth: what compresses or folds away would flatter.
+    // Not smooth: values that compress or fold well would make the result too good.
     let wobble = |n: u64| ((n * 2_654_435_761 + number * 97) % 8192) as f64;
     let metric = Metric::NativeLiveBytes;
     let value = MetricValue {

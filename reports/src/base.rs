@@ -1,4 +1,4 @@
-//! What a review was compared with, in words.
+//! The base of a review, in words.
 
 use memgate_model::{AgainstBase, Base, RunReport, TestReport, WaiverReport};
 
@@ -19,7 +19,7 @@ pub fn base(base: &Base) -> String {
     format!("base: {} {}{before}{age}{}", base.branch, short(&base.sha), why(&base.why))
 }
 
-/// What the run in one line says of it, and of waivers that have to go.
+/// Part of the run's headline: its base, and the number of waivers to remove.
 pub(crate) fn of_run(report: &RunReport) -> String {
     let base = report.base.as_ref().map_or_else(String::new, |found| format!(" · {}", base(found)));
     let fixed = report.waivers.iter().filter(|waiver| waiver.fixed.is_some()).count();
@@ -28,7 +28,7 @@ pub(crate) fn of_run(report: &RunReport) -> String {
     base + &waivers
 }
 
-/// How the leaks of a test stand to it.
+/// How the leaks of a test compare with the base.
 pub(crate) const fn stands(test: &TestReport) -> Option<&'static str> {
     Some(match test.against_base {
         Some(AgainstBase::New) => "new",
@@ -40,7 +40,7 @@ pub(crate) const fn stands(test: &TestReport) -> Option<&'static str> {
     })
 }
 
-/// Why a waiver has to go; `None`: its leak is not known to be fixed.
+/// Why a waiver has to be removed; `None`: its leak is not known to be fixed.
 pub(crate) fn fixed(waiver: &WaiverReport) -> Option<String> {
     let fixed = waiver.fixed.as_ref()?;
     let by = if fixed.by.is_empty() { String::new() } else { format!(" by {}", short(&fixed.by)) };

@@ -1,5 +1,5 @@
-//! What is new, larger and gone since earlier runs, by the ids of leaks, which survive rebuilds. A test counts as it
-//! was judged last: one that was left out, failed or waived in between says nothing of its leaks.
+//! Leaks that are new, larger and gone since earlier runs, by their ids, which survive rebuilds. The last judgement of
+//! a test counts: a run in which the test was left out, failed or waived says nothing about its leaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,40 +10,40 @@ use crate::culprit;
 use crate::summary::headline;
 use crate::words::counted;
 
-/// The difference between a run and those before it.
+/// The difference between a run and earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Leaks that were not there before, with the suite each is in.
+    /// Leaks that were not there before, with their suites.
     pub new: BTreeMap<String, String>,
-    /// Leaks that were fixed, and are there again.
+    /// Leaks that were fixed, and came back.
     pub back: BTreeMap<String, String>,
-    /// Leaks that were there before, and leak more now.
+    /// Leaks that were there before, and grew.
     pub grew: BTreeMap<String, String>,
-    /// Leaks that are no more.
+    /// Leaks that are gone.
     pub gone: BTreeMap<String, Ended>,
-    /// Figures that came to a higher level and stayed there, each in words.
+    /// Figures that reached a higher level and stayed there, each in words.
     pub higher: Vec<String>,
-    /// Was there another run to compare with?
+    /// Was there an earlier run to compare with?
     pub compared: bool,
-    /// Is there anything to tell?
+    /// Is there anything to report?
     pub changed: bool,
 }
 
-/// A leak that is no more.
+/// A leak that is gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
     /// The suite it was in.
     pub suite: String,
     /// Who leaked, in one line.
     pub line: String,
-    /// Its tests were judged without it, as a history knows; else it is gone, whatever became of its tests.
+    /// A history knows that its tests were judged without it; else it is only gone, whatever happened to its tests.
     pub fixed: bool,
-    /// Whose it was.
+    /// Its owners.
     pub owners: Vec<String>,
 }
 
 impl Changes {
-    /// Compares with earlier runs, the newest first; without one everything that is wrong is new.
+    /// Compares with earlier runs, the newest first; without any, everything that is wrong is new.
     #[must_use]
     pub fn since(before: &[RunReport], now: &RunReport) -> Self {
         let last = before.first();
@@ -99,7 +99,7 @@ impl Changes {
         if parts.is_empty() { headline(report) } else { parts.join(", ") }
     }
 
-    /// What became of a leak that is there; `None`: it stayed as it was.
+    /// What happened to a leak of this run; `None`: it did not change.
     #[must_use]
     pub fn word(&self, id: &str) -> Option<&'static str> {
         let words = [(&self.new, "new"), (&self.back, "back after its fix"), (&self.grew, "larger")];
@@ -107,7 +107,7 @@ impl Changes {
     }
 }
 
-/// The last run, with each test that it did not judge as an earlier one did.
+/// The last run; each test that it did not judge is taken from an earlier run.
 fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
     let mut known = last.clone();
     for suite in earlier.iter().flat_map(|report| &report.suites) {
@@ -128,7 +128,7 @@ fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
     known
 }
 
-/// Tests of this run that none of these judged, though they may have been there earlier.
+/// Did this run judge tests that none of these runs judged? Runs before them may have.
 #[must_use]
 pub fn has_unknown(before: &[RunReport], now: &RunReport) -> bool {
     let judged = |report: &RunReport| -> BTreeSet<(String, String)> {
@@ -161,7 +161,7 @@ fn leaks(report: &RunReport) -> BTreeMap<String, String> {
     leaks
 }
 
-/// What is to be said of each leak if it is no more.
+/// What to report about each leak when it is gone.
 fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
     let mut leaks = BTreeMap::new();
     for (suite, test, leak) in counting(report) {
@@ -208,7 +208,7 @@ mod tests {
             (Some(&leak), &leak, false, "1 of 2 tests leaks"),
             (Some(&clean), &leak, true, "1 new leak in engine_tests"),
             (Some(&leak), &fixed, true, "1 leak gone from engine_tests"),
-            // Its test is not among them: nobody looked.
+            // Its test is not in this run: nobody looked.
             (Some(&leak), &clean, true, "no leak in 3 tests"),
             // Nobody looked whether the leak of another suite is still there.
             (Some(&leak), &mixed, true, "3 new leaks in engine"),

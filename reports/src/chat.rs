@@ -1,8 +1,8 @@
-//! Messages for chats: Slack, Teams, Lark. The rules are those of mail: what changed first, the
-//! worst tests, no storm.
+//! Messages for chats: Slack, Teams, Lark. The rules are those of mail: changes first, the worst tests, no flood of
+//! messages.
 //!
-//! Names from outside stand where the chat formats nothing (plain text, code), and everything is
-//! bounded by the smallest that one of them takes: Lark 20 KB, Teams 28 KB.
+//! Names from outside appear only where the chat formats nothing (plain text, code). Every message fits the smallest
+//! limit of all: Lark 20 KB, Teams 28 KB.
 
 use memgate_model::{RunReport, Verdict};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::summary::{in_short, qualified, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// Whose message.
+/// The chat service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chat {
     /// Slack, Block Kit.
@@ -26,9 +26,9 @@ pub enum Chat {
 }
 
 const TESTS: usize = 10;
-/// Of a name or a reason.
+/// Longest name or reason, in characters.
 const LONGEST: usize = 280;
-/// Of a body, in bytes.
+/// Size limit of a body, in bytes.
 const MOST: usize = 20_000;
 
 /// The body to post.
@@ -63,7 +63,7 @@ pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Ch
         let rest = (more > 0).then(|| (format!("{more} more"), String::new()));
         let shown: Vec<_> = lines.iter().cloned().chain(rest).collect();
         let body = render(&title, &summary, &shown, link);
-        // Signs outside of ASCII take up to four bytes, and escapes take more.
+        // Non-ASCII characters take up to four bytes, and escapes take more.
         if lines.is_empty() || body.to_string().len() < MOST {
             return body;
         }
@@ -82,7 +82,7 @@ fn slack(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&
     let mut blocks =
         vec![json!({"type": "header", "text": {"type": "plain_text", "text": header}}), plain(summary)];
     blocks.extend(lines.iter().map(|(name, text)| {
-        // Code is the one place in which Slack neither formats nor calls anybody.
+        // Only in code, Slack neither formats text nor notifies anybody.
         let text = if text.is_empty() { String::new() } else { format!("\n`{}`", escape(text)) };
         section(format!("`{}`{text}", escape(name)))
     }));
@@ -94,7 +94,7 @@ fn slack(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&
 }
 
 fn teams(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&str, &str)>) -> Value {
-    // A text block would read Markdown; runs are plain.
+    // A text block interprets Markdown; text runs are plain.
     let rich = |runs: Vec<Value>| json!({"type": "RichTextBlock", "inlines": runs});
     let run = |text: &str, bold: bool| json!({"type": "TextRun", "text": text, "weight": if bold { "Bolder" } else { "Default" }});
     let mut body = vec![rich(vec![run(title, true)]), rich(vec![run(summary, false)])];

@@ -1,5 +1,4 @@
-//! Tests that passed with nothing to tell: reports give each a line, and say once what they have in
-//! common.
+//! Tests that passed with nothing to report: reports give each a line, and state once what they have in common.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +7,10 @@ use memgate_model::{Metric, MetricValue, Outcome, SuiteReport, TestReport, Verdi
 /// Figures by metric.
 pub(crate) type Figures = BTreeMap<Metric, MetricValue>;
 
-/// The figures that most tests of a suite have which passed with nothing to tell; those tests are
-/// its clean ones.
+/// The most frequent figures among the tests of a suite that passed with nothing to report; tests with these figures
+/// are its clean ones.
 pub(crate) fn figures(suite: &SuiteReport) -> Option<&Figures> {
-    // Few differ: a handful of kinds, not one for each test.
+    // There are few variants, not one for each test.
     const KINDS: usize = 16;
     let mut kinds: Vec<(&Figures, usize)> = Vec::new();
     for test in suite.tests.iter().filter(|test| has_nothing_to_tell(test)) {

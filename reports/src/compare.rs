@@ -1,9 +1,9 @@
-//! Two runs beside each other: which leaks are new, grew, shrank, are gone or stayed, and what cannot
-//! be compared because a test was judged in one of them alone.
+//! Comparison of two runs: which leaks are new, grew, shrank, are gone or stayed, and what cannot be compared because
+//! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
-//! ([`Comparison::human`]), JSON or a page. Leaks are the same where their ids are. A leak is gone only if
-//! one of its tests was judged and did not have it.
+//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same. A leak is gone only if one of its
+//! tests was judged and did not have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::culprit;
 use crate::visible::visible;
 use crate::words::counted;
 
-/// What became of a leak.
+/// How a leak changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -26,7 +26,7 @@ pub enum Change {
     Shrank,
     /// The second run does not have it.
     Gone,
-    /// It stayed.
+    /// It did not change.
     Same,
     /// None of its tests was judged in the other run.
     NotCompared,
@@ -50,11 +50,11 @@ impl Change {
 /// One leak in both runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeakChange {
-    /// What became of it.
+    /// How it changed.
     pub change: Change,
     /// Its id.
     pub id: String,
-    /// Who leaks, in one line; of the second run where it is there.
+    /// Who leaks, in one line; from the second run if that has it.
     pub line: String,
     /// Bytes per iteration in the first run, of the test that leaks most; `null`: not there.
     pub before: Option<f64>,
@@ -71,7 +71,7 @@ pub struct LeakChange {
 pub struct FigureChange {
     /// `suite::test`.
     pub test: String,
-    /// Which figure.
+    /// The metric.
     pub metric: Metric,
     /// In the first run.
     pub before: f64,
@@ -86,19 +86,19 @@ pub struct Comparison {
     pub before: String,
     /// Session of the second run.
     pub after: String,
-    /// All leaks of both, what is new first, the largest first among equals.
+    /// All leaks of both runs: new ones first, and for each kind of change the largest first.
     pub leaks: Vec<LeakChange>,
     /// Figures that changed, by test.
     pub figures: Vec<FigureChange>,
     /// Tests judged in both.
     pub judged_in_both: usize,
-    /// Tests that were judged in the first run alone.
+    /// Tests that only the first run judged.
     pub only_before: Vec<String>,
-    /// Tests that were judged in the second run alone.
+    /// Tests that only the second run judged.
     pub only_after: Vec<String>,
 }
 
-/// What is compared of a run: its judged tests, by `suite::test`.
+/// The compared part of a run: its judged tests, by `suite::test`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Side {
     /// Its session.
@@ -107,7 +107,7 @@ pub struct Side {
     pub tests: BTreeMap<String, TestSide>,
 }
 
-/// What is compared of a test.
+/// The compared part of a test.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TestSide {
     /// Its figures.
@@ -123,9 +123,9 @@ pub struct FigureSide {
     pub value: f64,
     /// Bounds of its interval.
     pub bounds: (f64, f64),
-    /// Per what.
+    /// What the value is per: iteration, test or suite.
     pub per: Per,
-    /// Noise does not move it, or a threshold judges it: a change counts.
+    /// A change counts: noise does not move the figure, or a threshold judges it.
     pub counts: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct LeakSide {
 }
 
 impl Side {
-    /// What is compared of a report.
+    /// The compared part of a report.
     #[must_use]
     pub fn of(report: &RunReport) -> Self {
         let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
@@ -173,7 +173,7 @@ impl Side {
 
 /// The judged tests of a run, by name.
 type Tests = BTreeMap<String, TestSide>;
-/// A leak of the test that leaks most by it, and all tests that have it.
+/// A leak as in the test that leaks most of it, and all tests that have it.
 type Found<'a> = BTreeMap<&'a str, (&'a LeakSide, Vec<String>)>;
 
 impl Comparison {
@@ -229,13 +229,13 @@ impl Comparison {
         }
     }
 
-    /// How many leaks changed so.
+    /// Number of leaks that changed this way.
     #[must_use]
     pub fn count(&self, change: Change) -> usize {
         self.leaks.iter().filter(|leak| leak.change == change).count()
     }
 
-    /// For people.
+    /// Text for people.
     #[must_use]
     pub fn human(&self) -> String {
         let mut lines = Vec::new();
@@ -295,7 +295,7 @@ fn leaks(tests: &Tests) -> Found<'_> {
     found
 }
 
-/// Whether a leak that both runs have changed: only if the figure of a test that has it did, too.
+/// Did a leak of both runs grow or shrink? Only if the figure of a test that has it did, too.
 fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after: &Tests) -> Change {
     let metric = match new.kind {
         LeakKind::Native => Metric::NativeLiveBytes,
@@ -314,12 +314,12 @@ fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after
     }
 }
 
-/// The intervals do not overlap.
+/// Do the intervals not overlap?
 fn apart(before: &FigureSide, after: &FigureSide) -> bool {
     after.bounds.0 > before.bounds.1 || after.bounds.1 < before.bounds.0
 }
 
-/// Figures of tests in both runs, but of those whose leaks tell already.
+/// Changed figures of tests in both runs, except tests whose changed leaks are listed already.
 fn figures(before: &Tests, after: &Tests, told: &BTreeSet<String>) -> Vec<FigureChange> {
     let untold = after.iter().filter(|(name, _)| !told.contains(*name));
     let pairs = untold.filter_map(|(name, now)| Some((name, before.get(name)?, now)));

@@ -1,9 +1,8 @@
-//! A test over all reporters: every figure, time and threshold that one of them shows is that of
-//! `report.json`.
+//! A test of all reporters: every figure, time and threshold that one of them shows is in `report.json`.
 //!
-//! Data flow: a sample report → every reporter's text, without markup → the figures in it (`48.0
-//! KiB`, `148 B`) → each must be a number of the JSON as [`format_bytes`] writes it, stand in one
-//! of its texts, or be a sum that a report is known to show.
+//! Data flow: a sample report → the text of every reporter, without markup → the figures in it (`48.0 KiB`, `148 B`) →
+//! each must be a number of the JSON as [`format_bytes`] writes it, be in one of its texts, or be a sum that a report
+//! is known to show.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +18,7 @@ use crate::{Changes, ReportKind, render, sample};
 fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
     let verbose = crate::HumanOptions { verbose: true, ..Default::default() };
     let mut kinds = ReportKind::every(&crate::Checkout::default(), "charts");
-    // The others are held against it.
+    // The others are compared with it.
     kinds.retain(|(_, kind)| *kind != ReportKind::Json);
     kinds.push(("report.txt, verbose", ReportKind::Human(verbose)));
     let rendered = |kind: &ReportKind| String::from_utf8(render(report, kind).unwrap()).unwrap();
@@ -38,8 +37,7 @@ fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
     texts
 }
 
-/// Without pictures and markup, whose numbers are no figures, and with characters instead of
-/// entities.
+/// Removes pictures and markup, whose numbers are no figures, and replaces entities with characters.
 fn plain(text: &str) -> String {
     let mut rest = text.to_owned();
     for (begin, end) in [("<svg", "</svg>"), ("<style", "</style>"), ("<script>", "</script>")] {
@@ -55,7 +53,7 @@ fn plain(text: &str) -> String {
     rest
 }
 
-/// `48.0 KiB`, `148 B`, `<0.1 B`, … in a text.
+/// Finds `48.0 KiB`, `148 B`, `<0.1 B`, … in a text.
 fn figures(text: &str) -> BTreeSet<String> {
     let mut figures = BTreeSet::new();
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
@@ -75,7 +73,7 @@ fn figures(text: &str) -> BTreeSet<String> {
     figures
 }
 
-/// Every figure that the JSON holds, as a number or in a text.
+/// Collects every figure of the JSON, from numbers and texts.
 fn of_json(value: &Value, known: &mut BTreeSet<String>) {
     match value {
         Value::Number(number) => known.extend(of_number(number.as_f64().unwrap())),
@@ -86,13 +84,13 @@ fn of_json(value: &Value, known: &mut BTreeSet<String>) {
     }
 }
 
-/// Rounded, and in full.
+/// The number rounded, and in full.
 fn of_number(number: f64) -> impl Iterator<Item = String> {
     let full = format!("{} B", memgate_model::format_count(number.abs()));
     figures(&format_bytes(number)).into_iter().chain([full])
 }
 
-/// What is shown and is no number of the JSON: sums over leaks, and what an iteration added.
+/// Adds figures that are shown but are no number of the JSON: sums over leaks, and what an iteration added.
 fn derived(report: &RunReport, known: &mut BTreeSet<String>) {
     let mut add = |number: f64| known.extend(of_number(number));
     let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
@@ -157,8 +155,7 @@ fn figures_for_machines_are_the_json_s_to_the_last_digit() {
     }
 }
 
-/// What a test fails for stands in every report for people, with what was allowed and where that is
-/// written.
+/// Every report for people shows the figure that a test fails for, its threshold, and where that is set.
 #[test]
 fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
     let report = sample::mixed();
@@ -169,15 +166,15 @@ fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
         if ["metrics.txt", "leaks.folded", "leaks.speedscope.json", "subject"].contains(&format) {
             continue;
         }
-        // What is short says the worst alone.
+        // Short reports show only the worst.
         let most = if ["report.html", "report.txt", "junit.xml"].contains(&format) { usize::MAX } else { 1 };
         let above = |value: &MetricValue| value.threshold.as_ref().is_some_and(|t| value.low > t.limit);
-        // Places that read `:` as something else write it as an entity, or escaped.
+        // Formats in which `:` has a meaning write it as an entity, or escaped.
         let text = text.replace("&#58;", ":").replace("%3A", ":");
         for test in &failing {
             for (metric, value) in test.metrics.iter().filter(|(_, value)| above(value)).take(most) {
                 let Threshold { limit, source, .. } = value.threshold.as_ref().unwrap();
-                // What stands nowhere is told by the page.
+                // Only the page names the source of a default.
                 let source = match source {
                     ThresholdSource::Default if format != "report.html" => String::new(),
                     _ => source.to_string(),

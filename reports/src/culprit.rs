@@ -1,5 +1,5 @@
-//! Who leaks before how much, in one line: `MapCache::insert leaks 48.0 KiB per run ·
-//! src/map_cache.cpp:88`. Every place with room for one line says this one.
+//! Who leaks, then how much, in one line: `MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88`. Every
+//! report with room for one line shows this one.
 
 use memgate_model::{
     Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
@@ -11,7 +11,7 @@ use crate::names;
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// The line of a test that leaks, or may; `None`: no leak of it is known.
+/// The line of a test that leaks, or may leak; `None`: no leak of it is known.
 pub(crate) fn of_test(test: &TestReport) -> Option<String> {
     let (leak, more) = largest(test)?;
     let more = match more {
@@ -22,7 +22,7 @@ pub(crate) fn of_test(test: &TestReport) -> Option<String> {
     Some(line(leak, test, &more))
 }
 
-/// The line of one of its leaks.
+/// The line of one leak of a test.
 pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
     line(leak, test, "")
 }
@@ -58,7 +58,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
         LeakKind::Mapped => format_amount(Metric::NativeMappedBytes, leak.bytes_per_iteration),
         _ => format_bytes(leak.bytes_per_iteration),
     };
-    // What was not repeated is told for its one execution.
+    // A leak that was not repeated is reported for its single execution.
     let per = match leak.kind {
         LeakKind::Heap => leak.kind.per(),
         _ if test.verdict != Verdict::Warn || test.confirmed => " per run",
@@ -82,7 +82,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
     let who = match frame {
         Some(Frame { function: Some(function), .. }) => visible(&names::short(function)).into_owned(),
         Some(frame) => names::in_module(frame),
-        // Nobody is known to blame.
+        // No frame is known to blame.
         None => {
             let leaked = if doubtful { "may be leaked" } else { "leaked" };
             return format!("{amount} {leaked}{per}{more}{place}");
@@ -99,7 +99,7 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
         .and_then(|(_, test)| of_test(test))
 }
 
-/// The leak that counts most, of the kind that the verdict rests on, and how many others there are.
+/// The most important leak of the kind on which the verdict is based, and the number of the others.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
     let kind = leading_metric(test).map(|metric| match metric.area() {
@@ -112,8 +112,7 @@ fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     Some((leak, counted().count() - 1))
 }
 
-/// The innermost frame of the project's own; where none is known to be, the innermost that is not
-/// of a library of the system.
+/// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
 fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
     let jdk = |name: &str| {
         ["java.", "javax.", "jdk.", "sun.", "kotlin."].iter().any(|package| name.starts_with(package))

@@ -1,7 +1,6 @@
-//! Days between two dates as reports carry them. The reporters know no clock: today is the day the
-//! run began.
+//! Days between two dates in reports. The reporters have no clock: today is the day on which the run began.
 
-/// Days from the date that `started` begins with to `until`; `None` where one of them is none.
+/// Days from the date at the start of `started` to `until`; `None`: one of them is not a date.
 pub(crate) fn days_until(started: &str, until: &str) -> Option<i64> {
     Some(day(until)? - day(started.get(..10)?)?)
 }

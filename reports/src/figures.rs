@@ -14,18 +14,17 @@ use crate::visible::visible;
 enum Excess {
     /// The whole interval is above.
     Certain,
-    /// The best estimate is.
+    /// The best estimate is above.
     Likely,
-    /// Only the upper bound is.
+    /// Only the upper bound is above.
     Possible,
 }
 
-/// The figures of a test's headline, the most telling one first; empty where nothing exceeds a
-/// threshold.
+/// The figures of a test's headline, the most important one first; empty if nothing exceeds a threshold.
 pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     let mut figures = exceeding(&test.metrics);
     if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::NativeLiveBytes) {
-        // The number of allocations belongs to their bytes, on the same line.
+        // The number of allocations is shown with their bytes, on the same line.
         bytes.count = test
             .metrics
             .get(&Metric::NativeLiveAllocations)
@@ -36,18 +35,18 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     if figures.first().is_some_and(|figure| figure.metric == Metric::JavaLiveBytes)
         && test.leaks.iter().any(|leak| of_java(&leak))
     {
-        // The leaks below say how many of each class.
+        // The leaks below state the number of objects of each class.
         figures.retain(|figure| figure.metric != Metric::JavaLiveObjects);
     }
     figures.iter().map(Figure::text).collect()
 }
 
-/// The metric that the verdict on a test rests on most.
+/// The metric that matters most for the verdict on a test.
 pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
     exceeding(&test.metrics).first().map(|figure| figure.metric)
 }
 
-/// The figures of a suite as a whole that exceed their threshold, and what that means.
+/// The figures of a suite as a whole that exceed their threshold, and the resulting verdict.
 pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict>) {
     let exceeding = exceeding(&suite.metrics);
     let verdict = Verdict::worst(exceeding.iter().map(|figure| match figure.level {
@@ -57,10 +56,10 @@ pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict
     (exceeding.iter().map(Figure::text).collect(), verdict)
 }
 
-/// Between the parts of a headline.
+/// Separates the parts of a headline.
 pub(crate) const GAP: &str = "   ";
 
-/// One metric of a headline in its parts.
+/// The parts of a headline about one metric.
 struct Figure {
     metric: Metric,
     level: Level,
@@ -90,7 +89,7 @@ impl Figure {
     }
 }
 
-/// What exceeds its threshold as clearly as the clearest, in the order of [`Metric::ALL`].
+/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`].
 fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let found = metrics.iter().filter_map(|(metric, value)| {
         let threshold = value.threshold.as_ref()?;
@@ -111,7 +110,7 @@ fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
     }
 }
 
-/// What the figure rests on; nothing to say for a single execution.
+/// What the figure is based on; `None` for a single execution.
 fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
     let MetricValue { iterations, confidence, .. } = *value;
     (iterations > 1).then(|| {
@@ -122,7 +121,7 @@ fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
     })
 }
 
-/// The interval of a figure; `None`: there is none, or it says no more than the figure.
+/// The interval of a figure; `None`: there is none, or it adds nothing to the figure.
 pub(crate) fn wide(metric: Metric, figure: &MetricValue) -> Option<String> {
     let [from, best, to] = [figure.low, figure.value, figure.high].map(|value| format_value(metric, value));
     (figure.confidence > 0.0 && (from != best || to != best))
@@ -138,7 +137,7 @@ fn interval(metric: Metric, low: f64, high: f64) -> String {
         (true, true) => {
             let same_unit = from.split_once(' ').zip(to.split_once(' ')).filter(|((_, a), (_, b))| a == b);
             let from = same_unit.map_or(from.as_str(), |((from, _), _)| from);
-            // A dash beside a minus cannot be read.
+            // A dash next to a minus sign is hard to read.
             let dash = if low < 0.0 { " to " } else { "–" };
             format!("{from}{dash}{to}")
         }

@@ -1,8 +1,8 @@
 //! Annotations for GitHub Actions: `::error file=…,line=…,title=…::text`, one line each, the worst
 //! first.
 //!
-//! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its
-//! line, so it cannot give commands.
+//! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its line, so it cannot
+//! inject commands.
 
 use memgate_model::{RunReport, Verdict};
 
@@ -11,10 +11,10 @@ use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// Shown per kind and step.
+/// Annotations that GitHub shows per kind and step.
 const SHOWN: usize = 10;
 
-/// One line for each test that did not pass, as far as GitHub shows them, and one for the run.
+/// One line for each test that did not pass, as many as GitHub shows, and one for the run.
 #[must_use]
 pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
     }
     let kind = if report.exit_code == 0 { "notice" } else { "error" };
     let run = line(kind, None, "memgate", &headline(report));
-    // One of the errors says that there are more.
+    // The line of the run is one of the errors, and says that there are more.
     errors.truncate(SHOWN - 1);
     warnings.truncate(SHOWN);
     std::iter::once(run).chain(errors).chain(warnings).collect()

@@ -33,13 +33,12 @@ struct Lines {
     begin: u32,
 }
 
-/// The leaks that no waiver covers, and the tests that were not measured.
+/// Leaks without a waiver, and tests that were not measured.
 ///
 /// # Errors
 /// When JSON cannot be written.
 pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
-    // The fingerprint decides what is new and what is fixed, so it names the leak and nothing that
-    // changes.
+    // GitLab tells by the fingerprint what is new and what is fixed, so it identifies the leak by nothing that changes.
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for (suite, test) in not_passed(report) {
         let name = qualified(suite, test);

@@ -4,8 +4,7 @@ use memgate_model::{Hold, HolderStep, Leak, LeakKind, Reach};
 
 use crate::visible::visible;
 
-/// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is
-/// known.
+/// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty if nothing is known.
 #[must_use]
 pub fn holder(leak: &Leak) -> String {
     if leak.kind == LeakKind::Native {
@@ -13,7 +12,8 @@ pub fn holder(leak: &Leak) -> String {
     }
     let (root, way) = local_variable(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
-        // The kind of the root tells why it stays; of the others the name does, except of a virtual thread's stack.
+        // The kind of the root says why it stays. The names of the other steps suffice, except for the stack of a
+        // virtual thread.
         let is_root = index == 0 && root.is_none();
         let kind =
             if is_root || step.kind == "stack" { format!("{} ", visible(&step.kind)) } else { String::new() };
@@ -30,7 +30,7 @@ pub fn holder(leak: &Leak) -> String {
     if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
 }
 
-/// The root alone, as one line has room for it: `Registry.cache`, `a local variable of Worker.run`.
+/// Only the root, for a single line: `Registry.cache`, `a local variable of Worker.run`.
 pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
     let (local, way) = local_variable(&leak.holder);
     if local.is_some() {
@@ -89,13 +89,12 @@ fn native_step(step: &HolderStep) -> String {
     }
 }
 
-/// `HashMap$Node` of `java.util.HashMap$Node`.
+/// `HashMap$Node` for `java.util.HashMap$Node`.
 fn simple(class: &str) -> &str {
     class[package(class).len()..].trim_start_matches('.')
 }
 
-/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12)
-/// in thread pool-…`.
+/// A thread and a frame of its stack form one root: `a local variable of Worker.run (Worker.java:12) in thread pool-…`.
 fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
     let [thread, frame, way @ ..] = holder else { return (None, holder) };
     if thread.kind != "thread" || frame.kind != "stack" {
@@ -106,7 +105,7 @@ fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
     (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way)
 }
 
-/// `java.util` of `java.util.HashMap$Node`; empty in the default package.
+/// `java.util` for `java.util.HashMap$Node`; empty in the default package.
 fn package(class: &str) -> &str {
     class.rsplit_once('.').map_or("", |(package, _)| package)
 }

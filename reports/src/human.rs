@@ -1,9 +1,8 @@
 //! The report as text for people: what ran, what leaks and where, what to do about it, and one line
 //! at the end.
 //!
-//! Data flow: `crate::figures` puts metrics into words, `stack` aligns frames, `block` joins them
-//! for one test (JUnit shows the same text), this file orders the blocks: the worst stand last,
-//! next to the prompt.
+//! Data flow: `crate::figures` puts metrics into words, `stack` aligns frames, `block` joins them for one test (JUnit
+//! shows the same text), this file orders the blocks: the worst are last, next to the prompt.
 
 mod block;
 mod followed;
@@ -35,10 +34,10 @@ use crate::rerun;
 use crate::visible::{visible, without_commands};
 use crate::words::{counted, own_outcome, tests_of, verdict_word, waive_until};
 
-/// Names listed in one line before the rest is counted.
+/// Most names listed in one line; the rest is counted.
 const NAMES: usize = 10;
 
-/// What the caller knows about the place the text goes to.
+/// What the caller knows about the output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HumanOptions {
     /// Write ANSI colours.
@@ -47,7 +46,7 @@ pub struct HumanOptions {
     pub width: Option<usize>,
     /// Show every leak group and frame, and the stacks of one-time allocations.
     pub verbose: bool,
-    /// Where the full report stands, for the last line.
+    /// Path of the full report, for the last line.
     pub report_path: Option<String>,
 }
 
@@ -77,25 +76,25 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     sections.push(closing.concat());
     sections.retain(|section| !section.is_empty());
     let text = sections.join("\n");
-    // A word that a line is broken at may become the begin of the next.
+    // After a line break, a word may stand at the begin of a line and become a command.
     without_commands(&match options.width {
         Some(columns) => wrap::wrapped(&text, columns),
         None => text,
     })
 }
 
-/// Two lines for each suite: what ran, what was looked at again.
+/// Two lines for each suite: what ran, and what ran again.
 fn suites(report: &RunReport) -> String {
     let column = report.suites.iter().map(|suite| width(&visible(&suite.name))).max().unwrap_or(0);
     report.suites.iter().map(|suite| suite_lines(suite, column)).collect()
 }
 
-/// A line for each machine over which the tests were spread.
+/// A line for each machine on which the tests ran.
 fn shards(report: &RunReport) -> String {
     report.shards.iter().map(|shard| format!("{}\n", visible(&told_of_shard(shard)))).collect()
 }
 
-/// Tests named on which attempts at a shard disagree.
+/// Most tests named on which attempts at a shard disagree.
 const DISAGREE_SHOWN: usize = 10;
 
 /// `shard 3/8: 12 of 100 units in 4.2 s, pass`.
@@ -186,7 +185,7 @@ fn confirmations(tests: &[TestReport]) -> String {
     format!("confirming {all}: {}\n", found.join(", "))
 }
 
-/// The tests and suites that did not pass, the worst last.
+/// Tests and suites that did not pass, the worst last.
 fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     let mut blocks = Vec::new();
     for suite in &report.suites {
@@ -203,13 +202,13 @@ fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     blocks.into_iter().map(|(_, block)| block).collect()
 }
 
-/// `engine::MapCache.scroll`, as thresholds name it, where there are several suites.
+/// `engine::MapCache.scroll`, as thresholds name it, if there are several suites.
 fn qualified(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> String {
     let id = visible(&test.id);
     if report.suites.len() > 1 { format!("{}::{id}", visible(&suite.name)) } else { id.into_owned() }
 }
 
-/// Every one-time allocation once, with the tests it was seen in.
+/// Every one-time allocation once, with the tests that had it.
 fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
     one_time_groups(report)
         .values()
@@ -225,7 +224,7 @@ fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
         .join("\n")
 }
 
-/// A cache shared by tests is seen in each that is confirmed alone: it counts once, at its largest.
+/// A cache shared by tests is seen in each test that is confirmed alone: it counts once, at its largest.
 pub(crate) fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Leak, Vec<String>)> {
     let mut groups: BTreeMap<_, (&Leak, Vec<String>)> = BTreeMap::new();
     for suite in &report.suites {
@@ -298,8 +297,7 @@ fn problems(problems: &[Problem], style: &BlockStyle) -> String {
         .collect()
 }
 
-/// The user's own failures: their runner has shown them, here it only says that they were not
-/// judged.
+/// The user's own failures: their runner has shown them, so they are only listed as not judged.
 fn not_judged(report: &RunReport) -> String {
     let mut names: Vec<String> = Vec::new();
     let (mut skipped, mut passed) = (0, 0);
@@ -307,7 +305,7 @@ fn not_judged(report: &RunReport) -> String {
         for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
             match test.outcome {
                 Outcome::Skipped => skipped += 1,
-                // Their suite says why.
+                // Their suite states the reason.
                 Outcome::Passed => passed += 1,
                 outcome => {
                     names.push(format!("{} ({})", qualified(report, suite, test), own_outcome(outcome)))
@@ -328,7 +326,7 @@ fn not_judged(report: &RunReport) -> String {
     if names.is_empty() { String::new() } else { format!("not judged for leaks: {}\n", names.join(", ")) }
 }
 
-/// What measuring cost; nothing where nothing was measured.
+/// What measuring cost; empty if nothing was measured.
 fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
     let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks, repeated_s, .. } = *cost;
     if *cost == AgentCost::default() {
@@ -345,7 +343,7 @@ fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
     };
     let repeated = match repeated_s {
         0.0 => String::new(),
-        // Of several machines, the time of the run is that of the slowest.
+        // With several machines, the time of the run is that of the slowest one.
         seconds if shards > 1 => format!("; repeating tests took {seconds:.1} s on all machines together"),
         seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s"),
     };
@@ -362,7 +360,7 @@ fn summary(report: &RunReport, options: &HumanOptions, style: &BlockStyle) -> St
     format!("{}{path}\n", style.paint.verdict(report.verdict, text))
 }
 
-/// What became of followed objects, as text for people.
+/// How followed objects ended, as text for people.
 #[must_use]
 pub fn followed(followed: &Followed, colour: bool) -> String {
     followed::section(Some(followed), Paint::new(colour), true)
@@ -504,7 +502,7 @@ mod tests {
         assert_eq!(times(&report), 1);
         report.suites[0].tests[leaks].reason_beside_figures = Some(String::new());
         assert_eq!(times(&report), 0);
-        // What no figure says stays.
+        // A reason that no figure states stays.
         report.suites[0].tests[leaks].reason_beside_figures = Some("in 8 of 2000 executions".to_owned());
         assert_eq!(times(&report), 0);
         assert!(human(&report, &HumanOptions::default()).contains("\n      in 8 of 2000 executions\n"));

@@ -1,4 +1,4 @@
-//! `report.json`: the run report itself, its schema, and the way back for `memgate report`.
+//! `report.json`: writes the run report and its schema, and reads the report for `memgate report`.
 
 use std::io;
 
@@ -37,19 +37,19 @@ pub fn json(report: &RunReport) -> Result<String, RenderError> {
     String::from_utf8(text).map_err(|why| RenderError::Json(serde::ser::Error::custom(why)))
 }
 
-/// Indents what people read, and writes on one line what there is much of: clean tests, and arrays
-/// in arrays, which are points.
+/// Indents what people read, and writes frequent things on one line: clean tests, and arrays in arrays, which are
+/// points.
 struct Lines<I> {
     pretty: PrettyFormatter<'static>,
-    /// What is open: `[` or `{`.
+    /// Open containers: `[` or `{`.
     containers: Vec<u8>,
-    /// How many of them were open where the line began that is being written.
+    /// Number of containers that were open where the current line began; `None`: the output is indented.
     line: Option<usize>,
-    /// Of each test in turn: is it a line?
+    /// For each test in turn: is it written on one line?
     is_line: I,
 }
 
-/// Report, suites, suite, tests.
+/// Containers around a test: report, suites, suite, tests.
 const OPEN_ABOVE_A_TEST: &[u8] = b"{[{[";
 
 impl<I: Iterator<Item = bool>> Lines<I> {
@@ -70,7 +70,7 @@ impl<I: Iterator<Item = bool>> Lines<I> {
     }
 }
 
-/// Each of these is written by one of the two, and the pretty one has to know how deep it is.
+/// Each of these is written by one of the two formatters; the pretty one has to know its depth.
 macro_rules! one_of_both {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
         $(fn $name<W: ?Sized + io::Write>(&mut self, writer: &mut W, $($argument: $type),*) -> io::Result<()> {
@@ -137,7 +137,7 @@ pub fn schema() -> String {
 /// # Errors
 /// When it is not a report, or one of another schema version.
 pub fn from_json(bytes: &[u8]) -> Result<RunReport, ReadError> {
-    /// The version alone, so that a report of another shape is named as what it is.
+    /// Only the version, so that a report of another shape gets the right error.
     #[derive(Deserialize)]
     struct Version {
         schema_version: Option<u64>,
@@ -171,7 +171,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What to do about it, for the `hint:` line; empty where there is nothing to say.
+    /// Advice for the `hint:` line; empty if there is none.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -229,8 +229,8 @@ mod tests {
         assert_eq!(from_json(text.as_bytes()).unwrap(), report);
     }
 
-    /// Found by the fuzz target `session`: a figure that comes back a little larger exceeds a
-    /// baseline made of itself.
+    /// Found by the fuzz target `session`: a figure that is read back a little larger exceeds a baseline made of
+    /// itself.
     #[test]
     fn a_figure_reads_back_to_its_last_digit() {
         let mut report = sample::leak();

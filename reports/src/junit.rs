@@ -1,11 +1,10 @@
-//! JUnit XML, as Jenkins, GitLab and the others read it.
+//! JUnit XML for Jenkins, GitLab and others.
 //!
-//! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the
-//! terminal; junit-report writes them; `enrich` completes the document. Three guards stand around
-//! junit-report 0.9.1, which writes control characters and `]]>` as they come, nanosecond times,
-//! and neither `skipped`, totals nor properties: `sanitise` cleans every string, times are whole
-//! milliseconds, `enrich` adds the rest. The iterations of the confirming run are `rerunFailure`
-//! elements of the extended flavour (`reruns`), as Surefire writes them for tests that fail again.
+//! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the terminal; junit-report
+//! writes them; `enrich` completes the document. junit-report 0.9.1 needs three guards: it writes control characters
+//! and `]]>` unchanged, times in nanoseconds, and neither `skipped`, totals nor properties. So `sanitise` cleans every
+//! string, times are whole milliseconds, and `enrich` adds the rest. The iterations of the confirming run are
+//! `rerunFailure` elements of the extended flavour (`reruns`), as Surefire writes them for tests that fail again.
 
 mod enrich;
 mod merge;
@@ -27,7 +26,7 @@ use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
 
-/// How much of JUnit's many dialects is used.
+/// Which of JUnit's many dialects is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flavour {
     /// Only what the schema of Jenkins' xUnit plugin (`junit-10.xsd`) allows.
@@ -43,8 +42,7 @@ pub enum Flavour {
 pub struct JunitOptions {
     /// Which dialect.
     pub flavour: Flavour,
-    /// The folder that charts are written to, as CI servers find it from the folder of the job;
-    /// `None`: there are none.
+    /// The folder of the charts, as CI servers find it from the folder of the job; `None`: there are no charts.
     pub charts: Option<String>,
 }
 
@@ -95,7 +93,7 @@ struct Suite {
     cases: Vec<(TestCase, Extra)>,
 }
 
-/// Lines that name the charts of a test, by its place in the report.
+/// Lines that name the charts of a test, by the address of the test in the report.
 type Attached = BTreeMap<*const TestReport, String>;
 
 impl Suite {
@@ -148,7 +146,7 @@ fn test_case(
             case.set_system_out(&cdata(attached));
         }
     } else if !text.is_empty() || !attached.is_empty() {
-        // A line of its own, behind everything else: so both GitLab and Jenkins find it.
+        // On a line of its own, after everything else: both GitLab and Jenkins find it there.
         case.set_system_out(&cdata(&format!("{text}{attached}")));
     }
     if flavour == Flavour::Strict {
@@ -161,11 +159,11 @@ fn test_case(
     (case.build(), Extra { properties: test_properties(test), reruns, ..Extra::default() })
 }
 
-/// The pictures of every test as GitLab and Jenkins' junit-attachments read them. GitLab shows the
-/// first, which is the growth.
+/// The charts of every test, for GitLab and for Jenkins' junit-attachments. GitLab shows the first, which is the
+/// growth.
 fn attachments(report: &RunReport, folder: &str) -> Attached {
     let mut attached = Attached::new();
-    // Whatever ends the marker early cannot be attached.
+    // These characters would end the marker early.
     if folder.contains(['|', ']', '\n']) {
         return attached;
     }
@@ -177,8 +175,8 @@ fn attachments(report: &RunReport, folder: &str) -> Attached {
     attached
 }
 
-/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class
-/// stays as it is, so that viewers join both; its methods may have parameters with dots in them.
+/// GoogleTest's `Suite.Test` becomes class and name, below its suite. JUnit's own class is not changed, so that viewers
+/// join both; its methods may have parameters with dots in them.
 fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
     if test.is_heap_dump() {
         return (suite.name.clone(), &test.id);
@@ -203,8 +201,7 @@ fn reason(test: &TestReport) -> String {
     if test.reason.is_empty() { own_outcome(test.outcome).to_owned() } else { test.reason.clone() }
 }
 
-/// Where the test itself stands: the outermost frame of its first leak. Only relative paths mean
-/// something elsewhere.
+/// Source file of the test: the outermost frame of its first leak. Only a relative path is useful on another machine.
 fn test_file(test: &TestReport) -> Option<&str> {
     let frames = &test.leaks.first()?.frames;
     frames.iter().rev().find_map(|frame| frame.file.as_deref()).filter(|file| !file.starts_with('/'))
@@ -223,7 +220,7 @@ fn test_properties(test: &TestReport) -> Properties {
     cleaned(properties)
 }
 
-/// What is wrong with a suite as a whole, as a case of its own: viewers show nothing else.
+/// Problems of a suite as a whole, as a case of its own: viewers show nothing else.
 fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase> {
     let (verdict, block) = suite_block(suite, style)?;
     let message = suite_figures(suite).0.into_iter().next().unwrap_or_else(|| suite.reason.clone());
@@ -241,8 +238,7 @@ fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase>
     Some(case.build())
 }
 
-/// Problems outside the suites; and whatever else made the run fail, so that no red run has a green
-/// document.
+/// Problems outside the suites, and any other reason for which the run failed: no red run may have a green document.
 fn run_suite(report: &RunReport, suites: &[Suite]) -> Option<Suite> {
     let red = report.exit_code != 0;
     let mut cases: Vec<_> =
@@ -288,13 +284,13 @@ fn root_extra(report: &RunReport, suites: &[Suite], flavour: Flavour) -> Extra {
 
 fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) -> Extra {
     let started = Some(attribute(&report.started)).filter(|started| is_rfc3339(started));
-    // junit-report's `localhost` is a guess, and its time stamp the clock's.
+    // junit-report guesses `localhost`, and takes the time stamp from the clock.
     let attributes =
         vec![("skipped", Some(suite.skipped().to_string())), ("timestamp", started), ("hostname", None)];
     Extra { attributes, properties, ..Extra::default() }
 }
 
-/// `2026-11-21T10:15:00…`: readers give up on a whole file for a time stamp they do not understand.
+/// `2026-11-21T10:15:00…`: some readers reject a whole file for a time stamp they do not understand.
 fn is_rfc3339(text: &str) -> bool {
     let shape = |shape: &str, text: &[u8]| {
         shape.len() == text.len()
@@ -313,16 +309,16 @@ fn is_rfc3339(text: &str) -> bool {
         && (zone == b"Z" || shape("+00:00", zone) || shape("-00:00", zone))
 }
 
-/// Whole milliseconds, never negative: the schema allows no more, and a sum of them stays one.
+/// Whole milliseconds, never negative: the schema allows no more digits, and a sum of them has no more either.
 fn milliseconds(seconds: f64) -> Duration {
-    /// Ten thousand years; more is damage.
+    /// Ten thousand years; a larger value is damaged.
     const MOST: f64 = 3.2e14;
     #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
     let milliseconds = (seconds.clamp(0.0, MOST / 1000.0) * 1000.0).round() as i64;
     Duration::milliseconds(milliseconds)
 }
 
-/// The word that stands for a value in `report.json`.
+/// The word for a value in `report.json`.
 fn word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a run of 50,000 tests that left nothing takes: a line for each.
+//! Size of the reports of 50,000 tests that left nothing: a line for each test.
 
 use memgate_model::{Level, Metric, MetricValue, Per, TestReport, Threshold, ThresholdSource, Verdict};
 

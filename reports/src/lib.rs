@@ -1,19 +1,17 @@
 //! Renders a run report: text for people, a page, charts, JSON, JUnit XML, Markdown, annotations,
 //! code scanning, metrics, flame graphs, mail and chat messages.
 //!
-//! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a
-//! pure function: it knows no other reporter, no file, no clock, no network and no terminal; the
-//! caller says where the report will stand, how wide the terminal is, where the checked-out project
-//! lies and what the last run had found. [`render`] is the list of all that give one file,
-//! [`charts`] gives many, [`mail`] and [`chat`] give messages; one that fails does not stop the
-//! others. The harness delivers what they give: to files, an SMTP server, webhooks.
+//! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a pure function: it knows
+//! no other reporter, no file, no clock, no network and no terminal. The caller says where the report will be, how wide
+//! the terminal is, where the checked-out project is and what the last run had found. [`render`] lists all reporters
+//! that make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages; one that fails does not stop the
+//! others. The harness delivers the results: to files, an SMTP server, webhooks.
 //!
-//! What several reporters say is said once: `culprit` has who leaks before how much, `summary` the
-//! run in one line and its reasons, `names` functions as people call them, `words` and `human` the
-//! words for counts, verdicts and stacks, `figures` those for metrics, `holder` who holds a Java
-//! object, `stacks` the leaked bytes by stack, `places` the line of a leak, `clean` the tests that
-//! are a line each, `rerun` the command for one test, [`Changes`] what is new. Every name that
-//! comes from outside is made harmless for its format before it is written.
+//! Texts that several reporters share have one place: `culprit` has who leaks and how much, `summary` the run in one
+//! line and its reasons, `names` functions as people call them, `words` and `human` the words for counts, verdicts and
+//! stacks, `figures` those for metrics, `holder` who holds a Java object, `stacks` the leaked bytes by stack, `places`
+//! the line of a leak, `clean` the tests that take a line each, `rerun` the command for one test, [`Changes`] what is
+//! new. Every name from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
 mod base;
@@ -64,7 +62,7 @@ pub use github::annotations;
 pub use gitlab::code_quality;
 pub use holder::holder;
 pub use html::html;
-/// What other pages, of a history and of heap dumps, share with the report: writer, style, how a stack looks.
+/// Parts that the pages of a history and of heap dumps share with the report: writer, style, stacks.
 pub mod page {
     pub use crate::html::{
         Block, Html, STYLE, StackChange, blocks, difference, document, escape, holder_and_stack,

@@ -1,9 +1,7 @@
-//! The evaluation mail: a subject that says what changed, a page with curves, the same as plain
-//! text.
+//! The evaluation mail: a subject with the changes, a page with curves, and the same as plain text.
 //!
-//! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures named by
-//! the HTML as `cid:…`). The harness puts it into an envelope and sends it; nothing here knows a
-//! server or a recipient.
+//! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures that the HTML names as
+//! `cid:…`). The harness puts it into an envelope and sends it; this file knows no server and no recipient.
 
 use std::collections::BTreeSet;
 
@@ -20,27 +18,27 @@ use crate::visible::visible;
 use crate::words::{counted, waive_until};
 use crate::worst::not_passed;
 
-/// Tests a mail shows; it is read on a phone.
+/// Most tests in a mail: it is read on a phone.
 const TESTS: usize = 10;
-/// Tests with a curve.
+/// Most tests with a curve.
 const CURVES: usize = 5;
 const LEAKS_OF_A_TEST: usize = 3;
-/// Leaks that are no more.
+/// Most leaks listed as fixed or gone.
 const ENDED: usize = 20;
 const LONGEST_SUBJECT: usize = 180;
 
-/// Where the run stands, as far as the harness knows.
+/// Origin of the run, as far as the harness knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Branch, empty: not known.
+    /// Branch; empty: not known.
     pub branch: String,
-    /// Revision, empty: not known.
+    /// Revision; empty: not known.
     pub commit: String,
-    /// Environment, empty: it is this machine's.
+    /// Environment; empty: that of this machine.
     pub environment: String,
-    /// Page of the CI job, empty: there is none.
+    /// Page of the CI job; empty: there is none.
     pub url: String,
-    /// Page of the run on a history server, which tells of the changes alone; empty: the run itself tells all.
+    /// Page of the run on a history server, which reports only changes; empty: the run itself reports everything.
     pub page: String,
 }
 
@@ -56,7 +54,7 @@ impl Surroundings {
         if self.environment.is_empty() { branch } else { format!("{branch} ({})", self.environment) }
     }
 
-    /// Where a button leads, with what it says.
+    /// Text and URL of the button.
     pub(crate) fn link(&self) -> Option<(&'static str, &str)> {
         let links = [("Open the run", self.page.as_str()), ("Open the job", self.url.as_str())];
         links.into_iter().find(|(_, url)| url.starts_with("https://"))
@@ -68,17 +66,17 @@ impl Surroundings {
 pub struct Mail {
     /// One line.
     pub subject: String,
-    /// For those who read no HTML.
+    /// For people who read no HTML.
     pub text: String,
     /// Refers to the pictures as `cid:NAME`.
     pub html: String,
     /// PNG pictures by name.
     pub pictures: Vec<(String, Vec<u8>)>,
-    /// What mails of one branch have in common: the name of their thread.
+    /// Name of the thread: the same for all mails of one branch.
     pub thread: String,
 }
 
-/// The mail for everybody, or (`only` names leaks) for the owners of some of them.
+/// The mail for everybody, or for the owners of some leaks (those that `only` names).
 ///
 /// # Errors
 /// When a curve cannot be drawn.
@@ -99,7 +97,7 @@ pub fn mail(
         None => changes.in_words(report),
     };
     let on = around.on();
-    // Who leaks before how many do; the mail begins with the same.
+    // Who leaks comes before the counts; the mail begins with the same line.
     let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
     let told = |leak: &Leak| leak.waiver.is_none();
     let is_new = |leak: &Leak| told(leak) && changes.word(&leak.id).is_some();
@@ -128,7 +126,7 @@ pub fn mail(
     })
 }
 
-/// The test with those of its leaks alone; `None`: it has none of them.
+/// The test with only these leaks; `None`: it has none of them.
 fn own_of(test: &TestReport, only: &BTreeSet<String>) -> Option<TestReport> {
     let mut test = test.clone();
     test.leaks.retain(|leak| only.contains(&leak.id));
@@ -148,7 +146,7 @@ fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
     format!("{} in your code", parts.join(", "))
 }
 
-/// A header takes one line of visible signs.
+/// A header is one line of visible characters.
 fn one_line(text: &str) -> String {
     let text = visible(text);
     match text.char_indices().nth(LONGEST_SUBJECT) {
@@ -175,7 +173,7 @@ fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String
     facts
 }
 
-/// The leaks that are no more, a line each.
+/// The leaks that are gone, a line each.
 fn ended(changes: &Changes, around: &Surroundings, only: Option<&BTreeSet<String>>) -> Vec<String> {
     let wanted = |id: &String| only.is_none_or(|only| only.contains(id));
     let all: Vec<_> = changes.gone.iter().filter(|(id, _)| wanted(id)).collect();
@@ -227,7 +225,7 @@ fn plain(
 
 type Shown<'a, 'b> = (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a [String]);
 
-/// Mail programs know little: tables, a few inline styles, pictures that come along.
+/// Mail programs support little: tables, a few inline styles, embedded pictures.
 fn page(
     report: &RunReport,
     changes: &Changes,
@@ -262,7 +260,7 @@ fn page(
     Ok(html + &facts_table(report, around) + "</body></html>\n")
 }
 
-/// Where and of what the run was.
+/// The origin of the run.
 fn facts_table(report: &RunReport, around: &Surroundings) -> String {
     let mut html = "<table style=\"color:#57606a;font-size:13px\">\n".to_owned();
     for (name, value) in facts(report, around) {

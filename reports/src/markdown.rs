@@ -1,8 +1,8 @@
-//! A summary in Markdown, for the step summaries and comments of CI systems: the most important
-//! first, and never longer than the place it goes to takes.
+//! A summary in Markdown, for the step summaries and comments of CI systems: the most important first, and never longer
+//! than is allowed there.
 //!
-//! Text from outside stands between `<code>` or `<pre>` tags, or with its punctuation as entities:
-//! it neither formats nor links nor calls anybody.
+//! Text from outside is inside `<code>` or `<pre>` tags, or has its punctuation as entities: it cannot format, link or
+//! notify anybody.
 
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
 
@@ -13,15 +13,15 @@ use crate::visible::visible;
 use crate::words::{counted, waive_until};
 use crate::worst::not_passed;
 
-/// What a step summary of GitHub takes: 1 MiB.
+/// Limit of a GitHub step summary: 1 MiB.
 pub const STEP_SUMMARY_BYTES: usize = 1 << 20;
-/// What a comment of GitHub takes: 65,536 characters; bytes are never fewer.
+/// Limit of a GitHub comment: 65,536 characters; a text never has fewer bytes.
 pub const COMMENT_BYTES: usize = 65_536;
 
-/// Rows of the table; what follows shows no more tests either.
+/// Most rows of the table; the details below show no more tests either.
 const ROWS: usize = 50;
 const LEAKS_OF_A_TEST: usize = 5;
-/// For the line that says what did not fit.
+/// Bytes for the line that says what did not fit.
 const RESERVE: usize = 120;
 
 /// The report in Markdown, at most `most` bytes.
@@ -60,7 +60,7 @@ pub fn markdown(report: &RunReport, most: usize) -> String {
     text.finish()
 }
 
-/// Text that stops where it would become too long.
+/// Text with a size limit; counts the parts that do not fit.
 struct Text {
     text: String,
     most: usize,
@@ -124,7 +124,7 @@ fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String
 
 fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
     let stack = leak_stack(leak, style);
-    // Each line has been made visible; only the markup is left.
+    // Each line is visible already; only the markup has to be escaped.
     let lines: Vec<_> = stack.lines().map(escape).collect();
     let waiver = match &leak.waiver {
         Some(reason) => format!("waived: {}", inline(reason)),
@@ -173,13 +173,13 @@ fn code(text: &str) -> String {
     format!("<code>{}</code>", inline(text))
 }
 
-/// Plain words: every sign that could mean something is an entity.
+/// Plain words: punctuation that could have a meaning is written as an entity.
 fn inline(text: &str) -> String {
     let mut safe = String::new();
     for c in visible(text).chars() {
         match c {
             '.' | ',' | '-' | '/' | '(' | ')' | '%' | ' ' => safe.push(c),
-            // Looked for after rendering, where an entity is the sign itself.
+            // GitHub looks for these after rendering, where an entity is the character itself.
             '@' | '#' => {
                 safe += &format!("&#{};&#8203;", u32::from(c));
             }

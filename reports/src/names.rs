@@ -1,5 +1,4 @@
-//! Names of functions as people say them: `std::string`, and no argument that a template of the
-//! standard library has by default.
+//! Readable names of functions: `std::string`, and no default arguments of the standard library's templates.
 
 use std::borrow::Cow;
 
@@ -7,9 +6,9 @@ use memgate_model::Frame;
 
 use crate::visible::visible;
 
-/// Deeper nested template arguments are left as they are.
+/// Template arguments that are nested deeper are not changed.
 const DEEPEST: usize = 64;
-/// Of the standard library, and what is left out at the end of a template's arguments.
+/// Default arguments of the standard library, left out at the end of a template's arguments.
 const DEFAULTS: [&str; 7] = [
     "std::allocator<",
     "std::char_traits<",
@@ -20,7 +19,7 @@ const DEFAULTS: [&str; 7] = [
     "std::pmr::polymorphic_allocator<",
 ];
 
-/// The function of a frame, else its place in its module, as `addr2line` takes it.
+/// The function of a frame, else its offset in its module, as `addr2line` takes it.
 pub(crate) fn of_frame(frame: &Frame) -> String {
     match &frame.function {
         Some(function) => visible(&readable(function)).into_owned(),
@@ -50,8 +49,7 @@ pub(crate) fn readable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Up to the `,` or `>` that ends this argument, or the end of the text; `None` where the brackets
-/// do not match.
+/// Rewrites up to the `,` or `>` that ends this argument, or the end of the text; `None`: the brackets do not match.
 fn rewritten(rest: &mut &str, depth: usize) -> Option<String> {
     let mut text = String::new();
     let mut round = 0_usize;
@@ -64,7 +62,7 @@ fn rewritten(rest: &mut &str, depth: usize) -> Option<String> {
                 with_arguments(&mut text, arguments);
                 continue;
             }
-            // Commas between parameters are not those between arguments.
+            // Commas between parameters do not separate arguments.
             ">" | "," if depth > 0 && round == 0 => break,
             ">" => return None,
             "(" | "{" | "[" => round += 1,
@@ -77,7 +75,7 @@ fn rewritten(rest: &mut &str, depth: usize) -> Option<String> {
     Some(text)
 }
 
-/// The arguments of a template, its `<` behind us, its `>` too at the end.
+/// The arguments of a template: its `<` has been read, and at the end its `>` too.
 fn arguments(rest: &mut &str, depth: usize) -> Option<Vec<String>> {
     if depth > DEEPEST {
         return None;
@@ -118,7 +116,7 @@ fn with_arguments(text: &mut String, mut arguments: Vec<String>) {
     *text += &format!("<{}>", arguments.join(", "));
 }
 
-/// The function alone: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
+/// Only the function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
 pub(crate) fn short(function: &str) -> String {
     let readable = readable(function);
     let bare = without_template_arguments(&readable, "").unwrap_or_else(|| readable.clone().into_owned());
@@ -127,7 +125,7 @@ pub(crate) fn short(function: &str) -> String {
     let called = bare.rfind("operator()").map_or(0, |at| at + "operator()".len());
     let end = bare[called..].find('(').map_or(bare.len(), |at| called + at);
     let name = bare[..end].trim();
-    // Of a template the name begins with what it returns.
+    // The name of a template begins with its return type.
     let begin = match name.find("operator") {
         Some(operator) => name[..operator].rfind(' '),
         None => name.rfind(' '),
@@ -155,7 +153,7 @@ fn without_parameters(name: &str) -> String {
         rest = match local.filter(|_| !short.ends_with("operator")) {
             Some(local) => local,
             None => {
-                // Of a lambda they come before its number.
+                // The parameters of a lambda come before its number.
                 short += if after.starts_with('#') { "" } else { parameters };
                 after
             }
@@ -164,8 +162,8 @@ fn without_parameters(name: &str) -> String {
     short + rest
 }
 
-/// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`, where `instead` is `<…>`; `None`
-/// where the brackets do not match.
+/// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`, if `instead` is `<…>`; `None`: the brackets do not
+/// match.
 pub(crate) fn without_template_arguments(name: &str, instead: &str) -> Option<String> {
     let mut short = String::new();
     let mut depth = 0_usize;
@@ -188,15 +186,14 @@ pub(crate) fn without_template_arguments(name: &str, instead: &str) -> Option<St
     (depth == 0).then_some(short)
 }
 
-/// The operator whose name `text` begins with, so that its angle brackets are not taken for
-/// template arguments.
+/// The operator whose name is at the start of `text`: its angle brackets are not template arguments.
 fn operator(text: &str) -> Option<&str> {
     const SYMBOLS: [&str; 11] = ["->*", "<<=", ">>=", "<=>", "->", "<<", ">>", "<=", ">=", "<", ">"];
     if let Some(symbol) = text.strip_prefix("operator") {
         let known = SYMBOLS.into_iter().find(|known| symbol.starts_with(known))?;
         return text.get(.."operator".len() + known.len());
     }
-    // In a trailing return type or a Rust signature.
+    // An arrow in a trailing return type or a Rust signature.
     text.starts_with("->").then(|| &text[..2])
 }
 

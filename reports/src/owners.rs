@@ -1,14 +1,13 @@
-//! CODEOWNERS, as GitHub and GitLab read it: whose code is a file?
+//! Reads CODEOWNERS as GitHub and GitLab do: who owns a file?
 //!
-//! Both: the last line that matches wins, a line without owners takes them away, `*` stays within a
-//! folder, `**` does not, a pattern that ends with `/` or names a folder covers what is in it.
-//! GitHub: a pattern with a slash inside begins at the root. GitLab: only one with a leading slash
-//! does; sections (`[Name] @default`) each have their own last match; `!` takes files out of a
-//! section.
+//! Both: the last line that matches wins, a line without owners removes them, `*` stays within a folder, `**` does not,
+//! a pattern that ends with `/` or names a folder covers its contents. GitHub: a pattern with a slash inside begins at
+//! the root. GitLab: only one with a leading slash does; sections (`[Name] @default`) each have their own last match;
+//! `!` takes files out of a section.
 
 use globset::{Glob, GlobBuilder};
 
-/// Whose reading.
+/// Which platform's rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syntax {
     /// GitHub's.
@@ -18,7 +17,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// By the folder the file is in, else by what only GitLab knows: sections.
+    /// By the folder of the file, else by sections, which only GitLab has.
     #[must_use]
     pub fn of(path: &str, text: &str) -> Self {
         if path.contains(".github/") {
@@ -35,7 +34,7 @@ impl Syntax {
 #[derive(Debug, Default)]
 pub struct Owners {
     sections: Vec<Section>,
-    /// Lines that mean nothing, with the reason.
+    /// Lines that cannot be read, with the reason.
     pub ignored: Vec<(usize, String)>,
 }
 
@@ -53,17 +52,16 @@ struct Rule {
     excludes: bool,
 }
 
-/// A pattern. It is compiled where it is needed: a compiled one takes kilobytes, and a file may have
-/// a hundred thousand.
+/// A pattern. It is compiled only when needed: a compiled one takes kilobytes, and a file may have a hundred thousand.
 #[derive(Debug)]
 struct Pattern {
     glob: String,
-    /// The longest text without a wildcard in it: what it matches contains this.
+    /// The longest part without a wildcard: every match contains it.
     literal: String,
 }
 
 impl Owners {
-    /// Reads a file. What cannot be read is in `ignored`, as both platforms go on too.
+    /// Reads a file. Lines that cannot be read are in `ignored`: both platforms continue, too.
     #[must_use]
     pub fn parse(text: &str, syntax: Syntax) -> Self {
         let mut owners = Self { sections: vec![Section::default()], ignored: Vec::new() };
@@ -74,7 +72,7 @@ impl Owners {
                 continue;
             }
             if let Some((name, its_defaults)) = section(line).filter(|_| syntax == Syntax::GitLab) {
-                // Sections of one name are one.
+                // Sections of one name are merged.
                 let known = owners.sections.iter().position(|section| section.name == name);
                 current = known.unwrap_or(owners.sections.len());
                 if known.is_none() {
@@ -120,7 +118,7 @@ impl Pattern {
     fn new(glob: String) -> Result<Self, globset::Error> {
         compiled(&glob)?;
         let literal = glob.split(['*', '?', '\\']).max_by_key(|part| part.len()).unwrap_or_default();
-        // A folder's own name is matched without the slash behind it.
+        // A folder's own name is matched without the slash after it.
         Ok(Self { literal: literal.trim_matches('/').to_owned(), glob })
     }
 
@@ -160,7 +158,7 @@ fn rule(line: &str, syntax: Syntax, defaults: &[String]) -> Result<Rule, String>
     Ok(Rule { patterns, owners, excludes: excluded.is_some() })
 }
 
-/// The pattern, in which a space or `#` may be escaped, and what follows it.
+/// The pattern, in which a space or `#` may be escaped, and the text after it.
 fn pattern_and_rest(line: &str) -> (String, &str) {
     let mut pattern = String::new();
     let mut chars = line.char_indices();
@@ -199,7 +197,7 @@ fn patterns(pattern: &str, syntax: Syntax) -> Result<Vec<Pattern>, String> {
     if !folder {
         globs.push(base.clone());
     }
-    // `docs/*` are the files of the folder, `docs` is all below it.
+    // `docs/*` covers the files of the folder, `docs` everything below it.
     if folder || !inner.ends_with('*') || inner == "*" {
         globs.push(format!("{base}/**"));
     }

@@ -1,5 +1,5 @@
-//! Where a leak stands in the checked-out project: the first frame whose file belongs to it.
-//! Annotations, code scanning and the owners of code all ask here.
+//! The place of a leak in the checked-out project: the first frame whose file belongs to it. Annotations, code scanning
+//! and code owners all use it.
 
 use memgate_model::{Frame, Leak, LeakKind, Runner, SuiteReport, TestReport};
 
@@ -8,7 +8,7 @@ use crate::visible::visible;
 /// The checked-out project, as the caller sees it: reporters read no folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkout {
-    /// Its folder, absolute; empty: not known, then only relative files count.
+    /// Its absolute folder; empty: not known, then only relative files count.
     pub root: String,
     /// Java and Kotlin sources below it, relative: their debug information has no folders.
     pub sources: Vec<String>,
@@ -24,8 +24,8 @@ pub struct Place {
 }
 
 impl Checkout {
-    /// The first frame of the project's own: where to begin with repairing it. Of what has no stack (a leak of a heap
-    /// dump) the source of the first class that holds it, or of its own.
+    /// The first frame in the project's own code, where a repair begins. A leak without a stack (of a heap dump) gets
+    /// the source of the first class that holds it, or of its own class.
     #[must_use]
     pub fn place(&self, leak: &Leak) -> Option<Place> {
         self.places(leak).next().map(|(place, _)| place).or_else(|| {
@@ -35,8 +35,8 @@ impl Checkout {
         })
     }
 
-    /// Where to show a test, and a leak of it, to whom only takes files: the leak's own place, else the source of the
-    /// test's class, else a path of the suite's name.
+    /// Where to show a test, and a leak of it, in formats that accept only files: the leak's own place, else the source
+    /// of the test's class, else a path of the suite's name.
     pub(crate) fn shown(&self, suite: &SuiteReport, test: &TestReport, leak: Option<&Leak>) -> (String, u32) {
         let Place { file, line } = leak.and_then(|leak| self.place(leak)).unwrap_or_else(|| {
             let file = self.test_source(suite, test).unwrap_or_else(|| path_of(&suite.name));
@@ -80,8 +80,7 @@ impl Checkout {
         })
     }
 
-    /// `src/a.cc` for `/home/ci/project/src/a.cc` and `./src/b/../a.cc`; `None` outside of the
-    /// project.
+    /// `src/a.cc` for `/home/ci/project/src/a.cc` and `./src/b/../a.cc`; `None`: outside of the project.
     pub(crate) fn relative(&self, file: &str) -> Option<String> {
         let inside = match file.strip_prefix(&self.root).filter(|_| !self.root.is_empty()) {
             Some(inside) => inside.strip_prefix('/')?,

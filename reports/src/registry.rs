@@ -1,4 +1,4 @@
-//! The list of all reporters that give one file.
+//! The list of all reporters that make one file.
 
 use memgate_model::RunReport;
 
@@ -15,7 +15,7 @@ use crate::places::Checkout;
 use crate::sarif::sarif;
 use crate::stacks::{folded, speedscope};
 
-/// A reporter with what it has to be told.
+/// A reporter with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportKind {
     /// Text for people.
@@ -63,8 +63,8 @@ impl ReportKind {
 }
 
 impl ReportKind {
-    /// Every kind there is, with the name of the file it is written to. `places` and `charts` are
-    /// where the checked-out project and the charts lie.
+    /// Every kind with the name of its file. `places` and `charts` say where the checked-out project and the charts
+    /// are.
     #[must_use]
     pub fn every(places: &Checkout, charts: &str) -> Vec<(&'static str, Self)> {
         let junit = |flavour| Self::Junit(JunitOptions { flavour, charts: Some(charts.to_owned()) });
@@ -86,7 +86,7 @@ impl ReportKind {
     }
 }
 
-/// Renders one report. The others go on when it fails.
+/// Renders one report. If it fails, the others continue.
 ///
 /// # Errors
 /// When the format cannot hold the report.
@@ -117,7 +117,7 @@ mod tests {
         for (name, report) in sample::all() {
             for (_, kind) in ReportKind::every(&Checkout::default(), "charts") {
                 let bytes = render(&report, &kind).unwrap();
-                // Where no stack leaks there is no folded one.
+                // Folded stacks are empty if no stack leaks.
                 let empty = bytes.is_empty() && kind == ReportKind::Folded;
                 assert!(empty || bytes.ends_with(b"\n"), "{name} as {}: ends with a newline", kind.name());
                 assert!(String::from_utf8(bytes).is_ok(), "{name} as {}: UTF-8", kind.name());

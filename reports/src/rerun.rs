@@ -2,8 +2,8 @@
 
 use memgate_model::{RunReport, Runner, SuiteReport, TestReport};
 
-/// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was no `memgate
-/// run`, nothing smaller than the run can be named, or alone the test would show nothing.
+/// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was not started by `memgate run`,
+/// nothing smaller than the run can be selected, or the test would show nothing alone.
 pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let typed = &report.origin.as_ref()?.command;
     let (program, arguments) = typed.split_first()?;
@@ -15,18 +15,18 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
     if let Some(tool) = tests.get(1).filter(|_| suite.runner == Runner::Junit) {
-        // Only of these it is known how they are told to run a part.
+        // Only these are known to run a part of the tests by filter.
         let tool = tool.rsplit('/').next().unwrap_or(tool);
         if !["mvn", "mvnw", "gradle", "gradlew"].contains(&tool) {
             return None;
         }
     }
     if end.is_none() {
-        // A suite of the configuration that has several executables names them behind its own name.
+        // A configured suite with several executables appends their names to its own.
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // A hunt is for the night, nobody watches a single test, and its machine is one of many.
+    // A hunt takes a night, nobody watches a single test, and the machine was one of many.
     const REPLACED: [&str; 5] = ["--filter", "--suite", "--hunt", "--partition", "--timings"];
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
@@ -40,7 +40,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     Some(command.join(" "))
 }
 
-/// What selects a test, or the least that it runs with; `None`: all tests do.
+/// Selects a test, or the smallest group that contains it; `None`: only all tests together can be run.
 fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let id = test.id.as_str();
     if test.is_heap_dump() || test.only_among_others {
@@ -54,20 +54,20 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
             None => Some(id.to_owned()),
         },
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
-        // A scenario of a feature, or a test of a suite in a suite, is no method.
+        // A scenario of a feature, or a test of a suite in a suite, is not a method.
         Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
         // All parameters of a test method.
         Runner::Junit | Runner::Instrumentation => id.split(['(', '[']).next().map(str::to_owned),
     }
 }
 
-/// `memgate`, where it was called by its path too.
+/// `memgate`, even if it was called by its path.
 fn name_of(program: &str) -> String {
     let name = program.rsplit('/').next().unwrap_or(program);
     if name.is_empty() { "memgate".to_owned() } else { quoted(name) }
 }
 
-/// As a shell takes it for one word.
+/// Quotes an argument so that a shell takes it as one word.
 #[must_use]
 pub fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);

@@ -1,5 +1,4 @@
-//! Run reports for the tests of all reporters. Sizes are odd numbers where a sum should tell its
-//! source.
+//! Run reports for the tests of all reporters. Sizes are odd numbers if a sum should reveal its source.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ pub(crate) fn all() -> Vec<(&'static str, RunReport)> {
     ]
 }
 
-/// Three tests, nothing to say.
+/// Three tests, nothing to report.
 pub(crate) fn clean() -> RunReport {
     let tests = ["Codec.decodes", "Codec.encodes", "Codec.refuses"].map(test).to_vec();
     run(Verdict::Pass, 0, vec![suite("codec_tests", Verdict::Pass, tests)])
@@ -234,7 +233,7 @@ pub(crate) fn hostile() -> RunReport {
     }
 }
 
-/// A run that never got to a test.
+/// A run that did not reach a test.
 pub(crate) fn nothing() -> RunReport {
     let problem = Problem {
         r#where: "build/engine_tests".to_owned(),

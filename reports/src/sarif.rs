@@ -1,6 +1,6 @@
-//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the fingerprint. GitHub refuses
-//! a file in which one location is in no source, and shows what is suppressed like everything else. So each location
-//! has a place, and waived leaks are left out.
+//! SARIF 2.1.0, for code scanning: each leak is a result, its stack the code flow, its id the fingerprint. GitHub
+//! refuses a file if one location is in no source, and shows suppressed results like all others. So each location has a
+//! place, and waived leaks are left out.
 
 use memgate_model::{Frame, Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::summary::{in_short, of_a_leak, qualified};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// Code scanning of GitHub shows no more.
+/// GitHub's code scanning shows no more.
 const MAX_RESULTS: usize = 5000;
 
 #[derive(Serialize)]
@@ -257,7 +257,7 @@ fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Check
     }
 }
 
-/// From the test to what it allocated, by the project's own code.
+/// From the test to the allocation, through the project's own code.
 fn code_flow(leak: &Leak, checkout: &Checkout) -> Option<CodeFlow> {
     let step = |(Place { file, line }, frame): (Place, &Frame)| {
         let place = (file, line.filter(|line| *line > 0).unwrap_or(1));

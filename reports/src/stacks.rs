@@ -1,9 +1,8 @@
 //! Leaked bytes by stack, for flame graphs: folded stacks, speedscope's JSON, and the icicle view
 //! of the page.
 //!
-//! Data flow: every leak that no waiver covers → one [`Stack`], outermost frame first → text or
-//! JSON. Where nobody knows what allocated a Java object, the path that holds it stands for the
-//! stack.
+//! Data flow: every leak that no waiver covers → one [`Stack`], outermost frame first → text or JSON. If the allocation
+//! of a Java object is not known, the path that holds it replaces the stack.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::error::RenderError;
 use crate::names::of_frame;
 use crate::visible::visible;
 
-/// A stack with what one more iteration leaks there.
+/// A stack with the bytes that one more iteration leaks there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stack {
     pub(crate) kind: LeakKind,
@@ -23,12 +22,11 @@ pub(crate) struct Stack {
     pub(crate) frames: Vec<String>,
 }
 
-/// Every stack at which bytes are leaked, the largest first; the same stack of several tests is
-/// one.
+/// Every stack that leaks bytes, the largest first; the same stack of several tests is merged.
 pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     let mut by_frames: BTreeMap<(u8, Vec<String>), Stack> = BTreeMap::new();
     let leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
-    // What a heap dump contains is not of an iteration, and nobody saw it allocated.
+    // Objects of a heap dump do not belong to an iteration, and their allocation was not recorded.
     let grows = |leak: &&Leak| leak.kind != LeakKind::Heap && leak.bytes_per_iteration > 0.0;
     for leak in leaks.filter(|leak| leak.waiver.is_none()).filter(grows) {
         let frames = names(leak);
@@ -42,7 +40,7 @@ pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     stacks
 }
 
-/// Functions of the stack of a leak, outermost first; of what has none, who holds it.
+/// Functions of the stack of a leak, outermost first; without a stack, who holds it.
 #[must_use]
 pub fn names(leak: &Leak) -> Vec<String> {
     let mut names: Vec<String> = own(leak).iter().rev().map(of_frame).collect();
@@ -63,8 +61,7 @@ pub fn names(leak: &Leak) -> Vec<String> {
     names
 }
 
-/// The frames of a leak up to the test; what follows in Java are the runner's, native stacks come
-/// without them.
+/// The frames of a leak up to the test. In Java, the frames after it are the runner's; native stacks come without them.
 pub(crate) fn own(leak: &Leak) -> &[Frame] {
     const FOREIGN: [&str; 9] = [
         "java.",
@@ -89,8 +86,7 @@ pub(crate) fn own(leak: &Leak) -> &[Frame] {
     leak.frames.get(..end).unwrap_or_default()
 }
 
-/// Folded stacks, as `flamegraph.pl` and its like read them: `main;load;insert 49152`, bytes per
-/// iteration.
+/// Folded stacks, as `flamegraph.pl` and similar tools read them: `main;load;insert 49152`, bytes per iteration.
 #[must_use]
 pub fn folded(report: &RunReport) -> String {
     let mut text = String::new();
@@ -101,7 +97,7 @@ pub fn folded(report: &RunReport) -> String {
     text
 }
 
-/// At least one, as less would not be shown at all.
+/// At least one: less would not be shown at all.
 fn whole(bytes: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
     let whole = bytes.round().max(1.0) as u64;
@@ -143,7 +139,7 @@ struct Profile {
     weights: Vec<f64>,
 }
 
-/// A profile for speedscope.app: bytes per iteration, native and Java each on its own.
+/// A profile for speedscope.app: bytes per iteration, separate for native and Java.
 ///
 /// # Errors
 /// When JSON cannot be written.
@@ -166,7 +162,7 @@ pub fn speedscope(report: &RunReport) -> Result<String, RenderError> {
     };
     let mut profiles =
         vec![profile("native: bytes per iteration", false), profile("Java: bytes per iteration", true)];
-    // It wants at least one, also of nothing.
+    // It needs at least one profile, even an empty one.
     let empty = profiles.iter().all(|profile| profile.samples.is_empty());
     profiles.retain(|profile| empty || !profile.samples.is_empty());
     let file = File {

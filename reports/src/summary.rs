@@ -1,5 +1,4 @@
-//! The run in one line, and what led to its verdict, the worst first: what every report begins
-//! with.
+//! The run in one line, and the reasons for its verdict, the worst first: every report begins with these.
 
 use memgate_model::{Leak, Level, Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
@@ -9,7 +8,7 @@ use crate::visible::visible;
 use crate::words::own_outcome;
 use crate::worst::not_passed;
 
-/// Reasons that are named before the rest is counted.
+/// Most reasons that are named; the rest is counted.
 const MAX_REASONS: usize = 10;
 
 /// A test, a suite or a place with what is wrong with it.
@@ -18,7 +17,7 @@ pub(crate) struct Reason {
     pub(crate) verdict: Verdict,
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Of a test: where the page shows it.
+    /// For a test: where the page shows it.
     pub(crate) anchor: Option<String>,
 }
 
@@ -72,12 +71,12 @@ pub(crate) fn headline(report: &RunReport) -> String {
     text + &crate::base::of_run(report)
 }
 
-/// It passed, and nobody looked at what it leaves.
+/// The test passed, but what it leaves was not checked.
 pub(crate) fn is_unscreened(test: &TestReport) -> bool {
     test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
 }
 
-/// What a test's verdict says in a few words: who leaks, where that is known.
+/// The verdict of a test in a few words: who leaks, if that is known.
 pub(crate) fn in_short(test: &TestReport) -> String {
     let judged = matches!(test.verdict, Verdict::Fail | Verdict::Warn);
     let said = || culprit::of_test(test).or_else(|| figure(test));
@@ -91,13 +90,13 @@ pub(crate) fn in_short(test: &TestReport) -> String {
     }
 }
 
-/// The figure that a verdict rests on, for below the line that names who leaks; `None`: nothing
-/// exceeds its threshold, or that line is this figure.
+/// The figure that a verdict is based on, to be shown below the line that names who leaks; `None`: nothing exceeds its
+/// threshold, or that line is this figure.
 pub(crate) fn statistics(test: &TestReport) -> Option<String> {
     culprit::of_test(test).and_then(|_| figure(test))
 }
 
-/// A leak with its test, and the figure its verdict rests on.
+/// A leak with its test, and the figure on which the verdict is based.
 pub(crate) fn of_a_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak) -> String {
     let figure = figure(test).map_or_else(String::new, |figure| format!(": {figure}"));
     let of = format!("{}{figure}", qualified(suite, test));
@@ -113,7 +112,7 @@ pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
     format!("{}::{}", suite.name, test.id)
 }
 
-/// What made the run what it is.
+/// The reasons for the verdict of the run.
 pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for suite in &report.suites {
@@ -157,17 +156,17 @@ pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
     reasons
 }
 
-/// The fragment of a page's address at which `suite::test` stands; a second test of that name has `~2` behind it.
+/// The fragment of a page's URL for `suite::test`; a second test of that name has `~2` after it.
 #[must_use]
 pub fn anchor(qualified: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "._-:".contains(c) { c } else { '_' };
     "t:".chars().chain(qualified.chars().map(safe)).collect()
 }
 
-/// Where the page shows each test: stable from run to run, so that an address can be passed on.
+/// Where the page shows each test: stable from run to run, so that a URL can be shared.
 #[derive(Debug)]
 pub(crate) struct Anchors {
-    /// By the address of the report's own value.
+    /// By the memory address of the test in the report.
     by_place: std::collections::BTreeMap<usize, String>,
 }
 

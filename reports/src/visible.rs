@@ -1,9 +1,9 @@
-//! Text from outside, made harmless: what would move a cursor, reverse a line or hide is written as
-//! its escape.
+//! Makes text from outside harmless: characters that would move a cursor, reverse a line or hide are written as
+//! escapes.
 
 use std::borrow::Cow;
 
-/// One line with every control and invisible formatting character as `\n`, `\u{1b}`, ….
+/// One line, with every control and invisible formatting character as `\n`, `\u{1b}`, ….
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -24,8 +24,8 @@ pub(crate) fn is_unsafe(c: char) -> bool {
         || u32::from(c) & 0xfffe == 0xfffe
 }
 
-/// Lines of a terminal or of a CI server's log that nothing from outside can act on: no control or
-/// invisible character but tabs and the ends of lines, and no command.
+/// Lines that are harmless in a terminal or in the log of a CI server: no control or invisible character except tabs
+/// and line ends, and no command.
 #[must_use]
 pub fn harmless(text: &str) -> String {
     let parts = text.split_inclusive(['\n', '\t']).map(|part| {
@@ -35,8 +35,7 @@ pub fn harmless(text: &str) -> String {
     without_commands(&parts.collect::<String>())
 }
 
-/// The same of text that was rendered in colours, and whose renderer lets no other escape
-/// sequence through: styles stay.
+/// The same for text that was rendered in colours, if the renderer lets no other escape sequence through: styles stay.
 #[must_use]
 pub fn harmless_in_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
@@ -51,8 +50,8 @@ pub fn harmless_in_colours(text: &str) -> String {
     without_commands(&safe)
 }
 
-/// No line that GitHub's runner, Azure Pipelines or TeamCity reads as a command: none begins with
-/// `::`, not even behind blanks and colours, and none has one of their marks.
+/// Escapes what GitHub's runner, Azure Pipelines or TeamCity would read as a command: no line begins with `::`, not
+/// even after blanks and colours, and no line has one of their marks.
 pub(crate) fn without_commands(text: &str) -> String {
     const MARKS: [&str; 3] = ["##[", "##vso[", "##teamcity["];
     let mut safe = String::with_capacity(text.len());
@@ -67,7 +66,7 @@ pub(crate) fn without_commands(text: &str) -> String {
     MARKS.iter().fold(safe, |safe, mark| safe.replace(mark, &format!("\\u{{23}}{}", &mark[1..])))
 }
 
-/// Behind the blanks and colours that a line begins with.
+/// The line after its leading blanks and colours.
 fn without_style(line: &str) -> &str {
     let line = line.trim_start_matches(|c: char| c.is_whitespace() && c != '\n' && c != '\r');
     match line.strip_prefix("\u{1b}[").and_then(|style| style.split_once('m')) {

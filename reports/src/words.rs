@@ -7,12 +7,12 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// How many tests a suite has; an entry for a whole test class is none.
+/// Number of tests of a suite; an entry for a whole test class does not count.
 pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
     suite.tests.iter().filter(|test| !test.is_class).count()
 }
 
-/// What became of a test by itself, in words that fit after its name.
+/// The outcome of the test itself, in words that fit after its name.
 pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Passed => "passed",
@@ -23,7 +23,7 @@ pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Class and word of a verdict.
+/// CSS class and word of a verdict.
 pub(crate) const fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Fail => ("fail", "FAIL"),
@@ -34,8 +34,7 @@ pub(crate) const fn verdict_word(verdict: Verdict) -> (&'static str, &'static st
     }
 }
 
-/// The first of a month, three to four months after the run: long enough to repair it, short enough
-/// to remember.
+/// The first of a month, three to four months after the run: long enough to fix the leak, short enough to remember.
 pub(crate) fn waive_until(started: &str) -> String {
     let month = || {
         let (year, month) = (started.get(..4)?.parse::<u16>().ok()?, started.get(5..7)?.parse::<u16>().ok()?);

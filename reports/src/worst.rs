@@ -2,8 +2,8 @@
 
 use memgate_model::{Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
-/// Every test of the run that did not pass, the worst first, the largest first among them, with its
-/// suite.
+/// Every test of the run that did not pass, with its suite: the worst verdict first, the largest leaks first among
+/// equals.
 pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)> {
     let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let mut found: Vec<_> = all
@@ -19,7 +19,7 @@ pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)>
     found
 }
 
-/// What one more iteration of a test leaks, without what is waived.
+/// Bytes that one more iteration of a test leaks, without waived leaks.
 pub(crate) fn leaked_bytes(test: &TestReport) -> f64 {
     test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.bytes_per_iteration).sum()
 }

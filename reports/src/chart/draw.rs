@@ -12,22 +12,21 @@ use plotters::style::register_font;
 use super::plot::{Plot, PlotKind, Role};
 use crate::error::RenderError;
 
-/// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not
-/// smoothed. Its text is still read where it is shrunk to the width of a phone.
+/// Larger than shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not smoothed. The text is
+/// readable even at the width of a phone.
 pub(super) const SIZE: (u32, u32) = (880, 420);
-/// Height of a mark on the time axis, as part of the chart's.
+/// Height of a mark on the time axis, as a share of the chart's.
 const MARK: f64 = 0.04;
-/// Of the dashed line of a threshold, pixels.
+/// Dash and gap of a threshold's line, in pixels.
 const DASH: u32 = 16;
 const GAP: u32 = 10;
-/// Plotters' size of what an SVG then calls 24 px.
+/// Font size in plotters that becomes 24 px in an SVG.
 const TEXT: i32 = 30;
 
-/// DejaVu Sans, cut down to what charts say.
+/// DejaVu Sans, reduced to the characters that charts use.
 const FONT: &[u8] = include_bytes!("font/DejaVuSans-subset.ttf");
 
-/// Colours by what they mean; `svg` puts those of the page in their place, a test of it keeps both
-/// together.
+/// Colours by meaning; `svg` replaces them with those of the page, and one of its tests keeps both in sync.
 const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
 const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 const VALUE: RGBColor = RGBColor(0x09, 0x69, 0xda);
@@ -37,7 +36,7 @@ const ALLOWED: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
 
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Plotters looks fonts up by name, in a table of the process.
+/// Plotters looks fonts up by name, in a global table.
 pub(super) fn with_font() -> Result<(), RenderError> {
     static ONCE: Once = Once::new();
     let mut broken = false;
@@ -45,12 +44,12 @@ pub(super) fn with_font() -> Result<(), RenderError> {
     if broken { Err(RenderError::Chart("the embedded font cannot be read".to_owned())) } else { Ok(()) }
 }
 
-/// How the dashed line of a threshold comes about.
+/// How the dashed line of a threshold is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threshold {
-    /// Piece by piece: a bitmap knows no dashes.
+    /// Dash by dash: a bitmap has no dashed lines.
     InPieces,
-    /// In one piece, which the reader's style makes dashes of.
+    /// As one line, which the page's style draws dashed.
     ByStyle,
 }
 
@@ -107,13 +106,13 @@ where
     root.present()
 }
 
-/// Marks on the time axis, and the values: those that do not count, and the others.
+/// Draws the marks on the time axis, and the values: those that do not count, and the others.
 fn draw_curve<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     plot: &Plot,
     (scale, y): (f64, Range<f64>),
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-    // One line that goes up and down: of an element each, there would be hundreds.
+    // One line that goes up and down, instead of hundreds of elements.
     let (foot, top) = (y.start, y.start + (y.end - y.start) * MARK);
     let comb: Vec<_> = plot.marks.iter().flat_map(|&x| [(x, foot), (x, top), (x, foot)]).collect();
     if !comb.is_empty() {
@@ -135,7 +134,7 @@ fn draw_curve<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Slopes, their bounds, and what is allowed.
+/// Draws slopes, their bounds, and thresholds.
 fn draw_lines<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     plot: &Plot,

@@ -1,10 +1,9 @@
-//! Curves as pictures: memory over time with its boundaries, of a test and of a whole suite, and
-//! what the verdict rests on, iteration by iteration.
+//! Charts: memory over time with its boundaries, of a test and of a whole suite, and the values of each iteration, on
+//! which the verdict is based.
 //!
-//! Data flow: the points of a test or a suite → [`Plot`] (series, lines and the words around them;
-//! nothing is drawn yet) → [`draw`] on one of plotters' backends → [`svg`] (parts of a page in its
-//! colours, or a file of its own) or [`png`] (for mail). Both use the one embedded font, so that no
-//! machine needs any.
+//! Data flow: the points of a test or a suite → [`Plot`] (series, lines and texts; nothing is drawn yet) → [`draw`] on
+//! one of plotters' backends → [`svg`] (inline in a page, in its colours, or as a file) or [`png`] (for mail). Both use
+//! the one embedded font, so that no machine needs fonts.
 
 mod draw;
 mod plot;
@@ -19,7 +18,7 @@ use memgate_model::{RunReport, TestReport};
 
 use crate::error::RenderError;
 
-/// A picture with the name of its file.
+/// A chart with the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChartFile {
     /// `engine.MapCache.scroll.growth.native.live_bytes.svg`
@@ -28,17 +27,16 @@ pub struct ChartFile {
     pub bytes: Vec<u8>,
 }
 
-/// Tests whose pictures are written as files; those that did not pass come first.
+/// Most tests whose charts are written as files; those that did not pass come first.
 const MAX_TESTS: usize = 200;
 
-/// Suites whose pictures are written as files.
+/// Most suites whose charts are written as files.
 const MAX_SUITES: usize = 50;
 
-/// SVG and PNG files of the charts of suites, of every test that did not pass, and of as many
-/// others as there is room for.
+/// SVG and PNG files of the charts of suites, of every test that did not pass, and of as many others as fit.
 ///
 /// # Errors
-/// When a picture cannot be drawn.
+/// When a chart cannot be drawn.
 pub fn charts(report: &RunReport) -> Result<Vec<ChartFile>, RenderError> {
     let mut files: Vec<ChartFile> = Vec::new();
     for Planned { stem, plot, .. } in planned(report) {
@@ -48,16 +46,16 @@ pub fn charts(report: &RunReport) -> Result<Vec<ChartFile>, RenderError> {
     Ok(files)
 }
 
-/// A chart that is a file.
+/// A chart that becomes a file.
 pub(crate) struct Planned<'a> {
-    /// Whose it is; `None`: of a suite.
+    /// Its test; `None`: it belongs to a suite.
     pub(crate) test: Option<&'a TestReport>,
     /// Name of the file, without `.svg` or `.png`.
     pub(crate) stem: String,
     plot: Plot,
 }
 
-/// Every chart that is a file.
+/// Every chart that becomes a file.
 pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
     let mut tests: Vec<(&str, &TestReport)> = report
         .suites
@@ -85,12 +83,12 @@ pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
     planned
 }
 
-/// Only what every file system takes, and not too long.
+/// Keeps the characters that every file system accepts, and limits the length.
 fn file_name(text: &str) -> String {
     const LONGEST: usize = 180;
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let name: String = text.chars().map(safe).take(LONGEST).collect();
-    // Neither hidden nor a way up.
+    // Neither a hidden file nor a parent folder.
     name.trim_start_matches('.').to_owned()
 }
 

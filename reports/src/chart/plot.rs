@@ -1,4 +1,4 @@
-//! What a chart shows, before anything is drawn.
+//! The content of a chart, before anything is drawn.
 
 use memgate_model::{
     CurvePoint, Metric, MetricValue, SuiteReport, TestReport, Unit, format_bytes, format_count, format_value,
@@ -9,11 +9,11 @@ use memgate_model::{
 pub(crate) struct Plot {
     pub(crate) kind: PlotKind,
     pub(crate) metric: Metric,
-    /// For those who do not see it: what it shows, in a sentence.
+    /// Alternative text: what it shows, in a sentence.
     pub(crate) summary: String,
     pub(crate) x_label: &'static str,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Points of the warm-up, which do not count; the first ones.
+    /// Number of first points that belong to the warm-up and do not count.
     pub(crate) not_counted: usize,
     /// Is every point the end of an iteration?
     pub(crate) boundaries: bool,
@@ -49,11 +49,11 @@ pub(crate) enum Role {
     Slope,
     /// A bound of the interval.
     Bound,
-    /// What would be allowed.
+    /// The threshold.
     Threshold,
 }
 
-/// Growth first, as the verdict rests on it.
+/// Growth first, because the verdict is based on it.
 pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
     let growth = Metric::ALL.into_iter().filter_map(|metric| growth(test, metric));
     let curves = curved().filter_map(|metric| {
@@ -66,13 +66,13 @@ pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
 /// The run of a suite on one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane<'a> {
-    /// The suite, and of several machines which.
+    /// The suite, and the shard if it ran on several machines.
     pub(crate) name: String,
     curve: &'a [CurvePoint],
     test_ends: &'a [(u64, String)],
 }
 
-/// Where a suite ran: on one machine, or its shards on several.
+/// The machines on which a suite ran: one, or several for its shards.
 pub(crate) fn lanes(suite: &SuiteReport) -> Vec<Lane<'_>> {
     let whole = Lane { name: suite.name.clone(), curve: &suite.curve, test_ends: &suite.test_ends };
     let shards = suite.shards.iter().map(|shard| Lane {
@@ -85,7 +85,7 @@ pub(crate) fn lanes(suite: &SuiteReport) -> Vec<Lane<'_>> {
 
 /// Memory over the whole run of a suite, with the ends of its tests.
 pub(crate) fn plots_of_suite(suite: &Lane<'_>) -> Vec<Plot> {
-    // The same time for all, so that they can be compared.
+    // The same time range for all, so that they can be compared.
     let ends =
         suite.curve.iter().map(|point| point.t_ns).chain(suite.test_ends.iter().map(|(t_ns, _)| *t_ns));
     let end = seconds(ends.max().unwrap_or(0));
@@ -102,9 +102,9 @@ fn curved() -> impl Iterator<Item = Metric> {
     Metric::ALL.into_iter().chain([Metric::JavaHeapUsed])
 }
 
-/// `, in MapCache.scroll`: the test that ended next behind the peak.
+/// `, in MapCache.scroll`: the first test that ended after the peak.
 fn highest_in(suite: &Lane<'_>, plot: &Plot) -> String {
-    /// With more than this not every end is known.
+    /// From so many ends on, some may be missing.
     const ALL_KNOWN: usize = 500;
     let peak = plot.points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let ends = suite.test_ends.iter().filter(|_| suite.test_ends.len() < ALL_KNOWN);
@@ -112,7 +112,7 @@ fn highest_in(suite: &Lane<'_>, plot: &Plot) -> String {
     next.map_or_else(String::new, |(_, test)| format!(", in {test}"))
 }
 
-/// No closer together than can be told apart.
+/// Marks that are far enough apart to be distinguished.
 fn marks(suite: &Lane<'_>, (from, to): (f64, f64)) -> Vec<f64> {
     const MOST: f64 = 350.0;
     let mut marks: Vec<f64> = Vec::new();
@@ -140,7 +140,7 @@ impl Plot {
         format!("{kind}.{}", self.metric)
     }
 
-    /// What stands above it.
+    /// Title above the chart.
     pub(crate) fn title(&self) -> String {
         match self.kind {
             PlotKind::Curve => format!("{} over time", self.metric),
@@ -149,8 +149,8 @@ impl Plot {
         }
     }
 
-    /// The unit of the vertical axis, one that suits its largest value, and how much of the
-    /// metric's that is. Drawn in it, ticks are round: a thousand bytes are no round number of KiB.
+    /// The unit of the vertical axis, suitable for its largest value, and its size in the metric's unit. Ticks are
+    /// round in this unit: a thousand bytes is not a round number of KiB.
     pub(crate) fn unit(&self) -> (f64, &'static str) {
         if self.metric.unit() == Unit::Count {
             return (1.0, "");
@@ -170,7 +170,7 @@ impl Plot {
         if unit.is_empty() {
             return format_count(value);
         }
-        // Ticks that differ by less than they show would all read the same.
+        // With too few decimals, all ticks would read the same.
         let decimals = match (self.y.1 - self.y.0) / divisor {
             _ if unit == "B" => 0,
             range if range > 20.0 => 0,
@@ -252,7 +252,7 @@ fn growth(test: &TestReport, metric: Metric) -> Option<Plot> {
 /// Slope, interval and threshold, as lines through the middle of the points that count.
 fn lines(metric: Metric, figure: &MetricValue, counted: &[(f64, f64)]) -> Vec<Line> {
     let (Some(from), Some(to)) = (counted.first(), counted.last()) else { return Vec::new() };
-    // The line of Theil and Sen goes through the medians.
+    // The Theil–Sen line goes through the medians.
     let mut offsets: Vec<f64> = counted.iter().map(|(x, y)| y - figure.value * x).collect();
     offsets.sort_by(f64::total_cmp);
     let offset = offsets[offsets.len() / 2];
@@ -264,7 +264,7 @@ fn lines(metric: Metric, figure: &MetricValue, counted: &[(f64, f64)]) -> Vec<Li
     let per = |value: f64| format!("{} per iteration", format_value(metric, value));
     let mut lines = Vec::new();
     for bound in [figure.low, figure.high] {
-        // An interval of no width is the slope itself.
+        // An interval without width equals the slope.
         if bound.is_finite() && (bound - figure.value).abs() > f64::EPSILON * figure.value.abs() {
             lines.push(through(middle, bound, Role::Bound, format!("bound of the interval {}", per(bound))));
         }
@@ -288,7 +288,7 @@ fn ends(points: &[Point]) -> Option<((Point, Point), f64)> {
     Some(((*points.first()?, *points.last()?), peak)).filter(|_| points.len() > 1)
 }
 
-/// Smallest and largest with some air around; never empty, as nothing can be drawn on that.
+/// Smallest and largest value with a margin; never empty, because an empty range cannot be drawn.
 fn range(values: impl Iterator<Item = f64>, air: f64) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));

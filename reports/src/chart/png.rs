@@ -7,7 +7,7 @@ use super::draw::{SIZE, Threshold, draw, with_font};
 use super::plot::Plot;
 use crate::error::RenderError;
 
-/// At twice the size it is meant to be shown in.
+/// Twice as large as it is shown.
 pub(crate) fn png(plot: &Plot) -> Result<Vec<u8>, RenderError> {
     with_font()?;
     let (width, height) = SIZE;

@@ -1,5 +1,4 @@
-//! Charts as SVG: as a file of its own, or as part of a page, in the page's colours and with its
-//! text size.
+//! Charts as SVG: as a file, or inline in a page with the page's colours and text size.
 
 use plotters::prelude::*;
 
@@ -8,7 +7,7 @@ use super::plot::Plot;
 use crate::error::RenderError;
 use crate::html::escape;
 
-/// The colours of `draw`, and the variables of the page that stand for them.
+/// The colours of `draw`, and the page's variables for them.
 const VARIABLES: [(&str, &str); 6] = [
     ("#24292F", "var(--ink)"),
     ("#D8DEE4", "var(--grid)"),
@@ -18,7 +17,7 @@ const VARIABLES: [(&str, &str); 6] = [
     ("#1A7F37", "var(--allowed)"),
 ];
 
-/// For a page: without size, colours by variables, with a name for those who do not see it.
+/// For a page: without size, with colours as variables, with an alternative text.
 pub(crate) fn inline_svg(plot: &Plot) -> Result<String, RenderError> {
     let drawn = drawn(plot, Threshold::ByStyle)?;
     let (width, height) = SIZE;
@@ -26,7 +25,7 @@ pub(crate) fn inline_svg(plot: &Plot) -> Result<String, RenderError> {
         "<svg class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
         escape(&plot.summary)
     );
-    // Most attributes of most elements say what the page's style says once for all charts.
+    // The page's style sets most attributes once for all charts.
     let mut rest = body(&drawn);
     while let Some(at) = rest.find(['#', ' ', '\n']) {
         let (before, from) = rest.split_at(at);
@@ -47,7 +46,7 @@ pub(crate) fn inline_svg(plot: &Plot) -> Result<String, RenderError> {
     Ok(svg)
 }
 
-/// In `page.css`, for `.chart`.
+/// Set by `page.css` for `.chart`.
 const NEEDLESS: [&str; 8] = [
     " opacity=\"1\"",
     " font-family=\"sans-serif\"",
@@ -91,7 +90,7 @@ fn drawn(plot: &Plot, threshold: Threshold) -> Result<String, RenderError> {
     Ok(svg)
 }
 
-/// What stands between the root's tags.
+/// The text between the root's tags.
 fn body(svg: &str) -> &str {
     let start = svg.find('>').map_or(0, |end| end + 1);
     let end = svg.rfind("</svg>").unwrap_or(svg.len());

@@ -1,33 +1,33 @@
-//! Blocks in blocks, as wide as they are large: what a heap consists of, or what stacks allocate.
+//! Nested blocks, as wide as they are large: the contents of a heap, or what stacks allocate.
 //!
-//! Data flow: a forest with sizes → SVG, which needs no script; each block tells its name and size when it is pointed
-//! at. What is too small to be seen, and what is beyond the most that a page can draw, is left out: the tables have it.
+//! Data flow: a forest with sizes → SVG, which needs no script; a tooltip shows the name and size of each block. Blocks
+//! that are too small to see, or too many for a page, are left out: the tables have them.
 
 use super::write::{Html, escape};
 
-/// Blocks that are drawn at most.
+/// Most blocks that are drawn.
 const MOST: usize = 2000;
-/// Smaller ones cannot be seen.
+/// Smaller blocks cannot be seen.
 const SMALLEST_SHARE: f64 = 0.001;
 const WIDTH: f64 = 1000.0;
 pub(super) const ROW: usize = 20;
-/// Units of the drawing that a letter takes.
+/// Width of a letter, in units of the drawing.
 const LETTER: f64 = 6.6;
 
-/// A block and what it consists of.
+/// A block and its parts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Block {
-    /// What is written on it, as far as it fits.
+    /// Text on the block, as far as it fits.
     pub name: String,
-    /// What is told of it: name and size.
+    /// Tooltip: name and size.
     pub title: String,
-    /// Its size; what is in it is not larger together.
+    /// Its size; its parts together are not larger.
     pub size: f64,
-    /// What is in it, the largest first.
+    /// Its parts, the largest first.
     pub inside: Vec<Block>,
 }
 
-/// The drawing of these blocks beside each other; `all`: what the whole width stands for.
+/// Draws these blocks side by side; `all`: the size of the whole width.
 #[must_use]
 pub fn blocks(label: &str, all: f64, blocks: &[Block]) -> Html {
     let mut html = Html::default();
@@ -83,7 +83,7 @@ impl Drawing {
     }
 }
 
-/// A name on a block of this width; nothing where no letters fit.
+/// A name on a block of this width; empty if no letters fit.
 pub(super) fn written(name: &str, width: f64, (x, y): (f64, usize)) -> String {
     if width <= 4.0 * LETTER {
         return String::new();
@@ -93,7 +93,7 @@ pub(super) fn written(name: &str, width: f64, (x, y): (f64, usize)) -> String {
     format!("<text x={:.2} y={}>{}</text>", x + 3.0, y + 14, escape(&fitting(name, letters)))
 }
 
-/// What fits, with the end of the name, which tells functions of one namespace apart.
+/// What fits: the end of the name, which distinguishes functions of one namespace.
 fn fitting(text: &str, letters: usize) -> String {
     let length = text.chars().count();
     if length <= letters {

@@ -1,8 +1,8 @@
-//! Leaked bytes by stack in two runs: an icicle whose widths are one run and whose colours are the difference, in
+//! Leaked bytes by stack in two runs: an icicle whose widths show one run and whose colours show the difference in
 //! bytes, and the same as a table.
 //!
 //! Data flow: stacks with their bytes before and after → a tree, outermost frame on top → SVG, which needs no script.
-//! Stacks that are gone have no width after, so they have an icicle of their own.
+//! Stacks that are gone have no width in the second run, so they have an icicle of their own.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::write::{Html, escape};
 use crate::stacks;
 
 const MAX_DEPTH: usize = 128;
-/// Frames that are drawn at most; beyond that, and below this share of the width, they are folded.
+/// Most frames that are drawn; further frames, and those below this share of the width, are folded.
 const MAX_FRAMES: usize = 2000;
 const SMALLEST_SHARE: f64 = 0.001;
 const WIDTH: f64 = 1000.0;
 
-/// What new frames are filled with: only those after have any.
+/// The fill of new frames: only the second run has any.
 const HATCH: &str = "<defs><pattern id=hatch width=6 height=6 patternUnits=userSpaceOnUse patternTransform=\"rotate(45)\"><rect class=more width=6 height=6></rect><rect class=stripe width=2 height=6></rect></pattern></defs>";
 
 /// A stack at which bytes are leaked in one of two runs, or in both.
@@ -31,7 +31,7 @@ pub struct StackChange {
 }
 
 impl StackChange {
-    /// The stack of a leak, with its bytes per iteration in both runs; 0: it is not there.
+    /// The stack of a leak, with its bytes per iteration in both runs; 0: the run does not have it.
     #[must_use]
     pub fn of(leak: &Leak, before: f64, after: f64) -> Self {
         Self { frames: stacks::names(leak), before, after }
@@ -51,7 +51,7 @@ enum Shown {
     Before,
 }
 
-/// Both icicles and the table; nothing where no stack leaks bytes.
+/// Both icicles and the table; empty if no stack leaks bytes.
 #[must_use]
 pub fn difference(changes: &[StackChange]) -> Html {
     let mut html = Html::default();
@@ -160,7 +160,7 @@ impl Drawing {
     }
 }
 
-/// The class of a frame, with its attributes, and the sign with the figure, if it changed.
+/// The class of a frame, with its attributes, and the signed difference, if it changed.
 fn changed(before: f64, after: f64) -> (&'static str, String) {
     if before <= 0.0 && after > 0.0 {
         return ("fresh fill=url(#hatch)", format!("+{} ", format_bytes(after)));

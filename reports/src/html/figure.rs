@@ -1,4 +1,4 @@
-//! A chart with its title and what its lines mean.
+//! A chart with its title and legend.
 
 use super::write::Html;
 use crate::chart::{Plot, Role, inline_svg};

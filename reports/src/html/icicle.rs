@@ -1,5 +1,4 @@
-//! Leaked bytes by stack: the data of the icicle view, and the same as a table for those who do not
-//! see it.
+//! Leaked bytes by stack: the data of the icicle view, and the same as a table for screen readers.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,10 @@ use super::write::Html;
 use crate::error::RenderError;
 use crate::stacks::{Frames, Stack, stacks};
 
-/// Stacks that are shown: the largest. What a page can draw, and what anybody looks at.
+/// Most stacks that are shown, the largest first: a page cannot draw more, and nobody looks at more.
 const MAX_STACKS: usize = 1000;
 const MAX_DEPTH: usize = 128;
-/// Functions of the table.
+/// Rows of the table of functions.
 const ROWS: usize = 15;
 
 #[derive(Serialize)]
@@ -66,13 +65,13 @@ pub(super) fn section(report: &RunReport) -> Result<Html, RenderError> {
     Ok(html)
 }
 
-/// What each function leaks itself, and with all it calls.
+/// Bytes that each function leaks itself, and including the functions it calls.
 fn table(html: &mut Html, stacks: &[Stack], all: f64) {
     let mut bytes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for stack in stacks {
         let mut seen = std::collections::BTreeSet::new();
         for frame in &stack.frames {
-            // A function that calls itself is counted once.
+            // A recursive function is counted once.
             if seen.insert(frame) {
                 bytes.entry(frame).or_default().1 += stack.bytes;
             }

@@ -8,7 +8,7 @@ use crate::human::waive_command;
 use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 
-/// `grows`: it does, and may be waived until this day; `None`: it was allocated once.
+/// `grows`: the leak grows, and may be waived until this day; `None`: it was allocated once.
 pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
     html.markup("<div class=leak").attribute("data-leak", &leak.id).markup("><h3>").text(&leak.title);
     if leak.kind != LeakKind::Os {
@@ -45,7 +45,7 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
     html.markup("</div>");
 }
 
-/// Who holds it, and the stack that allocated it; the frames of the test runner are folded away.
+/// The holder, and the stack of the allocation; frames of the test runner are collapsed.
 pub fn holder_and_stack(html: &mut Html, leak: &Leak) {
     let held_by = holder(leak);
     if !held_by.is_empty() {
@@ -70,7 +70,7 @@ pub fn holder_and_stack(html: &mut Html, leak: &Leak) {
     }
 }
 
-/// A command, with a button that copies it.
+/// A command, with a button to copy it.
 pub(super) fn command(html: &mut Html, command: &str) {
     html.markup("<code class=command>")
         .text(command)

@@ -1,10 +1,8 @@
-//! The report as one page: opens offline, loads nothing, runs only its own script, under a policy
-//! that forbids the rest.
+//! The report as one page: it works offline, loads nothing, and runs only its own script. A policy forbids the rest.
 //!
-//! Data flow: `page` orders the sections, verdict first; `test` writes a row and a body for each
-//! test; bodies of tests that passed stay unparsed text until somebody opens them, so that
-//! thousands of tests open at once. `page.js` finds, sorts and filters, opens what the address
-//! names, and draws the icicle. Every string goes through `write`.
+//! Data flow: `page` orders the sections, verdict first; `test` writes a row and a body for each test; bodies of passed
+//! tests stay unparsed text until somebody opens them, so that a page with thousands of tests opens at once. `page.js`
+//! searches, sorts and filters, opens what the URL names, and draws the icicle. Every string goes through `write`.
 
 mod blocks;
 mod difference;

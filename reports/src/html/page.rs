@@ -1,4 +1,4 @@
-//! The frame of the page, and what stands on top of it.
+//! The frame of the page, and its top.
 
 use memgate_model::{RunReport, SuiteReport};
 use sha2::{Digest as _, Sha256};
@@ -10,11 +10,11 @@ use crate::error::RenderError;
 use crate::summary::{headline, reasons};
 use crate::words::verdict_word;
 
-/// The one style sheet, of the report and of the pages of a history.
+/// The one style sheet, for the report and for the pages of a history.
 pub const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Suites named in the head.
+/// Most suites named in the head.
 const SUITES: usize = 10;
 
 /// The report as a page.
@@ -61,7 +61,7 @@ pub fn document(title: &str, body: &Html) -> String {
     page.0
 }
 
-/// Up to its body. Nothing comes from elsewhere; of the page itself only the one style, and what `scripts` allows.
+/// The page up to its body. Nothing is loaded from elsewhere; inline, only the one style and what `scripts` allows.
 fn begun(title: &str, scripts: &str) -> Html {
     let style = base64(&Sha256::digest(STYLE));
     let policy = format!(
@@ -91,7 +91,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Who leaks, or the run in one line; reasons; where it comes from.
+/// The culprit, or the run in one line; reasons; the origin of the run.
 fn top(page: &mut Html, report: &RunReport) {
     let (class, word) = verdict_word(report.verdict);
     page.markup("<a class=skip href=#main>Skip to the tests</a>\n<header>\n<p class=crumb>");
@@ -121,7 +121,7 @@ fn top(page: &mut Html, report: &RunReport) {
     page.markup("</dl>\n</header>\n");
 }
 
-/// Commit, job, suites, machine, versions: what is known of them.
+/// Commit, job, suites, machine, versions, as far as they are known.
 fn origin(page: &mut Html, report: &RunReport) {
     let origin = report.origin.clone().unwrap_or_default();
     if let Some(commit) = &origin.commit {
@@ -137,7 +137,7 @@ fn origin(page: &mut Html, report: &RunReport) {
         let words = [ci.provider.as_str(), ci.job.as_str(), number.as_str()];
         let text = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         page.markup("<dt>job</dt><dd>");
-        // Of any other scheme a link could be made to act.
+        // A link with any other scheme could run code.
         if ci.url.starts_with("https://") || ci.url.starts_with("http://") {
             page.markup("<a rel=\"noopener noreferrer\"")
                 .attribute("href", &ci.url)

@@ -1,5 +1,5 @@
-//! What concerns the whole run: problems, one-time growth, waivers, what was excluded, what
-//! measuring cost, the method.
+//! Sections about the whole run: problems, one-time growth, waivers, what was excluded, what measuring cost, the
+//! method.
 
 use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
@@ -16,11 +16,11 @@ use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, time
 use crate::summary::qualified;
 use crate::words::counted;
 
-/// Waivers that end this soon are told.
+/// Waivers that end within so many days are marked.
 const SOON_DAYS: i64 = 14;
-/// Groups and names that are listed before the rest is counted.
+/// Most groups and names that are listed; the others are counted.
 const LISTED: usize = 100;
-/// Suites with a curve.
+/// Most suites with a curve.
 const SUITES: usize = 20;
 
 pub(super) fn problems(report: &RunReport) -> Html {
@@ -39,7 +39,7 @@ pub(super) fn problems(report: &RunReport) -> Html {
     html
 }
 
-/// The machines over which the tests were spread.
+/// The machines on which the tests ran.
 pub(super) fn shards(report: &RunReport) -> Html {
     let mut html = Html::default();
     if report.shards.is_empty() {
@@ -137,7 +137,7 @@ pub(super) fn followed(report: &RunReport) -> Html {
     html
 }
 
-/// Objects, their bytes, those that are left, and their bytes, as cells.
+/// Cells of a table: objects, their bytes, remaining objects, and their bytes.
 fn amounts(html: &mut Html, [objects, bytes, live, live_bytes]: [u64; 4]) {
     for (value, is_bytes) in [(objects, false), (bytes, true), (live, false), (live_bytes, true)] {
         #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]

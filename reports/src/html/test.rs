@@ -1,5 +1,4 @@
-//! The tests: a row that says what matters, and a body with curves, leaks and how the verdict was
-//! made.
+//! The tests: a row with what matters, and a body with curves, leaks and how the verdict was made.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +18,7 @@ use crate::words::{own_outcome, verdict_word, waive_until};
 use crate::worst::{leaked_bytes, not_passed};
 use crate::{clean, rerun};
 
-/// Bodies that are part of the page; all others are lines of a text until they are opened, in the
-/// order of their rows.
+/// Bodies that are part of the page; all others are lines of text until they are opened, in the order of their rows.
 const OPEN_BODIES: usize = 50;
 
 const MANY: usize = 300;
@@ -33,7 +31,7 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     }
     html.markup("<section id=tests aria-labelledby=tests-h><h2 id=tests-h>Tests</h2>\n");
     toolbar(&mut html, report, total);
-    // Far more rows than a screen has are only drawn where they are seen.
+    // If there are far more rows than a screen holds, only visible ones are drawn.
     html.markup(if total > MANY { "<div id=list class=many>\n" } else { "<div id=list>\n" });
     let anchors = Anchors::new(report);
     let first = not_passed(report);
@@ -51,8 +49,8 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
             }
         }
     }
-    // One element for all of them: five thousand more elements take a browser a third of the time
-    // that it opens the page in.
+    // One element for all of them: five thousand more elements take a third of the time in which a browser opens the
+    // page.
     let mut closed = Html::default();
     for (index, (suite, test)) in first.iter().copied().chain(rest).enumerate() {
         let parsed = index < OPEN_BODIES && index < first.len();
@@ -73,11 +71,11 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     Ok(html)
 }
 
-/// Tests that left nothing, each a line: its suite, milliseconds, name, and its anchor where the
-/// name does not tell it. The script of the page makes rows of those that are looked at.
+/// Tests that left nothing, a line each: suite, milliseconds, name, and the anchor if the name does not determine it.
+/// The script of the page makes rows of those that are looked at.
 #[derive(Default)]
 struct Clean {
-    /// For each suite its name, and a body without what is the test's own.
+    /// For each suite its name, and a body without what differs between its tests.
     suites: Html,
     tests: Html,
 }
@@ -99,7 +97,7 @@ impl Clean {
         let milliseconds = format!("{:.1}", test.duration_s * 1000.0);
         self.tests.text(&number.to_string()).markup("\t").text(&milliseconds).markup("\t").text(&test.id);
         let anchor = anchors.of(suite, test);
-        // Only the second of a name has an anchor of its own.
+        // Only a second test of the same name has an anchor of its own.
         if anchor.contains('~') {
             self.tests.markup("\t").text(&anchor);
         }
@@ -156,7 +154,7 @@ fn row(html: &mut Html, (suite, test): (&SuiteReport, &TestReport), anchor: &str
     html.text(&short).markup("</span></summary>");
 }
 
-/// What a search finds a test by, besides its name: leaks, functions, classes, the reason.
+/// Search words for a test besides its name: its leaks, with their classes, functions and files.
 fn found_by(test: &TestReport) -> String {
     const MOST: usize = 2000;
     let mut words = Vec::new();
@@ -184,7 +182,7 @@ fn body(
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
     html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
     let basis = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn));
-    // It begins with what the shortest reason says.
+    // The basis begins with the shortest reason: it is not shown twice.
     if !test.reason.is_empty() && basis.as_ref().is_none_or(|basis| !basis.starts_with(&test.reason)) {
         html.element("p class=reason", &test.reason);
     }
@@ -257,7 +255,7 @@ fn figures(html: &mut Html, figures: &clean::Figures) {
     html.markup("</tbody></table></div>");
 }
 
-/// `48.0 KiB (49152 B)`: what was rounded is said in full.
+/// `48.0 KiB (49152 B)`: a rounded value is also shown in full.
 fn exact(value: f64, unit: Unit, shown: &str) -> String {
     if unit == Unit::Bytes && value.abs() >= 1024.0 && value.is_finite() {
         format!("{shown} ({} B)", format_count(value))
@@ -270,7 +268,7 @@ fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.1} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
-/// The steps from the first execution to the verdict, with the figures they rest on.
+/// The steps from the first execution to the verdict, with their figures.
 fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     if test.verdict == Verdict::NotJudged {
         return vec![match test.outcome {
@@ -301,7 +299,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     steps
 }
 
-/// Of a test that was not run alone.
+/// The step of a test that was not run alone.
 fn how_unconfirmed(verdict: Verdict, runner: Runner) -> String {
     match (verdict, runner) {
         (Verdict::Pass, Runner::Junit) => "Its class did not grow in the last rounds of the suite, so it was not run alone.",

@@ -15,7 +15,7 @@ fn the_page_is_one_file_that_loads_nothing() {
         {
             assert!(!page.contains(forbidden), "{name}: {forbidden}");
         }
-        // But for the CI job, which is a link and nothing more.
+        // Except the CI job, which is a link and nothing more.
         let job = "<a rel=\"noopener noreferrer\" href=\"https://ci.example.com/7\">";
         let linked = usize::from(report.origin.is_some());
         assert_eq!(page.matches(job).count(), linked, "{name}");
@@ -27,7 +27,7 @@ fn the_page_is_one_file_that_loads_nothing() {
 #[test]
 fn names_made_to_break_out_stay_text() {
     let page = html(&sample::hostile()).unwrap();
-    // Tabs are between the fields of lines.
+    // Tabs separate the fields of lines.
     assert!(page.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "no control character");
     assert!(!page.contains('\u{202e}') && page.contains("a\\u{0}b\\u{1b}[31mred"));
     assert!(!page.contains("<&\"'>"), "quotes and brackets are escaped");
@@ -149,7 +149,7 @@ fn a_java_leak_shows_who_holds_it() {
     assert!(sample::held().suites[0].tests[0].leaks[0].kind == LeakKind::Java);
 }
 
-/// Every figure of a test stands in the page as it stands in `report.json`.
+/// Every figure of a test is shown in the page as in `report.json`.
 #[test]
 fn figures_are_those_of_the_json() {
     let report = sample::mixed();

@@ -10,7 +10,7 @@ pub fn escape(text: &str) -> String {
     html.0
 }
 
-/// A page in the making.
+/// A page that is being written.
 #[derive(Debug, Default)]
 pub struct Html(pub(super) String);
 
@@ -21,7 +21,7 @@ impl Html {
         &self.0
     }
 
-    /// Markup of ours.
+    /// Our own markup.
     pub fn markup(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
@@ -42,12 +42,12 @@ impl Html {
         self
     }
 
-    /// ` name="value"`, behind an open tag's name.
+    /// ` name="value"`, after the name of an open tag.
     pub fn attribute(&mut self, name: &'static str, value: &str) -> &mut Self {
         self.markup(" ").markup(name).markup("=\"").text(value).markup("\"")
     }
 
-    /// ` value="value"`: a form sends back this text and no other. What is invisible is written by its number.
+    /// ` value="value"`: a form sends back exactly this text. Invisible characters are written by their numbers.
     pub fn value(&mut self, value: &str) -> &mut Self {
         self.markup(" value=\"");
         for part in value.split_inclusive(is_unsafe) {
@@ -66,13 +66,13 @@ impl Html {
         self.markup("<").markup(tag).markup(">").text(text).markup("</").markup(name).markup(">")
     }
 
-    /// What another part of this crate has already made harmless.
+    /// Appends a part that this crate has already made harmless.
     pub fn part(&mut self, part: &Self) -> &mut Self {
         self.0.push_str(&part.0);
         self
     }
 
-    /// The same on a line of its own.
+    /// Appends a part on a line of its own.
     pub(super) fn line(&mut self, part: &Self) -> &mut Self {
         self.0.push_str(&part.0.replace('\n', " "));
         self.0.push('\n');
@@ -85,7 +85,7 @@ impl Html {
         self
     }
 
-    /// JSON for the script of the page: a `<` in it could end the element it stands in.
+    /// JSON for the script of the page: a `<` in it could end its element.
     pub(super) fn json(&mut self, json: &str) -> &mut Self {
         self.0.push_str(&json.replace('<', "\\u003c"));
         self

@@ -10,13 +10,13 @@ use crate::human::stack::{stack_lines, width};
 use crate::rerun::quoted;
 use crate::visible::visible;
 
-/// Leak groups and frames shown unless everything is asked for.
+/// Leak groups and frames shown, unless all are requested.
 const GROUPS: usize = 10;
 const INNER_FRAMES: usize = 16;
 /// The test's own frames are the outermost ones.
 const OUTER_FRAMES: usize = 4;
 const INDENT: &str = "      ";
-/// Titles longer than this stand on a line of their own.
+/// Longer titles are on a line of their own.
 const WIDEST_TITLE: usize = 24;
 
 /// How blocks are written.
@@ -25,14 +25,13 @@ pub(crate) struct BlockStyle {
     pub(crate) paint: Paint,
     /// Columns of the terminal; `None`: nothing is cut.
     pub(crate) width: Option<usize>,
-    /// All groups and frames.
+    /// Show all groups and frames.
     pub(crate) verbose: bool,
     /// Date for the hint that waives a leak.
     pub(crate) until: String,
 }
 
-/// The block of a test that did not pass, under the name to show for it; `again` is the command
-/// that runs it alone.
+/// The block of a test that did not pass, under its displayed name; `again` is the command that runs it alone.
 pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, style: &BlockStyle) -> String {
     let mut figures = test_figures(test).into_iter();
     let first = culprit::of_test(test).or_else(|| figures.next());
@@ -45,7 +44,7 @@ pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, sty
     block
 }
 
-/// The block of a suite that is not a pass by itself, whatever its tests are, with its own verdict.
+/// The block of a suite that does not pass by itself, whatever its tests do, with its own verdict.
 pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Verdict, String)> {
     let (figures, verdict) = (suite_figures(suite).0, suite.own_verdict());
     if figures.is_empty() && suite.reason.is_empty() {
@@ -58,11 +57,11 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
     Some((verdict, block))
 }
 
-/// What stands below the headline: reason, curve, leak groups.
+/// The text below the headline: reason, curve, leak groups.
 pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     let mut body = String::new();
     let reason = match test.verdict {
-        // No headline shows the figures of these.
+        // These have no headline with figures.
         Verdict::Pass | Verdict::NotJudged => &test.reason,
         Verdict::Warn | Verdict::Error | Verdict::Fail => {
             test.reason_beside_figures.as_ref().unwrap_or(&test.reason)
@@ -86,7 +85,7 @@ pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     body
 }
 
-/// A leak group with its stack and the way to waive it.
+/// A leak group with its stack and the command to waive it.
 fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
     let mut text = leak_stack(leak, style);
     let id = visible(&leak.id);
@@ -101,7 +100,7 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// What accepts a leak until a date.
+/// The command that accepts a leak until a date.
 pub(crate) fn waive_command(leak: &Leak, until: &str) -> String {
     format!("memgate waive {} --reason \"…\" --until {until}", quoted(&visible(&leak.id)))
 }
@@ -137,8 +136,7 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// Class, holder, and the first frame of the project that allocates it; in verbose reports all
-/// frames.
+/// Class, holder, and the first frame of the project on the allocating stack; verbose reports show all frames.
 fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     let mut text = String::new();
     let bytes = format_bytes(leak.bytes_per_iteration);
@@ -162,7 +160,7 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// The memory curve of a test that did not come to its end.
+/// The memory curve of a test that did not finish.
 fn last_known_curve(test: &TestReport) -> String {
     let Some(metric) =
         Metric::ALL.into_iter().find(|metric| test.curve.iter().any(|point| point.metric == *metric))

@@ -1,5 +1,5 @@
-//! What became of followed objects: allocation sites, how many there were, how many are left, how
-//! long the others lived.
+//! How followed objects ended: allocation sites, how many objects they made, how many are left, and how long the others
+//! lived.
 
 use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes};
 
@@ -7,11 +7,11 @@ use crate::figures::GAP;
 use crate::human::paint::Paint;
 use crate::visible::visible;
 
-/// Sites shown unless everything is asked for, and frames of each.
+/// Sites shown, unless all are requested, and frames of each.
 const SITES: usize = 10;
 const FRAMES: usize = 3;
 
-/// The section; empty where nothing was followed.
+/// The section; empty if nothing was followed.
 pub(super) fn section(followed: Option<&Followed>, paint: Paint, verbose: bool) -> String {
     let Some(followed) = followed else { return String::new() };
     let mut text = format!(
@@ -78,7 +78,7 @@ pub(crate) fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// `lived < 1 ms 12, < 10 ms 3, longer 1`; what is 0 is left out.
+/// `lived < 1 ms 12, < 10 ms 3, longer 1`; zeros are left out.
 pub(crate) fn lifetimes(counts: &[u64]) -> String {
     let limits = LIFETIMES_NS.iter().map(|ns| {
         let ms = ns / 1_000_000;

@@ -4,7 +4,7 @@ use memgate_model::Hunt;
 
 use crate::visible::visible;
 
-/// Tests named that cannot be repeated.
+/// Most tests named that cannot be repeated.
 const SHOWN_FAILURES: usize = 3;
 
 /// `hunt: 132 of 140 tests repeated, 212 to 5400 executions each: a leak in one of 46 would have

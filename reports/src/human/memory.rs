@@ -1,11 +1,11 @@
-//! What Android said of the memory of an app, in one line.
+//! The memory of an app as Android reports it, in one line.
 
 use memgate_model::{AppMemory, format_bytes};
 
 use crate::visible::visible;
 
-/// `com.example.ATest.opens (dumpsys meminfo): total pss 21.4 MiB, java heap 3.1 MiB; 2
-/// activities`. What is zero is left out.
+/// `com.example.ATest.opens (dumpsys meminfo): total pss 21.4 MiB, java heap 3.1 MiB; 2 activities`. Zeros are left
+/// out.
 pub(crate) fn app_memory(memory: &AppMemory) -> String {
     let name = |name: &str| visible(&name.replace('_', " ")).into_owned();
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]

@@ -39,12 +39,12 @@ impl Paint {
         }
     }
 
-    /// A name the reader looks for.
+    /// A name that the reader looks for.
     pub(crate) fn strong(self, text: impl Display) -> String {
         styled(self.strong, text)
     }
 
-    /// What matters less.
+    /// Less important text.
     pub(crate) fn faint(self, text: impl Display) -> String {
         styled(self.faint, text)
     }

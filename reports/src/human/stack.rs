@@ -1,4 +1,4 @@
-//! A stack in two columns: function, and where it stands.
+//! A stack in two columns: function and location.
 
 use memgate_model::Frame;
 
@@ -6,15 +6,15 @@ use crate::human::paint::Paint;
 use crate::names::{self, in_module, without_template_arguments};
 use crate::visible::visible;
 
-/// The function column grows with its names up to this; longer names push their location out.
+/// The function column grows with its names up to this; longer names push their location to the right.
 const WIDEST_FUNCTION: usize = 96;
-/// What is left of a function's name on the narrowest terminal.
+/// Narrowest function column, on the narrowest terminal.
 const NARROWEST_FUNCTION: usize = 24;
-/// Between the columns.
+/// Space between the columns.
 const GUTTER: usize = 2;
 
-/// One text line per frame, without indentation. `room`: columns left on the terminal, `None` for a
-/// file or a pipe, where names are never cut.
+/// One text line per frame, without indentation. `room`: columns available on the terminal; `None` for a file or a
+/// pipe, where names are never cut.
 pub(crate) fn stack_lines(frames: &[Frame], room: Option<usize>, paint: Paint) -> Vec<String> {
     let mut cells: Vec<_> = frames.iter().map(|frame| (names::of_frame(frame), location(frame))).collect();
     if let Some(room) = room {
@@ -62,7 +62,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A name cut to `columns`: first its template arguments, then its end.
+/// Cuts a name to `columns`: first its template arguments, then its end.
 fn shorten(name: &str, columns: usize) -> String {
     if width(name) <= columns {
         return name.to_owned();

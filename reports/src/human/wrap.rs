@@ -1,11 +1,11 @@
-//! Lines that are wider than the terminal, broken between their fields.
+//! Breaks lines that are wider than the terminal between their fields.
 
 use crate::figures::GAP;
 
-/// Below this nothing is gained by breaking lines.
+/// On narrower terminals, breaking lines does not help.
 const NARROWEST: usize = 40;
-/// What the rest of a line is indented by, more than the line itself; of one that begins at the
-/// margin, as deep as what stands below a headline.
+/// A continued line is indented by this more than the line itself. A line that begins at the margin continues as deep
+/// as the text below a headline.
 const DEEPER: usize = 2;
 const BELOW_A_HEADLINE: usize = 6;
 
@@ -56,7 +56,7 @@ fn break_up(text: &mut String, line: &str, columns: usize) {
     }
 }
 
-/// Columns, without the colours.
+/// Columns of a text, without the colours.
 fn visible_width(text: &str) -> usize {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().map_or(0, |part| part.chars().count());

@@ -1,4 +1,4 @@
-//! What junit-report does not write: totals, `skipped`, the run's own time stamp, and properties.
+//! Adds what junit-report does not write: totals, `skipped`, the run's own time stamp, and properties.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ pub(super) struct Extras {
     pub(super) cases: VecDeque<Extra>,
 }
 
-/// What one element gets. Attributes replace those of the same name; `None` removes one.
+/// Additions to one element. Attributes replace those of the same name; `None` removes one.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
     pub(super) attributes: Vec<(&'static str, Option<String>)>,
     pub(super) properties: Vec<(String, String)>,
-    /// Behind its failure.
+    /// Written after its failure.
     pub(super) reruns: Vec<Rerun>,
 }
 
-/// One more execution that went the same way.
+/// Another execution with the same result.
 #[derive(Debug)]
 pub(super) struct Rerun {
     pub(super) message: String,

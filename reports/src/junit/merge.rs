@@ -1,13 +1,12 @@
-//! Leaks in the JUnit files that the test runner itself wrote, on the tests that leaked: whoever
-//! looks at a test there sees that it leaks.
+//! Adds leaks to the JUnit files that the test runner itself wrote, on the tests that leaked: people who look at a test
+//! there see that it leaks.
 //!
-//! Data flow: the runner's document → events → those test cases that the report fails, and that did
-//! not fail by themselves → the same document with a `failure` in each, and the counts of its
-//! suites raised. Everything else stays as it is, byte by byte as far as the parser keeps it.
-//! Merging twice changes nothing more.
+//! Data flow: the runner's document → events → the test cases that fail in the report, but did not fail by themselves →
+//! the same document with a `failure` in each, and the counts of its suites raised. Everything else stays as it is,
+//! byte by byte as far as the parser keeps it. A second merge changes nothing.
 //!
-//! A document does not say of which suite of memgate it is. Where several have a test of one name, the other names of
-//! the document may tell; else the case stays as it is.
+//! A document does not name its suite of memgate. If several suites have a test of one name, the other names of the
+//! document may decide; else the case stays as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +20,14 @@ use crate::human::{BlockStyle, Paint, test_block};
 use crate::summary::in_short;
 use crate::words::waive_until;
 
-/// A document with what was added to it.
+/// A document with the added leaks.
 #[derive(Debug)]
 pub struct Merged {
     /// The document.
     pub xml: Vec<u8>,
-    /// Test cases that got a leak.
+    /// Number of test cases that got a leak.
     pub cases: usize,
-    /// Tests that leak in one suite, where the document may be another suite's.
+    /// Tests that leak in one suite, while the document may be another suite's.
     pub unclear: Vec<String>,
 }
 
@@ -71,7 +70,7 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
     Ok(Merged { xml: writer.into_inner(), cases, unclear })
 }
 
-/// The tests of a document with these names that leak, by the name a runner gives them, and those that are unclear.
+/// The leaking tests among these names of a document, by the name a runner gives them, and those that are unclear.
 fn failing<'r>(
     report: &'r RunReport,
     document: &BTreeSet<String>,
@@ -88,7 +87,7 @@ fn failing<'r>(
                 continue;
             }
             let owners: Vec<_> = (0..known.len()).filter(|&other| known[other].contains(&name)).collect();
-            // A suite that lacks a name of the document which another owner has is not the one.
+            // If a suite lacks a name of the document that another owner has, the document is not its own.
             let has_all =
                 |&&owner: &&usize| owners.iter().all(|&other| known[other].is_subset(&known[owner]));
             match owners.iter().filter(has_all).collect::<Vec<_>>().as_slice() {
@@ -129,7 +128,7 @@ fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
     loop {
         let event = reader.read_event()?.into_owned();
         match event {
-            // The reader knows which end is missing only where another one comes in its place.
+            // The reader detects a missing end tag only if another end tag comes in its place.
             Event::Eof if depth > 0 => {
                 return Err(Error::IllFormed(quick_xml::errors::IllFormedError::MissingEndTag(
                     "testsuite".to_owned(),
@@ -146,7 +145,7 @@ fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
 
 type Hits<'r> = BTreeMap<usize, &'r TestReport>;
 
-/// Which events are test cases to fail, and by how much the counts of the suites around them rise.
+/// The events that are test cases to fail, and by how much the counts of the suites around them rise.
 fn hits<'r>(
     events: &[Event<'static>],
     failing: &BTreeMap<String, &'r TestReport>,
@@ -228,14 +227,14 @@ fn failure(
     start.push_attribute((&b"message"[..], message.as_bytes()));
     start.push_attribute(("type", "leak"));
     writer.write_event(Event::Start(start))?;
-    // Cleaned as for CDATA, whose end needs no care here.
+    // Cleaned as for CDATA, but `]]>` is not split: this is no CDATA section.
     let text = cdata(&test_block(test, &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
     writer.write_event(Event::Text(BytesText::from_escaped(written(&text))))?;
     writer.write_event(Event::End(BytesEnd::new("failure")))?;
     Ok(())
 }
 
-/// A document in another encoding gets no characters but those of ASCII.
+/// Is the document in UTF-8? In another encoding, only ASCII characters are added.
 fn is_unicode(events: &[Event<'static>]) -> bool {
     let declared = events.iter().find_map(|event| match event {
         Event::Decl(declaration) => declaration.encoding(),

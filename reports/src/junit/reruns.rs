@@ -1,14 +1,14 @@
-//! The iterations of the confirming run as reruns of a test: how much each had left behind.
+//! The iterations of the confirming run as reruns of a test, with the amount that each had left.
 
 use memgate_model::{GrowthPoint, Metric, TestReport, format_count, format_value};
 
 use super::enrich::Rerun;
 use super::sanitise::attribute;
 
-/// Iterations that are shown; a test may have thousands.
+/// Most iterations that are shown; a test may have thousands.
 const SHOWN: usize = 10;
 
-/// Iterations that count, evenly chosen, of what the test fails for.
+/// Evenly chosen iterations after the warm-up, for the metric that the test fails for.
 pub(super) fn of(test: &TestReport) -> Vec<Rerun> {
     let fails = |metric: &Metric| {
         test.metrics.get(metric).is_some_and(|value| {
@@ -36,7 +36,7 @@ fn rerun(metric: Metric, before: &GrowthPoint, after: &GrowthPoint) -> Rerun {
     Rerun { message: attribute(&message) }
 }
 
-/// `48.0 KiB (49152 B)`: what was rounded is said in full.
+/// `48.0 KiB (49152 B)`: a rounded value is also shown in full.
 fn exactly(metric: Metric, value: f64) -> String {
     let shown = format_value(metric, value);
     if shown.ends_with("iB") { format!("{shown} ({} B)", format_count(value)) } else { shown }

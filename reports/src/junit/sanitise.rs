@@ -1,6 +1,5 @@
-//! Text from outside, made fit for XML 1.0. junit-report writes what it gets: a NUL in a test's
-//! name or a `]]>` in its output would make the whole file unreadable, so every string passes
-//! through here.
+//! Makes text from outside fit for XML 1.0. junit-report writes its input unchanged: a NUL in a test's name or a `]]>`
+//! in its output would make the whole file unreadable, so every string passes through here.
 
 use crate::visible::is_unsafe;
 
@@ -14,7 +13,7 @@ pub(super) fn cdata(text: &str) -> String {
     clean(text).replace("]]>", "]]]]><![CDATA[>")
 }
 
-/// Without terminal sequences; what XML forbids or no viewer shows is written as its escape.
+/// Removes terminal sequences; writes an escape for what XML forbids or no viewer shows.
 fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -26,7 +25,7 @@ fn clean(text: &str) -> String {
         rest = &rest[c.len_utf8()..];
         match c {
             '\n' | '\t' => out.push(c),
-            // A parser would make a line feed of it as well.
+            // A parser would make a single line feed of both.
             '\r' if rest.starts_with('\n') => {}
             '\r' => out.push('\n'),
             c if is_unsafe(c) => out.extend(c.escape_default()),
@@ -36,8 +35,8 @@ fn clean(text: &str) -> String {
     out
 }
 
-/// Length of the terminal sequence `text` begins with (ECMA-48). `None` for one without its end, so
-/// that a lone ESC never swallows what follows it.
+/// Length of the terminal sequence at the start of `text` (ECMA-48). `None` for one without its end, so that a lone ESC
+/// never swallows what follows it.
 fn ansi_sequence(text: &str) -> Option<usize> {
     let (introducer, body) = if let Some(body) = text.strip_prefix('\u{9b}') {
         ('[', body)
@@ -73,7 +72,7 @@ fn ansi_sequence(text: &str) -> Option<usize> {
     }
 }
 
-/// Longest window title that is taken for one.
+/// Longest string sequence, such as a window title.
 const STRING_SEQUENCE: usize = 4096;
 
 #[cfg(test)]
