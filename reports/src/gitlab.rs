@@ -38,7 +38,7 @@ struct Lines {
 /// # Errors
 /// When JSON cannot be written.
 pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
-    // GitLab tells by the fingerprint what is new and what is fixed, so it identifies the leak by nothing that changes.
+    // GitLab decides by the fingerprint what is new and what is fixed, so the fingerprint has nothing that changes.
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for (suite, test) in not_passed(report) {
         let name = qualified(suite, test);

@@ -76,7 +76,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     sections.push(closing.concat());
     sections.retain(|section| !section.is_empty());
     let text = sections.join("\n");
-    // After a line break, a word may stand at the begin of a line and become a command.
+    // After a line break, a word may begin a line and become a command of a CI system.
     without_commands(&match options.width {
         Some(columns) => wrap::wrapped(&text, columns),
         None => text,

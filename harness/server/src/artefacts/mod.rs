@@ -77,8 +77,8 @@ impl Artefacts {
     /// Opens a folder, creating it if it is missing, or `s3://BUCKET/PREFIX`, whose keys `variable` looks up. Uploads
     /// for a bucket stay in the folder `arriving` until they are complete.
     ///
+    /// # Errors
     /// The folder cannot be created, or the bucket's address or keys are missing.
-    /// It cannot be made, or its address or keys are missing.
     pub fn open(
         place: &str,
         arriving: &Path,

@@ -19,8 +19,8 @@ use super::refused::Refused;
 use crate::pages::{self, Own};
 use crate::store::{Reader, Store};
 
-/// Session cookie. The browser keeps it for this host only, hides it from scripts, and sends it over TLS or to this
-/// machine only.
+/// Name of the session cookie. The browser keeps the cookie for this host only, hides it from scripts, and sends it
+/// only over TLS or to this machine.
 pub(super) const SESSION: &str = "__Host-memgate";
 /// JSON response for what does not exist, or is not for this reader.
 pub(super) const NOTHING: &str =

@@ -223,7 +223,7 @@ impl Store {
             b.verdict.cmp(&a.verdict).then_with(|| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)))
         });
         if order == Order::Slowest {
-            // It is no surprise for whole suites.
+            // That a whole suite is slow is no surprise.
             tests.retain(|test| !test.name.is_empty());
             tests.sort_by_key(|test| std::cmp::Reverse(test.duration_ms));
         }

@@ -136,7 +136,7 @@ impl Ingest {
         Ok(end)
     }
 
-    /// Checks the request. `None`: the artefact is already stored. `length`: its length, if it is stored.
+    /// Checks the request. `None`: the artefact is already stored. `length`: the length that it must have then.
     async fn wanted(
         &self,
         (project, run, name): (&str, i64, &str),

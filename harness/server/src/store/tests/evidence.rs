@@ -1,4 +1,4 @@
-//! What proves that a leak is fixed, gone, or in its place, and what does not.
+//! Evidence that a leak is fixed, gone, or in its place, and what is no evidence.
 
 use memgate_model::Hunt;
 

@@ -103,7 +103,7 @@ fn only_a_signed_token_of_the_repository_for_this_server_and_time_adds_runs() {
         publish(&server, &[issuer.jwk("k1")]);
         let added = server.with(&first, &run("s1", 1, &["n1-a"])).await;
         assert_eq!((added.status, &added.json()["on_line"]), (201, &json!(true)), "{added:?}");
-        // The client may have missed the response and repeats the run; nobody else may use its token.
+        // The client may have missed the response and repeats the run; the token adds no other run.
         assert_eq!(server.with(&first, &run("s1", 1, &["n1-a"])).await.status, 200);
         server.with(&first, &run("s2", 1, &[])).await.is(401, "was used for another run");
 
