@@ -40,7 +40,7 @@ pub enum Flavour {
 /// How the document is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JunitOptions {
-    /// Which dialect.
+    /// The dialect.
     pub flavour: Flavour,
     /// The folder of the charts, as CI servers find it from the folder of the job; `None`: there are no charts.
     pub charts: Option<String>,

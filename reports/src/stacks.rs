@@ -178,7 +178,7 @@ pub fn speedscope(report: &RunReport) -> Result<String, RenderError> {
     Ok(text)
 }
 
-/// Names, each once.
+/// Distinct names with their indices.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) names: Vec<String>,

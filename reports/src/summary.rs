@@ -11,7 +11,7 @@ use crate::worst::not_passed;
 /// Most reasons that are named; the rest is counted.
 const MAX_REASONS: usize = 10;
 
-/// A test, a suite or a place with what is wrong with it.
+/// A test, a suite or a place with its problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reason {
     pub(crate) verdict: Verdict,

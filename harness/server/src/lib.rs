@@ -1,4 +1,4 @@
-//! The history of projects: the database behind it, and the pages that show it.
+//! The history of projects: its database, and the pages that show it.
 //!
 //! Data flow: a manifest and a report → [`store`] (one transaction per run: the results of `memgate_history`, and the
 //! lives of its leaks) → SQLite or PostgreSQL; database → reads of the store → [`view`] → [`pages`] and JSON over

@@ -111,7 +111,7 @@ pub struct LeakRow {
 /// An event of a leak or a figure, reported once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventRow {
-    /// When the run came that showed it.
+    /// Time of the run that showed it.
     pub at_us: i64,
     /// `new`, `known`, `fixed`, `regressed`, `gone`, `shift up`, `shift down`.
     pub kind: String,
@@ -294,9 +294,9 @@ pub struct Point {
     pub started_us: i64,
     /// The value; `None`: the test was not judged.
     pub value: Option<f64>,
-    /// Lower bound, where there is an interval.
+    /// Lower bound, if there is an interval.
     pub low: Option<f64>,
-    /// Upper bound, where there is an interval.
+    /// Upper bound, if there is an interval.
     pub high: Option<f64>,
     /// The threshold; `None`: it is zero, or there is none.
     pub allowed: Option<f64>,

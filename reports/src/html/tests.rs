@@ -1,4 +1,4 @@
-//! The page as a whole: nothing from outside acts in it, its numbers are those of the JSON.
+//! The page as a whole: no text from outside acts in it, and its numbers are those of the JSON.
 
 use memgate_model::{Blamed, Followed, FollowedSite, FollowedTotal, LeakKind, Verdict, WaiverState};
 

@@ -403,7 +403,7 @@ async fn test_json(
 #[serde(default)]
 struct AskedBase {
     branch: String,
-    /// The commit that was merged in and those before it, between commas.
+    /// The commit that was merged in and its ancestors, separated by commas.
     sha: String,
     /// As JSON: `{"architecture":"x86_64"}`.
     environment: String,

@@ -286,7 +286,7 @@ async fn signed_in(at: std::net::SocketAddr, password: &str) -> String {
 #[test]
 fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
     served(async |at, store, _| {
-        // The password of a test: `correct horse` would do.
+        // A password for this test only.
         let password = "correct-horse";
         store
             .add_account("anna", &crate::password::hash(password).unwrap(), &["tiles".to_owned()])

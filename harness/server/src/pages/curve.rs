@@ -119,7 +119,7 @@ fn axis(metric: Metric, scale: &Scale) -> String {
     ends.iter().map(line).collect()
 }
 
-/// The values as lines, and as dots where they are few.
+/// Draws the values as lines, and also as dots if they are few.
 fn values(points: &[Point], scale: &Scale) -> String {
     let mut svg = String::new();
     let few = points.len() <= MOST_DOTS;

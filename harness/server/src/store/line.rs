@@ -79,7 +79,7 @@ pub(super) struct Traces {
     clean: BTreeSet<i64>,
     #[serde(default)]
     clean_key: String,
-    /// The least close look that saw it.
+    /// The least thorough look that saw it.
     #[serde(default)]
     look: Option<Look>,
     /// Consecutive commits, the newest last, whose whole runs lack its suite.

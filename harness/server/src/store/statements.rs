@@ -212,7 +212,7 @@ pub(super) const SIGHTINGS_OF_TWO: &str = "SELECT s.run_id, l.fingerprint, l.bod
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id IN ($2, $3) \
      ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
-/// With the state that each leak has on a line.
+/// Sightings with the state of each leak on a line.
 pub(super) const SIGHTINGS_WITH_STATES: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects, n.state \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \

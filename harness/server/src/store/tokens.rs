@@ -113,7 +113,7 @@ impl Grant {
 }
 
 impl Store {
-    /// Makes a token.
+    /// Creates a token.
     ///
     /// # Errors
     /// The database cannot be written, or there are no random bytes.

@@ -88,9 +88,9 @@ struct Ingest {
     grants: Arc<Grants>,
     counters: Arc<Counters>,
     board: Arc<Board>,
-    /// In KiB.
+    /// Room for received bodies, in KiB.
     bodies: Semaphore,
-    /// In the units of `body`.
+    /// Room for parsed bodies, in the units of `body`.
     reading: Arc<Semaphore>,
     /// One permit, for a body that is not small.
     large: Arc<Semaphore>,
@@ -137,7 +137,7 @@ pub(super) fn router(
 #[derive(Debug, Serialize)]
 struct Answer {
     run: i64,
-    /// Its page.
+    /// Path of its page.
     page: String,
     /// Do its leaks count for its branch?
     on_line: bool,

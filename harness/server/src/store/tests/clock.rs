@@ -5,7 +5,7 @@ use super::*;
 /// Microseconds of a day.
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
-/// Runs of main and of a review, then one while the clock is years ahead, then more of that time.
+/// Adds runs of main and of a review, then a run while the clock is years ahead, then a later run of that time.
 async fn a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
     let ahead = now + 3 * 365 * DAY;

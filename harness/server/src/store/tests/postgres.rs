@@ -1,4 +1,4 @@
-//! A PostgreSQL for tests, where its programs are installed.
+//! A PostgreSQL server for tests, if its programs are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
