@@ -1,12 +1,11 @@
-//! What the agent does where the virtual machine or a test listener calls it.
+//! What the agent does when the virtual machine or a test listener calls it.
 //!
-//! Data flow: `start` makes the one [`Agent`] → the virtual machine calls [`Events`]: its beginning opens the
-//! session, allocations and ends of objects go to `sites` and `follow`, a lack of memory to `exhausted` →
-//! test listeners and the launcher call [`Natives`]: starts and ends of tests become boundaries of the
-//! session → where a window ends, [`Agent::measure`] collects, counts and hands the frames over with the
-//! boundary, and the orders in the answer are obeyed (settle, stop compiling, explain classes) → at the end
-//! of the run the last window is measured, a heap dump written where one was asked for, and the stream
-//! closed.
+//! Data flow: `start` makes the one [`Agent`]. The virtual machine calls [`Events`]: its start opens the session,
+//! allocations and frees of objects go to `sites` and `follow`, out-of-memory errors to `exhausted`. Test listeners
+//! and the launcher call [`Natives`]: starts and ends of tests become boundaries of the session. At the end of a
+//! window, [`Agent::measure`] collects, counts and hands over the frames with the boundary. The agent obeys the
+//! orders in the answer (settle, stop compiling, explain classes). At the end of the run it measures the last window,
+//! writes a heap dump if one was asked for, and closes the stream.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,7 +33,7 @@ use super::pace::Pace;
 use super::sites::{Alive, Sites};
 use super::survivor_search::SurvivorSearch;
 
-/// Errors for lack of memory that are reported: a test may provoke many.
+/// At most this many out-of-memory errors are reported: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
 const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
@@ -53,11 +52,11 @@ pub(crate) struct Agent {
     pub(crate) sites: OnceLock<Sites>,
     pub(crate) follow: OnceLock<Follow>,
     pub(crate) heap: HeapWatch,
-    /// The compilers are switched off.
+    /// The JIT is disabled.
     pub(crate) jit_disabled: AtomicBool,
     /// A test has failed, and its heap was dumped.
     pub(crate) dumped_a_failure: AtomicBool,
-    /// Out of memory so many times.
+    /// Number of out-of-memory errors so far.
     pub(crate) exhausted: AtomicU32,
     /// Another native agent of this virtual machine, which may want to sample.
     pub(crate) leaves_sampling_to: OnceLock<String>,
@@ -78,9 +77,9 @@ impl Events for Agent {
         let _begun = env.with_env_no_catch(work).into_outcome();
     }
 
-    /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or
-    /// walks the heap here waits forever. What is to be measured at the end was measured by the
-    /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
+    /// The collector threads have ended by now: with ZGC and Shenandoah, a collection or heap walk here would wait
+    /// forever. The last shutdown hook ([`Natives::run_finished`]) has measured what is to be measured at the end,
+    /// unless it did not run.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
         exhausted::catch_up();
         if let Some(class) = self.last_window() {
@@ -173,7 +172,7 @@ impl Natives for Agent {
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
         exhausted::catch_up();
         let Some(vm) = self.machine() else {
-            // The library was loaded, but the tool interface refused: the native side is measured.
+            // The library is loaded, but JVMTI refused: only the native side is measured.
             return window_ends((suite, test), outcome_of(outcome), None).bits;
         };
         if !self.measures_each_window() {
@@ -182,7 +181,7 @@ impl Natives for Agent {
         let mut reply = self.measure(env, vm, (suite, test), outcome);
         if reply.has(order::SETTLE) {
             self.settle(env, vm);
-            // Java's side was measured.
+            // Java's side is measured already.
             reply = window_ends((suite, test), outcome_of(outcome), None);
         }
         if reply.has(order::COMPILED) && !self.jit_disabled.swap(true, Ordering::Relaxed) {
@@ -201,7 +200,7 @@ impl Natives for Agent {
             all.push((key.to_owned(), value.to_owned()));
         }
         let info = Frame::JvmInfo(self.info(name, all));
-        // What reports the tests is known now, and with it the class path they run with.
+        // The listener that reports the tests is known now, and so is their class path.
         let _untold_without_a_stream = session::write(|session| session.append(&info));
     }
 
@@ -218,7 +217,7 @@ impl Agent {
             sites.look_closely(env, search.wanted());
         }
         let before = core::mem::replace(&mut *self.search.lock(), search);
-        // Its end is a call into the virtual machine, for which no lock is held.
+        // Drop calls JVMTI; the lock is released first.
         drop(before);
     }
 
@@ -226,11 +225,11 @@ impl Agent {
     fn say_last(&self, env: &mut Env<'_>) {
         exhausted::catch_up();
         if let (Some(class), Some(vm)) = (self.last_window(), self.machine()) {
-            // Nothing is repeated in the build's own run: there are no orders.
+            // The build's own run repeats nothing, so there are no orders.
             let _no_orders = self.measure(env, vm, (&class, ""), 0);
         }
         if self.follow.get().is_some() {
-            // What is garbage by now did not live to the end.
+            // Objects that are garbage now did not live to the end.
             let _a_few_more_alive = self.jvmti.collect();
             self.catch_up();
         }
@@ -238,9 +237,9 @@ impl Agent {
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
-    /// The tests are over: a dump of what is alive, where one was asked for.
+    /// The tests are over: dumps the live objects, if that was asked for.
     fn dump_at_end(&self, env: &mut Env<'_>) {
-        // The harness has the system dump an app.
+        // For an app, the harness asks the system for the dump.
         if self.options.carrier == Carrier::App {
             if !self.options.end_dump.is_empty() {
                 session::tests_end();
@@ -250,7 +249,7 @@ impl Agent {
         self.dump(env, &self.options.end_dump, "end");
     }
 
-    /// The same where the first test has failed, before another one changes what it left.
+    /// The same after the first failed test, before another test changes what it left.
     fn dump_if_failed(&self, env: &mut Env<'_>, outcome: i32) {
         let is_due = outcome_of(outcome) == Some(Outcome::Failed) && !self.options.failed_dump.is_empty();
         if is_due && !self.dumped_a_failure.swap(true, Ordering::Relaxed) {
@@ -258,7 +257,7 @@ impl Agent {
         }
     }
 
-    /// Writes what is alive. A finalizer or a cleaner may hold what is over until it has run.
+    /// Dumps the live objects. Finalizers and cleaners may hold unused objects until they have run.
     fn dump(&self, env: &mut Env<'_>, folder: &str, when: &str) {
         let Some(vm) = self.machine().filter(|_| !folder.is_empty()) else { return };
         let _dumped_as_it_is = self.jvmti.collect();
@@ -269,8 +268,8 @@ impl Agent {
         }
     }
 
-    /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of
-    /// theirs; and so may what only it held.
+    /// Garbage may hold native memory until its finalizers and cleaners have run in their own threads. So may objects
+    /// that only the garbage held, hence the second round.
     fn settle(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         for _ in 0..2 {
             let _counted_as_it_is = self.jvmti.collect();
@@ -279,23 +278,23 @@ impl Agent {
         }
     }
 
-    /// The class whose window is open at the end. Where each window is measured none is: one more,
-    /// of nothing, would look as if the last round had left nothing.
+    /// The class whose window is open at the end. None if each window is measured: one more, empty window would look
+    /// as if the last round had left nothing.
     fn last_window(&self) -> Option<String> {
         self.pace.lock().last().filter(|_| !self.measures_each_window())
     }
 
-    /// What is hot has been compiled: nothing more is.
+    /// Hot methods are compiled; the JIT compiles no others.
     fn disable_jit(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let said = match vm.direct_compilers(env, &self.options.directives) {
             Ok(said) => said,
             Err(why) => why.to_string(),
         };
-        // Without them a few strings may look like growth for longer.
+        // Without the directives a few strings may look like growth for longer.
         session::log(LogLevel::Debug, &format!("compiler directives: {}", said.trim()));
     }
 
-    /// Android's runtime, not HotSpot. On Android there is no other, and what is for HotSpot is not in the library.
+    /// Is this Android's runtime, not HotSpot? On Android there is no other, and the library has no code for HotSpot.
     pub(crate) const fn is_art(&self) -> bool {
         cfg!(target_os = "android") || self.found_art
     }
@@ -304,14 +303,14 @@ impl Agent {
         self.vm.get().map(|vm| &**vm)
     }
 
-    /// Does who tells of windows also decide where they end, as memgate's launcher does? Then each is
+    /// Does the reporter of windows also decide where they end, as memgate's launcher does? Then each window is
     /// measured, whatever it costs.
     fn measures_each_window(&self) -> bool {
         self.options.windows == Windows::Each || self.command.starts_with(hotspot::LAUNCHER)
     }
 
-    /// Does the harness look at the process where a single test begins and ends? In the build's own
-    /// run on HotSpot nothing comes of it, and it costs more than most tests.
+    /// Does the harness look at the process at the start and end of each test? In the build's own run on HotSpot that
+    /// gains nothing and costs more than most tests.
     fn stands_at_tests(&self) -> bool {
         self.is_art() || self.measures_each_window()
     }
@@ -319,7 +318,7 @@ impl Agent {
     /// A test class of the build's own run is over: its window ends here, or goes on with the next
     /// class.
     fn class_ended(&self, env: &mut Env<'_>, vm: &dyn Machine, class: &str) -> u32 {
-        // Processor time: collectors work with many threads, and a busy machine changes nothing.
+        // Processor time: collectors use many threads, and a busy machine does not change it.
         let began = process::cpu_ns();
         if !self.pace.lock().is_due(class, began) {
             return 0;
@@ -353,7 +352,7 @@ impl Agent {
 
     fn look(&self, env: &mut Env<'_>, vm: &dyn Machine) -> Result<Measured, Failure> {
         let started = process::monotonic_ns();
-        // A repeated test has the same of what goes by itself in each iteration.
+        // In a repeated test, each iteration has the same amount of objects that go away by themselves.
         let is_round = self.options.detail == Detail::Survivors && self.measures_each_window();
         let live = if is_round { vm.settled_histogram(env)? } else { vm.histogram(env)? };
         if self.measures_each_window() {
@@ -371,8 +370,7 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds what grew, and where it was allocated. `None`: that is known after the next
-    /// window.
+    /// Who holds the grown objects, and where they were allocated. `None`: that is known only after the next window.
     fn explained(
         &self,
         env: &mut Env<'_>,
@@ -385,8 +383,8 @@ impl Agent {
             *self.search.lock() = Some(search);
             return None;
         }
-        // The heap is walked for samples first: the search takes its time, and what dies meanwhile
-        // is of no interest.
+        // The heap is walked for samples first: the search takes time, and objects that die meanwhile are of no
+        // interest.
         sites.inspect(|sites| sites.look_as_usual());
         let alive = sites.map(|sites| sites.alive(search.wanted())).unwrap_or_default();
         if let Some(cut @ 1..) = sites.map(|sites| sites.stacks.cut()) {
@@ -398,8 +396,7 @@ impl Agent {
         Some((search.end(env, live), alive))
     }
 
-    /// An allocation was sampled: a point of the heap's curve where it is time for one, and the
-    /// limit.
+    /// An allocation was sampled: adds a point to the heap's curve if one is due, and checks the limit.
     fn heap_fills(&self, env: &mut Env<'_>, sites: &Sites, bytes: u64) {
         if sites.is_measuring() {
             return;
@@ -426,7 +423,7 @@ impl Agent {
         }
     }
 
-    /// In a thread of its own: a dump where one was asked for, and what fills the heap.
+    /// In its own thread: writes a dump if one was asked for, and reports what fills the heap.
     fn looks_beside(&self, env: &mut Env<'_>, what: &str) {
         let folder = &self.options.heap_limit_dump;
         let path = format!("{folder}/java_pid{}_limit.hprof", process::pid());
@@ -443,7 +440,7 @@ impl Agent {
         Exhausted { dump, ..exhausted }.tell(self.sites.get());
     }
 
-    /// What happened to followed objects is in the stream after this.
+    /// Afterwards the stream contains all events of followed objects.
     fn catch_up(&self) {
         if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
             follow.catch_up(self.jvmti, sites);
@@ -471,8 +468,8 @@ impl Agent {
     }
 }
 
-/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is
-/// writing, the point is left out.
+/// Writes the used bytes of the heap between boundaries. Runs in a thread of the guest: the point is left out if
+/// another thread is writing.
 fn tell_used(used: u64) {
     let state = JavaState { heap_used: Some(used), ..JavaState::default() };
     let _left_out = session::try_write(|session| session.append(&Frame::JavaState(state)));

@@ -1,11 +1,11 @@
-//! Android's runtime, through what its tool interface has (JVMTI 1.2 with extensions) and the
-//! public methods of its class library.
+//! Android's runtime, asked through its tool interface (JVMTI 1.2 with extensions) and the public methods of its
+//! class library.
 //!
-//! A boundary collects twice, with the finalizers in between: a collection keeps what waits for
-//! one. Then the app's heap is walked once ([`ArtHeap`]). Both are stops of their own, so what
-//! other threads make in between counts as alive; the confirming run tells that from growth.
-//! Counters come from `android.os.Debug`, which reads words; the number of allocated objects is
-//! never asked for: that would stop the world.
+//! A boundary collects twice and runs finalizers in between: a collection keeps objects that wait for a finalizer.
+//! Then the app's heap is walked once ([`ArtHeap`]). Collection and walk are separate pauses, so objects that other
+//! threads make in between count as alive; the confirming run tells them from growth. Counters come from
+//! `android.os.Debug`, which only reads words. The number of allocated objects is never asked for: that would stop
+//! the world.
 
 use jni::objects::{JString, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -23,19 +23,19 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 pub(crate) struct Art {
     jvmti: Jvmti<'static>,
     heap: ArtHeap,
-    /// Softly held objects go before each count: a cache of them is no leak.
+    /// Clear softly held objects before each count: a cache of them is no leak.
     drops_soft: bool,
 }
 
 impl Art {
-    /// `None`: it gives no environment for it, or refuses tags.
+    /// `None`: the runtime gives no environment for the heap, or refuses tags.
     pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti<'static>, drops_soft: bool) -> Option<Self> {
         Some(Self { jvmti, heap: ArtHeap::of(env)?, drops_soft })
     }
 
-    /// Clears what is held softly alone. The runtime does so for one thing: an allocation that finds no room. This one
-    /// is as large as the heap may be, so nothing is taken; its error stays here. No array is as large as a heap of
-    /// 2 GiB or more: such an allocation might find room, and is not tried.
+    /// Clears objects that are held only softly. The runtime does so in one case: when an allocation finds no room.
+    /// This allocation is as large as the maximum heap, so it fails and takes nothing; its error stays here. No array
+    /// is as large as a heap of 2 GiB or more: there the allocation might succeed, so it is not tried.
     fn drop_soft(env: &mut Env<'_>) {
         let Some(most) = heap_max(env).and_then(|most| i32::try_from(most).ok()) else { return };
         let refused = env.with_local_frame(2, |env| {
@@ -102,8 +102,7 @@ impl Machine for Art {
     }
 
     fn wait_for_references(&self, _: &mut Env<'_>) {
-        // Finalizers ran between the two collections of its histogram, and that waits for
-        // references too.
+        // The histogram runs finalizers between its two collections, and that waits for references too.
     }
 
     fn collector(&self) -> &str {

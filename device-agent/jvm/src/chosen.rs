@@ -1,22 +1,22 @@
-//! The objects of some classes, in as few walks over the heap as that takes.
+//! Visits the objects of some classes in as few heap walks as possible.
 
 use jni::objects::JClass;
 use memgate_jvmti::{HeapFilter, Jvmti, Visit};
 
 use super::names::Known;
 
-/// So many walks that see one class each cost less than one that sees all objects.
+/// Up to this many walks over one class each cost less than one walk over all objects.
 const WALKS: usize = 4;
 
 /// Classes, with their numbers.
 pub(super) struct Chosen<'a, 'l> {
     classes: Vec<&'a JClass<'l>>,
-    /// By the number of a class.
+    /// Indexed by class number.
     is_chosen: Vec<bool>,
 }
 
 impl<'a, 'l> Chosen<'a, 'l> {
-    /// Those of these names.
+    /// The classes with these names.
     pub(super) fn new(classes: &'a [(Known, JClass<'l>)], names: &[String]) -> Self {
         let mut is_chosen = vec![false];
         is_chosen.extend(classes.iter().map(|(known, _)| names.contains(&known.name)));
@@ -24,8 +24,8 @@ impl<'a, 'l> Chosen<'a, 'l> {
         Self { classes: chosen.map(|(_, class)| class).collect(), is_chosen }
     }
 
-    /// Shows every object of theirs: number of its class, and its tag, which may be set. What is
-    /// not shown because the virtual machine refuses is missing in the answer.
+    /// Visits every object of these classes with its class number and its tag, which may be set. Objects that the
+    /// virtual machine refuses to show are missing in the answer.
     pub(super) fn visit(&self, jvmti: Jvmti<'_>, visit: &mut dyn FnMut(i64, &mut i64)) {
         let is_chosen = |class: i64| {
             usize::try_from(class).ok().and_then(|class| self.is_chosen.get(class)).copied().unwrap_or(false)

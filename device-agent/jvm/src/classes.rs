@@ -1,9 +1,9 @@
-//! Numbers of classes whose objects are sampled, found by the tag of the class: one question to the
-//! virtual machine per event.
+//! Numbers of classes whose objects are sampled. The tag of a class is its number: one question to the virtual
+//! machine per event.
 //!
-//! A class is asked for its name the first time only; classes of one name (from several loaders)
-//! share a number, so that loaders which come and go do not make the table grow. Names beyond its
-//! size share the number 0, which nothing is reported of.
+//! A class is asked for its name the first time only. Classes of one name (from several loaders) share a number, so
+//! that loaders which come and go do not make the table grow. Names beyond its size get no number, and nothing is
+//! reported about them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +43,8 @@ impl SampledClasses {
         }
     }
 
-    /// The number of a class; `None`: there are too many, or it is the class of classes, whose tags
-    /// are these numbers.
+    /// The number of a class. `None`: there are too many, or it is `java.lang.Class`, whose objects have these
+    /// numbers as tags.
     pub(crate) fn number(&self, jvmti: Jvmti<'_>, class: &JObject<'_>) -> Option<ClassNumber> {
         let tag = jvmti.tag(class).unwrap_or(0);
         if let Some(number) = u16::try_from(tag).ok().filter(|&number| number != 0) {
@@ -55,7 +55,7 @@ impl SampledClasses {
             return None;
         }
         let number = self.number_of(&name)?;
-        // Where it cannot be kept it is found again by the name.
+        // If the tag cannot be set, the number is found by the name again.
         let _slower = jvmti.set_tag(class, number.0.into());
         Some(number)
     }

@@ -1,10 +1,9 @@
-//! An `OutOfMemoryError`, or a heap above the limit: what fills it at this moment.
+//! What fills the heap at an `OutOfMemoryError`, or when it is above the limit.
 //!
-//! The virtual machine tells in the thread that finds no room, before it throws. Classes are
-//! counted in one walk over the heap, the first time only and for a bounded time: nothing is
-//! allocated in the Java heap for it. A dump, where one was asked for, is written by the virtual
-//! machine itself just before, by its own option. Above the limit nothing is lost yet: a thread of
-//! its own looks ([`look_beside`]), and the one that allocates goes on.
+//! The virtual machine reports the error in the thread that finds no room, before it throws. One heap walk counts the
+//! classes, the first time only and for a bounded time; it allocates nothing in the Java heap. If a dump was asked
+//! for, the virtual machine itself writes it just before, by its own option. Above the limit nothing is lost yet: a
+//! separate thread looks at the heap ([`look_beside`]), and the allocating thread goes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,18 +23,18 @@ use super::vm;
 
 /// Room in the agent's heap for all that is reported: names, stacks, and their frames.
 const ROOM: usize = 256 << 10;
-/// Room for that it happened.
+/// Room to report only that it happened.
 const LITTLE_ROOM: usize = 4 << 10;
-/// Classes and sites that are reported.
+/// Maximum number of classes and of sites that are reported.
 const MOST: usize = 10;
-/// Processor time of the walk.
+/// Limit for the processor time of the walk.
 const MAX_CPU_NS: u64 = 5_000_000_000;
 const LOCAL_REFERENCES: usize = 1 << 16;
 
-/// There was not even room to say so: the next boundary does.
+/// There was no room even to report the error: the next boundary reports it.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
-/// As much as is reported.
+/// How much is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Everything,
@@ -53,19 +52,19 @@ impl Told {
     }
 }
 
-/// What there is room for now.
+/// How much there is room to report now.
 fn room() -> Told {
     let told = Told::with(|bytes| heap::HEAP.has_room(bytes));
     UNTOLD.fetch_or(told == Told::Nothing, Ordering::Relaxed);
     told
 }
 
-/// Is there room to say that memory ran out? Else the next boundary says it.
+/// Is there room to report that memory ran out? If not, the next boundary reports it.
 pub(crate) fn has_room() -> bool {
     room() != Told::Nothing
 }
 
-/// A boundary comes: says what there was no room for before it.
+/// At a boundary: reports an error for which there was no room before.
 pub(crate) fn catch_up() {
     if UNTOLD.load(Ordering::Relaxed)
         && heap::HEAP.has_room(LITTLE_ROOM)
@@ -86,7 +85,7 @@ pub(crate) struct Exhausted {
     pub(crate) dump: Option<String>,
 }
 
-/// Starts a thread that looks at the heap and ends. False: there is none to be had.
+/// Starts a thread that looks at the heap and ends. False: no thread could be started.
 pub(crate) fn look_beside(env: &Env<'_>, look: impl FnOnce(&mut Env<'_>) + Send + 'static) -> bool {
     let Ok(machine) = env.get_java_vm() else { return false };
     let thread = std::thread::Builder::new().name("memgate-heap".to_owned());
@@ -95,14 +94,14 @@ pub(crate) fn look_beside(env: &Env<'_>, look: impl FnOnce(&mut Env<'_>) + Send 
             look(env);
             Ok(())
         };
-        // A virtual machine that ends meanwhile lets nobody in any more.
+        // A virtual machine that is ending accepts no more threads.
         let _told_so_far = machine.attach_current_thread_for_scope(work);
     });
     started.is_ok()
 }
 
 impl Exhausted {
-    /// Above the limit: nobody has looked yet.
+    /// The heap is above the limit; what fills it is not known yet.
     pub(crate) fn told(what: &str, used: u64, max: u64) -> Self {
         Self {
             what: what.to_owned(),
@@ -115,7 +114,7 @@ impl Exhausted {
         }
     }
 
-    /// Looks around; `closely`: at the heap too.
+    /// Takes the figures; `closely`: walks the heap too.
     pub(crate) fn now(
         env: &mut Env<'_>,
         (flags, what): (u32, &str),
@@ -134,11 +133,10 @@ impl Exhausted {
         }
     }
 
-    /// Writes as much of it into the stream as there is memory for: what asks for it in vain ends
-    /// the guest.
+    /// Writes as much into the stream as there is memory for: a failed allocation would end the guest.
     pub(crate) fn tell(mut self, sites: Option<&Sites>) {
         frames::write(|frames| {
-            // Asked for before any stack counts as told.
+            // Checked before any stack is marked as reported.
             match room() {
                 Told::Everything => {}
                 Told::ThatItHappened => (self.classes, self.sites) = (Vec::new(), Vec::new()),
@@ -186,7 +184,7 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
     let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
         let Ok(classes) = jvmti.loaded_classes(env) else { return Ok(None) };
         for (number, class) in (1..).zip(&classes) {
-            // What has no number is not counted.
+            // Classes without a number are not counted.
             let _left_out = jvmti.set_tag(class, number);
         }
         let mut counts: Vec<(usize, u64, u64)> = Vec::new();

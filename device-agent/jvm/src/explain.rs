@@ -1,9 +1,8 @@
-//! Who holds what grew: the shortest path from a root to what survived.
+//! Who holds the grown objects: the shortest path from a root to each survivor.
 //!
-//! Data flow: [`explain`] gets the instances that a survivor search found, in an environment
-//! whose tags are its own → looks for the paths to them ([`ReferencePaths`]), and names what lies
-//! on the paths ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
-//! it was cut.
+//! Data flow: [`explain`] gets the instances that a survivor search found, in an environment with its own tags →
+//! searches the paths to them ([`ReferencePaths`]), and names the objects on the paths ([`Names`]). Instances,
+//! objects, passes and time are bounded; the answer says why it was cut.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +17,9 @@ use super::names::{Names, with_classes};
 use super::reference_paths::{ReferencePaths, Walked};
 use super::survivors::Survivors;
 
-/// Paths told per class.
+/// Maximum number of paths reported per class.
 const MAX_PATHS: usize = 16;
-/// References of a path that is reported.
+/// Maximum number of references in a reported path.
 const MAX_LINKS: usize = 40;
 /// Room for a reference to every thread.
 const LOCAL_REFERENCES: usize = 1 << 12;
@@ -34,8 +33,8 @@ pub(crate) struct Found {
     pub(crate) cut: Option<String>,
 }
 
-/// Who holds the instances of these classes that were found, in a heap of these `live` objects.
-/// Tags of this environment are numbers of classes, threads and objects on the paths.
+/// Who holds the instances of these classes that the survivor search found, in a heap with these `live` objects. Tags
+/// of this environment are numbers of classes, threads and objects on the paths.
 pub(super) fn explain(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -65,7 +64,7 @@ fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, reference_paths: &mut Refer
     names.unwrap_or_default()
 }
 
-/// What was found, and what it is called.
+/// The paths found, and the names of what lies on them.
 struct Answer<'a, 'l> {
     reference_paths: ReferencePaths,
     walked: Walked,
@@ -111,9 +110,8 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// The path to an instance, from the root on. A step from an object to another of its class
-    /// (the `next` of a list or of a hash bucket) is left out, for how many there are depends on
-    /// chance; an object and its class are one step.
+    /// The path from the root to an instance. Steps from an object to another of its class (the `next` of a list or
+    /// of a hash bucket) are left out: their number depends on chance. An object and its class are one step.
     fn steps(&self, instance: usize) -> Result<Vec<Edge>, Lost> {
         let mut path = self.reference_paths.path(&self.walked.last, instance)?;
         path.retain(|edge| match edge.kind {
@@ -158,8 +156,7 @@ impl Answer<'_, '_> {
             (ReferenceKind::Field(index), _) => {
                 let (declared_by, name) = self.names.field(env, edge.class, index);
                 let owner = self.names.class(edge.class).to_owned();
-                // Whoever gives a renamed field its own name back knows it by the class that
-                // declares it.
+                // Deobfuscation finds a renamed field by the class that declares it.
                 let name = if declared_by == owner { name } else { format!("{declared_by}.{name}") };
                 (HolderKind::Field, owner, name)
             }

@@ -1,14 +1,13 @@
-//! Follow mode: every allocation of chosen classes, and the end of each of these objects.
+//! Follow mode: reports every allocation of chosen classes, and the end of each of these objects.
 //!
-//! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as
-//! its tag ([`Follow::born`]) → the virtual machine tells the tags of collected objects
-//! ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it writes what is there
-//! into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as
-//! lost. At a boundary a walk over the heap counts the followed objects that are alive, and the
-//! ends of all others are waited for ([`Follow::catch_up`]).
+//! Data flow: sampling at interval 0 shows every allocation. An object of a chosen class gets a number as its tag
+//! ([`Follow::born`]) → the virtual machine reports the tags of collected objects ([`Follow::freed`]) → both events
+//! go into a [`Ring`] → a thread that fills a part of it writes the events into the stream, unless another thread is
+//! writing. No thread waits for room: an event that finds none is counted as lost. At a boundary a heap walk counts
+//! the followed objects that are alive, and the agent waits for the ends of all others ([`Follow::catch_up`]).
 //!
-//! Whoever looks on may pause, resume and reset through a word of the control page, which each
-//! allocation reads ([`Follow::goes_on`]).
+//! An observer may pause, resume and reset through a word of the control page. Each allocation reads that word
+//! ([`Follow::goes_on`]).
 
 use std::collections::BTreeMap;
 use std::sync::Once;
@@ -32,41 +31,41 @@ use super::frames::{self, Frames};
 use super::ring::{Ring, WORDS};
 use super::sites::Sites;
 
-/// Events between two times that what has come is written.
+/// Number of events after which the ring is written into the stream.
 const PER_WRITING: u64 = 2048;
 const OBJECTS_PER_FRAME: usize = 4096;
 
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
 
-/// The virtual machine tells of ends in a thread of its own, soon after a collection, and on the
-/// busiest machine not later than this.
+/// The virtual machine reports ends in its own thread soon after a collection, and even on the busiest machine within
+/// this time.
 const LATEST: Duration = Duration::from_secs(60);
 
-/// Following as it was asked for.
+/// State of follow mode.
 pub(crate) struct Follow {
     options: FollowOptions,
     ring: Ring,
-    /// Objects of chosen classes that were seen, and those that were taken.
+    /// Number of objects of chosen classes that were seen, and of those that were taken.
     seen: AtomicU64,
     taken: AtomicU64,
     lost: AtomicU64,
-    /// Objects that got their tag, and those of them that are gone.
+    /// Number of objects that got their tag, and of those of them that are gone.
     tagged: AtomicU64,
     gone: AtomicU64,
-    /// Moves with every end while somebody waits for ends, and how many wait.
+    /// Changes with every end while a thread waits for ends; and the number of waiting threads.
     ends: AtomicU32,
     waiting: AtomicU32,
-    /// That it follows was reported.
+    /// The beginning was reported.
     begun: Once,
     /// The last order.
     obeyed: AtomicU32,
-    /// Locked by who has the session.
+    /// Locked only by the thread that holds the session.
     told: Lock<Told>,
 }
 
-/// What the stream knows of followed objects: numbers of their classes there, and how many lost
-/// events were reported.
+/// What the stream already contains about followed objects: the numbers of their classes, and the reported number of
+/// lost events.
 #[derive(Default)]
 struct Told {
     /// The process of that stream.
@@ -103,7 +102,7 @@ impl Follow {
         }
     }
 
-    /// Does what was ordered meanwhile. False: what is allocated now is not taken.
+    /// Obeys new orders. False: objects that are allocated now are not taken.
     pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
         let Some(channel) = sites.channel() else { return true };
         self.begun.call_once(|| session::event(EVENT, BEGINS));
@@ -120,7 +119,7 @@ impl Follow {
     }
 
     fn obey(&self, before: u32, order: u32, sites: &Sites) {
-        // What came before stands before it in the stream.
+        // Events from before the order come before it in the stream.
         self.write_down(sites);
         if is_reset(before, order) {
             session::event(EVENT, RESET);
@@ -153,7 +152,7 @@ impl Follow {
         }
         let node = sites.own_stack(env);
         let tag = FOLLOWED.saturating_add(number.cast_signed());
-        // Of an object without its number nobody would hear again.
+        // The end of an object without a tag is never reported.
         if jvmti.set_tag(object, tag).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -163,11 +162,11 @@ impl Follow {
         self.put([number << 1, class_and_node, bytes, process::monotonic_ns()], sites);
     }
 
-    /// An object is gone. Neither JNI nor JVMTI here.
+    /// An object is gone. May call neither JNI nor JVMTI.
     pub(crate) fn freed(&self, tag: i64, sites: &Sites) {
         if let Ok(number) = u64::try_from(tag.saturating_sub(FOLLOWED)) {
             self.put([number << 1 | 1, 0, 0, process::monotonic_ns()], sites);
-            // Counted when it is in the queue, or lost.
+            // Counted only after its event is in the queue, or lost.
             self.gone.fetch_add(1, Ordering::SeqCst);
             if self.waiting.load(Ordering::SeqCst) > 0 {
                 self.ends.fetch_add(1, Ordering::SeqCst);
@@ -192,7 +191,7 @@ impl Follow {
         }
     }
 
-    /// The next thing that happened. For whoever holds the session.
+    /// The next event. Called only by the thread that holds the session.
     fn next(&self) -> Option<Happened> {
         let [object, class_and_node, bytes, at_ns] = self.ring.pop()?;
         if object & 1 == 1 {
@@ -203,7 +202,7 @@ impl Follow {
         Some(Happened::Born { object: object >> 1, class, node, bytes, at_ns })
     }
 
-    /// Writes what happened into the stream.
+    /// Writes all events into the stream.
     pub(crate) fn write_down(&self, sites: &Sites) {
         frames::write(|frames| self.append_to(frames, sites));
     }
@@ -213,8 +212,7 @@ impl Follow {
         frames::try_write(|frames| self.append_to(frames, sites));
     }
 
-    /// Everything that happened to followed objects since the last time, after the classes and
-    /// stacks it needs.
+    /// Appends all events of followed objects since the last call, after the classes and stacks they need.
     fn append_to(&self, frames: &mut Frames<'_>, sites: &Sites) {
         let told = &mut *self.told.lock();
         if told.process != frames.process() {
@@ -228,7 +226,7 @@ impl Follow {
                 born: Vec::new(),
                 freed: Vec::new(),
             };
-            // What happened meanwhile is for the next time: the writer is a thread of the guest's.
+            // Later events are left for the next call: the writer is a thread of the guest.
             for _ in 0..OBJECTS_PER_FRAME {
                 match self.next() {
                     Some(Happened::Born { object, class, node, bytes, at_ns }) => {
@@ -265,12 +263,10 @@ impl Follow {
         }
     }
 
-    /// Waits until the virtual machine has told the ends it has kept back, and writes everything
-    /// down.
+    /// Waits until the virtual machine has reported all ends that it has kept back, and writes everything.
     ///
-    /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17
-    /// and 25) its own thread that tells of ends waits then for ours without stopping for a
-    /// safepoint, ours stops for one, and nothing ever moves again.
+    /// Switching the event off and on would make it report them at once, but can block HotSpot (17 and 25) forever:
+    /// its thread that reports ends then waits for ours without stopping for a safepoint, while ours stops for one.
     pub(crate) fn catch_up(&self, jvmti: Jvmti<'_>, sites: &Sites) {
         let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
         let mut alive = 0_u64;
@@ -285,7 +281,7 @@ impl Follow {
         self.write_down(sites);
     }
 
-    /// Waits until so many objects are gone.
+    /// Waits until `expected` objects are gone. False: they were not in time.
     fn are_gone(&self, expected: u64) -> bool {
         let until_ns =
             process::monotonic_ns().saturating_add(u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX));

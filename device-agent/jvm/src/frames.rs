@@ -1,5 +1,4 @@
-//! What was measured, as frames: written between boundaries, or before the boundary that ends a
-//! window.
+//! Writes measurements as frames: between boundaries, or before the boundary that ends a window.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +15,24 @@ use super::explain::Found;
 use super::machine::Live;
 use super::sites::{Alive, Site};
 
-/// What a window left behind, as measured.
+/// What a window left behind.
 pub(crate) struct Measured {
     pub(crate) live: Vec<Live>,
     pub(crate) state: JavaState,
-    /// Who holds what the harness named, in the second window after its order to explain.
+    /// Holders of the classes that the harness named, in the second window after its order to explain.
     pub(crate) found: Vec<Found>,
-    /// Where it was allocated.
+    /// Where their live objects were allocated.
     pub(crate) alive: Alive,
 }
 
 /// Instances and bytes of classes, by their number in the stream.
 type Counts = BTreeMap<u32, (u64, u64)>;
 
-/// What the stream knows of classes. Locked by who has the session.
+/// The classes that the stream already contains. Locked only by the thread that holds the session.
 static KNOWN: Lock<KnownClasses> = Lock::new(KnownClasses::of(0));
 
 struct KnownClasses {
-    /// The process of that stream: a forked child begins a new one.
+    /// The process of that stream: a forked child begins a new stream.
     process: u32,
     ids: BTreeMap<String, u32>,
     /// The last histogram.
@@ -62,11 +61,11 @@ pub(crate) fn write(what: impl FnOnce(&mut Frames<'_>)) {
 
 /// The same, unless another thread is writing.
 pub(crate) fn try_write(what: impl FnOnce(&mut Frames<'_>)) {
-    // The next one writes that, too.
+    // The next call writes these events too.
     let _later = session::try_write(|session| frames(session, what));
 }
 
-/// A test or a window ended, with what was measured of it; returns the answer of the harness.
+/// A test or a window ended: writes its measurements, and returns the answer of the harness.
 pub(crate) fn window_ends(
     (suite, test): (&str, &str),
     outcome: Option<Outcome>,
@@ -77,8 +76,8 @@ pub(crate) fn window_ends(
     session::window_ends(suite, test, outcome, Some((measured.state.boundary_ns, &mut append)))
 }
 
-/// The names of these classes, in their order, as far as this stream told them. `None`: there is no
-/// room for them.
+/// The names of these classes, in the given order, without those that this stream does not contain. `None`: out of
+/// memory.
 pub(crate) fn names_of(classes: &ClassNumbers) -> Option<Vec<String>> {
     session::write(|session| frames(session, |frames| frames.known.names_of(classes)))?
 }
@@ -97,8 +96,7 @@ impl Frames<'_> {
         self.session.flush();
     }
 
-    /// The differences to the last histogram, and the state, as frames of the boundary that comes
-    /// next.
+    /// Appends the differences to the last histogram, and the state, as frames of the next boundary.
     fn append_measured(&mut self, measured: &Measured) {
         let boundary = self.session.next_boundary();
         let scope = if self.known.last.is_empty() { HistogramScope::All } else { HistogramScope::Changes };
@@ -106,7 +104,7 @@ impl Frames<'_> {
         for chunk in names.chunks(NAMES_PER_FRAME) {
             self.append(&Frame::Classes(Classes { classes: chunk.to_vec() }));
         }
-        // A heap that is as it was is told too: no histogram at all means that none could be taken.
+        // An unchanged heap is reported too: no histogram at all means that none could be taken.
         let nothing: &[ClassCount] = &[];
         let parts =
             if records.is_empty() { vec![nothing] } else { records.chunks(RECORDS_PER_PART).collect() };
@@ -130,7 +128,7 @@ impl Frames<'_> {
         self.append(&Frame::JavaState(state));
     }
 
-    /// The number of a class in this stream, which is reported where it is new.
+    /// The number of a class in this stream. A new class is reported.
     pub(crate) fn class_id(&mut self, name: &str) -> u32 {
         let (id, is_new) = self.known.id(name);
         if is_new {
@@ -139,7 +137,7 @@ impl Frames<'_> {
         id
     }
 
-    /// Where samples that are alive were allocated, after the stacks they need.
+    /// Appends where live samples were allocated, after the stacks they need.
     fn append_sites(&mut self, boundary: u32, alive: &Alive) {
         self.append_stacks(&alive.stacks);
         let site = |site: &Site| {
@@ -152,7 +150,7 @@ impl Frames<'_> {
         }
     }
 
-    /// Methods and nodes, methods first, in frames that are not too long.
+    /// Appends methods, then nodes, in frames of limited length.
     pub(crate) fn append_stacks(&mut self, stacks: &JavaStacks) {
         for methods in stacks.methods.chunks(NAMES_PER_FRAME) {
             self.append(&Frame::JavaStacks(JavaStacks { methods: methods.to_vec(), nodes: Vec::new() }));
@@ -206,7 +204,7 @@ impl KnownClasses {
             if is_new {
                 names.push(ClassName { id, name: class.class.clone() });
             }
-            // The same name comes once per class loader.
+            // A name occurs once per class loader.
             let sum = now.entry(id).or_default();
             sum.0 = sum.0.saturating_add(class.instances);
             sum.1 = sum.1.saturating_add(class.bytes);

@@ -1,24 +1,24 @@
 //! Objects, the references between them, and the shortest paths that lead to them from a root.
 //!
-//! Data flow: a walk over the heap adds objects and references while the virtual machine stands
-//! still, into room that was made before ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth
-//! first from the roots → [`Graph::path`] tells a path. There may be millions of them: 8 bytes per
-//! object, 16 per reference.
+//! Data flow: a heap walk adds objects and references while the virtual machine is stopped, into memory that was
+//! reserved before ([`Graph::make_room`]) → [`Graph::shortest`] searches breadth first from the roots →
+//! [`Graph::path`] returns a path. There may be millions of objects and references: 8 bytes per object, 16 per
+//! reference.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use memgate_jvmti::ReferenceKind;
 
-/// References to one object that are kept; those of roots come beside.
+/// References to one object that are kept; references from roots are kept in addition.
 const EDGES_PER_NODE: u8 = 64;
-/// References from roots, static fields and classes.
+/// Maximum number of references from roots, static fields and classes.
 const ROOTS: usize = 1 << 18;
-/// References of one path.
+/// Maximum number of references in one path.
 const STEPS: usize = 10_000;
 
-/// Behind this number of [`Packed::from`] lie those of [`Graph::roots`].
+/// Values of [`Packed::from`] from this number on are indexes into [`Graph::roots`].
 const ROOT: u32 = 1 << 31;
-/// How [`Packed::kind`] is laid out: kind, and index of the field.
+/// Layout of [`Packed::kind`]: the kind, then the index of the field.
 const INDEX_BITS: u32 = 30;
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
 /// No reference leads here.
@@ -45,9 +45,9 @@ pub(super) enum From {
 
 struct Node {
     class: u32,
-    /// References between it and an instance, where they are walked level by level.
+    /// Number of references between this object and an instance, if they are walked level by level.
     level: u8,
-    /// References of other objects to it.
+    /// Number of references from other objects.
     edges: u8,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Graph {
 
 #[derive(Default)]
 pub(super) struct Shortest {
-    /// Of each object the last reference on its shortest path from a root.
+    /// For each object, the last reference on its shortest path from a root.
     last: Vec<u32>,
     /// References of virtual threads to which no path leads: a path begins there.
     unheld: BTreeSet<u32>,
@@ -79,7 +79,7 @@ impl Shortest {
         self.last.get(node).is_some_and(|edge| *edge != NONE)
     }
 
-    /// Is the reference `i` the first that leads there?
+    /// Records `i` if it is the first reference that leads there. True: it is.
     fn takes(&mut self, i: u32, node: u32) -> bool {
         let place = self.last.get_mut(node as usize).filter(|place| **place == NONE);
         place.map(|place| *place = i).is_some()
@@ -87,7 +87,7 @@ impl Shortest {
 }
 
 impl Graph {
-    /// For so many objects and references in all. False: there is no memory for them.
+    /// Reserves room for this many objects and references in total. False: out of memory.
     pub(super) fn make_room(&mut self, nodes: usize, edges: usize) -> bool {
         let more = |wanted: usize, most: u32, there: usize| wanted.min(most as usize).saturating_sub(there);
         self.nodes.try_reserve_exact(more(nodes, ROOT, self.nodes.len())).is_ok()
@@ -99,14 +99,14 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// Is there room for nothing more?
+    /// Is one of the lists full?
     pub(super) fn is_full(&self) -> bool {
         self.nodes.len() == self.nodes.capacity()
             || self.edges.len() == self.edges.capacity()
             || self.roots.len() == self.roots.capacity()
     }
 
-    /// An object of this class. `None`: there is no room.
+    /// Adds an object of this class. `None`: there is no room.
     pub(super) fn add_node(&mut self, class: i64, level: u8) -> Option<usize> {
         let new = self.nodes.len();
         if new == self.nodes.capacity() {
@@ -125,7 +125,7 @@ impl Graph {
         self.nodes.get(node).is_some_and(|node| node.level == level)
     }
 
-    /// Do as many refer to it as are kept? A root is always worth its place.
+    /// Are no more references to this object kept? References from roots are always kept.
     pub(super) fn is_crowded(&self, node: usize) -> bool {
         self.nodes.get(node).is_none_or(|node| node.edges >= EDGES_PER_NODE)
     }
@@ -161,7 +161,7 @@ impl Graph {
         Some(Edge { to: edge.to as usize, from, kind: unpacked(edge.kind), class: i64::from(edge.class) })
     }
 
-    /// Of a reference that lies with those of roots.
+    /// The reference, if it is stored in [`Graph::roots`].
     fn root(&self, edge: &Packed) -> Option<&Edge> {
         self.roots.get(edge.from.checked_sub(ROOT)? as usize)
     }
@@ -175,15 +175,15 @@ impl Graph {
         }
     }
 
-    /// Breadth first from the roots. Class loaders come last, and then the stacks of virtual threads
-    /// that nothing holds: only what nothing else holds is said to be held by one. True: none of
-    /// these `instances` needs one. `None`: there is no memory for it.
+    /// Searches breadth first from the roots. Class loaders come last, then the stacks of virtual threads that
+    /// nothing holds: they are named only for objects that nothing else holds. True: none of these `instances` needs
+    /// one. `None`: out of memory.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(self.nodes.len()).ok()?;
-        // A static field names its owner best.
+        // Static fields come first: they name the owner best.
         self.spread(&outgoing, &mut last, &mut queue, &[0, 1, 2]);
         let good = instances.iter().all(|instance| last.leads_to(*instance));
         self.spread(&outgoing, &mut last, &mut queue, &[3]);
@@ -198,7 +198,7 @@ impl Graph {
         Some((last, good))
     }
 
-    /// From the roots of these ranks to every object that has no path yet.
+    /// Extends paths from the roots of these ranks to every object that has none yet.
     fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
         let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
             let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
@@ -245,9 +245,9 @@ pub(super) enum Lost {
     TooLong,
 }
 
-/// Numbers of the references from each object, one object's after the other's.
+/// Numbers of the references from each object, grouped by object.
 struct Outgoing {
-    /// Where those of an object begin; one more at the end.
+    /// Where the references of an object begin; one more entry at the end.
     begins: Vec<u32>,
     edges: Vec<u32>,
 }
@@ -260,7 +260,7 @@ impl Outgoing {
                 *count = (*count).wrapping_add(1);
             }
         }
-        // Where they end, which becomes where they begin as they are put in from behind.
+        // The sums are the ends of the groups. Filling each group from its end turns them into the starts.
         let mut sum = 0_u32;
         for begin in &mut begins {
             sum = sum.wrapping_add(*begin);
@@ -288,7 +288,7 @@ impl Outgoing {
     }
 }
 
-/// So many of them. `None`: there is no memory.
+/// A vector of `length` copies of `value`. `None`: out of memory.
 fn filled(value: u32, length: usize) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     all.try_reserve_exact(length).ok()?;
@@ -297,7 +297,7 @@ fn filled(value: u32, length: usize) -> Option<Vec<u32>> {
 }
 
 const fn packed(kind: ReferenceKind) -> Option<u32> {
-    // Of an array no index is reported.
+    // The indexes of arrays are not reported.
     let (kind, index) = match kind {
         ReferenceKind::Class => (0, 0),
         ReferenceKind::Field(index) => (1, index),

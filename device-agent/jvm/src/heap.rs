@@ -1,11 +1,9 @@
 //! How full the heap is while tests run: a curve, and a limit that may be asked for.
 //!
-//! Data flow: sampled allocations say how much was allocated since the last look → where the heap
-//! may have changed by a part that can be seen, its used bytes are asked for ([`HeapWatch::look`])
-//! and written into the stream → above the limit a collection tells garbage from what is alive
-//! ([`HeapWatch::collected`]); above it still, an event is written at once, and a thread of its
-//! own, which ends again, has the heap dumped and looks what fills it: the thread that allocates
-//! goes on.
+//! Data flow: sampled allocations say how much was allocated since the last look → if the heap may have changed
+//! visibly, its used bytes are read ([`HeapWatch::look`]) and written into the stream → above the limit a collection
+//! removes the garbage ([`HeapWatch::collected`]). If the heap is still above the limit, an event is written at once,
+//! and a short-lived thread has the heap dumped and finds what fills it. The allocating thread goes on.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,31 +15,30 @@ use memgate_jvmti::Jvmti;
 
 use super::vm;
 
-/// Parts of the largest heap that make a point of the curve.
+/// Allocating one of this many parts of the maximum heap makes a point of the curve.
 const PARTS: u64 = 64;
-/// A look at least this long after the one before; later ones of a long run further apart, so that
-/// its stream stays small.
+/// Minimum time between two looks; it is longer later in a long run, so that its stream stays small.
 const SOON_NS: u64 = 1_000_000;
 const LATER_NS: u64 = 50_000_000;
 const SOON_LOOKS: u64 = 10_000;
-/// Also without much allocation.
+/// A look is due after this time even without much allocation.
 const SLOWEST_NS: u64 = 1_000_000_000;
-/// Collections because of the limit may take this part of the time.
+/// Collections because of the limit may take one of this many parts of the time.
 const SHARE: u64 = 10;
 
 /// The heap as it was last seen.
 pub(crate) struct HeapWatch {
-    /// Percent of the largest heap that may be in use; `None`: all.
+    /// Percent of the maximum heap that may be in use; `None`: all.
     limit: Option<u64>,
-    /// Who is asked; known once the virtual machine runs. An allocation may come in the middle of
-    /// anything, so that nothing but its native methods may be called there.
+    /// The `java.lang.Runtime` that is asked; set once the virtual machine runs. An allocation may come in the middle
+    /// of anything, so only its native methods may be called there.
     runtime: OnceLock<Global<JObject<'static>>>,
-    /// Bytes allocated since the last look, as samples tell.
+    /// Bytes allocated since the last look, estimated from samples.
     allocated: AtomicU64,
     max: AtomicU64,
     looks: AtomicU64,
     last_ns: AtomicU64,
-    /// No collection before.
+    /// No collection before this time.
     rests_until_ns: AtomicU64,
     told: AtomicBool,
 }
@@ -73,8 +70,7 @@ impl HeapWatch {
         vm::used_of(env, self.runtime.get()?)
     }
 
-    /// So many bytes were allocated, in this thread. Used bytes of the heap, where it is time to
-    /// look.
+    /// `bytes` were allocated in this thread. Returns the used bytes of the heap if a look is due.
     pub(crate) fn look(&self, env: &mut Env<'_>, bytes: u64) -> Option<u64> {
         let allocated = self.allocated.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let now_ns = process::monotonic_ns();
@@ -85,7 +81,7 @@ impl HeapWatch {
         if since_ns < gap_ns || !(much || since_ns >= SLOWEST_NS) {
             return None;
         }
-        // Of several threads one looks.
+        // Only one of several threads looks.
         self.last_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         self.allocated.store(0, Ordering::Relaxed);
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -99,8 +95,7 @@ impl HeapWatch {
         self.limit.is_some_and(|limit| untold && used > (max / 100).saturating_mul(limit))
     }
 
-    /// Collects, so that garbage does not count, where that is affordable. Used bytes of the heap
-    /// then.
+    /// Collects if that is affordable, so that garbage does not count. Returns the used bytes of the heap afterwards.
     pub(crate) fn collected(&self, env: &mut Env<'_>, jvmti: Jvmti<'_>) -> Option<u64> {
         let began_ns = process::monotonic_ns();
         let until_ns = self.rests_until_ns.load(Ordering::Relaxed);
@@ -109,7 +104,7 @@ impl HeapWatch {
         if began_ns < until_ns || swap(u64::MAX).is_err() {
             return None;
         }
-        // Where it will not collect, garbage counts.
+        // If the collection is refused, garbage counts.
         let _counts_as_it_is = jvmti.collect();
         let used = self.used(env);
         let now_ns = process::monotonic_ns();
@@ -118,7 +113,7 @@ impl HeapWatch {
         used
     }
 
-    /// What is reported once; `None`: it was reported.
+    /// The text to report, once; `None`: it was reported.
     pub(crate) fn tells(&self) -> Option<String> {
         let limit = self.limit.filter(|_| !self.told.swap(true, Ordering::Relaxed))?;
         Some(format!("heap usage above {limit} %"))

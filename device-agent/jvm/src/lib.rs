@@ -1,15 +1,14 @@
 //! The Java part of the agent: in a virtual machine that runs tests, windows are measured by
 //! collecting and counting.
 //!
-//! Data flow: `start` brings the agent in: it looks at the command line, asks for its events, puts
-//! the jars in place, binds the natives of `io.memgate.agent.Hooks` and opens the session. Test
-//! listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
-//! through the jar) call [`memgate_jvmti::Natives`]; each test becomes two boundaries. A window of
-//! memgate's launcher ends with `Machine::histogram`, whose differences are frames before its
-//! boundary; in the build's own run `pace` decides after which test classes one ends.
+//! Data flow: `start` brings the agent in: it looks at the command line, asks for its events, puts the jars in place,
+//! binds the natives of `io.memgate.agent.Hooks` and opens the session. Test listeners (put into JUnit 4's notifier
+//! as it is loaded, found by JUnit Platform's launcher through the jar) call [`memgate_jvmti::Natives`]; each test
+//! becomes two boundaries. A window of memgate's launcher ends with `Machine::histogram`, whose differences are
+//! frames before its boundary. In the build's own run `pace` decides after which test classes a window ends.
 //!
-//! No lock of ours is held across a call into the virtual machine: measuring is done before the
-//! session is asked for its lock.
+//! The agent holds no lock across a call into the virtual machine: it measures before it takes the lock of the
+//! session.
 //!
 //! What was measured becomes frames here; the session (`memgate_session`) puts them into the stream
 //! and knows nothing of Java.

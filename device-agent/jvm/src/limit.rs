@@ -2,14 +2,14 @@
 
 use memgate_ffi::process;
 
-/// Time that may pass for one unit of processor time: on a busy machine as much is found as on a
-/// quiet one, but whoever waits for the test does not wait forever.
+/// Elapsed time allowed per unit of processor time: a busy machine finds as much as a quiet one, but the wait for a
+/// test is bounded.
 const PATIENCE: u64 = 4;
 /// Objects or references between two looks at the clocks.
 const PER_LOOK: u32 = 1 << 16;
 
-/// Processor time of the process, and time, after which a walk stops. Looked at by visitors:
-/// neither allocates nor locks.
+/// Processor time of the process, and elapsed time, after which a walk stops. Heap visitors check it: it neither
+/// allocates nor locks.
 pub(super) struct Limit {
     until_cpu_ns: u64,
     until_ns: u64,
@@ -17,7 +17,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// So much processor time from now on.
+    /// A limit of this much processor time from now on.
     pub(super) fn of(cpu_ns: u64) -> Self {
         Self {
             until_cpu_ns: process::cpu_ns().saturating_add(cpu_ns),
@@ -26,7 +26,7 @@ impl Limit {
         }
     }
 
-    /// To be asked at every object: is it over? The clocks are looked at now and then.
+    /// Is the time over? Called for every object; reads the clocks only now and then.
     pub(super) fn is_late(&mut self) -> bool {
         self.to_look = self.to_look.wrapping_sub(1);
         if self.to_look > 0 {

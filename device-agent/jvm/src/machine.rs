@@ -1,6 +1,5 @@
-//! A virtual machine as the boundaries see it: it collects, counts, and tells of itself. HotSpot
-//! ([`super::vm`]) and Android's runtime ([`super::art`]) answer the same questions in different
-//! ways.
+//! A virtual machine as the boundaries see it: it collects, counts, and reports its state. HotSpot ([`super::vm`])
+//! and Android's runtime ([`super::art`]) answer the same questions in different ways.
 
 use core::fmt;
 
@@ -12,9 +11,9 @@ use memgate_wire::java::JavaState;
 pub(crate) enum Failure {
     /// A call into Java failed.
     Java(jni::errors::Error),
-    /// The tool interface refused.
+    /// JVMTI refused.
     Tools(memgate_jvmti::Error),
-    /// A class histogram without its end.
+    /// The class histogram is cut off.
     Cut,
 }
 
@@ -40,39 +39,39 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The questions. None of them leaves an exception behind for the guest.
+/// Questions to a virtual machine. None of them leaves a pending exception for the guest.
 pub(crate) trait Machine: Send + Sync {
     /// Collects what is garbage, and counts what is alive.
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure>;
 
-    /// The same in rounds, without what goes by itself: what is held softly, and what finalizers and cleaners are about
-    /// to let go. It would seem to grow here, and to hide growth in the next window.
+    /// The same in rounds, without objects that go away by themselves: those held softly, and those that finalizers
+    /// and cleaners are about to release. They would look like growth here, and hide growth in the next window.
     fn settled_histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
         self.histogram(env)
     }
 
-    /// What it says of itself now. What it does not answer stays open.
+    /// Its state now. Values that it does not answer stay empty.
     fn state(&self, env: &mut Env<'_>) -> JavaState;
 
-    /// Waits until the references that the last collection cleared are in their queues. A thread of
-    /// the runtime takes them there, as soon as it gets a processor: a cache that looks into its
-    /// queue in the next iteration would be emptied sooner or later.
+    /// Waits until the references that the last collection cleared are in their queues. A thread of the runtime puts
+    /// them there as soon as it gets a processor. Without this wait, a cache that reads its queue in the next
+    /// iteration would be emptied sooner or later.
     fn wait_for_references(&self, env: &mut Env<'_>);
 
-    /// Name of the collector, empty where it is not told.
+    /// Name of the collector, empty if unknown.
     fn collector(&self) -> &str;
 
     /// Options it was started with.
     fn arguments(&self) -> &[String];
 
-    /// Makes it say less about the agent's wish to hear of errors for lack of memory, and write a
-    /// dump to this place then; empty: none.
+    /// Keeps it from printing that the agent listens for out-of-memory errors, and makes it write a dump to this path
+    /// on such an error; empty: no dump.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 
-    /// Adds the compiler directives of this file; returns what it says to that.
+    /// Adds the compiler directives of this file; returns the answer.
     fn direct_compilers(&self, env: &mut Env<'_>, file: &str) -> Result<String, Failure>;
 
-    /// Writes a dump of what is alive to this place; returns what it says to that.
+    /// Writes a dump of the live objects to this path; returns the answer.
     fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure>;
 }
 

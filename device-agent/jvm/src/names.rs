@@ -1,8 +1,7 @@
-//! What classes, fields, methods and threads are called, for paths through the heap.
+//! Names of classes, fields, methods and threads, for paths through the heap.
 //!
-//! [`with_classes`] numbers every loaded class by its tag in an environment of its own; a walk
-//! tells these numbers, and here they become names again. Fields are numbered as references number
-//! them.
+//! [`with_classes`] numbers every loaded class by its tag in a separate environment. A heap walk reports these
+//! numbers, and this module turns them back into names. Fields have the numbers that references use.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,12 +21,12 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 /// A class with its number.
 pub(super) struct Known {
     pub(super) name: String,
-    /// Of a soft, weak or phantom reference: the number of the field whose object it does not hold.
+    /// For a class of soft, weak or phantom references: the number of the field whose object they do not hold.
     pub(super) referent: Option<u32>,
 }
 
-/// Runs `work` with every loaded class, numbered from 1 by its tag. Where they are not to be had,
-/// that is reported.
+/// Runs `work` with every loaded class, numbered from 1 by its tag. If the classes are not available, that is
+/// reported.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -58,7 +57,7 @@ pub(super) fn with_classes<R: Default>(
     })
 }
 
-/// What the virtual machine refuses is empty; what there is no memory for is not known.
+/// An answer that the virtual machine refuses counts as empty; lack of memory stays an error.
 fn known_or_empty<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
     if matches!(answer, Err(Error::NoMemory)) { answer } else { Ok(answer.unwrap_or_default()) }
 }
@@ -141,10 +140,9 @@ impl Names<'_, '_> {
     }
 }
 
-/// The fields of a class, `(class that declares it, name)`, in the order in which references number
-/// them (JVMTI, `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses
-/// from `Object` down, then its own. Those of a class of which some are not known would have the
-/// numbers of others.
+/// The fields of a class, `(class that declares it, name)`, in the order in which references number them (JVMTI,
+/// `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses from `Object` down, then its
+/// own. An error if some are not known: all others would get wrong numbers.
 pub(super) fn fields_of(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -172,7 +170,7 @@ pub(super) fn fields_of(
     })
 }
 
-/// Fields of the interfaces of a class, each interface (by its tag) once.
+/// Counts the fields of the interfaces of a class, each interface (by its tag) once.
 fn count_interface_fields(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,

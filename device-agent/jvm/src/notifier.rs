@@ -1,4 +1,4 @@
-//! JUnit 4's notifier, patched as it is loaded: it tells the agent of its tests.
+//! Patches JUnit 4's notifier as it is loaded, so that it reports its tests to the agent.
 
 use memgate_classfile::{Call, Place, insert_calls};
 use memgate_session as session;
@@ -6,10 +6,10 @@ use memgate_wire::LogLevel;
 
 /// The class that listeners and patches call, in the jar on the boot class path.
 const HOOKS: &str = "io/memgate/agent/Hooks";
-/// Whom JUnit 4 tells what happens to its tests.
+/// The class to which JUnit 4 reports the events of its tests.
 pub(crate) const CLASS: &str = "org/junit/runner/notification/RunNotifier";
 const CALLS: [Call<'static>; 4] = [
-    // Behind all other listeners at the start, before them at the end: the window is tight.
+    // After all other listeners at the start, before them at the end: the window is tight.
     Call {
         method: "fireTestStarted",
         descriptor: "(Lorg/junit/runner/Description;)V",

@@ -1,15 +1,15 @@
-//! When a window of the build's own run ends with a collection: after a test class, if that is
-//! affordable, or as the harness says.
+//! When a window of the build's own run ends with a collection: after a test class if that is affordable, or where
+//! the harness says.
 //!
-//! A collection costs more than most tests, so small classes share a window. The harness compares a
-//! window with the same one of an earlier run: a list tells then after which classes that run
-//! measured, and only classes it does not name go by the budget.
+//! A collection costs more than most tests, so small classes share a window. The harness compares a window with the
+//! same window of an earlier run: then a list says after which classes that run measured, and the budget decides only
+//! for classes that are not on the list.
 
 use std::collections::BTreeMap;
 
 use memgate_wire::options::Windows;
 
-/// Measuring may take this part of the processor time that tests take.
+/// Measuring may take one of this many parts of the processor time that tests take.
 const SHARE: u64 = 10;
 
 /// What to measure of the build's own run.
@@ -20,16 +20,16 @@ pub(crate) enum Plan {
     Nothing,
     /// What the budget allows.
     Budget,
-    /// Behind a class of an earlier run, if a window ended there then.
+    /// After a class of an earlier run, if a window ended there in that run.
     Listed(BTreeMap<String, bool>),
-    /// Once, as the virtual machine ends: it is the test.
+    /// Once, when the virtual machine ends: it is the test.
     End,
 }
 
 impl Plan {
     pub(crate) fn of(windows: &Windows) -> Self {
         match windows {
-            // Where each window is measured nobody asks.
+            // With `Each`, every window is measured without asking.
             Windows::Nowhere | Windows::Each => Self::Nothing,
             Windows::Budget => Self::Budget,
             Windows::End => Self::End,
@@ -48,12 +48,12 @@ pub(crate) struct Pace {
     /// When the last window ended, and what that cost, in processor time of the process.
     since_ns: u64,
     cost_ns: u64,
-    /// The class whose tests ran last, as long as it is in no window.
+    /// The class whose tests ran last, as long as no window includes it.
     open: Option<String>,
 }
 
 impl Pace {
-    /// From now on.
+    /// A plan that starts now.
     pub(crate) fn new(plan: Plan, now_ns: u64) -> Self {
         Self { plan, since_ns: now_ns, ..Self::default() }
     }

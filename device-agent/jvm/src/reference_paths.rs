@@ -1,13 +1,12 @@
 //! The part of the heap between the roots and some instances.
 //!
-//! Data flow: [`ReferencePaths::take`] makes nodes of the instances → [`ReferencePaths::walk`]
-//! passes over all references once per level: a reference to an object of the last level makes its
-//! referrer a node of the next one, until every instance has a path to a root; what is not reached
-//! soon (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all
-//! objects, unless the heap is too large for that → [`ReferencePaths::path`] tells the shortest.
-//! Visitors run while the virtual machine stands still: they write into room that was made before,
-//! and look at the clocks now and then, so that time and memory are bounded. Objects that cannot
-//! hold what is looked for (arrays of numbers, strings) are passed by.
+//! Data flow: [`ReferencePaths::take`] makes nodes of the instances → [`ReferencePaths::walk`] passes over all
+//! references once per level: a reference to an object of the last level makes its referrer a node of the next one,
+//! until every instance has a path to a root. If some instances are not reached soon (they lie deep, or nothing holds
+//! them), one more pass makes nodes of all objects, unless the heap is too large for that → [`ReferencePaths::path`]
+//! returns the shortest path. Visitors run while the virtual machine is stopped: they write into memory that was
+//! reserved before, and look at the clocks now and then, so that time and memory are bounded. Objects that cannot
+//! hold the instances (arrays of numbers, strings) are skipped.
 
 use jni::Env;
 use jni::objects::{JClass, JObject};
@@ -19,23 +18,22 @@ use super::limit::Limit;
 use super::machine::Live;
 use super::names::{Known, fields_of, known};
 
-/// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
+/// Levels before all objects are taken at once. That costs as much time as two to six levels, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;
-/// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
+/// Maximum number of objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
 /// virtual machine's table of tags (JDK 17).
 const MAX_AT_ONCE: u64 = 2_000_000;
-/// Objects on the paths, level by level.
+/// Maximum number of objects on the paths, level by level.
 const MAX_NODES: usize = 200_000;
-/// References by objects.
+/// References per object for which there is room.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Levels after the first path of all instances, where some of them lead over nothing but a class
-/// loader.
+/// Levels after all instances have a path, if some paths lead only through a class loader.
 const LEVELS_BEHIND_A_LOADER: u8 = 8;
-/// Processor time of all passes together.
+/// Limit for the processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
 
-/// Tag of the first thread; below lie the numbers of classes.
+/// Tag of the first thread; lower tags are the numbers of classes.
 const THREADS: i64 = 1 << 39;
 /// Tag of the first object on a path.
 const FIRST: i64 = 1 << 40;
@@ -45,16 +43,16 @@ pub(super) struct ReferencePaths {
     graph: Graph,
     /// The nodes of the instances that are looked for.
     pub(super) instances: Vec<usize>,
-    /// Nodes of classes by their number, one more than the place: a class stands for its loader,
-    /// and its objects hold it.
+    /// Nodes of classes by class number, each plus one (0: none). A class stands for its loader, and its objects hold
+    /// it.
     class_nodes: Vec<usize>,
-    /// Nodes of threads by their number, one more than the place.
+    /// Nodes of threads by thread number, each plus one (0: none).
     thread_nodes: Vec<usize>,
     /// Per class, by its number: skip its instances.
     passed_by: Vec<bool>,
-    /// Objects that are not passed by.
+    /// Number of objects that are not skipped.
     objects: u64,
-    /// The native method that measures: what it refers to, it does not hold.
+    /// The native method that measures: it does not hold what it refers to.
     own: Option<Method>,
     class_values: Option<ClassValues>,
     /// When to stop.
@@ -69,8 +67,8 @@ struct ClassValues {
 }
 
 impl ClassValues {
-    /// The virtual machine does not tell what the fields of a class object refer to. Local references of ours, until
-    /// the caller's frame ends, make it walk these maps.
+    /// The virtual machine does not report what the fields of a class object refer to. Our local references make it
+    /// walk these maps; they live until the caller's frame ends.
     fn of(env: &mut Env<'_>, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Option<Self> {
         let place = |name: &str| classes.iter().position(|(known, _)| known.name == name);
         let number = |place: usize| i64::try_from(place.wrapping_add(1)).ok();
@@ -102,7 +100,7 @@ impl Walked {
 }
 
 impl ReferencePaths {
-    /// To instances of classes of these names, in a heap with so many `live` objects.
+    /// For instances of the classes with these names, in a heap with these `live` objects.
     pub(super) fn new(
         env: &mut Env<'_>,
         jvmti: Jvmti<'_>,
@@ -132,7 +130,7 @@ impl ReferencePaths {
         }
     }
 
-    /// Makes nodes of what is looked for.
+    /// Makes nodes of the instances that are looked for.
     pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti<'_>, instances: &[JObject<'_>]) {
         for instance in instances {
             let Ok(class) = env.get_object_class(instance) else { continue };
@@ -146,7 +144,7 @@ impl ReferencePaths {
         }
     }
 
-    /// Numbers the threads, so that what their stacks hold tells whose it is.
+    /// Numbers the threads, so that a reference from a stack names its thread.
     pub(super) fn mark_threads(&mut self, jvmti: Jvmti<'_>, threads: &[JObject<'_>]) {
         self.thread_nodes = vec![0; threads.len()];
         for (number, (thread, place)) in threads.iter().zip(&mut self.thread_nodes).enumerate() {
@@ -178,7 +176,7 @@ impl ReferencePaths {
         self.graph.class(node)
     }
 
-    /// From the instances to the roots.
+    /// Walks from the instances to the roots.
     pub(super) fn walk(&mut self, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Walked {
         let full = self.why_cut(true);
         if full.is_some() {
@@ -202,7 +200,7 @@ impl ReferencePaths {
                 return Walked { last, cut: None };
             }
             level = level.wrapping_add(1);
-            // What was found so far stands; a class loader may be all that is named.
+            // What was found so far stays, even if it names only a class loader.
             let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
             if cut.is_some() {
                 return Walked { last, cut };
@@ -217,8 +215,8 @@ impl ReferencePaths {
         }
     }
 
-    /// Makes room for all objects, those that came since they were counted, and classes. False:
-    /// there are too many.
+    /// Makes room for all objects, for those that came since they were counted, and for classes. False: there are too
+    /// many.
     fn has_room_for_all(&mut self) -> bool {
         let Ok(room) = usize::try_from(self.objects) else { return false };
         let room = self.graph.len().saturating_add(room).saturating_add(MAX_NODES);
@@ -235,8 +233,7 @@ impl ReferencePaths {
         self.graph.is_full().then_some("too many objects lie on the way")
     }
 
-    /// Looks at all references; of a level: at those that lead to it. Returns why it was cut, if it
-    /// was.
+    /// Looks at all references, or only at those that lead to a `level`. Returns why it was cut, if it was.
     fn pass(
         &mut self,
         jvmti: Jvmti<'_>,
@@ -251,14 +248,14 @@ impl ReferencePaths {
         self.why_cut(done)
     }
 
-    /// Looks at one reference, and tells whether to look beyond the object.
+    /// Looks at one reference, and decides whether to look beyond the object.
     fn see(
         &mut self,
         classes: &[(Known, JClass<'_>)],
         level: Option<u8>,
         mut reference: Reference<'_>,
     ) -> Visit {
-        // What only our own reference keeps is garbage, and so is what lies after it.
+        // Objects that only our own reference keeps are garbage, and so is what they refer to.
         let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method))
             && self.values_of_class(reference.class_tag).is_none();
         let is_kept = is_own && node_of(*reference.tag).is_some();
@@ -298,7 +295,7 @@ impl ReferencePaths {
         let from = match (kind, reference.referrer_tag.as_deref_mut()) {
             (Kind::StaticField(_), Some(class)) => From::Class(*class),
             (Kind::ClassLoader, Some(class)) => {
-                // The class, and what holds the class: its objects most of all.
+                // Held by the class, and by whatever holds the class: its objects most of all.
                 let class = *class;
                 if !self.graph.is_crowded(to)
                     && let Some(from) = self.class_node(class, next)
@@ -310,14 +307,14 @@ impl ReferencePaths {
             (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), Some(tag))
                 if !self.graph.is_crowded(to) =>
             {
-                // What a soft, weak or phantom reference refers to, it does not hold.
+                // A soft, weak or phantom reference does not hold its referent.
                 let referent = known(classes, class).and_then(|owner| owner.referent).map(Kind::Field);
                 if referent == Some(kind) {
                     return None;
                 }
                 From::Node(self.node(tag, class, next)?)
             }
-            // An object that refers to itself, or one more that refers to what many do.
+            // An object that refers to itself, or to an object that has enough references.
             (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), _) => return None,
             // A virtual thread is an object like others: what holds it holds its stack.
             (Kind::StackLocal(thread, _), None) => self.virtual_thread(thread).map_or(From::Root, From::Node),
@@ -327,7 +324,7 @@ impl ReferencePaths {
         Some(Edge { to, from, kind, class })
     }
 
-    /// Of an object of this class: the field of a class object that holds it.
+    /// For objects of this class: the field of a class object that holds them.
     fn values_of_class(&self, class: i64) -> Option<&ClassValues> {
         self.class_values.as_ref().filter(|values| values.map == class)
     }
@@ -342,7 +339,7 @@ impl ReferencePaths {
     }
 
     fn class_node(&mut self, class: i64, level: u8) -> Option<usize> {
-        // A class that was loaded since has no number, as objects have none.
+        // A class that was loaded since has no number, just as untagged objects have none.
         let number = usize::try_from(class).ok().filter(|number| *number > 0)?;
         let place = self.class_nodes.get_mut(number)?;
         if *place == 0 {
@@ -351,8 +348,8 @@ impl ReferencePaths {
         place.checked_sub(1)
     }
 
-    /// The node of an object, a new one if it has none; a class stands for its static fields.
-    /// `None`: it is passed by, or there is no room.
+    /// The node of an object, a new one if it has none; a class stands for its static fields. `None`: it is skipped,
+    /// or there is no room.
     fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
             return Some(node);

@@ -1,10 +1,10 @@
-//! A queue of fixed size between threads that must not wait and one that writes (after D. Vyukov's
-//! bounded queue): a place is taken by moving the tail, and its count says whose turn it is.
+//! A queue of fixed size from many threads that must not wait to one that writes (after D. Vyukov's bounded queue). A
+//! thread takes a place by moving the tail, and the count of the place says whose turn it is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLACES: usize = 1 << 16;
-/// What an event is made of.
+/// Words per event.
 pub(crate) const WORDS: usize = 4;
 
 /// The queue.
@@ -14,7 +14,7 @@ pub(crate) struct Ring {
     tail: AtomicU64,
 }
 
-/// `turn` is the number of the writer that may fill it; one more: of the reader that may empty it.
+/// `turn` is the number of the event that may be written here; that number plus one: it may be read.
 struct Place {
     turn: AtomicU64,
     words: [AtomicU64; WORDS],

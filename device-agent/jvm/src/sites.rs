@@ -7,10 +7,9 @@
 //! their volume allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks
 //! the heap once and counts the tags.
 //!
-//! Nothing is kept beside the tags, so nothing has to be told when an object dies. No lock is held
-//! across a call into the virtual machine. The interval between samples is one for all agents of a
-//! virtual machine: it is set again at every boundary, and where the samples do not fit the bytes
-//! that were allocated, somebody else changed it ([`Sites::window_ends`]).
+//! All data is in the tags, so no event is needed when an object dies. No lock is held across a call into the virtual
+//! machine. All agents of a virtual machine share one interval between samples. It is set again at every boundary; if
+//! the samples do not match the allocated bytes, another agent has changed it ([`Sites::window_ends`]).
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -29,23 +28,22 @@ use super::classes::{ClassNumber, SampledClasses};
 use super::stacks::{DEPTH, Stacks};
 use super::weight::weight;
 
-/// Tags of one walk that are counted.
+/// Maximum number of tags that are counted in one walk.
 const MAX_TAGS: usize = 1 << 18;
-/// Allocations of a window that are all looked at; beyond, as many of them. Small objects are about
-/// this large.
+/// Up to this many allocations of a window are all looked at; of more, about this many. `SMALL_OBJECT_BYTES` is the
+/// size of a small object.
 const CLOSE_EVENTS: u64 = 10_000_000;
 const SMALL_OBJECT_BYTES: u64 = 32;
-/// A thread's countdown to its next sample goes on from the interval before: so many intervals end
-/// it for certain.
+/// A thread's countdown to its next sample still uses the previous interval; this many intervals end it for certain.
 const COUNTDOWNS: u32 = 16;
 const MAX_COUNTDOWN_BYTES: u32 = 16 << 20;
-/// Samples that have to be expected before their number says something, and how far it may be off.
+/// Expected samples from which on a check makes sense, and the factor by which the sampled bytes may be off.
 const ENOUGH_SAMPLES: u64 = 100;
 const FOREIGN_FACTOR: u64 = 3;
-/// Nobody told how many bytes had been allocated when the window began.
+/// The bytes allocated before the window are not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Sampling as it was asked for.
+/// State of allocation sampling.
 pub(crate) struct Sites {
     jvmti: Jvmti<'static>,
     /// [`Event::VmObjectAlloc`]: comes with every allocation, whatever the interval.
@@ -57,23 +55,22 @@ pub(crate) struct Sites {
     usual: u32,
     /// Allocations are sampled all the time, not only in the windows of a survivor search.
     at_once: bool,
-    /// [`Born`]: close up only chosen classes are sampled.
+    /// A [`Born`]. During a survivor search only chosen classes are sampled.
     born: AtomicU8,
     /// Bytes that the samples of this window stand for.
     sampled_bytes: AtomicU64,
-    /// Bytes that all threads had allocated when it began, and that they allocated in the one
-    /// before.
+    /// Bytes that all threads had allocated when this window began, and bytes that they allocated in the one before.
     allocated: AtomicU64,
     window_bytes: AtomicU64,
     told_foreign: AtomicBool,
-    /// The thread that measures: what it allocates is ours.
+    /// The thread that measures: its allocations are the agent's.
     measuring: AtomicUsize,
     /// Where orders come from, known once the stream is open.
     channel: OnceLock<Meeting>,
 }
 
-/// When a sampled object was born. What a survivor search looks for was born in its first window;
-/// where nothing of a class survived the second one, it is what was born there.
+/// When a sampled object was allocated. A survivor search looks for objects of its first window; if none of a class
+/// survived the second window, for objects of the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Born {
@@ -95,7 +92,7 @@ pub(crate) struct Site {
     pub(crate) bytes: u64,
 }
 
-/// Sites, with the part of their stacks that the stream does not know yet.
+/// Sites, with the part of their stacks that is not in the stream yet.
 #[derive(Debug)]
 pub(crate) struct Alive {
     pub(crate) stacks: JavaStacks,
@@ -109,9 +106,9 @@ impl Default for Alive {
 }
 
 impl Sites {
-    /// Sampling by this event with this mean interval; the caller has the capabilities. `at_once`:
-    /// else no allocation is seen before [`Self::look_closely`], and then all of them: threads that
-    /// are there keep the interval they began with (JDK 17).
+    /// Samples by this event with this mean interval; the caller has the capabilities. Without `at_once` no
+    /// allocation is seen before [`Self::look_closely`], and then all of them: existing threads keep the interval
+    /// they began with (JDK 17).
     pub(crate) fn new(
         jvmti: Jvmti<'static>,
         event: Event,
@@ -120,7 +117,7 @@ impl Sites {
         classes: SampledClasses,
     ) -> Self {
         let interval = if at_once { interval } else { 0 };
-        // Where it is refused, the virtual machine's own (512 KiB) holds.
+        // If refused, the virtual machine's own interval (512 KiB) applies.
         let _as_it_is = jvmti.set_sampling_interval(interval);
         if at_once {
             // Without it nothing is sampled: the report has no allocation sites.
@@ -157,11 +154,11 @@ impl Sites {
             return;
         }
         let node = self.own_stack(env);
-        // Untagged it is not found again: one sample less.
+        // An object without a tag is not found again: one sample less.
         let _one_less = self.jvmti.set_tag(object, Sample::new(class, node, stands_for, born).0);
     }
 
-    /// What the calling thread allocates from now on is ours, or (`false`) the guest's again.
+    /// From now on allocations of the calling thread are the agent's, or (`false`) the guest's again.
     pub(crate) fn measuring(&self, on: bool) {
         self.measuring.store(if on { thread_pointer() } else { 0 }, Ordering::Relaxed);
     }
@@ -171,7 +168,7 @@ impl Sites {
         self.measuring.load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// Where orders come from that are no answer to a boundary; `None`: the stream is not open yet.
+    /// The source of orders that are not the answer to a boundary; `None`: the stream is not open yet.
     pub(crate) fn channel(&self) -> Option<&Meeting> {
         self.channel.get().or_else(|| {
             let channel = session::channel()?;
@@ -179,7 +176,7 @@ impl Sites {
         })
     }
 
-    /// Whoever looks on has ordered a pause.
+    /// Has an observer ordered a pause?
     fn is_paused(&self) -> bool {
         self.channel().is_some_and(|channel| channel.follow_order() & PAUSED != 0)
     }
@@ -208,13 +205,12 @@ impl Sites {
         self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
             let _no_sites = self.jvmti.enable(self.event);
-            // A thread notices with its next piece of heap to allocate from, which a collection
-            // makes it ask for.
+            // A thread notices when it asks for its next piece of heap to allocate from. A collection makes it ask.
             let _later = self.jvmti.collect();
             return;
         }
-        // JDK 17: the countdown of a thread is not shortened. This one's, which runs the test, ends
-        // with an array of ours.
+        // JDK 17 does not shorten the countdown of a thread. This thread runs the test: an array that we allocate
+        // ends its countdown.
         let bytes = before.saturating_mul(COUNTDOWNS).clamp(1, MAX_COUNTDOWN_BYTES);
         let ended = env.with_local_frame(2, |env| {
             env.new_byte_array(usize::try_from(bytes).unwrap_or(0))?;
@@ -246,15 +242,14 @@ impl Sites {
         let _as_it_is = self.jvmti.set_sampling_interval(interval);
     }
 
-    /// The first window begins, with so many bytes allocated before. Not told where the agent came
-    /// late: threads that were there then are not sampled as they should be until their countdown
-    /// is over.
+    /// The first window begins after this many allocated bytes. Not called if the agent was attached late: threads
+    /// that exist then are not sampled properly until their countdown is over.
     pub(crate) fn begin(&self, allocated: u64) {
         self.allocated.store(allocated, Ordering::Relaxed);
     }
 
-    /// A window ends; `allocated`: bytes since the start. Sets the interval again, and where the
-    /// samples do not fit what was allocated, says so, once.
+    /// A window ends; `allocated`: bytes since the start. Sets the interval again. Returns a warning, once, if the
+    /// samples do not match the allocated bytes.
     pub(crate) fn window_ends(&self, allocated: u64) -> Option<String> {
         self.set(self.interval.load(Ordering::Relaxed));
         let sampled = self.sampled_bytes.swap(0, Ordering::Relaxed);
@@ -276,8 +271,8 @@ impl Sites {
         ))
     }
 
-    /// The samples of these classes that are alive: of each class those of the first window of the
-    /// search, if there are any.
+    /// The live samples of these classes: for each class only those of the first window of the search, if there are
+    /// any.
     pub(crate) fn alive(&self, classes: &[String]) -> Alive {
         let mut names: BTreeMap<ClassNumber, Option<String>> = BTreeMap::new();
         let mut born: BTreeMap<String, Born> = BTreeMap::new();
@@ -301,8 +296,8 @@ impl Sites {
         Alive { stacks, sites }
     }
 
-    /// The sites that hold most of the heap, most first. While memory is short: what there is no
-    /// room for is not told.
+    /// The sites that hold most of the heap, largest first. Memory is short here: sites that find no room are left
+    /// out.
     pub(crate) fn largest(&self, most: usize) -> Vec<Site> {
         let mut samples = self.tags();
         samples.sort_unstable_by_key(|sample| (sample.class(), sample.node()));
@@ -319,8 +314,8 @@ impl Sites {
         sums.into_iter().filter_map(site).take(most).collect()
     }
 
-    /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory
-    /// that is there.
+    /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory that was reserved
+    /// before.
     fn tags(&self) -> Vec<Sample> {
         let mut tags = Vec::new();
         if tags.try_reserve_exact(MAX_TAGS).is_err() {

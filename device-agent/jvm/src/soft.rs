@@ -1,11 +1,11 @@
-//! Soft references, made to go with one collection.
+//! Makes a single collection clear soft references.
 //!
 //! HotSpot marks a soft reference with the time of the last collection, whenever it is made or used. With
 //! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears the references whose mark is older than the last collection. So
 //! it takes two collections to clear what a test used.
 //!
-//! Here the clock is set back by a millisecond behind each collection: what a test uses then gets an older mark.
-//! Before the next collection the clock is set right again, and that one clears all of it.
+//! Here the clock is set back by a millisecond after each collection: references that a test then uses get an older
+//! mark. Before the next collection the clock is set right again, and that collection clears all of them.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,7 +14,7 @@ use jni::{Env, jni_sig, jni_str};
 
 use super::machine::clearing;
 
-/// No time of [`SoftReferences::before`].
+/// [`SoftReferences::before`] while the clock is not set back.
 const NOT_SET_BACK: i64 = 0;
 
 /// The clock of `java.lang.ref.SoftReference`.
@@ -25,7 +25,7 @@ pub(super) struct SoftReferences {
 }
 
 impl SoftReferences {
-    /// Sets the clock back, behind a collection.
+    /// Sets the clock back, after a collection.
     pub(super) fn set_back(&self, env: &mut Env<'_>) {
         let Some(now) = clock(env).filter(|now| *now > NOT_SET_BACK) else { return };
         if set_clock(env, now.saturating_sub(1)) {
@@ -33,8 +33,8 @@ impl SoftReferences {
         }
     }
 
-    /// Sets it right. Does the next collection clear all that were used since [`Self::set_back`]? Not where another
-    /// collection came in between: that has set the clock itself.
+    /// Sets the clock right. True: the next collection clears all references that were used since [`Self::set_back`].
+    /// False if another collection came in between: it has set the clock itself.
     pub(super) fn set_right(&self, env: &mut Env<'_>) -> bool {
         let before = self.before.swap(NOT_SET_BACK, Ordering::Relaxed);
         before != NOT_SET_BACK && clock(env) == Some(before.saturating_sub(1)) && set_clock(env, before)

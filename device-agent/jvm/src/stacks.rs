@@ -1,4 +1,4 @@
-//! Call stacks of Java, as nodes of one tree that every thread extends without a lock.
+//! Java call stacks, as nodes of one tree that every thread extends without a lock.
 //!
 //! Data flow: the frames of a stack (method, bytecode index) → a cache from frame to method number
 //! and line, filled by asking the virtual machine while the frame is on the stack, so that its
@@ -6,8 +6,7 @@
 //! the number of the node → [`Stacks::untold`]: the part of the tree that the stream does not know
 //! yet.
 //!
-//! Everything has a fixed size. What no longer fits becomes a shorter stack, which is counted
-//! ([`Stacks::cut`]).
+//! Everything has a fixed size. A stack that no longer fits is shortened and counted ([`Stacks::cut`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +18,19 @@ use memgate_wire::java::{JavaMethod, JavaStackNode, JavaStacks};
 
 use super::names::name_of;
 
-/// Frames of a stack that are looked at, innermost first.
+/// Maximum number of frames of a stack, from the innermost on.
 pub(crate) const DEPTH: usize = 32;
 
 const NODES: usize = 1 << 17;
 const CACHED: usize = 1 << 14;
-/// Places that are tried for a node: a tree that is nearly full answers as fast as an empty one.
+/// Places that are tried for a node. The limit makes a nearly full tree answer as fast as an empty one.
 const PROBES: usize = 64;
 const MAX_METHODS: usize = 1 << 17;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A node is `parent 20 | method 20 | line 16`, and this bit, so that none is 0.
 const NODE: u64 = 1 << 63;
-/// The bytecode index of a native method: no method is so long.
+/// The bytecode index of a native method: no method is this long.
 const NATIVE: u64 = 0xffff;
 
 /// The tree.
@@ -42,8 +41,7 @@ pub(crate) struct Stacks {
     cut: AtomicU64,
 }
 
-/// A frame and what it is called. The place is written before the frame, under the lock of the
-/// methods.
+/// A frame with its method and line. `place` is written before `frame`, under the lock of the methods.
 #[derive(Default)]
 struct Cached {
     /// `method 48 | bytecode index 16`; 0: free, or being written.
@@ -57,7 +55,7 @@ struct Methods {
     numbers: BTreeMap<(String, String), u32>,
     all: Vec<JavaMethod>,
     text_bytes: usize,
-    /// What the stream knows.
+    /// What the stream already contains.
     told_methods: BTreeSet<u32>,
     told_nodes: BTreeSet<u32>,
 }
@@ -72,7 +70,7 @@ impl Stacks {
         }
     }
 
-    /// Stacks that are shorter here than they were.
+    /// Number of stacks that were shortened.
     pub(crate) fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }
@@ -135,8 +133,7 @@ impl Stacks {
         Some(place)
     }
 
-    /// The stacks that end at these nodes, without what was reported before: parents before their
-    /// children.
+    /// The stacks that end at these nodes, without the parts reported before; parents come before their children.
     pub(crate) fn untold(&self, ends: impl Iterator<Item = u32>) -> JavaStacks {
         let mut told = JavaStacks { methods: Vec::new(), nodes: Vec::new() };
         let mut methods = self.methods.lock();
@@ -184,7 +181,7 @@ impl Methods {
     }
 }
 
-/// Asked in the thread whose frame it is: the class cannot go away meanwhile.
+/// Called in the thread whose frame it is: the class cannot go away meanwhile.
 fn described(env: &Env<'_>, jvmti: Jvmti<'_>, frame: StackFrame) -> JavaMethod {
     let mut method = JavaMethod {
         id: 0,

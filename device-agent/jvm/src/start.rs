@@ -1,14 +1,12 @@
-//! How the agent comes into a virtual machine: loaded with it, or attached to it while it runs.
+//! How the agent gets into a virtual machine: loaded with it, or attached to it while it runs.
 //!
-//! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]); in
-//! a test worker it puts the jars in place, asks for its events and begins to sample. When the
-//! virtual machine is ready the natives are bound and the session begins ([`Agent::begin`]).
-//! `Agent_OnAttach` does all of it at once, and sends JUnit 4's notifier through the hook again
-//! where it is loaded already. Whatever comes later changes nothing. On Android's runtime nothing
-//! is patched and no jar is put in place: the class with the natives comes with the tests, in a
-//! class loader of theirs, and is bound when it is prepared. Where they bring no listener, a dex
-//! file with it is put into the class loader of their runner as soon as that is prepared
-//! (`Agent::bring_listener`).
+//! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]). In a test worker it
+//! puts the jars in place, asks for its events and begins to sample. When the virtual machine is ready, the natives
+//! are bound and the session begins ([`Agent::begin`]). `Agent_OnAttach` does all of it at once, and sends JUnit 4's
+//! notifier through the hook again if it is loaded already. A later load or attach changes nothing. On Android's
+//! runtime nothing is patched and no jar is put in place: the class with the natives comes with the tests, in their
+//! own class loader, and is bound when it is prepared. If the tests bring no listener, a dex file with it is put into
+//! the class loader of their runner as soon as the runner is prepared (`Agent::bring_listener`).
 
 #[cfg(target_os = "android")]
 mod library;
@@ -45,25 +43,24 @@ const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
 
-/// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
-/// the harness misses the hello.
+/// `Agent_OnLoad`: `text` names the options file. The guest does not notice errors here: the harness misses the
+/// hello.
 pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    // Whoever says `target=all` means this one, whatever it runs.
+    // `target=all` means this virtual machine, whatever it runs.
     let runs_tests = target::runs_tests(&command, &line);
     let is_meant = |o: &Options| o.targets.contains(&Target::All) || runs_tests;
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
-    // One that runs no tests may start the virtual machines that do.
+    // A virtual machine that runs no tests may start others that do.
     for why in platform::leave_environment(runs_tests.then_some(text)) {
         session::log(LogLevel::Warn, &why);
     }
-    // Without its events the agent is not there: nothing was changed so far.
+    // Without its events the agent is inactive, and nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     match target::other_agent(&line, text) {
-        // Only one agent may sample. Ours comes first, and a profiler of the build's own would be
-        // refused.
+        // Only one agent may sample. Ours comes first, so a profiler of the build's own would be refused.
         Some(other) if agent.options.follow.classes.is_empty() => {
             agent.leaves_sampling_to.get_or_init(|| other);
         }
@@ -80,25 +77,25 @@ pub fn is_awake() -> bool {
     })
 }
 
-/// `Agent_OnAttach`: as [`on_load`], but somebody chose this virtual machine, and it runs already.
+/// `Agent_OnAttach`: as [`on_load`], but this virtual machine was chosen explicitly, and it runs already.
 pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
     let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
     if !agent.is_art() {
-        // What is loaded already is sent through the hook again.
+        // Classes that are loaded already are sent through the hook again.
         let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
     }
     let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath]);
     agent.sample();
     agent.begin(env);
     session::event("attached", "");
-    // Not before the stream is open: tests that wait for the agent go on as soon as its natives are bound.
+    // Only after the stream is open: tests that wait for the agent go on as soon as its natives are bound.
     let _told_by_missing_tests = jvmti.enable(agent.class_event());
     agent.look_at_loaded(env);
 }
 
-/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they
-/// are not, or somebody was faster.
+/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: the jars could not be
+/// put in place, or another load was faster.
 fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
     // Which virtual machine this is decides everything else.
     let found_art = options.as_art || jvmti.is_art().ok()?;
@@ -140,8 +137,7 @@ impl Agent {
         events.iter().try_for_each(|event| self.jvmti.enable(*event))
     }
 
-    /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives
-    /// are bound.
+    /// The event for new classes: on HotSpot it patches JUnit's notifier, on Android it binds the natives.
     const fn class_event(&self) -> Event {
         if self.is_art() { Event::ClassPrepare } else { Event::ClassFileLoadHook }
     }
@@ -180,14 +176,14 @@ impl Agent {
         memgate_jvmti::register(env, &hooks, self)?;
         let version = self.jvmti.system_property(c"java.vm.specification.version").unwrap_or_default();
         let vm = Vm::new(env, self.jvmti, version.trim_start_matches("1.").parse().unwrap_or(0))?;
-        // The first call loads classes: not at a boundary.
+        // The first call loads classes: it must not come at a boundary.
         let _warm = (vm.histogram(env)?, vm.state(env));
         Ok(Box::new(vm))
     }
 
-    /// The class with the natives comes with the tests: it is bound when it is there.
+    /// The class with the natives comes with the tests: it is bound when it is prepared.
     fn art(&self, env: &Env<'_>) -> Result<Box<dyn Machine>, Failure> {
-        // A confirming run judges by the count; what the screen suspects besides costs only time.
+        // A confirming run judges by the count; a wrong suspect of the screen costs only time.
         let confirms = self.options.detail != Detail::Survivors;
         let art = Art::of(env, self.jvmti, confirms).ok_or(memgate_jvmti::Error::NotThere)?;
         Ok(Box::new(art))
@@ -207,8 +203,8 @@ impl Agent {
         }
     }
 
-    /// The class loader of the tests' runner finds memgate's listener, unless the tests bring it.
-    /// Runners load listeners after themselves.
+    /// Makes the class loader of the tests' runner find memgate's listener, unless the tests bring it. Runners load
+    /// listeners after themselves.
     fn bring_listener(&self, env: &mut Env<'_>, runner: &JClass<'_>) {
         let brought = env.with_local_frame(16, |env| -> Result<(), Failure> {
             let get = jni_sig!("()Ljava/lang/ClassLoader;");
@@ -250,15 +246,15 @@ impl Agent {
         }
     }
 
-    /// Begins to sample allocations, unless that is switched off; all of them where classes are
-    /// followed.
+    /// Begins to sample allocations, unless that is switched off. If classes are followed, every allocation is
+    /// sampled.
     fn sample(&self) {
         let follow = &self.options.follow;
         let follows = !follow.classes.is_empty();
-        // A confirming run looks at one window, but there at everything.
+        // A confirming run looks at one window only, but at every allocation in it.
         let at_once = follows || self.options.detail == Detail::Survivors;
-        // Android's runtime does not sample, and an event for every allocation slows each of them:
-        // only who follows pays that all the time.
+        // Android's runtime does not sample, and an event for every allocation slows each allocation: only follow
+        // mode pays that all the time.
         let sampling = self.options.sampling.interval().filter(|_| !(self.is_art() && at_once));
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
         let (event, allocations) = if self.is_art() {
@@ -266,7 +262,7 @@ impl Agent {
         } else {
             (Event::SampledObjectAlloc, raw::CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS)
         };
-        // Names of files and lines are there on HotSpot in any case; elsewhere they are asked for.
+        // HotSpot always has the names of files and lines; other runtimes must be asked for them.
         let named = [raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
         let _less_is_named = self.jvmti.add_capabilities(&named);
         let needed = [raw::CAN_TAG_OBJECTS, allocations, raw::CAN_GENERATE_OBJECT_FREE_EVENTS];
@@ -280,18 +276,17 @@ impl Agent {
         self.sites.get_or_init(|| Sites::new(self.jvmti, event, interval, at_once, classes));
         if follows {
             self.follow.get_or_init(|| Follow::new(follow.clone()));
-            // Without it everything seems to live to the end, and the harness is told that nothing
-            // ended.
+            // Without it all objects seem to live to the end, and the harness is told that none ended.
             let _no_ends = self.jvmti.enable(Event::ObjectFree);
         }
     }
 
-    /// Receives errors for lack of memory, and has the virtual machine write a dump then, where
-    /// that was asked for.
+    /// Listens for out-of-memory errors, and makes the virtual machine write a dump on such an error if that was
+    /// asked for.
     fn watch_memory(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];
         if self.jvmti.add_capabilities(&wanted).is_ok_and(|refused| refused.is_empty()) {
-            // Without it such an error is not told.
+            // Without it such an error is not reported.
             let _untold = self.jvmti.enable(Event::ResourceExhausted);
         }
         let dump = if self.options.heap_dump.is_empty() { String::new() } else { self.heap_dump() };

@@ -1,13 +1,12 @@
-//! Exact survivors: what was born in one more window and is still there after the next.
+//! Exact survivors: objects allocated in one window and alive after the next.
 //!
-//! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`]
-//! numbers all classes and marks the instances of the named ones as old; one more window runs;
-//! [`SurvivorSearch::goes_on`] marks the instances without a mark as born in it; the next window runs, in which dies
-//! what one execution only replaces of another (a thread's last buffer, a provider that is registered again);
-//! [`SurvivorSearch::end`] asks for what has the mark of the born, and, after one more look at the instances, for what
-//! is new where nothing of a class survived: a table or a text may be replaced in each window by a
-//! larger one. The marks are those of an environment that ends then: many of them would slow down
-//! every look at an object.
+//! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`] numbers all classes
+//! and marks the instances of the named ones as old; the first window runs → [`SurvivorSearch::goes_on`] marks the
+//! instances without a mark as born in it; the second window runs. In it die objects that each execution only
+//! replaces (a thread's last buffer, a provider that is registered again) → [`SurvivorSearch::end`] asks for the
+//! instances marked as born. If no instance of a class survived, it looks at the instances once more and takes the
+//! new ones: each window may replace a table or a text by a larger one. The marks belong to an environment that ends
+//! then: many marks would slow down every look at an object.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +24,13 @@ use super::machine::Live;
 use super::names::{Known, name_of, with_classes};
 use super::survivors::Survivors;
 
-/// Instances of one class whose holders are looked for.
+/// Maximum number of instances of one class whose holders are searched.
 const MAX_INSTANCES: u64 = 256;
-/// What was born, where references to all of it are affordable: of more than these only some are
-/// asked for, after one more look at the heap.
+/// Up to this many born instances, references to all of them are affordable. Of more, only some are asked for, after
+/// one more look at the heap.
 const MAX_REFERENCES: u64 = 1 << 13;
 
-/// Mark of an instance that was there before; below lie the numbers of classes.
+/// Mark of an instance that was there before; lower tags are the numbers of classes.
 const OLD: i64 = 1 << 40;
 /// Mark of an instance that was born in the first window.
 const BORN: i64 = OLD + 1;
@@ -39,7 +38,7 @@ const BORN: i64 = OLD + 1;
 const SURVIVED: i64 = OLD + 2;
 const NEW: i64 = OLD + 3;
 
-/// Between its begin and its end.
+/// A survivor search between its begin and its end.
 pub(crate) struct SurvivorSearch {
     jvmti: OwnJvmti,
     /// Names of the classes that are explained.
@@ -59,7 +58,7 @@ impl SurvivorSearch {
         Self::begin(env, names_of(classes)?)
     }
 
-    /// Marks what is there now. `None`: the virtual machine gives no environment for it.
+    /// Marks the existing instances. `None`: the virtual machine gives no environment for it, or cannot look.
     pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
         let search = Self { jvmti: environment(env)?, wanted, born: None };
         // Without these marks everything would seem to be new.
@@ -76,8 +75,8 @@ impl SurvivorSearch {
         first
     }
 
-    /// Marks the instances that have no mark; returns how many, `None` where it cannot look. What
-    /// cannot be marked counts as new, and its holders are told too.
+    /// Marks the instances that have no mark; returns how many. `None`: it cannot look. Instances that cannot be
+    /// marked count as new, and their holders are reported too.
     fn mark(&self, env: &mut Env<'_>, mark: i64) -> Option<u64> {
         with_classes(env, self.jvmti.get(), |_, classes| {
             let mut marked = 0_u64;
@@ -97,7 +96,7 @@ impl SurvivorSearch {
         &self.wanted
     }
 
-    /// Finds what was born and survived, and who holds it, in a heap of these `live` objects.
+    /// Finds the survivors and their holders, in a heap with these `live` objects.
     pub(crate) fn end(self, env: &mut Env<'_>, live: &[Live]) -> Vec<Found> {
         let few = self.born.filter(|born| *born <= MAX_REFERENCES);
         // Of what is looked at, some survived and some are new.
@@ -120,7 +119,7 @@ impl SurvivorSearch {
         found.unwrap_or_default()
     }
 
-    /// What has the mark of the born.
+    /// The instances marked as born.
     fn survivors<'l>(&self, env: &mut Env<'l>) -> Result<Survivors<'l>, Error> {
         let mut survivors = Survivors::default();
         let Survivors { instances, counts } = &mut survivors;
@@ -134,7 +133,7 @@ impl SurvivorSearch {
         Ok(survivors)
     }
 
-    /// Looks at all instances of these classes, for what was born and survived, or is new.
+    /// Looks at all instances of these classes, for survivors and for new ones.
     fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
         let jvmti = self.jvmti.get();
         // By name: several classes may have one.
@@ -168,7 +167,7 @@ impl SurvivorSearch {
                 instances.push(object);
             }
         });
-        // A class that is not counted is one of which nobody knows who holds it.
+        // A class without a count means that its holders are not known.
         if asked.is_ok() {
             survivors.instances.append(&mut instances);
             let counts = looked_for.into_iter().map(|(name, (_, count))| (name.to_owned(), count));
@@ -197,7 +196,7 @@ impl SurvivorSearch {
 
 fn environment(env: &Env<'_>) -> Option<OwnJvmti> {
     let jvmti = OwnJvmti::new(env)?;
-    // Where tags are refused no path is found, without the others frames have no lines.
+    // Without tags no path is found; without the other capabilities frames have no lines.
     let wanted = [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
     let _refused = jvmti.get().add_capabilities(&wanted);
     Some(jvmti)

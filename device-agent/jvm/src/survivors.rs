@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use jni::objects::JObject;
 
-/// What survived a survivor search.
+/// The survivors that a search found.
 #[derive(Default)]
 pub(crate) struct Survivors<'l> {
-    /// At most so many per class.
+    /// A limited number of instances per class.
     pub(crate) instances: Vec<JObject<'l>>,
     /// How many there are, by class.
     pub(crate) counts: BTreeMap<String, u64>,

@@ -4,7 +4,7 @@
 use memgate_jvmti::Jvmti;
 use memgate_wire::hotspot;
 
-/// What the command line says.
+/// The main class or jar, and its arguments.
 pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
 }
@@ -17,8 +17,8 @@ pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     main == hotspot::LAUNCHER || hotspot::runs_tests(main, command)
 }
 
-/// The main class or jar of a command, whose blanks do not tell where its words end: a folder's
-/// name may hold some. The words of the command line do, unless they stand in a file of arguments.
+/// The main class or jar of a command. The blanks in a command do not show where its words end: the name of a folder
+/// may contain blanks. The command line of the process shows it, unless the words are in an argument file.
 fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
     let words: Vec<&str> = line.split('\0').filter(|word| !word.is_empty()).collect();
     let is_command = |at: &usize| words.get(*at..).is_some_and(|rest| rest.join(" ") == command);
@@ -26,9 +26,8 @@ fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
     told.unwrap_or_else(|| command.split_whitespace().next().unwrap_or_default())
 }
 
-/// The native agent, other than ours with the options `ours`, that a command line loads (words with
-/// a zero byte after each). Debuggers and what comes with the virtual machine are none: they do
-/// not sample allocations.
+/// The native agent, other than ours with the options `ours`, that a command line loads (words with a zero byte after
+/// each). Debuggers and agents of the virtual machine itself do not count: they do not sample allocations.
 pub(crate) fn other_agent(line: &[u8], ours: &str) -> Option<String> {
     const PLAIN: [&str; 4] = ["jdwp", "hprof", "instrument", "management_agent"];
     let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);

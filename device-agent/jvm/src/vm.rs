@@ -1,9 +1,8 @@
-//! Questions to HotSpot, in the cheapest way that exists: diagnostic commands and management
-//! natives, called by JNI on objects that are never initialised, so that no management bean, no JMX
-//! server and no thread of theirs comes to life in the guest.
+//! Asks HotSpot in the cheapest way that exists: diagnostic commands and management natives, called by JNI on objects
+//! that are never initialised. So no management bean, no JMX server and none of their threads appear in the guest.
 //!
-//! One diagnostic command collects and counts in one safepoint: nothing that is made in between can
-//! pass for a survivor.
+//! One diagnostic command collects and counts in one safepoint: no object that is made in between can pass for a
+//! survivor.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,14 +17,13 @@ use memgate_wire::java::JavaState;
 use super::machine::{Failure, Live, Machine, clearing};
 use super::soft::SoftReferences;
 
-/// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
-/// the application's hooks, files that are deleted.
+/// The last of the ten slots of `java.lang.Shutdown`. The JDK takes the first three: the console, the application's
+/// hooks, files to delete.
 const LAST_HOOK: i32 = 9;
-/// Steps of the machine's reference handler that are waited for at a boundary.
+/// Maximum number of steps of the machine's reference handler to wait for at a boundary.
 const MOST_STEPS: u32 = 10_000;
 
-/// Classes of the JDK, each object of which lets others go in a thread of its own when a collection has found
-/// that they are not used.
+/// JDK classes whose objects release others in their own thread, after a collection has found these unused.
 const CLEANERS: [&str; 5] = [
     "java.lang.ref.Finalizer",
     "jdk.internal.ref.Cleaner",
@@ -43,7 +41,7 @@ pub(crate) struct Vm {
     management: Option<Global<JObject<'static>>>,
     threads: Option<Global<JClass<'static>>>,
     soft: SoftReferences,
-    /// Objects in the last [`Machine::settled_histogram`] that let others go when a collection has found them.
+    /// Number of objects of [`CLEANERS`] in the last [`Machine::settled_histogram`].
     cleaners: AtomicU64,
     /// The histogram command alone does not collect here.
     collect_first: bool,
@@ -53,7 +51,7 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    /// Makes the objects that are asked. The virtual machine is initialised.
+    /// Makes the objects that are asked. The virtual machine must be initialised.
     pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti<'static>, version: u32) -> Result<Self, Failure> {
         // Their initialisers load the libraries of the native methods that are called here.
         env.find_class(jni_str!("com/sun/management/internal/PlatformMBeanProviderImpl"))?;
@@ -121,8 +119,7 @@ impl Vm {
 impl Machine for Vm {
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
         if self.collect_first {
-            // A collector that does not answer leaves floating garbage, which can only send a test
-            // to be confirmed.
+            // If it does not collect, floating garbage remains, which can only send a test to be confirmed.
             let _counted_anyway = self.jvmti.collect();
         }
         class_histogram(&self.command(env, "GC.class_histogram")?).ok_or(Failure::Cut)
@@ -182,7 +179,7 @@ impl Machine for Vm {
     }
 
     fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure> {
-        // The diagnostic command is not there for management.
+        // The diagnostic command is not available to management.
         let diagnostic = object(env, jni_str!("com/sun/management/internal/HotSpotDiagnostic"))?;
         clearing(env, |env| {
             let place = env.new_string(place)?;
@@ -199,8 +196,7 @@ impl Machine for Vm {
 
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
         let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
-        // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it
-        // is without us.
+        // HotSpot prints a line to stdout when it reports an error. The guest's output must stay as it is without us.
         if !has("jvmti") {
             let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
         }
@@ -214,9 +210,9 @@ impl Machine for Vm {
     }
 }
 
-/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, after the application's own
-/// shutdown hooks. `Shutdown` is private to its package, which JNI does not mind; a place of its
-/// own is taken, so that no thread has to be made.
+/// Makes `io.memgate.agent.AtEnd` run when the virtual machine ends, after the application's own shutdown hooks.
+/// `Shutdown` is private to its package, which JNI ignores. The hook takes its own slot, so that no thread has to be
+/// made.
 pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
     clearing(env, |env| {
         let hook = env.new_object(jni_str!("io/memgate/agent/AtEnd"), jni_sig!("()V"), &[])?;
@@ -236,12 +232,12 @@ pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
     })
 }
 
-/// By the method that `Bits` waits with before it allocates: private, which JNI does not mind. A
-/// machine without it is as busy as it is.
+/// Calls the method that `Bits` waits with before it allocates: private, which JNI ignores. A machine without the
+/// method is not waited for.
 fn wait_for_references(env: &mut Env<'_>) {
     let waited = env.with_local_frame(16, |env| {
         let class = env.find_class(jni_str!("java/lang/ref/Reference"))?;
-        // It returns with each step that is made. The guest goes on making references.
+        // It returns after each step. The steps are bounded, because the guest goes on making references.
         for _ in 0..MOST_STEPS {
             if !env
                 .call_static_method(&class, jni_str!("waitForReferenceProcessing"), jni_sig!("()Z"), &[])?
@@ -257,7 +253,7 @@ fn wait_for_references(env: &mut Env<'_>) {
     }
     env.exception_clear();
     if matches!(waited, Err(Error::JavaException)) {
-        // Somebody interrupted this thread; the wait took that away from it.
+        // Somebody interrupted this thread, and the wait cleared the interrupt.
         let _as_it_was = clearing(env, |env| {
             let class = env.find_class(jni_str!("java/lang/Thread"))?;
             let current = env
@@ -269,7 +265,7 @@ fn wait_for_references(env: &mut Env<'_>) {
     }
 }
 
-/// Options of the virtual machine, those from variables first.
+/// Options of the virtual machine, those from environment variables first.
 fn arguments(env: &mut Env<'_>, management: &JObject<'_>) -> Option<Vec<String>> {
     let get = jni_str!("getVmArguments0");
     clearing(env, |env| {
@@ -307,7 +303,7 @@ fn cleaners(live: &[Live]) -> u64 {
     live.iter().filter(|live| CLEANERS.contains(&live.class.as_str())).map(|live| live.instances).sum()
 }
 
-/// A counter of `java.nio.Bits`, which keeps the books of direct buffers.
+/// A counter of `java.nio.Bits`, which counts direct buffers.
 fn bits(env: &mut Env<'_>, field: &JNIStr) -> Option<u64> {
     let value = clearing(env, |env| {
         let class = env.find_class(jni_str!("java/nio/Bits"))?;
@@ -326,7 +322,7 @@ fn collector(flags: &str) -> &'static str {
         .unwrap_or("")
 }
 
-/// Names of the threads of Java.
+/// Names of the Java threads.
 pub(crate) fn thread_names(jvmti: Jvmti<'_>, env: &mut Env<'_>) -> Option<Vec<String>> {
     env.with_local_frame(64, |env| -> Result<_, Failure> {
         let threads = jvmti.threads(env)?;
@@ -341,14 +337,14 @@ pub(crate) fn heap_used(env: &mut Env<'_>) -> Option<u64> {
     used_of(env, &runtime)
 }
 
-/// Bytes that the heap may have at most.
+/// Maximum size of the heap in bytes.
 pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
     let runtime = runtime(env)?;
     max_of(env, &runtime)
 }
 
-/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the middle of an
-/// allocation, say.
+/// The one `java.lang.Runtime`, for questions at times when no class may be looked up, for example in the middle of
+/// an allocation.
 pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
     let runtime = clearing(env, |env| {
         let class = env.find_class(jni_str!("java/lang/Runtime"))?;

@@ -1,6 +1,5 @@
-//! `System.loadLibrary`: the app itself brings the agent. It has Java's interface then, but the
-//! tool interface is there only once an agent was attached: so the runtime is asked to attach this
-//! library, by the method that debuggable apps may call.
+//! `System.loadLibrary`: the app itself loads the agent. JNI is available then, but JVMTI only once an agent was
+//! attached. So the runtime is asked to attach this library, by the method that debuggable apps may call.
 
 use jni::objects::{JClass, JObject, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -14,7 +13,7 @@ use crate::frames::window_ends;
 /// The name that the class loader finds, wherever it keeps its libraries.
 const LIBRARY: &str = "libmemgate_agent.so";
 
-/// Stands in for the agent where the runtime attaches none: boundaries of the native side.
+/// Replaces the agent if the runtime attaches none: boundaries measure only the native side.
 struct WithoutTools;
 
 impl Natives for WithoutTools {
@@ -42,7 +41,7 @@ impl Natives for WithoutTools {
 /// The library was loaded by a class of the tests, whose loader finds the class with the natives.
 pub fn on_library(env: &mut Env<'_>) {
     let Ok(hooks) = env.find_class(jni_str!("io/memgate/agent/Hooks")) else {
-        // Loaded by something else than memgate's listener: it is bound when it comes.
+        // Loaded by something other than memgate's listener: the class is bound when it is prepared.
         env.exception_clear();
         return;
     };
@@ -69,7 +68,7 @@ pub fn on_library(env: &mut Env<'_>) {
 /// path.
 fn is_served(env: &mut Env<'_>, hooks: &JClass<'_>) -> bool {
     let answer = env.call_static_method(hooks, jni_str!("active"), jni_sig!("()Z"), &[]);
-    // Nothing is bound yet: the call has thrown.
+    // If nothing is bound yet, the call has thrown.
     env.exception_clear();
     answer.and_then(|active| active.z()).unwrap_or(false)
 }
@@ -87,8 +86,7 @@ fn attach(env: &mut Env<'_>, hooks: &JClass<'_>) -> Result<(), Failure> {
         if attached.is_ok() {
             return Ok(());
         }
-        // Before API 28 there is only the runtime's own, which takes a path and knows no class
-        // loaders.
+        // Before API 28 there is only the runtime's own method, which takes a path and knows no class loaders.
         env.exception_clear();
         let path = env.new_string(process::path_of(on_library as fn(&mut Env<'_>) as usize))?;
         let debug = env.find_class(jni_str!("dalvik/system/VMDebug"))?;
