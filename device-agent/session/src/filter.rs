@@ -1,17 +1,17 @@
-//! What a filter of system calls (SECCOMP's filter mode) does with those that the agent's hooks make.
+//! Whether a system call filter (SECCOMP's filter mode) allows the calls that the agent's hooks make.
 //!
-//! Data flow: the filter, as the guest is about to hand it to the kernel: a program of classic BPF → it is run here
-//! for each of [`CALLS`], as the kernel will run it → is each of them allowed? The program is the guest's, so nothing
-//! in it is trusted: it may only jump forwards, and a program that the kernel refuses tells nothing.
+//! Data flow: the guest is about to install a filter, a program of classic BPF → the program is run here for each of
+//! [`CALLS`], as the kernel will run it → is each of them allowed? The program is the guest's, so nothing in it is
+//! trusted: it may only jump forwards, and a program that the kernel refuses has no answer.
 
-/// Most steps of a program that the kernel takes (`BPF_MAXINSNS`).
+/// Maximum number of steps of a program that the kernel accepts (`BPF_MAXINSNS`).
 pub const LONGEST: usize = 4096;
-/// Words of its memory (`BPF_MEMWORDS`).
+/// Words of the program's memory (`BPF_MEMWORDS`).
 const MEMORY: usize = 16;
-/// A filter's answers to a call (`SECCOMP_RET_*`): let it pass, or let it pass and log it.
+/// A filter's answers to a call (`SECCOMP_RET_*`): allow it, or allow it and log it.
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
-/// The part of its answer that says what is done with the call (`SECCOMP_RET_ACTION_FULL`).
+/// The part of an answer that says what happens to the call (`SECCOMP_RET_ACTION_FULL`).
 const ACTION: u32 = 0xffff_0000;
 
 /// `AUDIT_ARCH_*` of `linux/audit.h`.
@@ -21,13 +21,13 @@ const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0xc000_00b7 } else 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// What it does.
+    /// Its operation.
     pub code: u16,
-    /// Steps to jump over where its condition holds.
+    /// Steps to skip if its condition holds.
     pub jump_true: u8,
-    /// Steps to jump over where it does not.
+    /// Steps to skip if it does not.
     pub jump_false: u8,
-    /// Its number.
+    /// Its constant.
     pub k: u32,
 }
 
@@ -38,10 +38,10 @@ const FUTEX: u32 = if cfg!(target_arch = "aarch64") { 98 } else { 202 };
 #[cfg(not(target_os = "android"))]
 const SHMCTL: u32 = if cfg!(target_arch = "aarch64") { 195 } else { 31 };
 
-/// A system call: its number, and its arguments as far as they are known.
+/// A system call: its number, and those of its arguments that are known.
 struct Call(u32, [u64; 6]);
 
-/// What a hook may ask of the kernel.
+/// The system calls that a hook may make.
 const CALLS: [Call; 5] = {
     const ACCESS: u64 = 3; // PROT_READ | PROT_WRITE
     const FLAGS: u64 = 0x2_4022; // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK
@@ -56,16 +56,16 @@ const CALLS: [Call; 5] = {
     ]
 };
 
-/// What is asked about System V segments besides: IPC_STAT.
+/// The additional call for System V segments: IPC_STAT.
 #[cfg(not(target_os = "android"))]
 const STAT: Call = Call(SHMCTL, [0, 2, 4096, 0, 0, 0]);
 
-/// Does the filter of so many steps allow what hooks ask of the kernel? True, too, for one that the kernel refuses.
+/// Does the filter with this many steps allow the calls of hooks? Also true for a filter that the kernel refuses.
 pub(crate) fn allows_hooks(length: usize, step: impl Fn(usize) -> Step) -> bool {
     allows(&CALLS, length, step)
 }
 
-/// The same of questions about System V segments.
+/// The same for calls about System V segments.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn allows_segments(length: usize, step: impl Fn(usize) -> Step) -> bool {
     allows(&[STAT], length, step)
@@ -78,7 +78,7 @@ fn allows(calls: &[Call], length: usize, step: impl Fn(usize) -> Step) -> bool {
     })
 }
 
-/// What it returns; `None`: the kernel refuses such a program.
+/// The answer of the program; `None`: the kernel refuses such a program.
 fn answer(length: usize, step: &impl Fn(usize) -> Step, call: &Call) -> Option<u32> {
     let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; MEMORY]);
     let mut at = 0_usize;
@@ -201,7 +201,7 @@ mod tests {
             let steps = [step(0x20, 0), jump(0x15, MMAP, 0, 3), step(0x20, argument), condition];
             !allowed(&[&steps[..], &[step(0x06, KILL), step(0x06, ALLOW)]].concat())
         };
-        // Memory that can be executed is refused, as services ask for.
+        // Executable memory is refused, as services ask for.
         assert!(!refused_for(16 + 2 * 8, jump(0x45, 4, 0, 1)), "ours cannot be executed");
         assert!(refused_for(16 + 2 * 8, jump(0x45, 2, 0, 1)), "but written");
         assert!(!refused_for(16 + 4 * 8 + 4, jump(0x15, u32::MAX, 1, 0)), "the upper half of an argument");
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn arithmetic_is_the_kernels() {
-        // Each step once, against numbers worked out by hand.
+        // Each step once, compared with numbers worked out by hand.
         let steps = [
             (step(0x04, 4), 10),
             (step(0x24, 8), 80),
@@ -225,7 +225,7 @@ mod tests {
         let mut program = vec![step(0x00, 6)];
         for (next, result) in steps {
             program.push(next);
-            // To memory, to x and memory, and back.
+            // Stores to memory, to x and memory, and loads back.
             let around = [step(0x02, 15), step(0x61, 15), step(0x03, 1), step(0x60, 1), step(0x16, 0)];
             assert_eq!(told(&[&program[..], &around].concat()), Some(result), "{next:?}");
         }

@@ -1,5 +1,6 @@
-//! What a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`, `write` and
-//! `exit`, or those that its own filter refuses). The call that gives something up is told before it is made.
+//! Handles what a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`,
+//! `write` and `exit`, or those that its own filter refuses). Each function here is called before the call that gives
+//! something up.
 
 use memgate_ffi::{process, stack};
 use memgate_tracker::cost;
@@ -11,11 +12,11 @@ use crate::mappings;
 use crate::recording;
 use crate::session::{SESSION, begin, is_recorded};
 
-/// What is written of a process that goes on in SECCOMP's strict mode.
+/// The error of a process that enters SECCOMP's strict mode.
 const STRICT: &str = "it went into SECCOMP's strict mode, which forbids the system calls that recording needs; \
                       measure what runs before, or leave the mode out for the gate";
 
-/// What is written of a process that goes on under a filter.
+/// The error of a process that goes on under a filter.
 const FILTER: &str = "it installed a filter of system calls (SECCOMP) that refuses futex, mmap or munmap, which recording \
                       needs; measure what runs before, or let the filter allow them for the gate";
 
@@ -30,14 +31,14 @@ pub fn gives_up_counter() {
     cost::give_up();
 }
 
-/// In strict mode recording ends: tables that grow would end the thread. It is not known whether the call will succeed,
-/// and afterwards it is too late.
+/// In strict mode recording ends: a table that grows would end the thread. Whether the call will succeed is not
+/// known, and afterwards it is too late.
 pub fn goes_strict() {
     gives_up_counter();
     gives_up_system_calls(STRICT);
 }
 
-/// Recording ends where the filter that is about to be installed refuses what hooks ask of the kernel.
+/// Recording ends if the filter that is about to be installed refuses the calls of hooks.
 pub fn filters(length: usize, step: impl Fn(usize) -> Step) {
     #[cfg(not(target_os = "android"))]
     if !filter::allows_segments(length, &step) {

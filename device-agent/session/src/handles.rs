@@ -1,11 +1,10 @@
 //! Where descriptors were opened and threads started: the stack of the call, by the number of the
 //! descriptor or thread.
 //!
-//! Data flow: an exported function of the agent calls the C library's, then [`opened`] with
-//! the result; before a descriptor is closed, [`closes`] forgets it. A new thread passes through
-//! [`begun`]. At a boundary the session asks for what changed since the one before. `open`, `dup2`
-//! and `close` are called in signal handlers and between `vfork` and `exec`: nothing here locks,
-//! allocates or changes `errno`, and a child that shares this memory changes nothing.
+//! Data flow: an exported function of the agent calls the C library's, then [`opened`] with the result; before a
+//! descriptor is closed, [`closes`] forgets it. A new thread passes through [`begun`]. At a boundary the session asks
+//! for the changes since the last one. `open`, `dup2` and `close` are called in signal handlers and between `vfork`
+//! and `exec`: nothing here locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -22,12 +21,12 @@ use memgate_wire::Handle;
 
 use crate::recording::{self, TRACKER};
 
-/// Descriptors with a larger number are not noted. These tables are small, because a guest that
-/// locks all its memory locks them, too.
+/// Descriptors with a larger number are not noted. The tables are small, because a guest that locks all its memory
+/// locks them too.
 pub const MOST_DESCRIPTORS: usize = 1 << 12;
-/// Threads that are noted between two boundaries: the last ones.
+/// The number of threads that are noted between two boundaries: the last ones.
 const MOST_THREADS: usize = 1024;
-/// Threads that have been asked for and have not begun.
+/// Maximum number of threads that have been asked for and have not begun.
 const MOST_STARTS: usize = 64;
 
 /// The stack that opened each descriptor; 0: not known.
@@ -38,22 +37,22 @@ static HIGHEST: AtomicU32 = AtomicU32::new(0);
 /// Threads that began, in this order: `id 32 | stack 32`.
 static THREADS: [AtomicU64; MOST_THREADS] = [const { AtomicU64::new(0) }; MOST_THREADS];
 static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// Threads that were asked for.
+/// Number of threads that were asked for.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// What a new thread is to run, and where it was started.
+/// What a new thread runs, and where it was started.
 pub struct Start {
-    /// Held from the call until both are done with this place.
+    /// Held from the call until both threads are done with this place.
     taken: RawLock,
-    /// How many of two are done with this place: the new thread, and the thread that started it.
+    /// How many of two threads are done with this place: the new one, and the one that started it.
     passed: AtomicU32,
     /// See [`state`].
     state: AtomicU32,
-    /// The new thread, once either of the two knows which it is.
+    /// The new thread, once one of the two knows which it is.
     thread: AtomicUsize,
     /// See [`Kept`].
     kept: (AtomicUsize, AtomicU64),
-    /// Where the C library writes which thread it is.
+    /// Where the C library writes the new thread's handle.
     place: AtomicUsize,
     stack: AtomicU32,
     routine: AtomicUsize,
@@ -77,8 +76,8 @@ impl Start {
         }
     }
 
-    /// Where the C library has written which thread it is. `None`: the thread runs, knows that itself, and may have
-    /// freed the place.
+    /// Where the C library has written the new thread's handle. `None`: the thread runs, knows its handle itself, and
+    /// may have freed the place.
     #[must_use]
     pub fn place(&self) -> Option<usize> {
         (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
@@ -90,8 +89,8 @@ impl Start {
             && self.state.compare_exchange(seen, seen | state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// One of the two is done. It names the thread, unless the other one did. The second is the last that needs this
-    /// place.
+    /// One of the two threads is done. It names the new thread, unless the other one did. The second to finish gives
+    /// the place back.
     fn passes(&self, thread: Option<usize>) {
         if let Some(thread) = thread {
             self.thread.store(thread, Ordering::Release);
@@ -128,7 +127,7 @@ impl Start {
 mod state {
     /// Somebody has to join or to detach it.
     pub(super) const JOINABLE: u32 = 0;
-    /// Somebody has to, and its block is noted.
+    /// Somebody has to join or detach it, and its block is noted.
     pub(super) const NOTED: u32 = 1;
     /// Nobody has to join or detach it, or somebody has begun to.
     pub(super) const GIVEN_UP: u32 = 2;
@@ -139,7 +138,7 @@ mod state {
         word & ALL
     }
 
-    /// Which thread of this place it is.
+    /// Which thread in this place it is.
     #[cfg(not(target_os = "android"))]
     pub(super) const fn turn(word: u32) -> u32 {
         word & !ALL
@@ -151,7 +150,7 @@ mod state {
     }
 }
 
-/// A block that the C library allocates for a thread, and keeps for others when that has ended.
+/// A block that the C library allocates for a thread, and keeps for other threads when it has ended.
 #[derive(Clone, Copy)]
 pub struct Kept {
     /// Its address.
@@ -168,7 +167,7 @@ pub struct Asked {
     pub is_detached: bool,
     /// What it is to run.
     pub routine: usize,
-    /// With this.
+    /// The argument of that routine.
     pub argument: usize,
 }
 
@@ -203,17 +202,17 @@ pub fn opened(descriptor: c_int, at: Registers) {
     HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
 
-/// A descriptor is about to be closed. This comes before the close: after it, the number may be another thread's new
-/// descriptor.
+/// A descriptor is about to be closed. This is called before the close: afterwards the number may be another thread's
+/// new descriptor.
 pub fn closes(descriptor: c_int) {
     let is_noted = |cell: &&AtomicU32| cell.load(Ordering::Relaxed) != 0;
-    // If that is unknown, no stack is better than a wrong one.
+    // If unknown, no stack is better than a wrong one.
     if let Some(cell) = cell(descriptor).filter(is_noted).filter(|_| is_ours() != Some(false)) {
         cell.store(0, Ordering::Relaxed);
     }
 }
 
-/// A thread is asked for. `None`: it cannot be noted, and begins as it would without us.
+/// A thread is asked for. `None`: it cannot be noted, and begins as it would without the agent.
 pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     if Inside::now() {
         return None;
@@ -223,7 +222,7 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
     let state = if thread.is_detached { state::GIVEN_UP } else { state::JOINABLE };
     start.passed.store(0, Ordering::Relaxed);
-    // Cleared first: whoever sees the new state must not find the previous thread here.
+    // Cleared first: a reader of the new state must not find the previous thread here.
     start.thread.store(0, Ordering::Relaxed);
     start.state.store(state::after(start.state.load(Ordering::Relaxed), state), Ordering::Release);
     start.kept.0.store(0, Ordering::Relaxed);
@@ -233,12 +232,12 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     Some(start)
 }
 
-/// It was made.
+/// The thread was made.
 pub fn started(start: &Start, thread: Option<usize>) {
     start.passes(thread);
 }
 
-/// A thread is about to be joined or detached: the C library will free by itself what it allocated for it.
+/// A thread is about to be joined or detached: the C library itself will free what it allocated for the thread.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
     gives_up(thread);
     if let Some(kept) = kept {
@@ -249,8 +248,8 @@ pub fn given_up(thread: usize, kept: Option<Kept>) {
     }
 }
 
-/// If the thread has just been asked for, its block need not be noted any more. Gives its place, and the state that it
-/// had.
+/// If the thread has just been asked for, its block need not be noted any more. Returns its place, and its state
+/// before.
 fn gives_up(thread: usize) -> Option<(usize, u32)> {
     STARTS.iter().enumerate().find_map(|(at, start)| {
         let seen = start.state.load(Ordering::Acquire);
@@ -266,21 +265,21 @@ fn was_kept(address: usize) {
     }
 }
 
-/// A thread that may be joined, if it has ended or ends in time. Its block is forgotten before the join, because after
-/// it the block may be another thread's. If the thread is not joined, the block is noted again.
+/// A call that may join a thread, if that has ended or ends in time. The thread's block is forgotten before the join,
+/// because afterwards the block may be another thread's. If the thread is not joined, the block is noted again.
 struct Join {
     /// The thread that waits, by its thread pointer; 0: none.
     by: AtomicUsize,
-    /// What is kept of the thread; 0: not known yet.
+    /// The block that is kept of the thread; 0: not known yet.
     address: AtomicUsize,
     /// Somebody else gave the thread up meanwhile.
     given_up: AtomicBool,
-    /// What was forgotten. No bytes: nothing yet.
+    /// Size of the block that was forgotten; 0: none yet.
     size: AtomicU64,
     stack: AtomicU32,
     /// [`NOT_NOTED`]: it was not noted yet.
     epoch: AtomicU32,
-    /// See [`gives_up`]; beyond all places: it was not such a thread.
+    /// See [`gives_up`]; larger than all places: it was not such a thread.
     start: AtomicUsize,
     seen: AtomicU32,
 }
@@ -288,7 +287,7 @@ struct Join {
 /// No epoch.
 const NOT_NOTED: u32 = u32::MAX;
 
-/// Calls that may be waiting at a time. Further ones forget the block only after they have joined.
+/// Maximum number of calls that wait at the same time. Further ones forget the block only after they have joined.
 const MOST_JOINS: usize = 64;
 
 static JOINS: [Join; MOST_JOINS] = [const { Join::new() }; MOST_JOINS];
@@ -311,7 +310,7 @@ impl Join {
         self.by.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// False: nothing was noted, nor is it going to be.
+    /// False: nothing was noted, nor will be.
     fn forgets(&self, thread: usize, kept: Kept) -> bool {
         self.given_up.store(false, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
@@ -344,7 +343,7 @@ impl Join {
             // If it fails, the place is another thread's.
             _ = start.state.compare_exchange(given_up, seen, Ordering::AcqRel, Ordering::Relaxed);
         }
-        // The thread may be noting it at the same time.
+        // The thread may note it at the same time.
         let address = self.address.load(Ordering::Relaxed);
         if epoch == NOT_NOTED {
             TRACKER.note_kept(address, size, stack);
@@ -362,10 +361,10 @@ impl Join {
     }
 }
 
-/// Marks a block that is to be forgotten only once the thread was joined: no address of a block is odd.
+/// Marks a block that is to be forgotten only after the thread was joined: no block has an odd address.
 const AFTER: usize = 1;
 
-/// A thread may be joined. Gives what [`tried_to_join`] is to be told.
+/// A thread may be joined. Returns the argument for [`tried_to_join`].
 #[must_use]
 pub fn tries_to_join(thread: usize, kept: Option<Kept>) -> usize {
     let Some(kept) = kept.filter(|_| !Inside::now()) else { return 0 };
@@ -379,7 +378,7 @@ pub fn tries_to_join(thread: usize, kept: Option<Kept>) -> usize {
     }
 }
 
-/// It was joined, or it was not.
+/// The thread was joined, or not.
 pub fn tried_to_join(told: usize, is_joined: bool) {
     if told & AFTER != 0 {
         if is_joined {
@@ -393,7 +392,7 @@ pub fn tried_to_join(told: usize, is_joined: bool) {
     }
 }
 
-/// The calling thread ends. If it was cancelled while it waited, it joined nobody.
+/// The calling thread ends. If it was cancelled while it waited, it joined no thread.
 pub fn thread_ends() {
     let own = thread_pointer();
     for join in JOINS.iter().filter(|join| join.by.load(Ordering::Relaxed) == own) {
@@ -407,7 +406,7 @@ pub fn start_failed(start: &Start) {
     start.give_back();
 }
 
-/// A new thread begins: what it is to run.
+/// A new thread begins; returns what it is to run.
 pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     let routine = Routine {
         routine: start.routine.load(Ordering::Relaxed),
@@ -431,8 +430,9 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     routine
 }
 
-/// Waits, no longer than `limit`, until each thread that was asked for has begun: what the C library keeps for it is
-/// noted only then, and belongs to the test that asked. Threads that are asked for meanwhile are not waited for.
+/// Waits, no longer than `limit`, until each thread that was asked for has begun: only then the block that the C
+/// library keeps for it is noted, and it belongs to the test that asked. Threads that are asked for meanwhile are not
+/// waited for.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn wait_until_begun(limit: Duration) {
     let since = process::monotonic_ns();
@@ -447,7 +447,7 @@ pub(crate) fn wait_until_begun(limit: Duration) {
     }
 }
 
-/// How many threads were asked for: more begin, or have begun, than [`ReportedHandles`] knows of.
+/// How many threads were asked for: more than those that [`ReportedHandles`] contains begin or have begun.
 pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
@@ -458,7 +458,7 @@ pub(crate) fn after_fork() {
     JOINS.iter().for_each(Join::give_back);
 }
 
-/// What was reported last.
+/// What was last reported.
 #[derive(Default)]
 pub(crate) struct ReportedHandles {
     descriptors: Vec<u32>,
@@ -466,19 +466,18 @@ pub(crate) struct ReportedHandles {
 }
 
 impl ReportedHandles {
-    /// Of a process that begins now: a forked child has its parent's descriptors and not its
-    /// threads.
+    /// For a process that begins now: a forked child has its parent's descriptors but not its threads.
     pub(crate) fn new() -> Self {
         Self { descriptors: Vec::new(), threads: BEGUN.load(Ordering::Relaxed) }
     }
 
-    /// At most so many numbers there are to tell.
+    /// Maximum number of handles to report.
     pub(crate) fn most(&self) -> usize {
         (HIGHEST.load(Ordering::Relaxed) as usize)
             .wrapping_add(BEGUN.load(Ordering::Relaxed).wrapping_sub(self.threads) as usize)
     }
 
-    /// Descriptors whose stack differs from what was reported last, and threads that began since.
+    /// Descriptors whose stack differs from the last report, and threads that began since.
     pub(crate) fn changes(&mut self) -> (Vec<Handle>, Vec<Handle>) {
         let highest = HIGHEST.load(Ordering::Relaxed) as usize;
         if self.descriptors.len() < highest {
@@ -561,7 +560,7 @@ mod tests {
         let layout = StackLayout { main_thread: 0, main_top: 0, thread_bytes: 8 << 20 };
         TRACKER.prepare(layout, None, true, || {});
         let kept = Kept { address: 0x10_0000, bytes: 304 };
-        // Notes it, tries to join, and what another thread does meanwhile.
+        // Notes the block, tries to join, and calls `meanwhile` for what another thread does in between.
         let tries = |is_joined: bool, meanwhile: fn(Kept)| {
             TRACKER.note_kept(kept.address, kept.bytes, 0);
             let told = tries_to_join(THREAD, Some(kept));
@@ -582,12 +581,12 @@ mod tests {
         assert_eq!(tries(false, joins), (true, None), "somebody else joined it");
         assert_eq!(tries(false, joins_and_starts), (true, Some(305)), "and the next thread has its block");
         assert_eq!(tries(true, starts), (true, Some(305)), "the next thread has its block");
-        // It has not begun, and notes the same meanwhile.
+        // The thread has not begun, and notes the same block meanwhile.
         let begins = |kept: Kept| assert!(TRACKER.note_kept(kept.address, kept.bytes, 0));
         let alive = || TRACKER.totals().allocations - TRACKER.totals().frees;
         let before = alive();
         assert_eq!((tries(false, begins), alive()), ((true, Some(304)), before), "it is counted once");
-        // It is not noted yet: that follows when its place is given back.
+        // The block is not noted yet: that follows when its place is given back.
         let start = STARTS.iter().find(|start| start.taken.try_acquire()).unwrap();
         start.thread.store(THREAD, Ordering::Relaxed);
         start.kept.0.store(kept.address, Ordering::Relaxed);
@@ -604,7 +603,7 @@ mod tests {
         start.state.store(state::after(0, state::JOINABLE), Ordering::Relaxed);
         assert_eq!(is_noted(true), (false, false), "it is joined, and was about to be noted");
         start.give_back();
-        // As many as may wait: the next one forgets it when it has joined.
+        // As many as may wait: the next one forgets the block only after it has joined.
         let waiting: Vec<usize> = (0..MOST_JOINS)
             .map(|i| {
                 let kept = Kept { address: 0x20_0000 + i * 512, bytes: 304 };
@@ -613,7 +612,7 @@ mod tests {
             })
             .collect();
         assert_eq!(tries(true, |_| ()), (false, None));
-        // The thread is cancelled: all of them are joined by nobody.
+        // The thread is cancelled: none of them is joined.
         thread_ends();
         let is_noted = |i: usize| TRACKER.forget(0x20_0000 + i * 512).is_some();
         assert!((0..waiting.len()).all(is_noted) && tries(false, |_| ()) == (true, Some(304)));

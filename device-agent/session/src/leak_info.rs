@@ -1,11 +1,10 @@
 //! The contract of libc's `get_malloc_leak_info`: all live allocations as records of `size | zygote
 //! << 31`, `count`, and `backtrace_size` program counters, innermost first, padded with zeros.
 //!
-//! Live table → counts per (stack, size) → stacks by their content, because two threads may have
-//! stored the same one → one record for each size and stack, largest first. As in bionic a program
-//! counter lies inside the call, one byte before the return address, and the list is empty where
-//! nothing is recorded. There is no zygote here, so that bit is never set; a block of 2 GiB or
-//! more, which bionic refuses, stands with its whole size.
+//! Live table → counts per (stack, size) → stacks by their content, because two threads may have stored the same one
+//! → one record for each size and stack, largest first. As in bionic a program counter lies inside the call, one byte
+//! before the return address, and the list is empty if nothing is recorded. There is no zygote here, so that bit is
+//! never set. A block of 2 GiB or more, which bionic refuses, has its whole size.
 
 use core::cmp::Reverse;
 use core::hash::BuildHasherDefault;
@@ -19,7 +18,7 @@ use memgate_wire::TRUNCATED_PC;
 use crate::recording::TRACKER;
 use crate::snapshot::{self, Mix};
 
-/// Most program counters of a record, as in bionic.
+/// Maximum number of program counters in a record, as in bionic.
 const MOST_FRAMES: usize = 256;
 
 /// Buffers handed out and not yet given back.
@@ -85,13 +84,12 @@ pub fn take() -> Option<LeakInfo> {
     Some(info)
 }
 
-/// The lock that `fork` holds, so that the child finds the list of buffers whole. Taken before the
-/// heap's.
+/// The lock that `fork` holds, so that the child finds the list of buffers consistent. Taken before the heap's lock.
 pub(crate) fn raw_lock() -> &'static RawLock {
     OUT.raw()
 }
 
-/// Gives a snapshot back; an address that is none is ignored.
+/// Gives a snapshot back; an address that is no snapshot is ignored.
 pub fn give_back(words: *const u64) {
     let _inside = Inside::enter();
     OUT.lock().retain(|out| out.as_ptr() != words);
@@ -108,7 +106,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Those of the stack with this id. `None`: no memory.
+    /// The frames of the stack with this id. `None`: no memory.
     fn of(&mut self, id: u32) -> Option<Stack> {
         if let Some(stack) = self.known.get(&id) {
             return Some(stack.clone());

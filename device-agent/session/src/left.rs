@@ -1,12 +1,12 @@
-//! Tests that left something, of which nothing is left in the end: later tests have freed it.
+//! Finds tests that left something which later tests have freed.
 //!
-//! Data flow: a test of the screen ends and something survives → its boundary and its epochs are noted → all
-//! tests of the program have run, and one walk over the live blocks tells which of the noted tests still own
-//! one → the others are told (`memgate_wire::Freed`).
+//! Data flow: a test of the screen ends and something survives → its boundary and its epochs are noted → all tests of
+//! the program have run, and one walk over the live blocks shows which of the noted tests still own one → the others
+//! are reported (`memgate_wire::Freed`).
 
 use memgate_tracker::table::Entry;
 
-/// Noted, in the order of their epochs.
+/// The noted tests, in the order of their epochs.
 #[derive(Default)]
 pub(crate) struct Leavers(Vec<Leaver>);
 
@@ -19,7 +19,7 @@ struct Leaver {
 }
 
 impl Leavers {
-    /// Something survived the test that ends with this boundary. For want of memory it is not noted.
+    /// Something survived the test that ends with this boundary. Without memory it is not noted.
     pub(crate) fn note(&mut self, boundary: u32, epochs: (u32, u32)) {
         let follows = self.0.last().is_none_or(|last| last.epochs.1 <= epochs.0);
         if follows && self.0.try_reserve(1).is_ok() {
@@ -36,12 +36,12 @@ impl Leavers {
         self.0.clear();
     }
 
-    /// The boundaries of those that own no live block; none is noted any more. `scan` visits every live block that was
-    /// born in an epoch or later.
+    /// The boundaries of tests that own no live block; afterwards none is noted any more. `scan` visits every live
+    /// block that was born in the given epoch or later.
     pub(crate) fn freed(&mut self, scan: impl FnOnce(u32, &mut dyn FnMut(Entry))) -> Vec<u32> {
         let Some(first) = self.0.first().map(|leaver| leaver.epochs.0) else { return Vec::new() };
         scan(first, &mut |entry| {
-            // Two have an epoch in common where one ended twice, or a test ran within another.
+            // Two tests share an epoch if one ended twice, or if one ran within the other.
             let from = self.0.partition_point(|leaver| leaver.epochs.1 < entry.epoch);
             let of = self.0.iter_mut().skip(from).take_while(|leaver| leaver.epochs.0 <= entry.epoch);
             of.for_each(|leaver| leaver.owns_some = true);

@@ -1,8 +1,8 @@
 //! The stream that the agent writes in the tested process, and the carriers that take it out.
 //!
-//! Data flow: whoever knows of a boundary ([`test_begins`], [`test_ends`], [`window_ends`], …) → [`session`] asks
-//! the tracker ([`recording`]) for survivors, encodes frames, hands them to the [`carrier`] and waits, bounded, for the
-//! harness. Code that measures something else appends frames of its own ([`write`], [`window_ends`]). Nothing here
+//! Data flow: the caller at a boundary ([`test_begins`], [`test_ends`], [`window_ends`], …) → [`session`] asks the
+//! tracker ([`recording`]) for survivors, encodes frames, hands them to the [`carrier`] and waits, with a limit, for
+//! the harness. Code that measures something else appends its own frames ([`write`], [`window_ends`]). Nothing here
 //! knows a test framework or a virtual machine, and nothing exports a function: tests link it.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(unsafe_code, clippy::indexing_slicing)]

@@ -1,6 +1,6 @@
-//! What Android's malloc debugging lists, as frames before a boundary: only where memgate's own
-//! tracker does not run, so that nothing is counted twice. A process of another system has it where
-//! a library brings Android's functions; one look per process tells.
+//! Writes the lists of Android's malloc debugging as frames before a boundary, but only if memgate's own tracker does
+//! not run, so that nothing is counted twice. A process of another system has malloc debugging if a library brings
+//! Android's functions; one look per process decides.
 
 use memgate_ffi::malloc_debug::{Listed, Source};
 use memgate_wire::{Frame, LeakInfo};
@@ -8,12 +8,11 @@ use memgate_wire::{Frame, LeakInfo};
 use crate::recording;
 use crate::stream::Session;
 
-/// Bytes of records in a frame.
+/// Maximum bytes of records in a frame.
 const PART_BYTES: usize = 256 << 10;
 
 impl Session {
-    /// Where malloc debugging is on, what is listed now. Each list holds up every `malloc` of the
-    /// app while it is made.
+    /// Writes the current list, if malloc debugging is on. Making a list blocks every `malloc` of the app.
     pub(crate) fn append_listed(&mut self, boundary: u32) {
         if recording::is_tracking() {
             return;
@@ -23,7 +22,7 @@ impl Session {
         else {
             return;
         };
-        // Whose addresses these are.
+        // The modules of these addresses.
         self.append_modules();
         let records_per_part = PART_BYTES.checked_div(record_bytes).unwrap_or(0).max(1);
         let whole = records_per_part.saturating_mul(record_bytes).max(1);

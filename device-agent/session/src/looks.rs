@@ -1,9 +1,9 @@
 //! Which boundaries wait for the harness.
 //!
 //! Data flow: at a boundary that waits the harness looks at descriptors and threads ([`Looks::happened`]). As long as
-//! that look stands, tests begin, and where the harness allows it end, without another one ([`Looks::stands`]): each
-//! boundary follows the one before, and the hooks saw nothing come. Ends without a look are counted. The harness looks
-//! again after so many of them, and before code outside a test runs.
+//! that look is valid, tests begin without another one, and also end if the harness allows it ([`Looks::stands`]):
+//! each boundary follows the one before, and the hooks saw no new handle. Ends without a look are counted. The
+//! harness looks again after a number of them, and before code outside a test runs.
 
 use memgate_ffi::process;
 
@@ -11,7 +11,7 @@ use memgate_ffi::process;
 /// which.
 const MOST_UNSEEN: u32 = 16;
 
-/// The last look, and what has passed since.
+/// The last look, and what has happened since.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     last: Option<Look>,
@@ -22,12 +22,12 @@ pub(crate) struct Looks {
 #[derive(Debug)]
 struct Look {
     ns: u64,
-    /// The last boundary that it stands for.
+    /// The last boundary for which it is valid.
     through: u32,
 }
 
 impl Looks {
-    /// The harness looked at this boundary. `settled`: nothing of what came before may still go by itself.
+    /// The harness looked at this boundary. `settled`: nothing from before can still go away by itself.
     pub(crate) fn happened(&mut self, boundary: u32, settled: bool) {
         self.unseen = 0;
         self.last = settled.then(|| Look { ns: process::monotonic_ns(), through: boundary });
@@ -43,7 +43,7 @@ impl Looks {
         self.unseen > 0
     }
 
-    /// Does the last look stand for this boundary, too? The boundary must directly follow those for which it stands.
+    /// Is the last look valid for this boundary too? The boundary must directly follow those for which it is valid.
     pub(crate) fn stands(&mut self, boundary: u32, lasts_ns: u64) -> bool {
         let stands = |look: &&mut Look| {
             look.through.checked_add(1) == Some(boundary)

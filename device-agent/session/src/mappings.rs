@@ -1,10 +1,10 @@
-//! What the program itself maps, past its allocator: by which call, as long as it is mapped.
+//! What the program itself maps, not through its allocator: by which call, for as long as it is mapped.
 //!
-//! Data flow: an exported function of the agent calls the C library's, then [`maps`], [`moved`] or
-//! [`breaks`] with the result; before something is unmapped, [`unmaps`] forgets it. At a boundary
-//! the session asks for what changed since the one before. What comes here came through a dynamic
-//! symbol: what the C library and the loader map for themselves does not. Left out are the agent's
-//! own calls, those of the library that `malloc` comes from, and those from within an allocation.
+//! Data flow: an exported function of the agent calls the C library's, then [`maps`], [`moved`] or [`breaks`] with
+//! the result; before something is unmapped, [`unmaps`] forgets it. At a boundary the session asks for the changes
+//! since the last one. Only calls through a dynamic symbol arrive here: what the C library and the loader map for
+//! themselves does not. Left out are the agent's own calls, those of the library that `malloc` comes from, and those
+//! from within an allocation.
 //!
 //! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: nothing here
 //! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
@@ -51,13 +51,13 @@ impl Library {
 
 /// The agent.
 static OWN: Library = Library::new();
-/// The library with the `malloc` that the agent's own calls.
+/// The library with the `malloc` that the agent's own `malloc` calls.
 static ALLOCATOR: Library = Library::new();
 
-/// Does a filter of system calls refuse to tell of segments?
+/// Does a system call filter forbid questions about segments?
 static HIDES_SEGMENTS: AtomicBool = AtomicBool::new(false);
 
-/// From now on nobody can ask the kernel about System V segments.
+/// From now on the kernel cannot be asked about System V segments.
 pub(crate) fn hide_segments() {
     HIDES_SEGMENTS.store(true, Ordering::Relaxed);
 }
@@ -66,7 +66,7 @@ fn are_segments_hidden() -> bool {
     HIDES_SEGMENTS.load(Ordering::Relaxed) || !recording::asks_the_kernel()
 }
 
-/// Where `main`, which the agent wraps, returns to.
+/// The return address of `main`, which the agent wraps.
 static MAIN_CALLER: AtomicUsize = AtomicUsize::new(0);
 
 /// `main` was called from this address.
@@ -79,8 +79,8 @@ pub(crate) fn after_fork() {
     TABLE.after_fork();
 }
 
-/// Mappings are noted from now on. `own`, `malloc`: addresses in the agent and of the next `malloc`.
-/// Asks the loader: not in a hook.
+/// Mappings are noted from now on. `own`, `malloc`: addresses in the agent and of the next `malloc`. Must not be
+/// called in a hook, because it asks the loader.
 pub fn starts(own: usize, malloc: usize) {
     let (loaded, ..) = modules::loaded();
     ALLOCATOR.find(malloc, &loaded);
@@ -91,7 +91,7 @@ fn is_on() -> bool {
     OWN.end.load(Ordering::Relaxed) != 0
 }
 
-/// Is this a thread of this process? If that is unknown, what is mapped is not known any more either.
+/// Is this a thread of this process? If unknown, the mappings are not known any more either.
 fn is_ours() -> bool {
     let ours = handles::is_ours();
     if ours.is_none() {
@@ -100,7 +100,7 @@ fn is_ours() -> bool {
     ours == Some(true)
 }
 
-/// Is what this caller maps the program's own?
+/// Does this caller map for the program itself?
 fn is_the_programs(caller: usize) -> bool {
     is_on() && !OWN.has(caller) && !ALLOCATOR.has(caller) && !Inside::now() && is_ours()
 }
@@ -131,7 +131,7 @@ pub fn maps(new: Mapping, at: Registers) {
     }
 }
 
-/// A System V segment was attached. `shmat` is told no size: the kernel is asked for it.
+/// A System V segment was attached. `shmat` gets no size, so the kernel is asked for it.
 pub fn attaches(address: usize, segment: c_int, placed: Placed, at: Registers) {
     if !is_the_programs(at.pc) {
         return;
@@ -148,7 +148,7 @@ pub fn attaches(address: usize, segment: c_int, placed: Placed, at: Registers) {
     errno.restore();
 }
 
-/// `shmget` gave a System V segment, new or not.
+/// `shmget` returned a System V segment, new or not.
 pub fn gives(segment: c_int, at: Registers) {
     if segment >= 0 && is_the_programs(at.pc) {
         let errno = Errno::save();
@@ -159,7 +159,7 @@ pub fn gives(segment: c_int, at: Registers) {
     }
 }
 
-/// The segment that is attached here is about to be detached. This comes before the call, as [`unmaps`] does. Was it
+/// The segment that is attached here is about to be detached. Called before the detach, as [`unmaps`] is. Was it
 /// noted?
 pub fn detaches(address: usize) -> bool {
     let page = Span::of(address, 1).filter(|_| address.is_multiple_of(Span::PAGE));
@@ -168,19 +168,19 @@ pub fn detaches(address: usize) -> bool {
     found.is_some_and(|(span, _)| is_ours() && TABLE.remove(span).is_some())
 }
 
-/// A range is about to be unmapped. This comes before the call: after it, the range may be another thread's new
-/// mapping. Was anything of it noted?
+/// A range is about to be unmapped. Called before the unmapping: afterwards the range may be another thread's new
+/// mapping. Was any part of it noted?
 pub fn unmaps(address: usize, bytes: usize) -> bool {
-    // The kernel refuses what begins within a page.
+    // The kernel refuses an address that is not at a page boundary.
     address.is_multiple_of(Span::PAGE) && takes(address, bytes).is_some()
 }
 
-/// It was not unmapped after all, but its owner is forgotten already.
+/// The range was not unmapped after all, but its owner is forgotten already.
 pub fn stays() {
     TABLE.lose();
 }
 
-/// A range is about to move; gives its owner.
+/// A range is about to move; returns its owner.
 pub fn takes(address: usize, bytes: usize) -> Option<Owner> {
     let span = Span::of(address, bytes)?;
     if !TABLE.is_noted(span) || !is_ours() {
@@ -196,7 +196,7 @@ pub fn stays_where_it_was(address: usize, bytes: usize, owner: Owner) {
     }
 }
 
-/// A range that [`takes`] took is here now. What `grew` is the caller's.
+/// A range that [`takes`] took is here now. If it `grew`, it belongs to the caller's stack.
 pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registers) {
     let Some(span) = Span::of(address, bytes) else { return };
     let errno = Errno::save();
@@ -205,7 +205,7 @@ pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registe
     errno.restore();
 }
 
-/// The shared mapping that begins at `old` is here as well: it moved, and nothing of it went.
+/// The shared mapping that begins at `old` is mapped here as well: it was moved, but the old one stays.
 pub fn duplicated(old: usize, address: usize, bytes: usize, at: Registers) {
     let Some((page, span)) = Span::of(old, 1).zip(Span::of(address, bytes)) else { return };
     if is_the_programs(at.pc) {
@@ -247,10 +247,10 @@ pub fn breaks(before: usize, after: usize, at: Registers) {
 /// Stack and kind.
 type Group = (u32, u8);
 
-/// Ranges and bytes of each.
+/// Number of ranges, and bytes, of each group.
 type Groups = BTreeMap<Group, (u64, u64)>;
 
-/// One range more of so many bytes.
+/// Adds one range of `more` bytes.
 fn add(groups: &mut Groups, group: Group, more: u64) {
     let (count, bytes) = groups.entry(group).or_default();
     *count = count.saturating_add(1);
@@ -262,25 +262,25 @@ fn add_segments(groups: &mut Groups) {
     segments::each(|stack, bytes| add(groups, (stack, MappedKind::Unremoved.number()), in_pages(bytes)));
 }
 
-/// What was reported last. No hash maps: the standard hasher asks the system for random bytes and keeps
-/// them in thread-local storage.
+/// What was last reported. No hash maps: the standard hasher asks the system for random bytes and keeps them in
+/// thread-local storage.
 #[derive(Default)]
 pub(crate) struct ReportedMappings {
-    /// The table's count of changes; `None`: nothing was told yet.
+    /// The table's count of changes; `None`: nothing was reported yet.
     changes: Option<u64>,
     groups: Groups,
-    /// Does this stack lead through the agent, so through an allocation?
+    /// Does this stack lead through the agent, and so through an allocation?
     is_inner: BTreeMap<u32, bool>,
 }
 
-/// What there is to report.
+/// The changes to report.
 pub(crate) struct Changes {
     pub(crate) mapped: Vec<Mapped>,
     pub(crate) lost: bool,
 }
 
 impl ReportedMappings {
-    /// At most so many groups there are to tell; `None`: nothing has changed.
+    /// Maximum number of groups to report; `None`: nothing has changed.
     pub(crate) fn most(&self) -> Option<usize> {
         // Another process may have removed a segment.
         if !is_on() || self.changes == Some(TABLE.changes()) && segments::most() == 0 {
@@ -291,7 +291,7 @@ impl ReportedMappings {
         Some(count.saturating_add(segments::most()))
     }
 
-    /// Groups that are not as they were reported last.
+    /// The groups that differ from the last report.
     pub(crate) fn changes(&mut self) -> Changes {
         let changes = TABLE.changes();
         let mut now = self.settled();
@@ -311,7 +311,7 @@ impl ReportedMappings {
         Changes { mapped, lost }
     }
 
-    /// What is mapped. If other threads map meanwhile, it looks again, a few times.
+    /// The current mappings. If other threads map meanwhile, it looks again, a few times.
     fn settled(&mut self) -> Groups {
         const LOOKS: u32 = 20;
         let mut looks = 0_u32;

@@ -34,13 +34,13 @@ pub fn stop() {
 
 static GAVE_UP_SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
 
-/// May hooks make system calls? Not where the guest gave up those that they need.
+/// May hooks make system calls? Not if the guest gave up those that they need.
 #[must_use]
 pub fn asks_the_kernel() -> bool {
     !GAVE_UP_SYSTEM_CALLS.load(Ordering::Relaxed)
 }
 
-/// Hooks ask nothing of the kernel any more.
+/// From now on hooks make no system calls.
 pub(crate) fn ask_the_kernel_no_more() {
     GAVE_UP_SYSTEM_CALLS.store(true, Ordering::Relaxed);
 }

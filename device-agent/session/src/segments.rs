@@ -1,27 +1,27 @@
-//! System V segments that this process has made and nobody has removed. They outlive the process.
+//! System V segments that this process has made and that still exist. They outlive the process.
 //!
-//! Data flow: `shmget` gave a segment → [`given`] keeps its number and the stack of the call. At a boundary [`each`]
-//! asks the kernel which of them this process made and which are still there: another process may have made or removed
-//! them.
+//! Data flow: `shmget` returned a segment → [`given`] keeps its number and the stack of the call. At a boundary
+//! [`each`] asks the kernel which of them this process made and which still exist: another process may have made or
+//! removed them.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use memgate_ffi::process::{self, Segment};
 
-/// As many as Linux allows on a machine unless told otherwise (`kernel.shmmni`).
+/// Linux's default limit per machine (`kernel.shmmni`).
 const MOST: usize = 4096;
 
 /// `number + 1 32 | stack 32` each; 0: none.
 static GIVEN: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// All behind this many are 0.
+/// All cells from this index on are 0.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn used() -> impl Iterator<Item = &'static AtomicU64> {
     GIVEN.iter().take(most())
 }
 
-/// This segment was given to the caller with this stack. False: there is no room for it.
+/// This segment was given to the caller with this stack. False: there is no room to note it.
 pub(crate) fn given(segment: c_int, stack: u32) -> bool {
     let number = u64::from(segment.cast_unsigned()).wrapping_add(1);
     if used().any(|cell| cell.load(Ordering::Relaxed) >> 32 == number) {
@@ -37,12 +37,12 @@ pub(crate) fn given(segment: c_int, stack: u32) -> bool {
     place.is_some()
 }
 
-/// At most so many are known.
+/// Maximum number of known segments.
 pub(crate) fn most() -> usize {
     USED.load(Ordering::Acquire)
 }
 
-/// Visits stack and bytes of those that are this process's and still there, and forgets all others.
+/// Visits stack and bytes of segments that this process made and that still exist, and forgets all others.
 pub(crate) fn each(mut visit: impl FnMut(u32, usize)) {
     for cell in used() {
         let word = cell.load(Ordering::Relaxed);

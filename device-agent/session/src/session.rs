@@ -1,8 +1,7 @@
 //! The life of a stream in one process: open → boundaries → end; through forks.
 //!
-//! State behind one lock that no hook takes. A thread at a boundary writes its frames under the
-//! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
-//! child finds everything whole.
+//! The state is behind one lock that no hook takes. A thread at a boundary writes its frames under the lock, releases
+//! it, and then waits for the harness. `fork` holds the lock, so that the child finds the state consistent.
 
 mod copy;
 mod fork;
@@ -36,25 +35,23 @@ use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
 use crate::stream::{Bypassing, Known, Offers, Session};
 
-/// A boundary waits no longer for threads that were asked for and have not begun.
+/// Longest wait of a boundary for threads that were asked for and have not begun.
 #[cfg(not(target_os = "android"))]
 const LONGEST_START: Duration = Duration::from_millis(200);
 
 pub(crate) static SESSION: Lock<Option<Session>> = Lock::new(None);
-/// Set in the process whose stream this is: a child that was forked past our handlers has nothing
-/// to say in it.
+/// Set in the process whose stream this is: a child that was forked without our handlers must not write into it.
 static OWN: ForkMark = ForkMark::new();
-/// The loader's count of loads, plus one, when a library of the guest's constructors was about to
-/// bind past us; 0: none.
+/// The loader's count of loads, plus one, at the time when the guest's constructors were about to load a library that
+/// binds past the agent; 0: none.
 static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
-/// Begins work of our own. `None`: this thread is at such work already (a signal handler came in
-/// between, and what it interrupted may hold a lock), or this process is not the one that is
-/// recorded.
+/// Begins work of the agent. `None`: this thread is doing such work already (a signal handler interrupted it, and the
+/// interrupted code may hold a lock), or this process is not the recorded one.
 pub(crate) fn begin() -> Option<Work> {
     (!Inside::now() && is_recorded()).then(Work::new)
 }
@@ -64,8 +61,8 @@ pub(crate) fn is_recorded() -> bool {
     OWN.holds()
 }
 
-/// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
-/// not cancelled in the middle of it.
+/// While it lives, this thread does the agent's own work: its allocations are not the guest's, and it is not
+/// cancelled in the middle.
 pub struct Work {
     _inside: Inside,
     _cancel: CancelHeld,
@@ -85,8 +82,8 @@ impl Default for Work {
     }
 }
 
-/// Ends the stream when the process exits, and follows it through forks. To be registered before
-/// the guest registers anything, so that it runs after everything else at exit.
+/// Ends the stream when the process exits, and follows it through forks. Must be called before the guest registers
+/// anything, so that our handler runs last at exit.
 #[must_use]
 pub fn register() -> bool {
     process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child)
@@ -100,15 +97,15 @@ pub enum Silent {
     NoCarrier,
 }
 
-/// The loader's count of loads when a library of the guest's constructors was about to bind past
-/// us; `None`: none was.
+/// The loader's count of loads when the guest's constructors were about to load a library that binds past the agent;
+/// `None`: there was none.
 #[must_use]
 pub fn early_bypass() -> Option<u64> {
     EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1)
 }
 
-/// Opens the stream of this process; `early`: what [`early_bypass`] tells, where its native side is
-/// recorded; `cost_ns`: what that took so far, told when it is open.
+/// Opens the stream of this process. `early`: the result of [`early_bypass`], if its native side is recorded;
+/// `cost_ns`: what the start took so far, read when the stream is open.
 ///
 /// # Errors
 /// Why it has none.
@@ -130,27 +127,26 @@ pub fn open(
     Ok(())
 }
 
-/// Opens the stream of a process in which the agent woke up late, and tells its start: of a virtual
-/// machine. Preloaded as well, it has one already.
+/// Opens the stream of a process in which the agent woke up late (a virtual machine), and reports its start. If the
+/// agent was preloaded as well, the process has a stream already.
 pub fn open_late(options: Options, blind: Option<String>) {
     let _work = Work::new();
     if SESSION.lock().is_some() || !process::at_exit(at_exit) {
         return;
     }
     let offers = Offers { blind, java: true, ..Offers::default() };
-    // What it loaded past us does not matter: its native side is not recorded.
+    // What it loaded past the agent does not matter: its native side is not recorded.
     if open(options, offers, None, || 0).is_ok() {
         process_starts();
     }
 }
 
-/// The process begins: what was open before belongs to nobody.
+/// The process begins: what was open before belongs to no test.
 pub fn process_starts() {
     reach(BoundaryKind::ProcessStart, "", "", None);
 }
 
-/// Writes frames of somebody else's, between boundaries. `None`: there is no stream, or this is no
-/// time for it.
+/// Writes frames of another module, between boundaries. `None`: there is no stream, or this thread cannot write now.
 pub fn write<R>(what: impl FnOnce(&mut Session) -> R) -> Option<R> {
     let _work = begin()?;
     SESSION.lock().as_mut().map(|session| flushed(session, what))
@@ -175,7 +171,7 @@ pub fn fails(why: &str) {
     });
 }
 
-/// Something happened that has a name.
+/// Reports an event with a name.
 pub fn event(name: &str, detail: &str) {
     write(|session| {
         session.append(&Frame::Event(Event { name: name.to_owned(), detail: detail.to_owned() }));
@@ -188,7 +184,7 @@ pub fn channel() -> Option<Meeting> {
     SESSION.lock().as_ref().map(|session| session.carrier.meeting())
 }
 
-/// A test at which nothing is measured and no orders come: the guest does not wait.
+/// A test that is not measured and gets no orders: the guest does not wait.
 pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
@@ -203,12 +199,12 @@ pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<
     }
 }
 
-/// Appends what somebody else measured.
+/// Appends frames of another module's measurement.
 pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
 
-/// A test or a window ended that somebody else measured: `frames` come before its boundary, with the time that they
-/// took. Returns the answer of the harness. If that orders to settle a window that was measured, the window stays open:
-/// its second end comes without frames.
+/// A test or a window ended that another module measured: `frames` come before its boundary, with the time that they
+/// took. Returns the answer of the harness. If it orders to settle after a window that was measured, the window stays
+/// open: its second end comes without frames.
 pub fn window_ends(
     suite: &str,
     test: &str,
@@ -241,8 +237,8 @@ pub fn window_ends(
     reply
 }
 
-/// A test begins. Its suite and name are made within our own work: a signal handler that forks may come in while the
-/// agent's heap is locked.
+/// A test begins. Its suite and name are made within the agent's own work: a signal handler that forks may interrupt
+/// while the agent's heap is locked.
 pub fn test_begins<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>) {
     let Some(_work) = begin() else { return };
     let Some((suite, test)) = names() else { return };
@@ -257,7 +253,7 @@ pub fn test_ends<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>, outcome:
     reach(BoundaryKind::TestEnd, suite.as_ref(), test.as_ref(), outcome);
 }
 
-/// Something happened to the test that is open: the worst of what was noted counts.
+/// Something happened to the open test: the worst noted outcome counts.
 pub fn note_outcome(outcome: Outcome) {
     let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
@@ -274,17 +270,17 @@ pub fn set_up_begins(around: Around) {
     in_session(|session| session.set_up_begins(around));
 }
 
-/// That code has ended. For a suite, its first test tells this.
+/// That code has ended. For a suite, its first test shows this.
 pub fn set_up_ends(around: Around) {
     in_session(|session| session.set_up_ends(around));
 }
 
-/// The code that runs after them begins. For a suite, it is everything after its last test.
+/// The code that runs after the tests begins. For a suite, it is everything after its last test.
 pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
-/// That code has ended: what both left is reported.
+/// That code has ended: what set-up and tear-down left is reported.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     look();
@@ -301,13 +297,13 @@ fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
     look();
     if let Some(session) = SESSION.lock().as_mut() {
-        // The next test does not own what they open.
+        // The next test does not own the handles that they open.
         session.looks.expire();
         what(session);
     }
 }
 
-/// The harness looks at the process, if tests have ended since it did: what comes now is no test.
+/// The harness looks at the process, if tests have ended since its last look: the code that follows is no test.
 fn look() {
     if SESSION.lock().as_ref().is_some_and(|session| session.looks.is_due()) {
         let (suite, name) = LOOK;
@@ -318,7 +314,7 @@ fn look() {
 /// The runner begins an iteration.
 pub fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
-    // It would repeat nothing forever: only the end of a test can tell it to stop.
+    // It would repeat without a test forever: only the end of a test can stop it.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
     let is_main = || SESSION.lock().as_ref().is_some_and(ours);
     if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
@@ -343,7 +339,7 @@ pub fn iteration_is_over() {
     }
 }
 
-/// The program set a mark. Its name is made as those of tests.
+/// The program set a mark. Its name is made within the agent's own work, like the names of tests.
 pub fn mark(name: impl FnOnce() -> String) {
     let Some(_work) = begin() else { return };
     reach(BoundaryKind::Mark, "", &name(), None);
@@ -369,8 +365,8 @@ pub fn is_active() -> bool {
     begin().is_some_and(|_work| SESSION.lock().is_some())
 }
 
-/// `main` has returned or the program has called `exit`; exit handlers and static destructors come
-/// next. Where the process is the test, and the harness asked for it, what is alive now is written.
+/// `main` has returned or the program has called `exit`; exit handlers and static destructors come next. If the
+/// process is the test, and the harness asked for it, the live blocks are written now.
 pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
@@ -382,7 +378,7 @@ pub fn main_ends() {
     }
 }
 
-/// The process ends in an orderly way, on whatever stack: handlers of fatal signals call `_exit`.
+/// The process ends normally, on any stack: handlers of fatal signals call `_exit`.
 pub fn ends(reason: GoodbyeReason, status: Option<i32>) {
     if let Some(_work) = begin() {
         stack::with_room(|| say_goodbye(reason, status));
@@ -428,7 +424,7 @@ pub fn module_unloads() -> Option<(u64, u64)> {
     Some(modules::counts())
 }
 
-/// It was, unless somebody else still uses it.
+/// The module was unloaded, unless it is still in use.
 pub fn module_unloaded(before: (u64, u64)) {
     let Some(_work) = begin() else { return };
     if modules::counts().1 != before.1 {
@@ -436,8 +432,8 @@ pub fn module_unloaded(before: (u64, u64)) {
     }
 }
 
-/// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it
-/// was. Its path is made as names of tests, and only where it is told.
+/// A library is about to be loaded that binds `malloc` past the agent; the next boundary checks whether it was. Its
+/// path is made within the agent's own work, and only if it is reported.
 pub fn library_bypasses(path: impl FnOnce() -> String, own_name_space: bool) {
     let loads = modules::counts().0;
     if !recording::is_tracking() {
@@ -446,20 +442,20 @@ pub fn library_bypasses(path: impl FnOnce() -> String, own_name_space: bool) {
     }
     let Some(_inside) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
-        // An earlier one is told first.
+        // An earlier one is reported first.
         session.tell_bypassing();
         session.bypassing = Some(Bypassing { loads, path: path(), own_name_space });
     }
 }
 
-/// Writes a line for a person.
+/// Writes a line for a human reader.
 pub fn log(level: LogLevel, text: &str) {
     if let Some(session) = SESSION.lock().as_mut() {
         session.append(&Frame::Log(Log { level, text: text.to_owned() }));
     }
 }
 
-/// Writes the frames of a boundary, waits for the harness, does what it says.
+/// Writes the frames of a boundary, waits for the harness, and obeys its orders.
 fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let (mut settled, mut copied) = (false, false);
     #[cfg(not(target_os = "android"))]
@@ -481,7 +477,7 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let has = |order| reply.is_some_and(|reply| reply.has(order));
         let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_abandoned();
         if abandoned || has(order::STOP) {
-            // The guest's own exit handlers run now, and the agent's last words.
+            // The guest's own exit handlers run now, and the agent writes its last frames.
             Inside::suspended(|| process::exit(0));
         }
         if !settled && kind == BoundaryKind::TestEnd && has(order::SETTLE) {
@@ -512,7 +508,7 @@ extern "C" fn at_exit() {
     ends(GoodbyeReason::Exit, None);
 }
 
-/// From now on threads add to the live counters in the stream's first page.
+/// From now on threads add to the live counters in the first page of the stream.
 fn publish(session: &Session) {
     if let (Carrier::Spool(spool), Some(place)) = (&session.carrier, OWN.pointer()) {
         place.store(spool.live_counters(), Ordering::Release);

@@ -1,10 +1,10 @@
-//! What a test framework runs around tests, as windows of their own: set-up and tear-down of a
-//! suite, and of the environments.
+//! Measures code that a test framework runs around tests, as separate windows: set-up and tear-down of a suite, and
+//! of the environments.
 //!
-//! Data flow: the listener says where each part begins, and each part gets epochs of its own → when all is torn down,
-//! what was born in the set-up and in the tear-down and is still alive is reported ([`memgate_wire::setup`]). What a
-//! set-up keeps for its tests is freed by then. The screen hears only of parts that left something. A confirming run
-//! hears only of the part it asked for, in each iteration.
+//! Data flow: the listener reports where each part begins, and each part gets its own epochs → after the tear-down,
+//! blocks that were born in the set-up and in the tear-down and are still alive are reported
+//! ([`memgate_wire::setup`]). What a set-up keeps for its tests is freed by then. The screen gets only parts that
+//! left something. A confirming run gets only the part it asked for, in each iteration.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use memgate_wire::setup::{BEHIND_ALL, BEHIND_SUITE, ENVIRONMENT, OF_ALL, OF_SUIT
 use crate::recording::TRACKER;
 use crate::snapshot::{self, Born, Counts};
 
-/// Around what?
+/// What the code runs around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Around {
     /// The tests of a suite.
@@ -23,7 +23,7 @@ pub enum Around {
     Environments,
 }
 
-/// The open set-ups: that of the suite that runs, and that of the environments.
+/// The open set-ups: of the current suite, and of the environments.
 #[derive(Debug, Default)]
 pub(crate) struct SetUps {
     suite: Option<Parts>,
@@ -33,7 +33,7 @@ pub(crate) struct SetUps {
 /// One set-up and its tear-down.
 #[derive(Debug, Default)]
 struct Parts {
-    /// Empty: no test has told it yet.
+    /// Empty: no test has named it yet.
     suite: String,
     /// Epochs in which the set-up began and ended, and the tear-down begins; 0: not yet.
     began: u32,
@@ -43,11 +43,11 @@ struct Parts {
     left: bool,
     /// It failed or was skipped, so leftovers are expected.
     failed: bool,
-    /// The stacks of what the set-up had left when the epochs restarted.
+    /// The stacks of what the set-up left before the epochs restarted.
     kept: Option<Arc<Vec<u32>>>,
 }
 
-/// What is reported of a set-up or a tear-down.
+/// The report on a set-up or a tear-down.
 pub(crate) struct SetUpReport {
     pub(crate) suite: String,
     pub(crate) name: &'static str,
@@ -76,7 +76,7 @@ impl SetUps {
         }
     }
 
-    /// A test has ended; if it was the last one of its suite, what comes now is the tear-down.
+    /// A test has ended; if it was the last of its suite, the tear-down comes now.
     pub(crate) fn test_ended(&mut self, epoch: u32) {
         if let Some(parts) = &mut self.suite {
             parts.down = epoch;
@@ -90,8 +90,8 @@ impl SetUps {
         }
     }
 
-    /// The epochs are about to restart: from then on, what set-ups have left is known by its stacks. False: there is no
-    /// memory for that.
+    /// The epochs are about to restart: from then on, what set-ups left is identified by its stacks. False: there is
+    /// no memory for that.
     pub(crate) fn remember(&mut self, count: impl Fn(&Born) -> Option<Counts>) -> bool {
         let mut enough = true;
         for parts in self.all().filter(|parts| parts.kept.is_none()) {
@@ -124,14 +124,14 @@ impl SetUps {
         }
     }
 
-    /// All is torn down: what is to be told of it, `wanted` by id in a confirming run.
+    /// After the tear-down: the windows to report; in a confirming run the one with the id `wanted`.
     pub(crate) fn torn_down(
         &mut self,
         around: Around,
         (detail, wanted): (Detail, &str),
         count: impl Fn(&Born) -> Option<Counts>,
     ) -> Vec<SetUpReport> {
-        // Environments may last for all iterations, and are torn down after the last.
+        // Environments may last for all iterations, and are torn down after the last one.
         let is_over = |parts: &mut Parts| around == Around::Suite || parts.down != 0;
         let Some(parts) = self.of(around).take_if(is_over).filter(|parts| parts.down != 0) else {
             return Vec::new();

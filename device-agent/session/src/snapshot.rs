@@ -1,6 +1,6 @@
-//! From live allocations to snapshot records.
+//! Turns live allocations into snapshot records.
 //!
-//! Their number is not known in advance. If there is no memory for them, nothing here may end the guest.
+//! Their number is not known in advance. A lack of memory for them must not end the guest.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -11,12 +11,11 @@ use memgate_wire::SnapshotRecord;
 
 use crate::recording::TRACKER;
 
-/// Live allocations per group. Four thousand million of one group are more than there is room to
-/// record.
+/// Live allocations per group. There is no room to record more than four thousand million of one group.
 pub(crate) type Counts = HashMap<Group, u32, BuildHasherDefault<Mix>>;
 
-/// Allocations of one size from one stack. Packed, because there may be as many groups as
-/// allocations, and the memory is the guest's.
+/// Allocations of one size from one stack. Packed, because there may be as many groups as allocations, and the memory
+/// is the guest's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C, packed(4))]
 pub(crate) struct Group {
@@ -46,8 +45,7 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory,
-/// or too many.
+/// Counts live blocks that were born in epoch `from` or later (0: all). `None`: no memory, or too many.
 pub(crate) fn count(from: u32) -> Option<Counts> {
     count_those(&|visit| TRACKER.scan(from, visit), &|_| true)
 }
@@ -55,13 +53,13 @@ pub(crate) fn count(from: u32) -> Option<Counts> {
 /// Which live blocks a set-up or a tear-down left.
 #[derive(Debug, Clone)]
 pub(crate) enum Born {
-    /// Those born from this epoch on, up to another.
+    /// Those born from the first epoch on, before the second.
     Between(u32, u32),
     /// Those born before the epochs restarted, with one of these stacks, which are sorted.
     Before(Arc<Vec<u32>>),
 }
 
-/// Counts these blocks, without those that the test framework made for itself meanwhile, which their stacks tell.
+/// Counts these blocks, without those that the test framework made for itself meanwhile; their stacks identify these.
 /// `None`: no memory, or too many.
 pub(crate) fn count_born(born: &Born, is_its_own: fn(u32) -> bool) -> Option<Counts> {
     let is_users = |entry: &Entry| !is_its_own(entry.stack);
@@ -76,7 +74,7 @@ pub(crate) fn count_born(born: &Born, is_its_own: fn(u32) -> bool) -> Option<Cou
     }
 }
 
-/// The stacks of what is counted, in their order. `None`: no memory.
+/// The stacks of the counted blocks, sorted. `None`: no memory.
 pub(crate) fn stacks(counts: &Counts) -> Option<Vec<u32>> {
     let records = records(counts)?;
     let mut stacks = Vec::new();
@@ -85,7 +83,7 @@ pub(crate) fn stacks(counts: &Counts) -> Option<Vec<u32>> {
     Some(stacks)
 }
 
-/// Shows a visitor every entry of some kind.
+/// Passes every entry of some kind to a visitor.
 type Scan<'a> = dyn Fn(&mut dyn FnMut(Entry)) + 'a;
 
 fn count_those(scan: &Scan<'_>, wanted: &dyn Fn(&Entry) -> bool) -> Option<Counts> {
@@ -107,12 +105,12 @@ fn count_those(scan: &Scan<'_>, wanted: &dyn Fn(&Entry) -> bool) -> Option<Count
     enough.then_some(counts)
 }
 
-/// All of them, in a stable order. `None`: no memory.
+/// All records, in a stable order. `None`: no memory.
 pub(crate) fn records(counts: &Counts) -> Option<Vec<SnapshotRecord>> {
     sorted(counts.len(), counts.iter().map(|(&group, &count)| record(group, count)))
 }
 
-/// Those that differ between two counts, with their count now. `None`: no memory.
+/// The records that differ between two counts, with their count now. `None`: no memory.
 pub(crate) fn changes(before: &Counts, now: &Counts) -> Option<Vec<SnapshotRecord>> {
     let changed = now
         .iter()

@@ -1,8 +1,7 @@
-//! The stream of one process: what is known goes in, encoded frames come out at the carrier.
+//! The stream of one process: measurements go in, encoded frames come out at the carrier.
 //!
-//! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound
-//! known before (snapshots, stacks) is asked for in a way that can be refused, and the rest only
-//! after a look at whether the heap has room.
+//! A failed Rust allocation ends the process, which is the guest's. So data without a bound known in advance
+//! (snapshots, stacks) is allocated fallibly, and everything else only after a check that the heap has room.
 
 use core::cell::OnceCell;
 use core::time::Duration;
@@ -31,27 +30,27 @@ use crate::{platform, system};
 
 const RECORDS_PER_PART: usize = 4096;
 const NODES_PER_FRAME: usize = 8192;
-/// Room in the agent's heap for what a boundary says without its snapshot.
+/// Room in the agent's heap for the frames of a boundary without its snapshot.
 const BOUNDARY_ROOM: usize = 32 << 10;
-/// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and
-/// their bytes while the buffer grows.
+/// Room for one module of a list, and for one record or stack node of a frame: the item, a copy, and its bytes while
+/// the buffer grows.
 const MODULE_ROOM: usize = 1 << 10;
 const RECORD_ROOM: usize = 128;
-/// Room for one descriptor or thread: what was reported, what is reported now, its stack, and its bytes
-/// while the buffer grows.
+/// Room for one descriptor or thread: its last report, its current one, its stack, and its bytes while the buffer
+/// grows.
 const HANDLE_ROOM: usize = 64;
 /// The same for one group of mappings, with its places in three maps.
 #[cfg(not(target_os = "android"))]
 const MAPPED_ROOM: usize = 256;
 
-/// Everything that is written goes through one of these.
+/// The open stream: everything that is written goes through it.
 pub struct Session {
     pub(crate) options: Options,
     pub(crate) role: ProcessRole,
     pid: u32,
     executable: String,
     pub(crate) offers: Offers,
-    /// Its thread pointer; 0: another thread opened the session (an agent that was attached).
+    /// The main thread's pointer; 0: another thread opened the session (an agent that was attached).
     main_thread: usize,
     pub(crate) carrier: Carrier,
     pub(crate) buffer: Vec<u8>,
@@ -61,33 +60,33 @@ pub struct Session {
     pub(crate) setups: SetUps,
     /// Tests of the screen that left something.
     pub(crate) leavers: Leavers,
-    /// The last one that began.
+    /// The last epoch that began.
     pub(crate) epoch: u32,
     pub(crate) known: Known,
     pub(crate) sent_nodes: Vec<u64>,
     sent_handles: ReportedHandles,
-    /// Threads that had been asked for by the last boundary.
+    /// Number of threads that had been asked for by the last boundary.
     asked: u32,
     #[cfg(not(target_os = "android"))]
     sent_mappings: mappings::ReportedMappings,
     pub(crate) last_counts: Counts,
-    /// What boundaries took.
+    /// Time that boundaries took.
     pub(crate) boundary_ns: u64,
     pub(crate) clock: Clock,
     pub(crate) told_stop: bool,
     pub(crate) bypassing: Option<Bypassing>,
-    /// Given up when memory runs out, so that there is some to say so.
+    /// Released when memory runs out, so that there is room to report it.
     reserve: Vec<u8>,
     /// Boundaries in a row at which the harness did not answer.
     pub(crate) silences: u8,
     /// When the harness looked at descriptors and threads.
     pub(crate) looks: Looks,
-    /// The last boundary told of survivors.
+    /// The last boundary reported survivors.
     left: bool,
     /// The last boundary before which a descriptor or a thread came or went.
     pub(crate) handles_came: u32,
-    /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
-    /// first ends so.
+    /// The source of a list of allocations if our own tracker does not run; looked up once, when a test first ends
+    /// so.
     pub(crate) lists: OnceCell<Option<Source>>,
 }
 
@@ -95,38 +94,38 @@ pub struct Session {
 #[derive(Default)]
 pub(crate) struct Known {
     at: Option<(u64, u64)>,
-    /// The tracker's at that time.
+    /// The tracker's generation at that time.
     generation: u32,
     modules: Vec<Module>,
 }
 
-/// A test that begins so soon after the end of another one needs no look of its own.
+/// A test that begins within this time after the end of another one needs no look of its own.
 const LOOK_LASTS: Duration = Duration::from_millis(1);
 
-/// A library that was about to be loaded past us.
+/// A library that was about to be loaded past the agent.
 pub(crate) struct Bypassing {
     /// The loader's count of loads before.
     pub(crate) loads: u64,
-    /// As it was asked for; empty: that was too early to note it.
+    /// As it was asked for; empty: it was too early to note it.
     pub(crate) path: String,
     /// In a name space that our list of modules does not show.
     pub(crate) own_name_space: bool,
 }
 
-/// What the hello tells beside the process itself.
+/// What the hello contains besides the process itself.
 #[derive(Clone)]
 pub struct Offers {
     /// Allocations come through the hooks.
     pub native: bool,
     /// Their stacks are unwound.
     pub stacks: bool,
-    /// Not those of allocations in tests: another run takes them.
+    /// Stacks of allocations in tests are left to another run.
     pub stacks_later: bool,
-    /// A virtual machine of Java is measured.
+    /// A Java virtual machine is measured.
     pub java: bool,
-    /// The capability of the test framework that tells the agent of its tests.
+    /// The capability of the test framework that reports its tests to the agent.
     pub framework: Option<&'static str>,
-    /// It tells when all its tests have run.
+    /// The framework reports when all its tests have run.
     pub rounds: bool,
     /// Is this the stack of something that the framework made for itself?
     pub is_its_own: fn(u32) -> bool,
@@ -158,7 +157,7 @@ pub(crate) struct Window {
     pub(crate) thread: usize,
     /// Epoch it began with; 0: not known, because the epochs have restarted since.
     pub(crate) epoch: u32,
-    /// For what ran around tests ([`crate::setups`]): which blocks are its own.
+    /// For code that ran around tests ([`crate::setups`]): which blocks are its own.
     pub(crate) born: Option<Born>,
     pub(crate) outcome: Option<Outcome>,
 }
@@ -171,7 +170,7 @@ impl Window {
         Self { suite, test, thread, epoch, born: None, outcome: None }
     }
 
-    /// The window of what ran around tests.
+    /// The window of code that ran around tests.
     pub(crate) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
         Self { born: Some(born), ..Self::of_test(suite, name, 0) }
     }
@@ -229,7 +228,7 @@ impl Session {
         Some(session)
     }
 
-    /// The process whose stream this is: a forked child has another.
+    /// The process whose stream this is: a forked child has its own stream.
     #[must_use]
     pub const fn process(&self) -> u32 {
         self.pid
@@ -321,22 +320,21 @@ impl Session {
             self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
         }
         self.left = survivors > 0 || parts > 0;
-        // Before the boundary: what could not be recorded is missing in the test that ends with it.
+        // Written before the boundary: what could not be recorded is missing in the test that ends with it.
         self.tell_stop();
         self.tell_bypassing();
         self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
         self.flush();
     }
 
-    /// Is the test that has just begun one that the harness need not look at now, because it looked at the
-    /// end of the test before, and nothing is known to have happened since? What it saw then is what this
-    /// test began with.
+    /// Need the harness not look at the test that has just begun? It need not if it looked at the end of the test
+    /// before, and nothing is known to have happened since: this test began with what it saw then.
     pub(crate) fn begins_as_seen(&mut self) -> bool {
         let lasts = self.options.look_lasts.max(LOOK_LASTS);
         self.is_as_seen() && self.looks.stands(self.sequence, nanos(lasts))
     }
 
-    /// Is the test that has just ended one that left nothing, as far as anybody can tell without the harness?
+    /// Did the test that has just ended leave nothing, as far as that can be seen without the harness?
     pub(crate) fn ends_unseen(&mut self) -> bool {
         let lasts = self.options.look_lasts;
         !lasts.is_zero()
@@ -345,13 +343,13 @@ impl Session {
             && self.looks.stands_for_end(self.sequence, nanos(lasts))
     }
 
-    /// Did no descriptor and no thread come by this boundary, of the only test that is open?
+    /// Is only one test open, and did no descriptor or thread come by this boundary?
     fn is_as_seen(&self) -> bool {
         let is_spool = matches!(self.carrier, Carrier::Spool(_));
         is_spool && self.windows.len() == 1 && self.handles_came != self.sequence
     }
 
-    /// The harness did not look at this boundary. What was open then is not known.
+    /// The harness did not look at this boundary, so what was open then is not known.
     pub(crate) fn was_not_answered(&mut self) {
         self.silences = self.silences.saturating_add(1);
         if self.silences == 1 && matches!(self.carrier, Carrier::Spool(_)) {
@@ -361,7 +359,7 @@ impl Session {
         }
     }
 
-    /// All tests have run: which of them left something that is freed by now. Samples cannot tell.
+    /// All tests have run: reports which of them left something that is freed by now. Samples cannot tell.
     pub(crate) fn append_freed(&mut self) {
         let room = self.leavers.len().saturating_mul(RECORD_ROOM).saturating_add(BOUNDARY_ROOM);
         if !recording() || self.options.native_sampling > 0 || !self.make_room(room) {
@@ -374,8 +372,8 @@ impl Session {
         }
     }
 
-    /// The survivors of a window, or in detail `growth` what changed, and both where that is a
-    /// set-up's: (survivors, parts written).
+    /// Writes the survivors of a window, or in detail `growth` what changed; both for a set-up. Returns (survivors,
+    /// parts written).
     fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
         let alive = TRACKER.alive_since(epoch);
         match self.options.detail {
@@ -404,12 +402,12 @@ impl Session {
         }
     }
 
-    /// The live blocks that were born in `epoch` or later: (survivors, parts written).
+    /// Writes the live blocks that were born in `epoch` or later; returns (survivors, parts written).
     fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
         self.append_counts(sequence, recording().then(|| snapshot::count(epoch)).flatten())
     }
 
-    /// The live blocks that a set-up left.
+    /// Writes the live blocks that a set-up left.
     fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
         self.append_counts(sequence, born.filter(|_| recording()).and_then(|born| self.count_born(born)))
     }
@@ -434,8 +432,8 @@ impl Session {
         (0, 0)
     }
 
-    /// Makes sure that this much more memory is to be had, else recording stops: asking for it
-    /// would end the guest.
+    /// Checks that this much more memory is available; if not, recording stops: a failed allocation would end the
+    /// guest.
     pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
         let enough = heap::HEAP.has_room(bytes);
         if !enough {
@@ -444,7 +442,7 @@ impl Session {
         enough
     }
 
-    /// Returns the parts written. Where there is no memory for all of them, recording stops.
+    /// Returns the parts written. If there is no memory for all of them, recording stops.
     fn append_records(&mut self, boundary: u32, scope: SnapshotScope, records: &[SnapshotRecord]) -> u32 {
         let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
         if !records.is_empty() && self.make_room(modules.saturating_mul(MODULE_ROOM)) {
@@ -470,8 +468,8 @@ impl Session {
         part
     }
 
-    /// The libraries that tests loaded since the list was last written: the harness looks for those
-    /// that are not the virtual machine's. For want of memory the list stays as it was.
+    /// Writes the libraries that tests loaded since the list was last written: the harness looks for those that are
+    /// not the virtual machine's. Without memory the list stays as it was.
     pub(crate) fn append_loaded_modules(&mut self) {
         let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
         if heap::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
@@ -479,15 +477,15 @@ impl Session {
         }
     }
 
-    /// Where descriptors were opened and threads started since the last boundary. For want of
-    /// memory it is left out: what leaks is then known by its name alone.
+    /// Writes where descriptors were opened and threads started since the last boundary. Without memory it is left
+    /// out: a leak is then known only by its name.
     fn append_handles(&mut self, boundary: u32) {
-        // What Java opens comes through the same few functions of the virtual machine, whoever
-        // called: its name tells more.
+        // Java opens everything through the same few functions of the virtual machine, whoever called. Its name says
+        // more.
         if self.options.java {
             return;
         }
-        // One that has not begun comes later.
+        // A thread that has not begun comes later.
         let asked = handles::asked();
         if core::mem::replace(&mut self.asked, asked) != asked {
             self.handles_came = boundary;
@@ -522,7 +520,7 @@ impl Session {
         }
     }
 
-    /// The groups of stack and kind whose mappings differ from what was told last.
+    /// Writes the groups of stack and kind whose mappings differ from the last report.
     #[cfg(not(target_os = "android"))]
     fn append_mappings(&mut self, boundary: u32) {
         let Some(most) = self.sent_mappings.most() else { return };
@@ -580,7 +578,7 @@ impl Session {
         }
     }
 
-    /// True the first time a node is asked for. Where that cannot be noted, recording stops.
+    /// True the first time a node is asked for. If that cannot be noted, recording stops.
     fn mark_sent(&mut self, id: u32) -> bool {
         let (word, bit) = (id as usize / 64, 1_u64 << (id % 64));
         if let Some(more @ 1..) = word.saturating_add(1).checked_sub(self.sent_nodes.len()) {
@@ -600,7 +598,7 @@ impl Session {
     /// The module list, if it has changed since it was last written.
     pub(crate) fn append_modules(&mut self) {
         let now = modules::counts();
-        // An unloading that the agent's `dlclose` was not asked for.
+        // A library was unloaded without the agent's `dlclose`.
         let untold =
             self.known.at.is_some_and(|at| at.1 != now.1 && self.known.generation == TRACKER.generation());
         if untold {
@@ -628,8 +626,7 @@ impl Session {
         self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
     }
 
-    /// Without a system call in the main thread: it may be under a filter by now that forbids all
-    /// but a few.
+    /// Makes no system call in the main thread: by now a filter may forbid all but a few.
     fn thread_id(&self) -> u32 {
         if memgate_tracker::sys::thread_pointer() == self.main_thread {
             self.pid
@@ -638,8 +635,8 @@ impl Session {
         }
     }
 
-    /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its
-    /// end is not ours.
+    /// False in a child that shares our memory (`vfork`, `clone(CLONE_VM)`): it works with our state, but its end is
+    /// not ours.
     pub(crate) fn is_this_process(&self) -> bool {
         if memgate_tracker::sys::thread_pointer() == self.main_thread {
             process::thread_id_by_futex().is_none_or(|id| id == self.pid)
@@ -673,7 +670,7 @@ impl Session {
         self.append(&Frame::Boundary(boundary));
     }
 
-    /// Recording stopped: say so once, in the stream.
+    /// Recording stopped: reports it once, in the stream.
     fn tell_stop(&mut self) {
         let Some(reason) = TRACKER.stopped().filter(|_| !self.told_stop) else { return };
         self.told_stop = true;
@@ -689,13 +686,13 @@ impl Session {
         self.append(&Frame::Error(ErrorFrame { code, text }));
     }
 
-    /// A library has allocated, or will, past the agent, and may free what the agent has seen:
-    /// nothing is exact from here on.
+    /// A library has allocated, or will, past the agent, and may free blocks that the agent has seen: nothing is
+    /// exact from here on.
     pub(crate) fn tell_bypassing(&mut self) {
         let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
-        // It may not have been found.
+        // The library may not have been found.
         if modules::counts().0 == loads || !own_name_space && !is_listed() {
             return;
         }
@@ -738,8 +735,7 @@ impl Session {
     }
 }
 
-/// What recording took since the stream began; a forked child's tracker also knows what the
-/// parent's took.
+/// Time that recording took since the stream began; a forked child's tracker includes the parent's time.
 pub(crate) struct Clock {
     /// Ticks and nanoseconds at the beginning.
     began: (u64, u64),
@@ -773,7 +769,7 @@ impl Clock {
         let passed_ticks = u128::from(self.now.0.saturating_sub(self.began.0));
         let passed_ns = u128::from(self.now.1.saturating_sub(self.began.1));
         let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
-        // Where the ticks could never be read nothing was timed, and nothing is known.
+        // If the ticks could never be read, nothing was timed, and nothing is known.
         let Some(ns) = recording.saturating_mul(passed_ns).checked_div(passed_ticks) else { return 0 };
         let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
@@ -788,7 +784,7 @@ fn main_thread() -> usize {
     if process::thread_id() == process::pid() { memgate_tracker::sys::thread_pointer() } else { 0 }
 }
 
-/// Is everything recorded so far?
+/// Has everything been recorded so far?
 fn recording() -> bool {
     TRACKER.stopped().is_none()
 }
@@ -808,7 +804,7 @@ pub fn executable() -> String {
     std::fs::read_link("/proc/self/exe").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Its arguments.
+/// The arguments of this process.
 #[must_use]
 pub fn arguments() -> Vec<String> {
     let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();

@@ -1,17 +1,16 @@
-//! What the operating system says of this process, read by the process itself: on Android nobody
-//! outside of it may, and where it is asked for. The figures are those that the harness reads
-//! elsewhere.
+//! The operating system's figures of this process, read by the process itself: on Android no other process may read
+//! them. Also used if asked for. The figures are the same that the harness reads elsewhere.
 
 use std::fs;
 
 use memgate_ffi::process;
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
-/// More threads or descriptors than this are not listed.
+/// At most this many threads or descriptors are listed.
 const MOST_ENTRIES: usize = 4096;
 
-/// A sample for this boundary; `closely`: with figures for which the kernel walks all page tables;
-/// `own`: a thread of ours.
+/// A sample for this boundary. `closely`: with figures for which the kernel walks all page tables; `own`: a thread of
+/// the agent.
 pub(crate) fn sample(boundary: u32, closely: bool, own: u32) -> OsSample {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let status = read("status");
@@ -57,7 +56,7 @@ fn descriptors() -> Vec<FdEntry> {
             let target = fs::read_link(format!("{folder}/{fd}")).ok()?;
             Some(FdEntry { fd, target: target.to_string_lossy().into_owned() })
         })
-        // The one that lists them.
+        // The descriptor of the listed folder itself.
         .filter(|descriptor| descriptor.target != folder)
         .collect();
     descriptors.sort_unstable_by_key(|descriptor| descriptor.fd);

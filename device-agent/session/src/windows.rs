@@ -1,4 +1,4 @@
-//! The windows of a stream: of tests that have begun and not ended, and of what runs around tests.
+//! The windows of a stream: tests that have begun and not ended, and code that runs around tests.
 
 use memgate_wire::BoundaryKind;
 
@@ -16,9 +16,8 @@ impl Session {
         own.or_else(|| self.windows.iter().rposition(is_named))
     }
 
-    /// A test ended: its window closes, with those of that name that the same thread began and
-    /// never ended. The same test in another thread stays open. True: it was a set-up's, of a time
-    /// before.
+    /// A test ended: its window closes, and so do those of that name that the same thread began and never ended. The
+    /// same test in another thread stays open. True: the window was a set-up's, reported afterwards.
     pub(crate) fn close_window(&mut self, suite: &str, test: &str) -> bool {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
         let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
@@ -27,17 +26,16 @@ impl Session {
         is_setup
     }
 
-    /// Where a run of the suspects takes the stacks of what they leave, they are taken around tests alone: what is set
-    /// up is told from what the framework made for itself by its stack.
+    /// If another run takes the stacks of what suspects leave, stacks are taken only outside tests: a stack shows
+    /// whether the framework made a block for itself.
     pub(crate) fn take_stacks(&self) {
         if self.offers.stacks_later {
             TRACKER.take_stacks(self.windows.iter().all(|w| w.born.is_some()));
         }
     }
 
-    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch
-    /// any more: at its end everything alive is taken for its own, which can only send it to be
-    /// confirmed.
+    /// A new epoch begins. If the count restarts, an open window no longer belongs to an epoch: at its end all live
+    /// blocks count as its own, which can only send it to be confirmed.
     pub(crate) fn next_epoch(&mut self) -> u32 {
         if TRACKER.starts_again_next() {
             let is_its_own = self.offers.is_its_own;
@@ -76,7 +74,7 @@ impl Session {
         }
     }
 
-    /// All is torn down: what is to be told of it.
+    /// After the tear-down: what is to be reported.
     pub(crate) fn torn_down(&mut self, around: Around) -> Vec<SetUpReport> {
         let is_its_own = self.offers.is_its_own;
         let wanted = (self.options.detail, self.options.setups.as_str());

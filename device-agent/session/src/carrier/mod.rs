@@ -21,8 +21,7 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after
-    /// them will be.
+    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after them will be.
     pub(crate) fn write(&mut self, frames: &[u8]) -> bool {
         match self {
             Self::Spool(spool) => spool.write(frames),
@@ -30,7 +29,7 @@ impl Carrier {
         }
     }
 
-    /// What waits for the harness outside the session's lock.
+    /// The place where a thread waits for the harness, outside the session's lock.
     pub(crate) fn meeting(&self) -> Meeting {
         match self {
             Self::Spool(spool) => Meeting::Spool(spool.control()),
@@ -38,7 +37,7 @@ impl Carrier {
         }
     }
 
-    /// The stream is complete. A peer is given `limit` to read what is left of it.
+    /// The stream is complete. A peer gets `limit` to read the rest of it.
     pub(crate) fn close(&mut self, limit: Duration) {
         match self {
             Self::Spool(spool) => spool.close(),
@@ -46,7 +45,7 @@ impl Carrier {
         }
     }
 
-    /// Id of a thread of ours; 0: there is none.
+    /// Id of the agent's own thread; 0: there is none.
     pub(crate) fn thread(&self) -> u32 {
         match self {
             Self::Spool(_) => 0,
@@ -54,7 +53,7 @@ impl Carrier {
         }
     }
 
-    /// Bytes mapped for carrying.
+    /// Bytes mapped by the carrier.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         match self {
             Self::Spool(spool) => spool.mapped_bytes(),
@@ -72,8 +71,8 @@ pub enum Meeting {
 }
 
 impl Meeting {
-    /// Tells the harness that boundary `sequence` is reached. Under the session's lock: in the
-    /// order of the numbers.
+    /// Tells the harness that boundary `sequence` is reached. Called under the session's lock, so the numbers come in
+    /// order.
     pub(crate) fn announce(&self, sequence: u32) {
         let Ok(()) = match self {
             Self::Spool(control) => handshake::announce(&**control, sequence),
@@ -92,7 +91,7 @@ impl Meeting {
         }
     }
 
-    /// It was obeyed.
+    /// The order was obeyed.
     pub fn follow_obeyed(&self, order: u32) {
         if let Self::Spool(control) = self {
             let Ok(()) = control.store(offset::FOLLOWED, order);
@@ -100,8 +99,8 @@ impl Meeting {
         }
     }
 
-    /// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness
-    /// has shown up yet.
+    /// Waits for the answer to boundary `sequence`, at most `limit`. With `expected`, also waits if no harness has
+    /// attached yet.
     pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Answer {
         let Ok(answer) = match self {
             Self::Spool(control) => handshake::meet(&**control, sequence, limit, expected),

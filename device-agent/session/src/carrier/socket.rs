@@ -1,10 +1,10 @@
-//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread
-//! of our own. Only where asked for.
+//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread of the agent.
+//! Only if asked for.
 //!
-//! Threads at a boundary append bytes to a queue and ring an eventfd; the thread sends them as
-//! binary messages and takes `Order` frames back. Nobody else gets in: the upgrade request must
-//! carry the token (compared in constant time), a Unix peer must be our own user or root (on
-//! Android also the shell's, who is adb's other end), TCP listens on 127.0.0.1 only.
+//! Threads at a boundary append bytes to a queue and ring an eventfd; the agent's thread sends them as binary
+//! messages and receives `Order` frames. Access is limited: the upgrade request must carry the token (compared in
+//! constant time), a Unix peer must have our own user or root (on Android also the shell's, which adb uses), and TCP
+//! listens on 127.0.0.1 only.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,17 +38,15 @@ use tungstenite::{Message, WebSocket};
 use crate::platform::may_speak;
 use crate::recording;
 
-/// More than this waiting for a reader that does not read means that recording stops.
+/// Recording stops when more than this is queued for a reader that does not read.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How often a peer gets the live counters.
 const COUNTERS_EVERY: Duration = Duration::from_millis(250);
-/// A peer that has not shown its token by then is sent away, however busily it talks: others wait
-/// behind it.
+/// A peer that has not shown its token by then is disconnected, however much it sends: others wait after it.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait at the end of the process for a peer to read what is queued.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// Messages taken in a row before what is queued is looked at again: a flood of orders must not
-/// hold up the frames.
+/// Messages taken in a row before the queue is looked at again: a flood of orders must not hold up the frames.
 const MESSAGES_AT_ONCE: u32 = 64;
 
 /// Handle of the guest's side.
@@ -70,7 +68,7 @@ struct Shared {
     thread: AtomicU32,
 }
 
-/// Longest wait until the thread tells its id, which is the first thing it does.
+/// Longest wait until the thread reports its id, which it does first.
 const START_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -101,7 +99,7 @@ impl Socket {
         });
         let (server, token) = (Arc::clone(&shared), token.to_owned());
         std::thread::Builder::new().name("memgate-agent".to_owned()).spawn(move || {
-            // Everything this thread does is our own doing.
+            // Everything this thread does is the agent's own work.
             let _inside = Inside::enter();
             store_and_wake(&server.thread, process::thread_id());
             server.run(&listener, &token);
@@ -111,12 +109,12 @@ impl Socket {
         Ok(Self(shared))
     }
 
-    /// The thread's id, so that it is left out of what is counted.
+    /// The thread's id, so that the thread is not counted.
     pub(crate) fn thread(&self) -> u32 {
         self.0.thread.load(Ordering::Acquire)
     }
 
-    /// Queues the bytes of whole frames. False: there is no room, and nothing more is taken.
+    /// Queues the bytes of whole frames. False: there is no room, and nothing more is accepted.
     pub fn write(&self, frames: &[u8]) -> bool {
         let mut queue = self.0.queue.lock();
         if queue.closed || queue.bytes.saturating_add(frames.len()) > MOST_QUEUED_BYTES {
@@ -136,8 +134,7 @@ impl Socket {
         true
     }
 
-    /// Waits a moment, at most `limit`, until what is queued has been sent: the process is about to
-    /// end.
+    /// Waits, at most `limit`, until the queue has been sent: the process is about to end.
     pub(crate) fn close(&self, limit: Duration) {
         self.0.queue.lock().closed = true;
         self.0.ring();
@@ -224,7 +221,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // A full counter means that the thread is awake anyway.
+        // If the counter is full, the thread is awake anyway.
         let rung = (&self.bell).write(&1_u64.to_ne_bytes());
         drop(rung);
     }
@@ -235,7 +232,7 @@ impl Shared {
             if let Some(mut socket) = shake_hands(stream, token) {
                 self.connected.store(1, Ordering::Release);
                 self.talk(&mut socket);
-                // Whoever waits at a boundary must not wait for a peer that has gone.
+                // A thread that waits at a boundary stops waiting when the peer is gone.
                 let Ok(()) = handshake::detach(self);
             }
         }
@@ -273,8 +270,7 @@ impl Shared {
             };
             let Polled { heard, rung, writable } = polled;
             if !heard && !rung && !unread {
-                // Counters are the only frames that may be lost: a reader that does not keep up is
-                // told how many were.
+                // Counters are the only frames that may be lost: a slow reader is told how many were.
                 if !writable {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 } else if self.send_counters(socket).is_err() {
@@ -294,8 +290,8 @@ impl Shared {
         }
     }
 
-    /// Takes the orders that have come; true: there may be more. One that tungstenite has read
-    /// ahead would not be told by the next poll.
+    /// Takes the orders that have come; true: there may be more. The next poll would not report an order that
+    /// tungstenite has read ahead.
     fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<bool> {
         socket.get_ref().set_nonblocking(true)?;
         let mut more = true;
@@ -361,7 +357,7 @@ fn shake_hands(mut stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
     Some(socket)
 }
 
-/// Equality in a time that depends on the length alone.
+/// Compares in a time that depends only on the length.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
@@ -371,7 +367,7 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A connection, and until when it may take its time; 0: as long as it likes.
+/// A connection, and its deadline; 0: none.
 struct Stream {
     peer: Peer,
     until_ns: u64,
@@ -400,7 +396,7 @@ impl Listener {
         }
     }
 
-    /// The next peer that may speak at all.
+    /// The next peer that may connect.
     fn accept(&self) -> io::Result<Stream> {
         loop {
             match self {
@@ -428,7 +424,7 @@ impl Stream {
         }
     }
 
-    /// What is left of its time becomes the limit of the next call.
+    /// Sets the rest of the time until the deadline as the limit of the next call.
     fn hurry(&self) -> io::Result<()> {
         if self.until_ns == 0 {
             return Ok(());
@@ -486,7 +482,7 @@ impl Write for Stream {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(listener) = self {
-            // A path socket leaves its file behind otherwise.
+            // Otherwise a socket with a path leaves its file behind.
             if let Some(path) = listener.local_addr().ok().as_ref().and_then(SocketAddr::as_pathname) {
                 let removed = std::fs::remove_file(path);
                 drop(removed);

@@ -1,10 +1,9 @@
 //! The spool: a mapped file, see `memgate_wire::spool` for its layout and the handshake.
 //!
-//! Windows of growing size follow each other as frames need them; only the control page stays
-//! mapped all the time. The file is opened once, at start; later windows are made of the present
-//! one without a descriptor, because a guest with threads would see its number taken. A frame may
-//! lie across two windows; `committed` moves only after whole frames, so one that could not be
-//! finished is not seen.
+//! Windows of growing size follow each other as frames need them; only the control page stays mapped all the time.
+//! The file is opened once, at start. Later windows are made from the present one without a descriptor, because the
+//! guest's threads would see that its number is taken. A frame may lie across two windows. `committed` moves only
+//! after whole frames, so an unfinished frame is not seen.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,10 +17,10 @@ use memgate_wire::handshake::{Waiting, Words};
 use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset, state};
 
 const FIRST_WINDOW: usize = 64 << 10;
-/// A forked child says little, and there may be thousands.
+/// A forked child writes little, and there may be thousands.
 const FIRST_WINDOW_OF_CHILD: usize = 8 << 10;
 const LARGEST_WINDOW: usize = 16 << 20;
-/// Blocks of a later window are allocated in steps, because that makes its pages resident.
+/// Blocks of a later window are allocated in steps, because allocating makes its pages resident.
 const STEP: usize = 256 << 10;
 
 /// The control page.
@@ -33,7 +32,7 @@ pub(crate) struct Spool {
     control: Arc<Control>,
     window: SharedMap,
     window_start: u64,
-    /// Bytes of the window that can be written to without a fault for lack of blocks.
+    /// Bytes of the window that have blocks: writing to them cannot fault.
     ready: usize,
     committed: u64,
     full: bool,
@@ -114,7 +113,7 @@ impl Spool {
         }
     }
 
-    /// Makes room at `at`, which is where what is ready ends.
+    /// Makes room at `at`, the end of the ready part.
     fn make_ready(&mut self, at: u64) -> io::Result<()> {
         if self.ready >= self.window.len() {
             let bytes = self.window.len().saturating_mul(4).min(LARGEST_WINDOW);
@@ -129,7 +128,7 @@ impl Spool {
         }
         let step = STEP.min(self.window.len().saturating_sub(self.ready));
         if self.window.populate(self.ready, step).is_err() {
-            // An old kernel, or no room: allocating tells which.
+            // An old kernel, or no room: allocating shows which.
             BriefFile::open(&self.path)?.allocate(at, step as u64)?;
         }
         self.ready = self.ready.saturating_add(step);

@@ -1,9 +1,9 @@
 //! Android: the system attaches an agent without options, so the agent looks for them.
 //!
-//! Data flow: the text of the entry names a file, a data folder, or is the options → else the
-//! environment (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options
-//! from system properties `debug.memgate.*`, which adb's shell may set and every app may read: they
-//! count only where `debug.memgate.package` names this app.
+//! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment
+//! (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options from system properties
+//! `debug.memgate.*`. adb's shell may set them and every app may read them, so they count only if
+//! `debug.memgate.package` names this app.
 
 use std::ffi::CString;
 
@@ -13,14 +13,14 @@ use memgate_wire::options::{Carrier, Options, Target};
 
 use super::{parse, places};
 
-/// What runs here, for the hello.
+/// The platform, for the hello.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const ABI: &str = "aarch64-linux-android";
 #[cfg(target_arch = "x86_64")]
 pub(crate) const ABI: &str = "x86_64-linux-android";
 pub(crate) const RUNTIME_OF_JAVA: Runtime = Runtime::Art;
 
-/// adbd's user, unless it runs as root: whoever connects through adb.
+/// adbd's user, unless it runs as root: the user of connections through adb.
 const SHELL: u32 = 2000;
 /// Options that a property can set.
 const BY_PROPERTY: [&str; 14] = [
@@ -45,23 +45,23 @@ fn package() -> String {
     places::package_of(&std::fs::read("/proc/self/cmdline").unwrap_or_default())
 }
 
-/// The options of a process that was started with the agent. Properties are for who has no file, so
-/// they are looked at last.
+/// The options of a process that was started with the agent. Properties are for users without a file, so they are
+/// read last.
 pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
-    // Loaded later, it is reported by the entry that comes then.
+    // An agent that is loaded later is reported by the entry that follows.
     if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
         return None;
     }
     process::variable(c"MEMGATE_AGENT_OPTIONS").or_else(from_files).or(Some(String::new()))
 }
 
-/// The options that an entry's text leads to. `None`: nobody asked for anything.
+/// The options that an entry's text leads to. `None`: no options were given.
 pub fn options_of(text: &str) -> Option<Options> {
     let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
     let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
     let mut options = parse(found.as_deref().unwrap_or_default().trim_end());
     complete(&mut options);
-    // Whoever attaches the agent to a runtime of Java means Java.
+    // An agent that is attached to a Java runtime measures Java.
     options.java = true;
     (!options.directory.is_empty() || options.carrier != Carrier::Spool).then_some(options)
 }
@@ -79,7 +79,7 @@ fn from_files() -> Option<String> {
     files.iter().find_map(|file| std::fs::read_to_string(file).ok())
 }
 
-/// Fills in what the text did not say: the app's name, and what properties say.
+/// Adds what the text did not contain: the app's name, and the options from properties.
 pub fn complete(options: &mut Options) {
     if options.package.is_empty() {
         options.package = package();
@@ -88,7 +88,7 @@ pub fn complete(options: &mut Options) {
     options.java |=
         std::fs::read_link("/proc/self/exe").is_ok_and(|exe| exe.to_string_lossy().contains("/app_process"));
     if options.targets.is_empty() {
-        // Nobody starts another program with an app's `wrap.sh`.
+        // An app's `wrap.sh` starts no other program.
         options.targets.push(Target::All);
     }
     let meant = process::property(c"debug.memgate.package");
@@ -104,17 +104,17 @@ pub fn complete(options: &mut Options) {
     }
 }
 
-/// What `wrap.sh` set was set for the whole app.
+/// `wrap.sh` set its variables for the whole app.
 pub const fn leave_environment(_: Option<&str>) -> Vec<String> {
     Vec::new()
 }
 
-/// May a peer with this user id speak at all?
+/// May a peer with this user id connect?
 pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
     user == 0 || user == own || user == SHELL
 }
 
-/// Was the library preloaded, so that allocations come through it?
+/// Was the library preloaded, so that allocations go through it?
 fn is_preloaded() -> bool {
     let first = process::symbol(c"malloc");
     process::object_of(first) == process::object_of(package as fn() -> String as usize)

@@ -12,10 +12,10 @@ use memgate_wire::options::Options;
 use super::parse;
 
 const OPTIONS: &CStr = c"MEMGATE_AGENT_OPTIONS";
-/// Where a virtual machine of a build finds its agent.
+/// The variable in which a build's virtual machine finds its agent.
 const TOOL_OPTIONS: &CStr = c"JAVA_TOOL_OPTIONS";
 
-/// What runs here, for the hello.
+/// The platform, for the hello.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const ABI: &str = "aarch64-linux-gnu";
 #[cfg(target_arch = "x86_64")]
@@ -36,12 +36,12 @@ pub fn options_of(file: &str) -> Option<Options> {
     Some(parse(text.trim_end())).filter(|options| options.java)
 }
 
-/// The options say everything there is to say.
+/// The options are complete already.
 pub const fn complete(_: &mut Options) {}
 
-/// A virtual machine is loading the agent: its tests, and what they start, find the environment as
-/// it would be without us. No code of Java's runs yet. The option with this text goes too, where
-/// nothing below is to be measured. Returns what they see all the same, and why.
+/// A virtual machine is loading the agent: its tests, and processes they start, get the environment as it would be
+/// without the agent. No Java code runs yet. The option with this text is removed too, if no child process is to be
+/// measured. Returns what they still see, and why.
 #[must_use]
 pub fn leave_environment(option: Option<&str>) -> Vec<String> {
     let own = process::path_of(leave_environment as fn(Option<&str>) -> Vec<String> as usize);
@@ -64,8 +64,8 @@ pub fn leave_environment(option: Option<&str>) -> Vec<String> {
     seen
 }
 
-/// The options of a variable without ours, which is quoted where it has blanks. `None`: it is not
-/// among them, or they are not text.
+/// The options of a variable without ours, which is quoted if it has blanks. `None`: ours is not among them, or they
+/// are not text.
 fn without_option(options: &str, ours: &str) -> Option<String> {
     let (before, after) = options.rsplit_once(ours).filter(|_| !options.contains('\u{fffd}'))?;
     let unquoted = before.strip_suffix('"').zip(after.strip_prefix('"'));
@@ -74,7 +74,7 @@ fn without_option(options: &str, ours: &str) -> Option<String> {
     Some(others.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
-/// Sets all that can be set; returns why the others cannot.
+/// Sets all that can be set; returns why the others could not be.
 fn set_each<E: Display>(
     variables: &[(&CStr, Option<&CStr>)],
     set: impl Fn(&CStr, Option<&CStr>) -> Result<(), E>,
@@ -83,7 +83,7 @@ fn set_each<E: Display>(
     variables.iter().filter_map(|&(name, value)| set(name, value).err().map(|why| seen(name, why))).collect()
 }
 
-/// May a peer with this user id speak at all?
+/// May a peer with this user id connect?
 pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
     user == 0 || user == own
 }

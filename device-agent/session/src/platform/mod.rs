@@ -1,4 +1,4 @@
-//! What differs between the platforms: where options come from, and what the process is called.
+//! The differences between the platforms: where options come from, and the name of the process.
 
 #[cfg(target_os = "android")]
 mod android;
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Options {
         "crosscheck" => cfg!(feature = "crosscheck"),
         _ => true,
     };
-    // Nobody else may read the figures of an app's process.
+    // No other process may read the figures of an app's process.
     Options { os: cfg!(target_os = "android"), ..Options::default() }.parse_known(text, is_known)
 }
 

@@ -1,14 +1,12 @@
-//! Where an app's agent looks for what it is told: paths and names, from what the process knows of
-//! itself. Pure.
+//! Where an app's agent looks for its options: paths and names, derived from what the process knows of itself. Pure.
 
 /// Name of the file with the options, in an app's `code_cache`.
 const FILE: &str = "memgate.options";
-/// User ids of one user of the device.
+/// Number of user ids per user of the device.
 const IDS_PER_USER: u32 = 100_000;
 
-/// The app of a process, from its command line. A process of the app's own choice is called
-/// `PACKAGE:NAME`; one that a `wrap.sh` has started is still called `app_process64` at first, and
-/// its name is among its arguments.
+/// The app of a process, from its command line. A process that the app named itself is called `PACKAGE:NAME`. One
+/// that a `wrap.sh` has started is still called `app_process64` at first; its name is among its arguments.
 pub(crate) fn package_of(command_line: &[u8]) -> String {
     let text = String::from_utf8_lossy(command_line);
     let mut words = text.split('\0');
@@ -19,8 +17,8 @@ pub(crate) fn package_of(command_line: &[u8]) -> String {
     process.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// Where the file with the options may lie, best first: beside the library if that lies in a
-/// `code_cache`, or in a folder of it, and in the app's data folder.
+/// Where the options file may be, best first: next to the library if that is in a `code_cache` or in a folder of it,
+/// and in the app's data folder.
 pub(crate) fn option_files(library: &str, package: &str, user_id: u32) -> Vec<String> {
     let mut files = Vec::new();
     if let Some((folder, _)) = library.rsplit_once('/') {
@@ -42,7 +40,7 @@ pub(crate) fn in_data(folder: &str) -> String {
     format!("{}/code_cache/{FILE}", folder.trim_end_matches('/'))
 }
 
-/// Is this text of an entry itself the options, and no path?
+/// Is this text of an entry itself the options, and not a path?
 pub(crate) fn is_options(text: &str) -> bool {
     !text.starts_with('/') && text.contains('=')
 }
@@ -55,8 +53,7 @@ mod tests {
     fn the_app_is_found_on_the_command_line() {
         for (command_line, package) in [
             ("com.example.app\0", "com.example.app"),
-            // A process of the app's own choice; and the name is padded when it was set over a
-            // longer one.
+            // A process that the app named itself; the name is padded if it replaced a longer one.
             ("com.example.app:remote\0\0\0\0", "com.example.app"),
             // Started by `wrap.sh`, before it has its name.
             (
@@ -79,7 +76,7 @@ mod tests {
             let files = option_files(&library, "com.example.app", 1_010_123);
             assert_eq!(files, [data[0].clone(), data[0].clone(), data[1].clone()], "{library}");
         }
-        // A library of the package lies elsewhere; without a name there is no folder of data.
+        // A library of the package lies elsewhere; without a name there is no data folder.
         let library = "/data/app/~~x==/com.example.app-y==/lib/arm64/libmemgate_agent.so";
         assert_eq!(option_files(library, "com.example.app", 1_010_123), data);
         assert!(option_files("libmemgate_agent.so", "", 0).is_empty());
@@ -89,7 +86,7 @@ mod tests {
     #[test]
     fn what_an_entry_is_told_is_a_path_or_the_options() {
         assert!(is_options("carrier=app;token=x"));
-        // What startup_agents passes, and a path that holds an equals sign.
+        // The argument of startup_agents, and a path that contains an equals sign.
         assert!(!is_options("/data/user/0/com.example.app"));
         assert!(!is_options("/data/app/~~x==/memgate.options"));
         assert!(!is_options(""));

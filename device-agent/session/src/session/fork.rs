@@ -1,7 +1,7 @@
 //! Follows a fork: the child keeps its copy of the live table and writes a stream of its own.
 //!
-//! Data flow: before the fork all locks are taken, so that the child finds everything whole → both sides give them
-//! back → the child opens its stream ([`follow_fork`]), or stays silent.
+//! Data flow: before the fork all locks are taken, so that the child finds the state consistent → both sides release
+//! them → the child opens its stream ([`follow_fork`]), or stays silent.
 
 use memgate_ffi::calm::SignalsHeld;
 use memgate_ffi::lock::Lock;
@@ -18,16 +18,15 @@ use crate::recording::{self, TRACKER};
 use crate::stream::{Offers, Session};
 use crate::{handles, leak_info};
 
-/// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
-/// the harness tells: a failed allocation of ours would end the guest.
+/// Room that the agent's heap must have in a forked child. Without it nothing is recorded, and the harness reports
+/// that: a failed allocation of the agent would end the guest.
 const CHILD_ROOM: usize = 128 << 10;
 
-/// The signals of the thread that forks, as long as it holds the locks.
+/// The signals of the forking thread, blocked as long as it holds the locks.
 static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 
-/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
-/// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
-/// process would wait for these locks forever.
+/// A fork in a signal handler that interrupted the agent's own work cannot take its locks: its child stays silent.
+/// Signals are held back meanwhile: a handler of the guest that ends the process would wait for these locks forever.
 pub(super) extern "C" fn before_fork() {
     if !Inside::now() {
         let held = SignalsHeld::new();
@@ -47,9 +46,8 @@ pub(super) extern "C" fn after_fork_in_parent() {
     }
 }
 
-/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's
-/// pages is not touched. The loader is not asked for anything here: another thread of the parent
-/// may have held its lock.
+/// The child keeps its copy of the table and gets its own stream; the parent's pages are not touched. The loader must
+/// not be asked here: another thread of the parent may have held its lock.
 pub(super) extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
     handles::after_fork();
@@ -75,12 +73,11 @@ fn follow_fork() {
         return;
     }
     let options = Options { complaints: Vec::new(), ..parent.options.clone() };
-    // In a confirming run only the process that repeats the test is of interest.
+    // A confirming run needs only the process that repeats the test.
     let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
     let known = core::mem::take(&mut parent.known);
     let offers = Offers { native: true, java: false, framework: None, ..parent.offers.clone() };
-    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing
-    // is open.
+    // Dropping it unmaps the child's view of the parent's spool. It closes nothing, because nothing is open.
     drop(parent);
     let child = if followed { Session::open(options, ProcessRole::ForkChild, offers, known) } else { None };
     let Some(mut child) = child.filter(|_| OWN.set()) else {

@@ -1,7 +1,7 @@
 //! Waits, with a limit, for the harness and for other threads.
 //!
-//! Data flow: a boundary was written, and [`Waiting::of`] announces it under the session's lock, where it waits →
-//! [`Waiting::wait`] waits without the lock, and notes whether somebody answered.
+//! Data flow: a boundary was written, and [`Waiting::of`] announces it under the session's lock, if it waits →
+//! [`Waiting::wait`] waits without the lock, and notes whether the harness answered.
 
 use core::time::Duration;
 
@@ -44,7 +44,7 @@ impl Waiting {
         if passes {
             return None;
         }
-        // Not announced either: whoever looks later would see what came since.
+        // It is not announced either: a harness that looks later would see changes since then.
         if session.silences >= MOST_SILENCES && !is_repeating(&session.options) {
             return None;
         }
@@ -55,7 +55,7 @@ impl Waiting {
         Some(Self { meeting, kind, sequence: session.sequence, limit, expected: first })
     }
 
-    /// The answer; `None`: nobody gave any.
+    /// The answer; `None`: there was none.
     pub(super) fn wait(&self) -> Option<Reply> {
         let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
@@ -64,7 +64,7 @@ impl Waiting {
                 Answer::Silence => session.was_not_answered(),
                 Answer::Nobody => {}
             }
-            // A thread that a test began, and joined, may still be there at its end.
+            // A thread that a test began and joined may still exist at its end.
             let settled = matches!(answer, Answer::Orders(_))
                 && matches!(self.kind, BoundaryKind::TestStart | BoundaryKind::TestEnd)
                 && session.handles_came != self.sequence;
@@ -77,8 +77,7 @@ impl Waiting {
     }
 }
 
-/// Is this a confirming run that nobody answers, or watches, any more? Without a harness that stops it, it would repeat
-/// its test forever.
+/// Is this a confirming run without a harness that answers or watches? It would repeat its test forever.
 pub(super) fn is_abandoned() -> bool {
     SESSION.lock().as_ref().is_some_and(|session| {
         is_repeating(&session.options) && (session.silences == 0 || session.silences >= MOST_SILENCES)
@@ -95,7 +94,7 @@ pub fn is_repeating(options: &Options) -> bool {
 pub(super) fn wait_until_quiet() {
     let (mut last, mut quiet) = (TRACKER.totals(), 0_u32);
     for _ in 0..SETTLE_STEPS {
-        // No event tells that a background thread is done: only its counters, standing still, do.
+        // No event shows that a background thread is done; only its unchanged counters do.
         process::pause(Duration::from_millis(1));
         let now = TRACKER.totals();
         quiet = if now == last { quiet.saturating_add(1) } else { 0 };
