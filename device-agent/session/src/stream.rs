@@ -745,9 +745,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// What the guest loses later for each new stack node, because nodes, their places in the map
-    /// and the page tables of both push its own memory out of the caches: so much is missing in the
-    /// sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
+    /// What the guest loses later for each new stack node: nodes, their places in the map and the page tables of both
+    /// push its own memory out of the caches. The sum of the hooks lacks this much if there are many stacks
+    /// (`device-agent/benches`, cc1plus).
     const EVICTION_NS: u64 = 105;
 
     fn start() -> Self {

@@ -1,5 +1,5 @@
-//! What a process can do: the names in [`crate::Hello::capabilities`], which the agent writes and the harness
-//! looks for.
+//! What the agent can do in a process: the names in [`crate::Hello::capabilities`], which the agent writes and the
+//! harness reads.
 
 /// The hooks see native allocations.
 pub const NATIVE_LIVE: &str = "native.live";
@@ -7,10 +7,10 @@ pub const NATIVE_LIVE: &str = "native.live";
 /// Native allocations have their stacks.
 pub const NATIVE_STACKS: &str = "native.stacks";
 
-/// It takes no stacks of its allocations: a run of the suspects does.
+/// It takes no stacks of its allocations: another run takes those of the suspects.
 pub const STACKS_LATER: &str = "native.stacks.later";
 
-/// One byte in so many is noted: the interval follows ([`crate::sampling`]).
+/// One byte in this many is noted: the interval follows ([`crate::sampling`]).
 pub const NATIVE_SAMPLED: &str = "native.sampled=";
 
 /// The agent can make a copy of the process ([`crate::native_holders`]).
@@ -19,24 +19,24 @@ pub const NATIVE_COPY: &str = "native.copy";
 /// Java's live objects are counted by class.
 pub const JAVA_HISTOGRAM: &str = "java.histogram";
 
-/// GoogleTest's listener tells where tests begin and end.
+/// GoogleTest's listener reports where tests begin and end.
 pub const GTEST: &str = "boundary.gtest";
 
-/// JUnit's listener tells where tests begin and end.
+/// JUnit's listener reports where tests begin and end.
 pub const JUNIT: &str = "boundary.junit";
 
-/// The program can tell by the C API where its tests begin and end.
+/// The program can report through the C API where its tests begin and end.
 pub const C_API: &str = "boundary.c_api";
 
-/// The frameworks whose listeners tell of tests. Where one is offered, the program itself does not use [`C_API`] for
+/// The frameworks whose listeners report tests. If one is offered, the program itself does not use [`C_API`] for
 /// them.
 pub const LISTENERS: [&str; 2] = [GTEST, JUNIT];
 
 /// Not every end of a test waits for the harness.
 pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
 
-/// It tells when all tests of a round of GoogleTest have run, by an event of this name: a process that ends before has
-/// not run them all.
+/// An event of this name reports that all tests of a GoogleTest round have run. A process that ends before has not
+/// run them all.
 pub const ROUND_ENDS: &str = "boundary.round_ends";
 
 /// The harness read figures of the operating system from `/proc`.

@@ -12,7 +12,7 @@ use crate::reply::Reply;
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 20;
 
-/// A longer body is refused: snapshots are written in parts that stay far below.
+/// A longer body is refused: snapshots are written in parts that are much smaller.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// The newest body version of a type.
@@ -26,7 +26,7 @@ const fn newest_version(frame_type: FrameType) -> u8 {
 /// The body version that a frame is written in.
 const fn body_version(frame: &Frame) -> u8 {
     match frame {
-        // Agents of any version take it.
+        // Agents of any version accept it.
         Frame::Order(Order { reply: Reply { classes: None, .. }, .. }) => 1,
         _ => newest_version(frame.frame_type()),
     }
@@ -54,9 +54,9 @@ pub enum Decoded {
         /// Bytes it takes.
         bytes: usize,
     },
-    /// The input ends inside a frame; `bytes` are needed in all.
+    /// The input ends inside a frame; `bytes` are needed in total.
     Incomplete {
-        /// Bytes of the whole frame as far as known.
+        /// Bytes of the whole frame, as far as known.
         bytes: usize,
     },
 }
@@ -66,7 +66,7 @@ pub enum Decoded {
 pub struct DecodeError {
     /// Offset of the damaged frame, as given to [`decode`].
     pub offset: u64,
-    /// What is wrong with it.
+    /// What is wrong with the frame.
     pub kind: DecodeErrorKind,
 }
 
@@ -98,8 +98,8 @@ impl core::error::Error for DecodeError {}
 
 /// Appends `frame` to `out`.
 ///
-/// Returns the bytes appended, or 0 and an unchanged `out` if the body exceeds [`MAX_BODY_BYTES`]:
-/// a writer that splits its snapshots never sees that.
+/// Returns the bytes appended, or 0 and an unchanged `out` if the body exceeds [`MAX_BODY_BYTES`]. A writer that
+/// splits its snapshots never exceeds it.
 pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     let at = out.len();
     let frame_type = frame.frame_type();
@@ -119,7 +119,7 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     out.len().saturating_sub(at)
 }
 
-/// Reads the frame at the start of `input`. `offset` is only told in errors.
+/// Reads the frame at the start of `input`. `offset` is used only in errors.
 ///
 /// # Errors
 /// A damaged frame, with its offset.
@@ -136,7 +136,7 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
 }
 
-/// Reads an order, the one frame that an agent takes; `None`: it is no order, or damaged.
+/// Reads an order, the only frame that an agent accepts; `None`: it is no order, or damaged.
 #[must_use]
 pub fn decode_order(input: &[u8]) -> Option<Order> {
     match open(input, 0) {
@@ -151,7 +151,7 @@ enum Opened<'a> {
     Incomplete { bytes: usize },
 }
 
-/// The body of the frame at the start of `input`, whose checksum fits.
+/// The body of the frame at the start of `input`, if the checksum is right.
 fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
     let Some((head, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
         return Ok(Opened::Incomplete { bytes: HEADER_BYTES });
@@ -217,7 +217,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
     }
 }
 
-/// The whole body must be used: bytes left over mean another layout.
+/// The whole body must be used: bytes left over mean a different layout.
 fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(body) {
         Ok((value, [])) => Some(value),

@@ -25,28 +25,28 @@ pub enum Frame {
     Modules(Modules),
     /// Stack nodes that later snapshots refer to.
     Stacks(Stacks),
-    /// Something that happened, by name.
+    /// An event, by name.
     Event(Event),
-    /// A line for a person.
+    /// A line for a human reader.
     Log(Log),
     /// The agent could not do what it was asked to.
     Error(ErrorFrame),
-    /// Last frame of an orderly stream.
+    /// Last frame of a complete stream.
     Goodbye(Goodbye),
-    /// What the operating system says of the process.
+    /// The operating system's figures of the process.
     OsSample(OsSample),
     /// From the harness to the agent (socket carrier; on a spool orders are words of the control
     /// page).
     Order(Order),
-    /// Part of what the platform's own malloc debugging has listed.
+    /// Part of a list of the platform's own malloc debugging.
     LeakInfo(LeakInfo),
     /// Where descriptors were opened and threads started.
     Handles(Handles),
     /// What the program itself has mapped.
     Mappings(Mappings),
-    /// A copy of the process stands still and can be read.
+    /// A sleeping copy of the process was made and can be read.
     NativeCopy(NativeCopy),
-    /// Who holds native blocks: written by the harness, beside the stream.
+    /// Who holds native blocks: written by the harness, next to the agent's stream.
     NativeHolders(NativeHolders),
     /// Tests of which nothing is left.
     Freed(Freed),
@@ -56,13 +56,13 @@ pub enum Frame {
     Classes(Classes),
     /// Part of a class histogram.
     HeapHistogram(HeapHistogram),
-    /// What the virtual machine says of itself.
+    /// The state of the virtual machine.
     JavaState(JavaState),
     /// Java stack nodes that later frames refer to.
     JavaStacks(JavaStacks),
     /// Where surviving objects were allocated.
     JavaSites(JavaSites),
-    /// Who holds what grew.
+    /// Who holds the objects that grew.
     Holders(Holders),
     /// An `OutOfMemoryError`.
     JavaExhausted(JavaExhausted),
@@ -181,11 +181,9 @@ pub struct Hello {
     pub realtime_offset_ns: i64,
     /// What the agent offers here ([`crate::capability`]).
     pub capabilities: Vec<String>,
-    /// Why allocations cannot be seen, when they cannot (own allocator, …). The verdict is then an
-    /// error.
+    /// Why allocations cannot be seen, if they cannot (own allocator, …). The verdict is then an error.
     pub blind: Option<String>,
-    /// Free text from the options: what the harness started this process for (`screen`, `confirm
-    /// 3`, …).
+    /// Free text from the options: the purpose for which the harness started this process (`screen`, `confirm 3`, …).
     pub label: String,
 }
 
@@ -246,7 +244,7 @@ pub enum BoundaryKind {
     Mark,
 }
 
-/// How the user's own test ended, where the runner tells.
+/// How the user's own test ended, if the runner reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Its assertions held.
@@ -257,11 +255,10 @@ pub enum Outcome {
     Skipped,
 }
 
-/// What measuring has cost so far.
+/// Cost of measuring so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCost {
-    /// Time spent at the start and at boundaries (scans, writing), waiting for the harness left
-    /// out, nanoseconds.
+    /// Time spent at the start and at boundaries (scans, writing), without waiting for the harness, nanoseconds.
     pub boundary_ns: u64,
     /// Bytes the agent has mapped for itself.
     pub mapped_bytes: u64,
@@ -269,8 +266,7 @@ pub struct AgentCost {
     pub stack_nodes: u64,
     /// Stacks that could not be unwound to their root.
     pub truncated_stacks: u64,
-    /// CPU time that recording took between boundaries, reckoned from samples, nanoseconds; 0
-    /// before version 2.
+    /// CPU time that recording took between boundaries, estimated from samples, nanoseconds; 0 before version 2.
     pub recording_ns: u64,
 }
 
@@ -281,7 +277,7 @@ pub struct Boundary {
     pub sequence: u32,
     /// What begins or ends.
     pub kind: BoundaryKind,
-    /// Name of the suite (GoogleTest: suite name), empty where there is none.
+    /// Name of the suite (GoogleTest: suite name), empty if there is none.
     pub suite: String,
     /// Name of the test within the suite.
     pub test: String,
@@ -291,12 +287,11 @@ pub struct Boundary {
     pub outcome: Option<Outcome>,
     /// Thread that reached the boundary.
     pub thread_id: u32,
-    /// Tests that are open at this moment, this one included: more than 1 means that tests overlap.
+    /// Tests that are open now, this one included: more than 1 means that tests overlap.
     pub open_tests: u32,
     /// Counters at the boundary, exact up to what other threads do meanwhile.
     pub counters: Counters,
-    /// Allocations born since the matching start that are still alive (exact for what one thread
-    /// did).
+    /// Allocations born since the matching start that are still alive (exact for the thread's own allocations).
     pub survivors: u64,
     /// Parts of the snapshot that belongs to this boundary; 0: none was written.
     pub snapshot_parts: u32,
@@ -309,8 +304,8 @@ pub struct Boundary {
 pub enum SnapshotScope {
     /// Born in the window that ends here and still alive.
     Survivors,
-    /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this
-    /// stream, with its count now (0: none left). The first one holds everything alive.
+    /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this stream, with its
+    /// count now (0: none left). The first one contains everything alive.
     Changes,
     /// Everything alive.
     All,
@@ -340,10 +335,9 @@ pub struct NativeSnapshot {
     pub records: Vec<SnapshotRecord>,
 }
 
-/// Part of a buffer of Android's `get_malloc_leak_info`, as libc gave it: records of two words
-/// (size and zygote bit, count) and `backtrace_size` addresses, in the writer's byte order and
-/// width. Nothing in it is added up, and records of one allocation site may repeat. It is written
-/// only where memgate's own tracker does not run.
+/// Part of a buffer of Android's `get_malloc_leak_info`, as libc returned it: records of two words (size and zygote
+/// bit, count) and `backtrace_size` addresses, in the writer's byte order and width. Nothing in it is added up, and
+/// records of one allocation site may repeat. It is written only if memgate's own tracker does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakInfo {
     /// The [`Boundary::sequence`] it belongs to.
@@ -358,7 +352,7 @@ pub struct LeakInfo {
     pub total_bytes: u64,
     /// Addresses of a record.
     pub backtrace_size: u64,
-    /// Whole records.
+    /// The records; no record is split.
     pub records: Vec<u8>,
 }
 
@@ -371,8 +365,8 @@ pub struct Handle {
     pub stack: u32,
 }
 
-/// Where descriptors were opened and threads started, as far as that has changed since the last
-/// such frame. A descriptor that was never named was opened by nobody the agent could see.
+/// Where descriptors were opened and threads started, if that has changed since the last such frame. A descriptor
+/// that is never listed was opened outside the agent's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handles {
     /// The [`Boundary::sequence`] of the boundary that follows.
@@ -383,7 +377,7 @@ pub struct Handles {
     pub threads: Vec<Handle>,
 }
 
-/// What was mapped.
+/// Kind of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MappedKind {
     /// Private memory without a file.
@@ -396,12 +390,12 @@ pub enum MappedKind {
     Break,
     /// A System V segment, attached by `shmat`.
     Segment,
-    /// No mapping: a System V segment that the process made and nobody has removed.
+    /// No mapping: a System V segment that the process made and that still exists.
     Unremoved,
 }
 
 impl MappedKind {
-    /// On the wire.
+    /// Its number on the wire.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -414,7 +408,7 @@ impl MappedKind {
         }
     }
 
-    /// `None`: a kind of a newer agent.
+    /// `None`: a kind that a newer agent uses.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -429,33 +423,33 @@ impl MappedKind {
     }
 }
 
-/// What one stack has mapped and not unmapped.
+/// Memory that one stack has mapped and not unmapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapped {
     /// The stack that mapped it, see [`StackNode`]; 0: not known.
     pub stack: u32,
     /// [`MappedKind::number`].
     pub kind: u8,
-    /// Ranges; 0: there is none any more.
+    /// Number of ranges; 0: none is left.
     pub count: u64,
     /// Their bytes, in whole pages.
     pub bytes: u64,
 }
 
-/// What the program itself has mapped, by stack and kind, as far as that has changed since the last
-/// such frame. The first one says that mappings are noted, and may be empty.
+/// What the program itself has mapped, by stack and kind, if that has changed since the last such frame. The first
+/// one says that mappings are noted, and may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mappings {
     /// The [`Boundary::sequence`] of the boundary that follows.
     pub boundary: u32,
-    /// Something could not be noted: from here on nobody knows what is mapped.
+    /// Something could not be noted: from here on the mappings are not known.
     pub lost: bool,
     /// What changed.
     pub mapped: Vec<Mapped>,
 }
 
-/// Of what these tests left nothing is left: it was freed before all tests had run. Written before the environments
-/// are torn down, where each test runs once.
+/// Nothing is left of what these tests left: it was freed before all tests had run. Written before the environments
+/// are torn down, if each test runs once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freed {
     /// The [`Boundary::sequence`] of the end of each.
@@ -473,7 +467,7 @@ pub struct Module {
     pub bias: u64,
     /// Path as the loader knows it; the executable's absolute path for the main program.
     pub path: String,
-    /// GNU build id, empty where there is none.
+    /// GNU build id, empty if there is none.
     pub build_id: Vec<u8>,
 }
 
@@ -508,7 +502,7 @@ pub struct Stacks {
     pub nodes: Vec<StackNode>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// `settle`, `fork`, `dlclose`, …
@@ -524,11 +518,11 @@ pub enum LogLevel {
     Debug,
     /// For the reader of a report.
     Info,
-    /// Something is not as it should be.
+    /// Something is wrong.
     Warn,
 }
 
-/// A line for a person.
+/// A line for a human reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     /// How much it matters.
@@ -552,7 +546,7 @@ pub enum ErrorCode {
     Blind,
     /// Anything else.
     Other,
-    /// The operating system does not tell the descriptors and threads of the process.
+    /// The operating system does not list the descriptors and threads of the process.
     Unlisted,
 }
 
@@ -561,7 +555,7 @@ pub enum ErrorCode {
 pub struct ErrorFrame {
     /// Which kind.
     pub code: ErrorCode,
-    /// For a person.
+    /// For a human reader.
     pub text: String,
 }
 
@@ -583,7 +577,7 @@ pub enum GoodbyeReason {
 pub struct Goodbye {
     /// How.
     pub reason: GoodbyeReason,
-    /// Exit status, where known.
+    /// Exit status, if known.
     pub status: Option<i32>,
     /// Final counters.
     pub counters: Counters,
@@ -598,7 +592,7 @@ pub struct ThreadEntry {
     pub id: u32,
     /// Its name (`/proc/PID/task/TID/comm`).
     pub name: String,
-    /// Where it stands in the kernel, where that can be read (`wchan`), else empty.
+    /// Where it waits in the kernel, if that can be read (`wchan`), else empty.
     pub waits_in: String,
 }
 
@@ -611,7 +605,7 @@ pub struct FdEntry {
     pub target: String,
 }
 
-/// What the operating system says of a process.
+/// The operating system's figures of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsSample {
     /// Process id.
@@ -620,9 +614,9 @@ pub struct OsSample {
     pub boundary: u32,
     /// Resident bytes.
     pub rss_bytes: u64,
-    /// Proportional set size, where it was read.
+    /// Proportional set size, if it was read.
     pub pss_bytes: Option<u64>,
-    /// Private dirty bytes, where they were read.
+    /// Private dirty bytes, if they were read.
     pub private_dirty_bytes: Option<u64>,
     /// CPU time of the process so far (user and system).
     pub cpu_ns: u64,

@@ -1,17 +1,15 @@
-//! The meeting at a boundary, both halves: what the words of the control page mean to whoever reads
-//! and writes them.
+//! The handshake at a boundary, both halves: what the words of the control page mean to their readers and writers.
 //!
-//! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, bounded, for its
-//! answer ([`meet`]). The harness, which waits for the boundary's word to change, comes
-//! ([`attach`]), answers ([`acknowledge`]) and leaves ([`detach`]). Words, futexes and the clock
-//! are the caller's: a mapped page in the agent, reads and writes of a file in the harness, a model
-//! checker in the proofs.
+//! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, with a limit, for its answer
+//! ([`meet`]). The harness waits for the boundary's word to change; it attaches ([`attach`]), answers
+//! ([`acknowledge`]) and detaches ([`detach`]). Words, futexes and the clock are the caller's: a mapped page in the
+//! agent, reads and writes of a file in the harness, a model checker in the proofs.
 //!
 //! - Boundaries are announced in the order of their numbers (the agent holds its session's lock).
 //! - Threads may wait for different boundaries at once. An answer to a later boundary ends the wait
 //!   for an earlier one, which the harness then never saw; orders carry the number of their
 //!   boundary, so that no other thread takes them.
-//! - Nobody waits longer than its limit, whatever becomes of the other side.
+//! - No thread waits longer than its limit, whatever happens to the other side.
 
 use core::time::Duration;
 
@@ -23,7 +21,7 @@ const ORDER_BITS: u32 = 8;
 
 /// The guest's side: words, and time.
 pub trait Waiting: Words {
-    /// Sleeps while the word holds `seen`, at most for `limit`; may also return for no reason.
+    /// Sleeps while the word holds `seen`, at most for `limit`; may also return without a reason.
     fn wait(&self, offset: usize, seen: u32, limit: Duration);
     /// Time on a clock that never goes back.
     fn now(&self) -> Duration;
@@ -35,9 +33,9 @@ pub trait Waiting: Words {
 pub enum Answer {
     /// The harness answered.
     Orders(Reply),
-    /// It did not within the limit.
+    /// It did not answer within the limit.
     Silence,
-    /// There is none.
+    /// There is no harness.
     Nobody,
 }
 
@@ -50,8 +48,8 @@ pub fn announce<W: Words>(words: &W, sequence: u32) -> Result<(), W::Error> {
     words.wake(offset::BOUNDARY)
 }
 
-/// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has
-/// shown up yet.
+/// Waits for the answer to boundary `sequence`, at most `limit`. With `expected`, also waits if no harness has
+/// attached yet.
 ///
 /// # Errors
 /// The page is gone.
@@ -61,8 +59,7 @@ pub fn meet<W: Waiting>(
     limit: Duration,
     expected: bool,
 ) -> Result<Answer, W::Error> {
-    // A harness that leaves takes its word back, then looks for a boundary: one of both sees the
-    // other.
+    // A harness that detaches first clears its word, then looks for a boundary: one of the two sides sees the other.
     words.barrier();
     if !expected && words.load(offset::HARNESS)? == 0 {
         return Ok(Answer::Nobody);
@@ -94,7 +91,7 @@ pub fn acknowledge<W: Words>(words: &W, sequence: u32, reply: &Reply) -> Result<
     words.wake(offset::ACKNOWLEDGED)
 }
 
-/// Comes: from now on the guest waits at boundaries.
+/// The harness attaches: from now on the guest waits at boundaries.
 ///
 /// # Errors
 /// The page is gone.
@@ -103,10 +100,10 @@ pub fn attach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.wake(offset::HARNESS)
 }
 
-/// Leaves: whoever waits goes on, and nobody waits any more.
+/// The harness detaches: waiting threads go on, and no thread waits any more.
 ///
 /// # Errors
-/// The page is gone, and with it whoever could wait.
+/// The page is gone, and with it every thread that could wait.
 pub fn detach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.store(offset::HARNESS, 0)?;
     words.barrier();
@@ -114,12 +111,12 @@ pub fn detach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.wake(offset::HARNESS)
 }
 
-/// Is `seen` the number of this boundary or of a later one? Numbers may start again.
+/// Is `seen` the number of this boundary or of a later one? Numbers may wrap around.
 const fn has_reached(seen: u32, sequence: u32) -> bool {
     seen.wrapping_sub(sequence) < 1 << 31
 }
 
-/// What the answer says to whoever waits for this boundary.
+/// What the answer means for a thread that waits for this boundary.
 fn reply_for<W: Words>(words: &W, sequence: u32) -> Result<Reply, W::Error> {
     let mut reply = Reply::of(bits_for(sequence, words.load(offset::ORDERS)?));
     if reply.has(order::EXPLAIN) {

@@ -1,4 +1,4 @@
-//! What HotSpot answers to `GC.class_histogram`, `Thread.print` and `VM.metaspace`, text:
+//! Parses HotSpot's text answers to `GC.class_histogram`, `Thread.print` and `VM.metaspace`:
 //!
 //! ```text
 //!  num     #instances         #bytes  class name (module)
@@ -7,8 +7,8 @@
 //! Total         13456        2345678
 //! ```
 //!
-//! Lines of another shape are passed over: headings differ between releases. A histogram that was
-//! cut off has no total. Read in the guest by the agent, and by the harness where there is none.
+//! Lines of another form are skipped: headings differ between releases. A histogram that was cut off has no total.
+//! The agent reads it in the guest; without an agent the harness does.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// Main class of memgate's own launcher.
 pub const LAUNCHER: &str = "io.memgate.launcher.Main";
 
-/// Main classes and jars of test workers, and what else their command tells.
+/// Main classes and jars of test workers, and what else their command must contain.
 const WORKERS: [(&str, &str); 6] = [
     ("org.apache.maven.surefire.booter.ForkedBooter", ""),
     // Surefire's booter jar, whose manifest names the class above.
@@ -28,8 +28,8 @@ const WORKERS: [(&str, &str); 6] = [
     ("org.junit.runner.JUnitCore", ""),
 ];
 
-/// Does a virtual machine with this main class or jar, and this command, run tests? The agent and
-/// the harness decide it alike.
+/// Does a virtual machine with this main class or jar, and this command, run tests? The agent and the harness use the
+/// same rule.
 #[must_use]
 pub fn runs_tests(main: &str, command: &str) -> bool {
     let file = main.rsplit('/').next().unwrap_or_default();
@@ -39,7 +39,7 @@ pub fn runs_tests(main: &str, command: &str) -> bool {
     })
 }
 
-/// The main class or jar that makes a process a test worker; `None`: it is none. `words`: its command line.
+/// The main class or jar that makes a process a test worker; `None`: it is no test worker. `words`: its command line.
 #[must_use]
 pub fn worker<'a>(executable: &str, words: &'a [String]) -> Option<&'a str> {
     let is_java = executable.rsplit('/').next() == Some("java");
@@ -69,7 +69,7 @@ pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
     Some(text.lines().filter_map(class).collect())
 }
 
-/// The name is what is left of the line: Kotlin's have blanks (`TileTest$keeps a tile$1`).
+/// The name is the rest of the line: Kotlin's names have blanks (`TileTest$keeps a tile$1`).
 fn class(line: &str) -> Option<ClassInstances> {
     let (number, rest) = line.split_once(':')?;
     number.trim_start().parse::<u32>().ok()?;
@@ -111,8 +111,7 @@ pub fn number_behind(text: &str, label: &str) -> Option<u64> {
     figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Names of the Java threads in a thread dump: lines that begin with a quote and tell a thread's
-/// number.
+/// Names of the Java threads in a thread dump: from lines that begin with a quote and contain a thread's number.
 #[must_use]
 pub fn thread_names(dump: &str) -> Vec<String> {
     let name = |line: &str| {

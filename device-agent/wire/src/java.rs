@@ -8,13 +8,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The blocking listener of memgate's Java part on Android, which `am instrument -e listener` is told.
+/// The blocking listener of memgate's Java part on Android, the argument of `am instrument -e listener`.
 pub const ANDROID_LISTENER: &str = "io.memgate.android.MemgateListener";
 
-/// Most records of a frame: names of classes are written apart, so that they are small.
+/// Maximum number of records in a frame: names of classes are written separately, so records are small.
 pub const RECORDS_PER_PART: usize = 16_384;
 
-/// Most names of a frame.
+/// Maximum number of names in a frame.
 pub const NAMES_PER_FRAME: usize = 2048;
 
 /// The virtual machine and what it was started with. Once per stream, after the hello.
@@ -26,16 +26,13 @@ pub struct JvmInfo {
     pub version: String,
     /// `java.home`.
     pub home: String,
-    /// Name of the collector: `G1`, `Parallel`, `Serial`, `Z`, `Shenandoah`, `Epsilon`, or empty
-    /// where it could not be told.
+    /// Name of the collector: `G1`, `Parallel`, `Serial`, `Z`, `Shenandoah`, `Epsilon`, or empty if it is not known.
     pub collector: String,
     /// `sun.java.command`: main class (or jar) and its arguments.
     pub command: String,
-    /// Options the virtual machine took, from variables, command line and argument files alike, in
-    /// this order.
+    /// Options of the virtual machine from variables, command line and argument files, in this order.
     pub vm_arguments: Vec<String>,
-    /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not
-    /// that of its booter.
+    /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not of its booter.
     pub class_path: Vec<String>,
     /// The module path, in order.
     pub module_path: Vec<String>,
@@ -95,14 +92,14 @@ pub struct HeapHistogram {
     pub records: Vec<ClassCount>,
 }
 
-/// What the virtual machine says of itself at a boundary. `None`: it could not be asked.
+/// The state of the virtual machine at a boundary. `None`: it could not be asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JavaState {
     /// The [`crate::Boundary::sequence`] it belongs to; 0: taken in between.
     pub boundary: u32,
-    /// Used heap; after a collection where the boundary has a histogram.
+    /// Used heap; after a collection if the boundary has a histogram.
     pub heap_used: Option<u64>,
-    /// Bytes all threads, ended ones included, have allocated since the start.
+    /// Bytes that all threads have allocated since the start, ended threads included.
     pub allocated_bytes: Option<u64>,
     /// Live threads (platform threads of Java).
     pub threads: Option<u32>,
@@ -169,8 +166,7 @@ pub struct JavaSite {
     pub class: u32,
     /// Samples that are alive.
     pub samples: u64,
-    /// Bytes they stand for (each sample for the mean interval, or its own size where that is
-    /// larger).
+    /// Bytes they stand for (each sample for the mean interval, or its own size if that is larger).
     pub bytes: u64,
 }
 
@@ -190,7 +186,7 @@ macro_rules! holder_kinds {
         #[serde(from = "String")]
         pub enum HolderKind {
             $($(#[$doc])* $kind,)*
-            /// One that this version has no name for.
+            /// A kind that this version has no name for.
             Other(String),
         }
 
@@ -225,17 +221,17 @@ holder_kinds! {
     Array "array",
     /// A thread, as a root.
     Thread "thread",
-    /// A local variable of a frame of Java.
+    /// A local variable in a Java frame.
     Stack "stack",
     /// A local reference of a native method.
     JniLocal "jni local",
     /// A global reference of native code.
     JniGlobal "jni global",
-    /// What a class loader loaded.
+    /// Classes that a class loader loaded.
     ClassLoader "class loader",
     /// The class of an object.
     Class "class",
-    /// What a thread has locked.
+    /// A monitor that a thread has locked.
     Monitor "monitor",
     /// A class that is never unloaded.
     SystemClass "system class",
@@ -245,7 +241,7 @@ holder_kinds! {
     ConstantPool "constant pool",
     /// The table of literals.
     StringTable "string table",
-    /// What the virtual machine calls another root.
+    /// A root that the virtual machine calls "other".
     OtherRoot "other",
 }
 
@@ -255,30 +251,30 @@ impl Serialize for HolderKind {
     }
 }
 
-/// One reference on the way from a root to an object.
+/// One reference on the path from a root to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderLink {
     /// Its kind.
     pub kind: HolderKind,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, after the class that declares it where that is another
-    /// (`com.example.Base.held`); `[x]` for an array, method of a stack frame.
+    /// Name of the field, after the class that declares it if that is another one (`com.example.Base.held`); `[x]`
+    /// for an array, method of a stack frame.
     pub name: String,
     /// Class of the object it refers to.
     pub class: String,
 }
 
-/// A way from a root to instances of a class.
+/// A path from a root to instances of a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderPath {
-    /// Instances that are held in this way.
+    /// Instances that this path holds.
     pub instances: u64,
     /// From the root on; the last link refers to the instance.
     pub links: Vec<HolderLink>,
 }
 
-/// [`Holders::cut`] where the search was complete and found no root.
+/// [`Holders::cut`] if the search was complete and found no root.
 pub const UNHELD: &str = "no root holds them: they wait for a collection";
 
 /// Who holds the instances of a class that grew.
@@ -288,9 +284,9 @@ pub struct Holders {
     pub boundary: u32,
     /// [`ClassName::id`].
     pub class: u32,
-    /// Instances whose holders were looked for.
+    /// Instances whose holders were searched.
     pub instances: u64,
-    /// Ways, most instances first.
+    /// Paths, most instances first.
     pub paths: Vec<HolderPath>,
     /// Why the search was cut, if it was.
     pub cut: Option<String>,
@@ -303,14 +299,13 @@ pub struct JavaExhausted {
     pub what: String,
     /// `JVMTI_RESOURCE_EXHAUSTED_*`: 1 an error is thrown, 2 the heap, 4 threads.
     pub flags: u32,
-    /// Used heap at this moment, and the largest it may become.
+    /// Used heap now, and its maximum size.
     pub heap_used: Option<u64>,
     /// See [`Self::heap_used`].
     pub heap_max: Option<u64>,
-    /// The classes with most bytes in the heap, what waits for a collection included; empty: not
-    /// counted.
+    /// The classes with most bytes in the heap, uncollected garbage included; empty: not counted.
     pub classes: Vec<ClassCount>,
-    /// The sites with most bytes of sampled objects that are there.
+    /// The sites with most bytes of sampled objects in the heap.
     pub sites: Vec<JavaSite>,
     /// The heap dump that the virtual machine was told to write.
     pub dump: Option<String>,
@@ -336,17 +331,16 @@ pub struct ObjectBorn {
 pub struct ObjectFreed {
     /// [`ObjectBorn::object`].
     pub object: u64,
-    /// When the virtual machine told so, after [`JavaObjects::base_ns`]: some time after the
-    /// collection.
+    /// When the virtual machine reported it, after [`JavaObjects::base_ns`]: some time after the collection.
     pub after_ns: u64,
 }
 
-/// What became of objects of followed classes.
+/// Allocations and ends of objects of followed classes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JavaObjects {
     /// Monotonic nanoseconds that the events count from.
     pub base_ns: u64,
-    /// Events since the start of the stream that there was no room for.
+    /// Events since the start of the stream that found no room.
     pub lost: u64,
     /// Allocations.
     pub born: Vec<ObjectBorn>,

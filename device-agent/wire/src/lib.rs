@@ -1,10 +1,9 @@
 //! The frame stream: what the agent writes and everything after it reads.
 //!
-//! Data flow: the agent turns each thing it observed into a [`Frame`], [`encode`] appends its bytes
-//! to a buffer, and a carrier (a mapped spool file, or a WebSocket whose every binary message
-//! carries whole frames) moves the bytes unchanged. The reader calls [`decode`] on whatever bytes
-//! it has so far and gets a frame, a skipped unknown, or "more needed". This crate does no I/O,
-//! knows no clock and holds no unsafe.
+//! Data flow: the agent turns each observation into a [`Frame`], [`encode`] appends its bytes to a buffer, and a
+//! carrier (a mapped spool file, or a WebSocket whose every binary message carries whole frames) moves the bytes
+//! unchanged. The reader calls [`decode`] on the bytes it has so far and gets a frame, a skipped unknown, or "more
+//! needed". This crate does no I/O, uses no clock and contains no unsafe code.
 //!
 //! # Layout of a frame (little endian, no padding)
 //!
@@ -65,25 +64,25 @@ pub use frame::{
     SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
-/// Version of the stream as a whole, told in the hello.
+/// Version of the stream as a whole, given in the hello.
 pub const WIRE_VERSION: u16 = 3;
 
-/// From this [`WIRE_VERSION`] on an agent explains the classes that it is given, and chooses none.
+/// From this [`WIRE_VERSION`] on an agent explains the classes that it is given, and chooses none itself.
 pub const EXPLAINS_WHAT_IS_NAMED: u16 = 3;
 
 /// Name of the WebSocket sub-protocol that carries this stream.
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
 
-/// Suite and name of the mark that the agent sets where `main` returns or the program calls `exit`,
-/// with the survivors.
+/// Suite and name of the mark that the agent sets when `main` returns or the program calls `exit`, with the
+/// survivors.
 pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 
-/// Suite and name of the mark that the agent sets in an app when the last test is over, where the
-/// harness asked for a heap dump (`end_dump`): it dumps the heap while the app waits there.
+/// Suite and name of the mark that the agent sets in an app when the last test is over, if the harness asked for a
+/// heap dump (`end_dump`): the harness has the heap dumped while the app waits there.
 pub const END_OF_TESTS: (&str, &str) = ("memgate", "end of tests");
 
 /// Suite and name of the mark at which a process waits only so that the harness looks at it: tests have ended since
-/// the last look, and what comes now is no test.
+/// the last look, and the code that follows is no test.
 pub const LOOK: (&str, &str) = ("memgate", "look");
 
 /// `pc` of the outermost node of a stack that could not be unwound to its root.

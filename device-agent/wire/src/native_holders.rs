@@ -1,10 +1,9 @@
 //! Who holds native blocks that leak.
 //!
-//! Data flow: the harness orders a copy of the process at the end of a test
-//! ([`crate::spool::order::COPY`]) → the agent forks one that stands still, and tells in a
-//! [`NativeCopy`] which process it is and where its table of live blocks lies → the harness reads
-//! that process's memory, searches it, and writes what it found as [`NativeHolders`] frames into
-//! its own stream beside the agent's.
+//! Data flow: the harness orders a copy of the process at the end of a test ([`crate::spool::order::COPY`]) → the
+//! agent forks a copy that sleeps, and reports in a [`NativeCopy`] its process id and the place of its table of live
+//! blocks → the harness reads and searches the memory of that process, and writes the result as [`NativeHolders`]
+//! frames into its own stream next to the agent's.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,9 +19,9 @@ pub struct NativeCopy {
     pub pid: u32,
     /// Why there is none: an `errno`.
     pub error: i32,
-    /// How long making it took, nanoseconds: so long the process stood still.
+    /// How long it took to make the copy, nanoseconds: the process was stopped for this time.
     pub took_ns: u64,
-    /// Thread that made it, the only one that the copy has.
+    /// Thread that made it, the only thread of the copy.
     pub thread_id: u32,
     /// Its stack pointer: everything above belongs to its stack, its registers included.
     pub stack_pointer: u64,
@@ -45,28 +44,27 @@ pub struct ThreadLocalModule {
     pub bytes: u64,
 }
 
-/// The agent's table of live blocks, as it lies in the memory of the process.
+/// The agent's table of live blocks, as it is laid out in the memory of the process.
 ///
-/// Two levels of directories of pointers (0: nothing there) lead to leaves of one word per granule
-/// of the address space; a word that is not 0 is a block that begins in that granule. What does not
-/// fit is in the segments of the spill table: cells of four words, of which the first is the
-/// address (at most 1, or all ones: no block), the third the size, and the fourth has the stack in
-/// its upper half.
+/// Two levels of directories of pointers (0: nothing there) lead to leaves of one word per granule of the address
+/// space; a word that is not 0 is a block that begins in that granule. Entries that do not fit are in the segments of
+/// the spill table: cells of four words. The first word is the address (at most 1, or all ones: no block), the third
+/// the size, and the fourth has the stack in its upper half.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableLayout {
     /// Address of the upper directory.
     pub top: u64,
-    /// Address bits that choose in it, in a lower directory, and in a leaf.
+    /// Address bits that index the upper directory, a lower directory, and a leaf.
     pub bits: (u8, u8, u8),
-    /// A granule has this power of two of bytes.
+    /// Power of two of the bytes of a granule.
     pub granule_shift: u8,
     /// From the top of a word down: bits of the stack, of the epoch, of the size.
     pub word: (u8, u8, u8),
     /// Address of the pointers to the segments of the spill table.
     pub spill: u64,
-    /// How many there are at most.
+    /// Maximum number of segments.
     pub segments: u32,
-    /// Cells of the first; each has four times as many as the one before.
+    /// Cells of the first segment; each has four times as many as the one before.
     pub first_cells: u32,
 }
 
@@ -75,15 +73,15 @@ pub struct TableLayout {
 pub struct NativeHolders {
     /// The [`crate::Boundary::sequence`] at which the copy was made.
     pub boundary: u32,
-    /// Why nobody looked, or not to the end.
+    /// Why the search did not run, or did not finish.
     pub not_searched: Option<String>,
     /// Threads whose registers were not seen.
     pub unseen_registers: u32,
-    /// Live blocks that were looked through, and their bytes.
+    /// Number of live blocks that were searched.
     pub blocks: u64,
     /// Bytes of these blocks.
     pub bytes: u64,
-    /// How long that took, nanoseconds.
+    /// How long the search took, nanoseconds.
     pub took_ns: u64,
     /// What was found.
     pub held: Vec<HeldBlocks>,
@@ -96,16 +94,15 @@ pub struct HeldBlocks {
     pub stack: u32,
     /// How many there are.
     pub blocks: u64,
-    /// What most of them are, …
+    /// The state of most of them, …
     pub state: HeldState,
     /// … and how many.
     pub of_state: u64,
-    /// The way to one of them from its root, or from the lost block that refers to it; without the
-    /// block itself.
+    /// The path to one of them from its root, or from the lost block that refers to it; without the block itself.
     pub path: Vec<HeldLink>,
 }
 
-/// Can a program still get at a block?
+/// Can a program still reach a block?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HeldState {
     /// From a root, by pointers.
@@ -118,7 +115,7 @@ pub enum HeldState {
     IndirectlyLost,
 }
 
-/// One step of the way to a block.
+/// One step of the path to a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HeldLink {
     /// A static or global variable.
@@ -132,7 +129,7 @@ pub enum HeldLink {
     Stack {
         /// Its name.
         thread: String,
-        /// A return address into the function whose frame it is; 0: not known.
+        /// A return address in the function of the frame; 0: not known.
         pc: u64,
     },
     /// Thread-local storage.
@@ -144,15 +141,15 @@ pub enum HeldLink {
         /// Offset in the module's block of thread-local variables.
         offset: u64,
     },
-    /// The C library's own data of a thread: values of `pthread_setspecific`, storage of libraries
-    /// that were loaded late.
+    /// The C library's own data of a thread: values of `pthread_setspecific`, storage of libraries that were loaded
+    /// late.
     ThreadData {
         /// Name of the thread.
         thread: String,
     },
-    /// Memory that was mapped past the allocator.
+    /// Memory that was mapped without the allocator.
     Mapped {
-        /// What `/proc` calls it; empty: nothing.
+        /// Its name in `/proc`; empty: none.
         name: String,
     },
     /// Blocks of one allocation site, each of which refers to the next.

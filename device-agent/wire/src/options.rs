@@ -1,8 +1,8 @@
 //! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`,
 //! `%`, `=` and control bytes. The harness prints it, the agent parses it.
 //!
-//! Total: whatever stands in it, options come out. What was not understood is a complaint, which
-//! becomes an error frame. What is printed parses to the same.
+//! Parsing always succeeds and returns options. Text that was not understood becomes a complaint, and that becomes an
+//! error frame. Printed options parse to the same options.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -36,7 +36,7 @@ pub enum StackMode {
     /// All.
     #[default]
     Always,
-    /// None in tests of GoogleTest: another run takes those of the suspects. Elsewhere all.
+    /// None in tests of GoogleTest: another run takes those of the suspects. In other programs all.
     Later,
     /// None. A measuring tool.
     Never,
@@ -55,11 +55,11 @@ impl StackMode {
 /// Which processes are tracked. In all others the agent stays dormant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Any in which GoogleTest is found.
+    /// Any process that contains GoogleTest.
     GoogleTest,
     /// The executable with this absolute path.
     Executable(String),
-    /// Executables whose absolute path fits a pattern of `*` and `?`.
+    /// Executables whose absolute path matches a pattern of `*` and `?`.
     Glob(String),
     /// Every process.
     All,
@@ -84,7 +84,7 @@ pub enum Carrier {
     Spool,
     /// A Unix socket; a leading `@` means an abstract name.
     Unix(String),
-    /// An abstract name that tells the app and the process: see [`app_socket`].
+    /// An abstract name made of the app and the process: see [`app_socket`].
     App,
     /// A TCP port on the loopback address.
     Tcp(u16),
@@ -101,20 +101,20 @@ impl Carrier {
     }
 }
 
-/// Behind which test classes of the build's own run the agent collects and counts.
+/// After which test classes of the build's own run the agent collects and counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Windows {
-    /// Behind none.
+    /// After none.
     #[default]
     Nowhere,
-    /// As often as costs a tenth of the time.
+    /// As often as possible within a tenth of the time.
     Budget,
-    /// Behind each: wherever the listener says, as in memgate's launcher.
+    /// After each: wherever the listener says, as in memgate's launcher.
     Each,
-    /// Once, as the virtual machine ends.
+    /// Once, when the virtual machine ends.
     End,
-    /// As the file with this path says: `+ CLASS` where a window ends, `- CLASS` where none does;
-    /// others by the budget.
+    /// According to the file with this path: `+ CLASS` where a window ends, `- CLASS` where none does; other classes
+    /// by the budget.
     Listed(String),
 }
 
@@ -133,12 +133,12 @@ impl Windows {
 /// How often allocations in Java are sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// As the virtual machine does by itself.
+    /// At the virtual machine's default interval.
     #[default]
     Usual,
     /// Never.
     Off,
-    /// With so many bytes between samples, on average.
+    /// With this many bytes between samples, on average.
     Every(u32),
 }
 
@@ -165,14 +165,14 @@ impl Sampling {
 /// Which Java objects are followed from their allocation to their end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowOptions {
-    /// Names of classes, or beginnings of them with a `*` after; with a `!` before, what is left
-    /// out again. Empty: nothing is followed.
+    /// Names of classes, or prefixes with a `*` at the end; a `!` in front excludes classes again. Empty: nothing is
+    /// followed.
     pub classes: Vec<String>,
-    /// Bytes of the smallest object that counts.
+    /// Size of the smallest object that is followed, in bytes.
     pub at_least: u64,
-    /// One of so many.
+    /// One object in this many is followed.
     pub every: u64,
-    /// Objects in all.
+    /// Maximum number of followed objects.
     pub at_most: u64,
 }
 
@@ -183,8 +183,7 @@ impl Default for FollowOptions {
 }
 
 impl FollowOptions {
-    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from
-    /// those before it.
+    /// Is this class chosen? The last part that matches decides, so a part with `!` excludes from those before it.
     #[must_use]
     pub fn chooses(&self, class: &str) -> bool {
         let fits = |part: &str| match part.strip_suffix('*') {
@@ -209,7 +208,7 @@ pub struct Options {
     pub detail: Detail,
     /// Free text for the hello.
     pub label: String,
-    /// How long the agent waits for the recorder at most.
+    /// The agent's longest wait for the recorder.
     pub wait: Duration,
     /// Does a recorder watch? The agent then waits for it before `main`.
     pub harness: bool,
@@ -219,49 +218,49 @@ pub struct Options {
     pub package: String,
     /// The secret that a client of the socket must know.
     pub token: String,
-    /// The Java part may wake up.
+    /// The Java part of the agent may become active.
     pub java: bool,
     /// Folder of the jars it needs.
     pub jars: String,
     /// Where windows of the build's own run end.
     pub windows: Windows,
-    /// Allocations in Java that are looked at.
+    /// Sampling of Java allocations.
     pub sampling: Sampling,
     /// Java objects that are followed.
     pub follow: FollowOptions,
-    /// Percent of the largest heap whose use is an event; `None`: no limit.
+    /// Percent of the maximum heap; using more is an event; `None`: no limit.
     pub heap_limit: Option<u64>,
-    /// Folder of the heap dump that is written then; empty: none is.
+    /// Folder of the heap dump that is written then; empty: none is written.
     pub heap_limit_dump: String,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
     pub heap_dump: String,
-    /// Folder of the heap dump that is written when the last test is over; empty: none is. In
-    /// an app any text: the harness has it written.
+    /// Folder of the heap dump that is written when the last test is over; empty: none is written. In an app any
+    /// text: the harness has the dump written.
     pub end_dump: String,
-    /// Folder of the heap dump that is written at the end of the first failed test; empty: none is.
+    /// Folder of the heap dump that is written at the end of the first failed test; empty: none is written.
     pub failed_dump: String,
-    /// File of compiler directives, for when nothing more is to be compiled; empty: none.
+    /// File of compiler directives that stop further compilation; empty: none.
     pub directives: String,
     /// Mean bytes between two samples of native allocations; 0: all are recorded.
     pub native_sampling: u64,
     /// Which call stacks of native allocations are taken.
     pub stacks: StackMode,
-    /// The end of a test at which nothing is left need not wait for the harness, where it looked at the process so
-    /// short a time ago; zero: each end waits.
+    /// The end of a test that left nothing need not wait for the harness, if it looked at the process within this
+    /// time; zero: each end waits.
     pub look_lasts: Duration,
-    /// What is alive where `main` ends is written, too: static destructors come later.
+    /// Also write the live blocks when `main` ends, before static destructors.
     pub end_of_main: bool,
     /// Which windows around tests are reported ([`crate::setup`]); empty: none.
     pub setups: String,
-    /// The list of programs that are started ([`crate::starts`]); empty: there is none.
+    /// The list of started programs ([`crate::starts`]); empty: there is none.
     pub starts: String,
     /// Dex file with memgate's listener for an app that brings none; empty: none.
     pub dex: String,
-    /// The class beside which it belongs: the tests' runner.
+    /// The class whose loader gets it: the tests' runner.
     pub runner: String,
-    /// The process reads its own figures of the operating system: nobody else may on Android.
+    /// The process reads its own figures of the operating system: on Android no other process may.
     pub os: bool,
-    /// Any virtual machine is asked as Android's is: for memgate's own tests.
+    /// Any virtual machine is asked like Android's: for memgate's own tests.
     pub as_art: bool,
     /// One capture in this many is compared with the system unwinder; 0: none. A proof tool.
     pub crosscheck: u64,
@@ -309,16 +308,16 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The longest wait that is granted.
+    /// The longest wait that is accepted.
     const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-    /// These options, and what an option string says on top.
+    /// These options, overridden by those of an option string.
     #[must_use]
     pub fn parse(self, text: &str) -> Self {
         self.parse_known(text, |_| true)
     }
 
-    /// The same, where not every option is known.
+    /// The same, if not every option is known.
     #[must_use]
     pub fn parse_known(mut self, text: &str, is_known: impl Fn(&str) -> bool) -> Self {
         for pair in text.split(';').filter(|p| !p.is_empty()) {
@@ -330,7 +329,7 @@ impl Options {
         self
     }
 
-    /// Takes one option over. `None`: it was not understood, and changed nothing.
+    /// Sets one option. `None`: it was not understood, and changed nothing.
     pub fn set(&mut self, key: &str, value: String) -> Option<()> {
         match key {
             "dir" => self.directory = value,
@@ -379,10 +378,10 @@ impl Options {
     }
 }
 
-/// What is not as the agent has it anyway; always the folder, the detail and the wait.
+/// The options that differ from the agent's defaults; always the folder, the detail and the wait.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every field by its name: an option that is not printed does not compile.
+        // Every field is named: an option that is not printed does not compile.
         let Self {
             directory,
             targets,
@@ -426,7 +425,7 @@ impl fmt::Display for Options {
         let follows = *follow != FollowOptions::default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let number = |told: bool, number: u64| if told { number.to_string() } else { String::new() };
-        // The key, the value, and whether it is reported where it is empty.
+        // The key, the value, and whether it is printed if empty.
         for (key, value, anyway) in [
             ("detail", detail.text(), true),
             ("label", label, false),
@@ -469,7 +468,7 @@ impl fmt::Display for Options {
     }
 }
 
-/// A value with the characters that mean something written as `%XX`.
+/// A value with its special characters written as `%XX`.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -512,7 +511,7 @@ fn parse_carrier(value: &str) -> Option<Carrier> {
         None if value == "spool" => Some(Carrier::Spool),
         None if value == "app" => Some(Carrier::App),
         Some(("unix", path)) if !path.is_empty() => Some(Carrier::Unix(path.to_owned())),
-        // Loopback only, whatever else stands there.
+        // Loopback only, whatever the text says.
         Some(("tcp", address)) => Some(Carrier::Tcp(address.strip_prefix("127.0.0.1:")?.parse().ok()?)),
         _ => None,
     }
@@ -528,14 +527,13 @@ fn parse_windows(value: String) -> Windows {
     }
 }
 
-/// Longest part of a package's name in an address: 107 bytes hold the prefix and a process number,
-/// too.
+/// Longest part of a package's name in an address: 107 bytes must also hold the prefix and a process number.
 const MOST_PACKAGE_BYTES: usize = 80;
 
 /// The abstract name under which the agent of a process of an app listens.
 #[must_use]
 pub fn app_socket(package: &str, pid: u32) -> String {
-    // Names are ASCII; of others what fits.
+    // Names are ASCII; of other names only what fits.
     let from = package.len().saturating_sub(MOST_PACKAGE_BYTES);
     let tail = (from..=package.len()).find_map(|i| package.get(i..)).unwrap_or_default();
     format!("memgate-{tail}-{pid}")
@@ -562,7 +560,7 @@ fn decode(value: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Does `text` fit a pattern of `*` (any bytes) and `?` (one byte)?
+/// Does `text` match a pattern of `*` (any bytes) and `?` (one byte)?
 #[must_use]
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut star) = (pattern, text, None);
@@ -577,7 +575,7 @@ pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
             }
             (None, None) => return true,
             _ => match star {
-                // Let the last star take one byte more.
+                // Let the last star match one byte more.
                 Some((after, [_, more @ ..])) => {
                     star = Some((after, more));
                     (p, t) = (after, more);
@@ -684,7 +682,7 @@ mod tests {
         let o = parse("carrier=app;package=com.example.app;os=1;windows=each");
         assert_eq!((o.carrier, o.package.as_str(), o.os), (Carrier::App, "com.example.app", true));
         assert_eq!(app_socket("com.example.app", 4711), "memgate-com.example.app-4711");
-        // A name in the abstract space has 107 bytes at most.
+        // A name in the abstract space has at most 107 bytes.
         let long = app_socket(&"x".repeat(300), u32::MAX);
         assert_eq!(long, format!("memgate-{}-{}", "x".repeat(80), u32::MAX));
         assert!(long.len() <= 107);

@@ -4,9 +4,8 @@
 //! ([`crate::handshake::acknowledge`]) or an [`Order`](crate::Order) frame → the thread that waits
 //! at the boundary reads it ([`crate::handshake::meet`]).
 //!
-//! The list of classes has a word before it, `tag`: the boundary it is for and its length. Whoever
-//! writes a new list takes the tag away first, and whoever reads a list looks at the tag before and
-//! after: a list that was replaced in between does not count.
+//! The list of classes has a word before it, `tag`: its boundary and its length. A writer of a new list clears the
+//! tag first. A reader looks at the tag before and after reading: a list that was replaced in between does not count.
 
 use core::fmt;
 
@@ -16,11 +15,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::spool::{offset, order};
 use crate::words::Words;
 
-/// Classes that one answer can name.
+/// Maximum number of classes in one answer.
 pub const MOST_CLASSES: usize = 48;
 /// Bytes of a word.
 const WORD: usize = 4;
-/// There is a list, maybe an empty one. Its length lies below, its boundary above.
+/// There is a list, maybe an empty one. The lower bits are its length, the upper bits its boundary.
 const IS_LIST: u32 = 0x80;
 const LENGTH: u32 = IS_LIST - 1;
 const LENGTH_BITS: u32 = 8;
@@ -30,8 +29,7 @@ const LENGTH_BITS: u32 = 8;
 pub struct Reply {
     /// Bits of [`order`].
     pub bits: u32,
-    /// The classes that [`order::EXPLAIN`] is about; `None`: the writer is older than version 3 of
-    /// the stream.
+    /// The classes for [`order::EXPLAIN`]; `None`: the writer is older than version 3 of the stream.
     pub classes: Option<ClassNumbers>,
 }
 
@@ -42,7 +40,7 @@ impl Reply {
         Self { bits, classes: None }
     }
 
-    /// Who holds the instances of these classes is to be found out.
+    /// The order to find out who holds the instances of these classes.
     #[must_use]
     pub const fn explain(classes: ClassNumbers) -> Self {
         Self { bits: order::EXPLAIN, classes: Some(classes) }
@@ -78,7 +76,7 @@ impl ClassNumbers {
         self.numbers.get(..self.length).unwrap_or_default()
     }
 
-    /// False: there is no room for it.
+    /// Adds a number. False: there is no room for it.
     fn push(&mut self, number: u32) -> bool {
         let Some(room) = self.numbers.get_mut(self.length) else { return false };
         *room = number;
@@ -117,7 +115,7 @@ fn places() -> impl Iterator<Item = usize> {
     (offset::CLASSES..).step_by(WORD).skip(1).take(MOST_CLASSES)
 }
 
-/// The first [`MOST_CLASSES`] of them.
+/// The first [`MOST_CLASSES`] of the numbers.
 impl FromIterator<u32> for ClassNumbers {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
         let mut classes = Self::NONE;
@@ -217,7 +215,7 @@ mod tests {
         assert_eq!((offset::CLASSES, places().last()), (128, Some(324 - WORD)));
     }
 
-    /// A harness that writes anything at all.
+    /// A harness that writes arbitrary values.
     #[test]
     fn a_length_that_no_list_has_is_none() {
         let page = page();

@@ -1,4 +1,4 @@
-//! How the hello tells that native allocations are sampled: a capability with the mean bytes between two samples.
+//! How the hello reports that native allocations are sampled: a capability with the mean bytes between two samples.
 //!
 //! Snapshots then hold what was noted, and counters are estimates.
 
@@ -7,17 +7,17 @@ use alloc::string::String;
 
 use crate::capability::NATIVE_SAMPLED;
 
-/// The capability of a process that notes one byte in so many.
+/// The capability of a process that notes one byte in this many.
 #[must_use]
 pub fn capability(interval: u64) -> String {
     format!("{NATIVE_SAMPLED}{interval}")
 }
 
-/// Mean bytes between two samples, by a process's capabilities; `None`: everything is recorded.
+/// Mean bytes between two samples, from a process's capabilities; `None`: everything is recorded.
 #[must_use]
 pub fn interval(capabilities: &[String]) -> Option<u64> {
     let told = capabilities.iter().find_map(|it| it.strip_prefix(NATIVE_SAMPLED))?;
-    // What cannot be read is no reason to take samples for all there is.
+    // An unreadable number must not turn samples into complete records.
     Some(told.parse().unwrap_or(u64::MAX)).filter(|interval| *interval != 0)
 }
 

@@ -1,23 +1,21 @@
-//! Windows that are no tests: what GoogleTest runs around the tests of a suite, or around all
-//! tests.
+//! Windows that are no tests: code that GoogleTest runs around the tests of a suite, or around all tests.
 //!
-//! They are reported like tests, by names that no macro can give to one, and only where the option
-//! `setup` asks for them. Both boundaries come when the suite (or the environments) has been torn
-//! down: survivors are what was born in the set-up, or in the tear-down, and is alive then. Where
-//! one is confirmed, its end also brings what changed in the whole table since the last one, and
-//! tests bring nothing.
+//! They are reported like tests, with names that no macro can give to a test, and only if the option `setup` asks for
+//! them. Both boundaries come when the suite (or the environments) has been torn down: survivors are blocks that were
+//! born in the set-up, or in the tear-down, and are alive then. If one is being confirmed, its end also brings the
+//! changes of the whole table since the last one, and tests bring nothing.
 
-/// What runs before the first test of a suite; the suite's name stands before it.
+/// Code that runs before the first test of a suite; the suite's name comes before it.
 pub const OF_SUITE: &str = "SetUpTestSuite()";
-/// What runs after its last test.
+/// Code that runs after its last test.
 pub const BEHIND_SUITE: &str = "TearDownTestSuite()";
-/// The suite of what belongs to all tests, `testing::Environment`.
+/// The suite of code that belongs to all tests, `testing::Environment`.
 pub const ENVIRONMENT: &str = "Environment";
-/// What runs before the first test of all.
+/// Code that runs before the first of all tests.
 pub const OF_ALL: &str = "SetUp()";
-/// What runs after the last one.
+/// Code that runs after the last of all tests.
 pub const BEHIND_ALL: &str = "TearDown()";
-/// Value of the option `setup` that asks for all that left something; any other is the one that is
+/// Value of the option `setup` that asks for all windows that left something; any other value names the one that is
 /// confirmed, `Suite.SetUpTestSuite()`.
 pub const EACH: &str = "*";
 

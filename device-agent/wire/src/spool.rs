@@ -5,10 +5,10 @@
 //! descriptor. Frames follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is
 //! whole, so a process that is killed leaves a file that is complete up to its last whole frame.
 //!
-//! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and
-//! wakes it; if `harness` is set it waits, bounded, until `acknowledged` has come up to that
-//! number. The harness, waiting on `boundary`, takes its sample of the process, writes `orders`,
-//! stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
+//! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and wakes it. If
+//! `harness` is set, it waits, with a limit, until `acknowledged` has reached that number. The harness waits on
+//! `boundary`, takes its sample of the process, writes `orders`, stores `acknowledged` and wakes it. All words are
+//! u32 or u64, little endian, naturally aligned.
 
 /// First bytes of a spool file. A file without them is a bare stream of frames.
 pub const MAGIC: [u8; 8] = *b"MGSPOOL1";
@@ -31,15 +31,13 @@ pub mod offset {
     pub const COMMITTED: usize = 16;
     /// u32, futex: sequence of the boundary the agent has reached.
     pub const BOUNDARY: usize = 24;
-    /// u32, futex: sequence of the boundary the harness has dealt with.
+    /// u32, futex: sequence of the boundary that the harness has handled.
     pub const ACKNOWLEDGED: usize = 28;
     /// u32: 1 while a harness watches; the agent waits only then.
     pub const HARNESS: usize = 32;
-    /// u32: low 24 bits of the boundary they are for, then 8 [`super::order`] bits; read by the
-    /// agent after each wait.
+    /// u32: low 24 bits of their boundary, then 8 [`super::order`] bits; read by the agent after each wait.
     pub const ORDERS: usize = 36;
-    /// u32: orders for followed Java objects, see [`super::follow`]; written by whoever looks on,
-    /// at any time.
+    /// u32: orders for followed Java objects, see [`super::follow`]; an observer writes them at any time.
     pub const FOLLOW: usize = 40;
     /// u32, futex: the last of these orders that the agent has obeyed.
     pub const FOLLOWED: usize = 44;
@@ -51,12 +49,12 @@ pub mod offset {
     pub const ALLOCATED_BYTES: usize = 80;
     /// u64: freed bytes.
     pub const FREED_BYTES: usize = 88;
-    /// u32: low 24 bits of the boundary that the list of classes after it is for, a bit that there
-    /// is one, its length ([`crate::reply`]); then its 48 words, up to offset 324.
+    /// u32: low 24 bits of the boundary of the list of classes that follows, a bit that says that there is one, its
+    /// length ([`crate::reply`]); then its 48 words, up to offset 324.
     pub const CLASSES: usize = 128;
 }
 
-/// What the writer is doing.
+/// The state of the writer.
 pub mod state {
     /// Recording.
     pub const RECORDING: u32 = 1;
@@ -74,33 +72,31 @@ pub mod order {
     /// Let late frees happen and take the boundary again: a second, equal boundary frame replaces
     /// the first.
     pub const SETTLE: u32 = 1;
-    /// End the process in an orderly way (`exit(0)`): enough was measured.
+    /// End the process normally (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds the instances of the Java classes that the answer names, of those born in
-    /// the next window and alive after the one that follows it, and write it as `Holders` frames of
-    /// that boundary.
+    /// Find out who holds instances of the Java classes that the answer names: those born in the next window and
+    /// alive after the one that follows it. Write it as `Holders` frames of that boundary.
     pub const EXPLAIN: u32 = 4;
-    /// In rounds over Java test classes: enough is known of this one, it need not run again.
+    /// In rounds over Java test classes: enough is known of this class, it need not run again.
     pub const DONE: u32 = 8;
-    /// Compile nothing more, in rounds over Java test classes: a compiler resolves every literal of
-    /// a method it comes to, however late, and that looks like growth.
+    /// Disable the JIT, in rounds over Java test classes: a compiler resolves every literal of a method that it
+    /// compiles, however late, and that looks like growth.
     pub const COMPILED: u32 = 16;
-    /// Make a copy of the process that stands still, tell of it in a `NativeCopy` frame, and take
-    /// the boundary again, as for [`SETTLE`].
+    /// Make a sleeping copy of the process, report it in a `NativeCopy` frame, and take the boundary again, as for
+    /// [`SETTLE`].
     pub const COPY: u32 = 32;
 }
 
-/// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the
-/// order. The agent obeys at the next allocation of the guest, and has then written everything that
-/// came before.
+/// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent
+/// obeys at the next allocation of the guest; by then it has written all earlier events.
 pub mod follow {
-    /// Nothing more is taken until this bit is gone; nor are allocations sampled for their sites.
+    /// Nothing more is taken until this bit is cleared; allocations are not sampled for their sites either.
     pub const PAUSED: u32 = 1;
-    /// Name of the event that tells what was obeyed.
+    /// Name of the event that reports the order that was obeyed.
     pub const EVENT: &str = "follow";
-    /// Its details: objects are followed from here on.
+    /// Its detail: objects are followed from here on.
     pub const BEGINS: &str = "begins";
-    /// What was followed before is forgotten.
+    /// Objects followed before are forgotten.
     pub const RESET: &str = "reset";
     /// See [`PAUSED`].
     pub const PAUSES: &str = "paused";
@@ -110,8 +106,7 @@ pub mod follow {
     const RESETS: u32 = 0xff << 1;
     const NUMBER: u32 = 1 << 9;
 
-    /// The order after `last`: everything is written, and, where asked for, what was followed is
-    /// forgotten, or taking pauses.
+    /// The order after `last`: write everything and, if asked for, forget the followed objects or pause.
     #[must_use]
     pub const fn next(last: u32, reset: bool, paused: bool) -> u32 {
         let resets = if reset { last.wrapping_add(2) & RESETS } else { last & RESETS };

@@ -1,9 +1,9 @@
 //! The list of starts: which programs were started below a command, noted by the agents in the
 //! processes that start them.
 //!
-//! The harness creates the file with all its blocks; the agent in every process below the command
-//! maps it whole, so that a note needs no descriptor, no path and no right that the process may
-//! have given up before it starts a program. Nothing is ever removed.
+//! The harness creates the file with all its blocks. The agent in every process below the command maps all of it, so
+//! that a note needs no descriptor, no path and no right that the process may have given up before it starts a
+//! program. Nothing is ever removed.
 //!
 //! | offset | field |
 //! |---|---|
@@ -14,9 +14,9 @@
 //! | [`SLOTS`] | a hash table of [`SLOT_COUNT`] u32: offsets of records, 0: free |
 //! | [`RECORDS`] | the records |
 //!
-//! A record: u64 hash of its body, u32 how often (failed attempts are taken back), u32 bytes of the
-//! body; the body: [`flag`] bits in one byte, then folder, path and arguments, each with a NUL
-//! behind. A record is written whole before its offset stands in a slot.
+//! A record: u64 hash of its body, u32 how often (failed attempts are subtracted), u32 bytes of the body; the body:
+//! [`flag`] bits in one byte, then folder, path and arguments, each followed by a NUL. A record is complete before
+//! its offset is written into a slot.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,24 +27,24 @@ pub const MAGIC: [u8; 8] = *b"MGSTART1";
 pub const BYTES: usize = 2 << 20;
 /// Offset of the word that counts records.
 pub const CHANGED: usize = 8;
-/// Offset of the word that tells how much is taken.
+/// Offset of the word with the bytes that are taken.
 pub const TAKEN: usize = 12;
-/// Offset of the word that counts what found no room.
+/// Offset of the word that counts starts that found no room.
 pub const LOST: usize = 16;
 /// Offset of the table.
 pub const SLOTS: usize = 4096;
-/// Places in the table.
+/// Slots in the table.
 pub const SLOT_COUNT: usize = 8192;
 /// Offset of the first record.
 pub const RECORDS: usize = SLOTS + 4 * SLOT_COUNT;
 /// Bytes of a record before its body.
 pub const HEAD: usize = 16;
-/// Offset in a record of the word that tells how often.
+/// Offset in a record of the word that counts its starts.
 pub const COUNT: usize = 8;
 /// Longest body.
 pub const MAX_BODY: usize = 3072;
 
-/// What is known at the start of a program.
+/// What is known when a program starts.
 pub mod flag {
     /// Its environment does not load the agent, or not with its options.
     pub const BARE: u8 = 1;
@@ -52,14 +52,14 @@ pub mod flag {
     pub const UNREADABLE: u8 = 2;
     /// The session's folder cannot be written there.
     pub const NO_FOLDER: u8 = 4;
-    /// The agent is in it, and could not record.
+    /// The agent is in it, but could not record.
     pub const SILENT: u8 = 8;
-    /// It noted itself: a virtual machine that runs JUnit tests, where native tests are measured. Its main class or
+    /// It noted itself: a virtual machine that runs JUnit tests, while native tests are measured. Its main class or
     /// jar is the only argument.
     pub const JUNIT: u8 = 16;
 }
 
-/// Programs that do nothing but start others: with their arguments the next program is found.
+/// Programs that only start others: their arguments name the next program.
 const PASSES_ON: [&[u8]; 26] = [
     b"sh",
     b"bash",
@@ -92,27 +92,27 @@ const PASSES_ON: [&[u8]; 26] = [
 /// A program that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// How often.
+    /// How often it was started.
     pub count: u32,
     /// [`flag`] bits.
     pub flags: u8,
-    /// The folder a relative path begins in; empty for an absolute one.
+    /// The folder that a relative path begins in; empty for an absolute one.
     pub folder: String,
     /// Its file.
     pub path: String,
-    /// Its arguments, the first of which is its own name; empty where they tell nothing.
+    /// Its arguments, the first of which is its own name; empty if they do not matter.
     pub arguments: Vec<String>,
 }
 
-/// Does a program of this path do nothing but start another?
+/// Does a program with this path only start another?
 #[must_use]
 pub fn passes_on(path: &[u8]) -> bool {
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     PASSES_ON.contains(&name)
 }
 
-/// Does this argument make a GoogleTest program list its tests, explain itself, or run one half of
-/// a death test? Then it is no suite.
+/// Does this argument make a GoogleTest program list its tests, print its help, or run one half of a death test? Then
+/// it is no suite.
 #[must_use]
 pub fn runs_no_suite(argument: &[u8]) -> bool {
     let flag = [b"--".as_slice(), b"-", b"/"].iter().find_map(|dash| argument.strip_prefix(*dash));
@@ -129,8 +129,7 @@ pub fn hash(body: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Reads what stands in the table of a file. What makes no sense is left out: the file may be
-/// damaged.
+/// Reads the records in the table of a file. Invalid records are left out: the file may be damaged.
 #[must_use]
 pub fn read(file: &[u8]) -> Vec<Start> {
     let table = file.get(SLOTS..RECORDS).unwrap_or_default();
@@ -145,7 +144,7 @@ pub fn offsets(table: &[u8]) -> impl Iterator<Item = u32> + '_ {
         .filter(|at| *at != 0)
 }
 
-/// Reads a record, whatever follows it.
+/// Reads a record and ignores what follows it.
 #[must_use]
 pub fn record(record: &[u8]) -> Option<Start> {
     let (head, rest) = record.split_first_chunk::<HEAD>()?;

@@ -1,10 +1,10 @@
-//! The control page as both sides see it: words, and waking whoever waits for one.
+//! The control page as both sides see it: words, and waking threads that wait for one.
 
 /// The words of a control page.
 pub trait Words {
-    /// What can go wrong with one.
+    /// What can go wrong with a word.
     type Error;
-    /// Reads a word; what was written before it is seen from now on.
+    /// Reads a word; everything written before it is visible from now on.
     ///
     /// # Errors
     /// The page is gone.
@@ -14,11 +14,11 @@ pub trait Words {
     /// # Errors
     /// The page is gone.
     fn store(&self, offset: usize, value: u32) -> Result<(), Self::Error>;
-    /// Wakes everybody who waits for a word to change.
+    /// Wakes all threads that wait for a word to change.
     ///
     /// # Errors
     /// The page is gone.
     fn wake(&self, offset: usize) -> Result<(), Self::Error>;
-    /// What was written before is seen by everybody before anything is read that follows.
+    /// Everything written before is visible to all before anything that follows is read.
     fn barrier(&self);
 }
