@@ -1,8 +1,8 @@
 package io.memgate.agent;
 
 /**
- * The last of the virtual machine's shutdown hooks, behind those of the application. The collectors still work here;
- * when the agent hears that the virtual machine dies, they do not.
+ * The last of the virtual machine's shutdown hooks, after those of the application. The collectors still work here.
+ * They no longer do when the agent gets the virtual machine's death event.
  */
 final class AtEnd implements Runnable {
     @Override

@@ -12,11 +12,11 @@ import java.util.jar.Attributes;
 import java.util.jar.JarFile;
 
 /**
- * The way from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods, and
- * edits JUnit 4's notifier to call the methods that begin with {@code junit4}; listeners and the launcher call the
- * others.
+ * The calls from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods,
+ * and edits JUnit 4's notifier to call the methods that begin with {@code junit4}; listeners and the launcher call
+ * the others.
  *
- * <p>It knows no test framework, so that every class loader can see it, and no method here ever throws.
+ * <p>It depends on no test framework, so that every class loader can see it, and no method here ever throws.
  */
 public final class Hooks {
     /** Outcomes of a test, as the agent numbers them. */
@@ -28,25 +28,25 @@ public final class Hooks {
     private static final AtomicBoolean TOLD = new AtomicBoolean();
     /** Set while a test is open in this thread, and in threads that began meanwhile: what they run is its work. */
     private static final InheritableThreadLocal<Boolean> IN_TEST = new InheritableThreadLocal<>();
-    /** JUnit 4's tests of this thread that run within another one. */
+    /** Number of JUnit 4 tests in this thread that run within another one. */
     private static final ThreadLocal<Integer> NESTED = new ThreadLocal<>();
-    /** JUnit 4 tells failures between start and end, in the thread of the test. */
+    /** JUnit 4 reports failures between start and end, in the thread of the test. */
     private static final ThreadLocal<Integer> OUTCOME = new ThreadLocal<>();
-    /** Somebody else than JUnit 4's notifier tells of the tests. */
+    /** Somebody other than JUnit 4's notifier reports the tests. */
     private static volatile boolean platform;
     private static volatile boolean launcher;
-    /** Guards the two below. */
+    /** Guards the two fields below. */
     private static final Object CLASSES = new Object();
-    /** The test class whose window is open, and how many of its tests run at this moment. */
+    /** The test class whose window is open, and how many of its tests run now. */
     private static String openClass = "";
     private static int running;
-    /** Told like a system property, and none. */
+    /** Reported like a system property, but it is none. */
     private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
     /** The same: names of system properties that were set since the start. */
     private static final String SET_LATER = "memgate.set.later";
-    /** The same: names of JUnit Platform's parameters begin so. */
+    /** The same: prefix for the names of JUnit Platform's parameters. */
     private static final String PARAMETER = "memgate.parameter.";
-    /** The system properties as the agent found them, before any code of the build; until they are told. */
+    /** The system properties as the agent found them, before any code of the build; kept until they are reported. */
     private static Properties atStart;
 
     static {
@@ -54,7 +54,7 @@ public final class Hooks {
             System.setProperty("java.class.path", withoutOurs(System.getProperty("java.class.path", "")));
             atStart = (Properties) System.getProperties().clone();
         } catch (RuntimeException why) {
-            // Then nothing is known to have been set later.
+            // Then no property is known to have been set later.
             atStart = null;
         }
     }
@@ -89,7 +89,7 @@ public final class Hooks {
         }
     }
 
-    /** Is this called by a test? A thread may outlive the test that began it. */
+    /** Is this called by a test? A thread may outlive the test that started it. */
     public static boolean isInTest() {
         synchronized (CLASSES) {
             return running > 0 && IN_TEST.get() != null;
@@ -97,8 +97,9 @@ public final class Hooks {
     }
 
     /**
-     * Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go
-     * on. Before the first class ends what has no name: the start of the virtual machine and of the test framework.
+     * Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it
+     * go on. Before the first class, a window without a name ends: the start of the virtual machine and of the test
+     * framework.
      */
     public static void classBegins(String suite) {
         String over;
@@ -120,15 +121,15 @@ public final class Hooks {
 
     private static native void listener(String name, String properties);
 
-    /** The process ends, or it will without saying so: what is still open is measured, and the recording ends. */
+    /** The process ends, or will end without a notice: measures what is still open, and ends the recording. */
     public static native void runFinished();
 
-    /** Does memgate's launcher run the tests? Then it tells of them, and nobody else. */
+    /** Does memgate's launcher run the tests? Then only the launcher reports them. */
     public static boolean isLauncher() {
         return launcher;
     }
 
-    /** Says once what reports the tests, and with which system properties they run. */
+    /** Reports once which listener reports the tests, and with which system properties they run. */
     public static void reportedBy(String name) {
         reportedBy(name, Collections.emptyMap());
     }
@@ -166,7 +167,7 @@ public final class Hooks {
         listener(name, text.toString());
     }
 
-    /** The class path that tests read: its loader is there already, and knows our jars. */
+    /** The class path that tests read, without our jars: its loader exists already, and has them. */
     private static String withoutOurs(String paths) {
         StringBuilder others = new StringBuilder();
         for (String path : paths.split(File.pathSeparator, -1)) {
@@ -184,8 +185,8 @@ public final class Hooks {
     }
 
     /**
-     * The class path that Surefire's worker really has, with what the manifest of its booter jar names instead of that
-     * jar: the tests and what Surefire put beside them (JUnit Platform's launcher), which {@code java.class.path}
+     * The class path that Surefire's worker really has, with the entries in the manifest of its booter jar instead of
+     * that jar: the tests and what Surefire added to them (JUnit Platform's launcher), which {@code java.class.path}
      * leaves out. The jar is gone when the tests are over.
      */
     private static String workerClassPath() {
@@ -215,7 +216,7 @@ public final class Hooks {
         return paths.toString();
     }
 
-    /** Called by JUnit 4's {@code RunNotifier} behind all other listeners. */
+    /** Called by JUnit 4's {@code RunNotifier} after all other listeners. */
     public static void junit4Started(Object description) {
         // JUnit Platform's vintage engine runs JUnit 4 too: its listener has the better names.
         if (platform) {
@@ -230,7 +231,7 @@ public final class Hooks {
             OUTCOME.set(PASSED);
             begins(call(description, "getClassName"), methodOf(description));
         } catch (Throwable why) {
-            // The tests go on whatever happens to us.
+            // The tests go on, whatever happens to the agent.
         }
     }
 

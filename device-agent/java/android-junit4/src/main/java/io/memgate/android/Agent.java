@@ -4,7 +4,7 @@ import io.memgate.agent.Hooks;
 
 /** Is memgate's agent in this process? */
 final class Agent {
-    /** Where the test APK packs the library, it is loaded by us. */
+    /** If the test APK contains the library, we load it. */
     private static final String LIBRARY = "memgate_agent";
 
     private static boolean asked;

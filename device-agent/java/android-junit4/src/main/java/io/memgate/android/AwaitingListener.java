@@ -1,12 +1,13 @@
 package io.memgate.android;
 
 /**
- * As {@link MemgateListener}; but the agent is attached to the process while it runs, and the tests wait for it, so
- * that the first is seen too. Where it does not come the tests run without it, and the harness misses it.
+ * Like {@link MemgateListener}, but the agent is attached to the running process, and the tests wait for it, so that
+ * the first test is measured too. If the agent does not come, the tests run without it, and the harness reports that
+ * it is missing.
  */
 public final class AwaitingListener extends MemgateListener {
     private static final long LIMIT_MS = 30_000;
-    /** Nothing tells that a native library was loaded: it is looked for so often. */
+    /** No event reports that a native library was loaded, so we poll at this interval. */
     private static final long PAUSE_MS = 20;
 
     @Override

@@ -7,16 +7,16 @@ import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
 /**
- * Tells memgate's agent where each test of an instrumented run begins and ends: {@code am instrument -e listener
+ * Reports to memgate's agent where each test of an instrumented run begins and ends: {@code am instrument -e listener
  * io.memgate.android.MemgateListener}.
  *
  * <p>JUnit calls it in the thread of the test, which waits until the agent has counted. AndroidJUnitRunner calls its
- * own listeners first, so that a test's end is sent and its activities are finished by then. Without the agent it does
+ * own listeners first: by then the end of the test is sent and its activities are finished. Without the agent it does
  * nothing.
  */
 public class MemgateListener extends RunListener {
     private boolean measured;
-    /** Is it measured, and does nobody else tell of the tests? */
+    /** Is it measured, and does no other listener report the tests? */
     private boolean active;
     private int outcome;
 
@@ -59,12 +59,12 @@ public class MemgateListener extends RunListener {
         active = false;
         if (measured) {
             measured = false;
-            // Android ends the process with the run, and nothing in it is told.
+            // Android ends the process with the run, without notice to the process.
             Hooks.runFinished();
         }
     }
 
-    /** Without the agent its class is missing, or its native methods are. */
+    /** Without the agent, either this class or its native methods are missing. */
     boolean agentIsThere() {
         return Agent.isThere();
     }

@@ -8,7 +8,7 @@ import org.junit.runners.model.RunnerBuilder;
  * com.example.ATest#scrolls} repeats the test, or all chosen tests of a class, until the harness has seen enough.
  */
 public final class Repeat extends RunnerBuilder {
-    /** Nobody needs more; without a harness that says stop it would be for ever. */
+    /** More is never needed; without a harness that stops it, it would run forever. */
     private static final int MOST_ITERATIONS = 100_000;
 
     public Repeat() {

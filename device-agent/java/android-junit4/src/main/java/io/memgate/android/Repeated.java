@@ -21,12 +21,12 @@ import org.junit.runner.notification.RunListener;
 import org.junit.runner.notification.RunNotifier;
 
 /**
- * A test class that runs several times over in one process, with every listener of the run, so that what it leaves
- * behind can be compared with itself. Without the agent it runs once.
+ * A test class that runs several times in one process, with all listeners of the run, so that its executions can be
+ * compared with each other. Without the agent it runs once.
  */
 final class Repeated extends Runner implements Filterable, Sortable {
     private static final String ANDROID_RUNNER = "androidx.test.internal.runner.junit4.AndroidJUnit4ClassRunner";
-    /** What JUnit 4.12 and 4.13 build for a class that names no runner. */
+    /** The runners that JUnit 4.12 and 4.13 build for a class that names no runner. */
     private static final List<String> PLAIN_RUNNERS =
             Arrays.asList("org.junit.runners.BlockJUnit4ClassRunner", "org.junit.runners.JUnit4");
 
@@ -35,7 +35,7 @@ final class Repeated extends Runner implements Filterable, Sortable {
     private final Runner once;
     private final int most;
     private final int warmUp;
-    /** A single test is named by itself, not by its class. */
+    /** A single test is reported by its own name, not by its class. */
     private final boolean namesTests;
 
     private Repeated(Runner once, int most, int warmUp, boolean namesTests) {
@@ -45,7 +45,7 @@ final class Repeated extends Runner implements Filterable, Sortable {
         this.namesTests = namesTests;
     }
 
-    /** A run that repeats: single tests are not told of. */
+    /** A run that repeats: single tests are not reported. */
     static void ask() {
         asked = true;
     }
@@ -60,13 +60,13 @@ final class Repeated extends Runner implements Filterable, Sortable {
         return once == null ? null : new Repeated(once, most, warmUp, false);
     }
 
-    /** For what was chosen of a class, one test or several. */
+    /** For the tests of a class that were chosen, one or several. */
     static Runner chosenTests(Class<?> suite, int most) throws Throwable {
         Runner once = once(suite);
         return once == null ? null : new Repeated(once, most, 0, true);
     }
 
-    /** {@code null}: it holds no test that JUnit knows how to repeat, somebody else builds its runner. */
+    /** {@code null}: it contains no test that JUnit can repeat; another builder makes its runner. */
     private static Runner once(Class<?> suite) throws Throwable {
         if (!holdsTests(suite)) {
             return null;
@@ -77,7 +77,7 @@ final class Repeated extends Runner implements Filterable, Sortable {
                 : once;
     }
 
-    /** As AndroidJUnitRunner builds it, so that {@code @UiThreadTest} holds. */
+    /** Built as AndroidJUnitRunner does, so that {@code @UiThreadTest} works. */
     private static Runner ofAndroid(Class<?> suite, Runner plain) {
         try {
             Class<?> runner = Class.forName(ANDROID_RUNNER, true, suite.getClassLoader());
@@ -87,7 +87,7 @@ final class Repeated extends Runner implements Filterable, Sortable {
         }
     }
 
-    /** Classes that only look like tests are built too, where the runner scans an APK. */
+    /** If the runner scans an APK, it also builds classes that only look like tests. */
     private static boolean holdsTests(Class<?> suite) {
         if (suite.isAnnotationPresent(RunWith.class)) {
             return true;
@@ -101,7 +101,7 @@ final class Repeated extends Runner implements Filterable, Sortable {
         return false;
     }
 
-    /** One of JUnit 3. Those of Android's own kinds get what they need from Android's runner alone. */
+    /** A test case of JUnit 3. Android's own kinds need Android's runner. */
     private static boolean isTestCase(Class<?> suite) {
         for (Class<?> of = suite; of != null; of = of.getSuperclass()) {
             if (of.getName().startsWith("android.test.")) {

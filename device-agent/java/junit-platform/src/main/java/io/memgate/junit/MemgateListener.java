@@ -12,12 +12,12 @@ import org.junit.platform.launcher.TestIdentifier;
 import org.junit.platform.launcher.TestPlan;
 
 /**
- * Tells memgate's agent where each test begins and ends. JUnit Platform's launcher finds it by itself; without the
- * agent it does nothing.
+ * Reports to memgate's agent where each test begins and ends. JUnit Platform's launcher finds this listener by
+ * itself; without the agent it does nothing.
  */
 public final class MemgateListener implements TestExecutionListener {
     private final boolean active = isActive();
-    /** Plans that a test executes, with this launcher or with its own: what they run is work of that test. */
+    /** Plans that a test executes, with this launcher or its own: their tests are part of that test. */
     private final AtomicInteger nested = new AtomicInteger();
 
     @Override
@@ -42,7 +42,7 @@ public final class MemgateListener implements TestExecutionListener {
             if (test.isTest()) {
                 Hooks.begins(name.suite, name.test);
             } else if (name.test.isEmpty()) {
-                // What @BeforeAll makes belongs to this class.
+                // Objects that @BeforeAll makes belong to this class.
                 Hooks.classBegins(name.suite);
             }
         }
@@ -61,8 +61,9 @@ public final class MemgateListener implements TestExecutionListener {
     }
 
     /**
-     * What the build gave JUnit Platform for this run by other ways than system properties: Surefire's configuration,
-     * {@code --config}. What writes reports is left out: a repetition would write them again.
+     * The parameters that the build gave JUnit Platform for this run, other than by system properties: Surefire's
+     * configuration, {@code --config}. Parameters that write reports are left out: a repetition would write them
+     * again.
      */
     private static Map<String, String> parameters(TestPlan plan) {
         Map<String, String> given = new HashMap<>();
@@ -75,7 +76,7 @@ public final class MemgateListener implements TestExecutionListener {
                 }
             }
         } catch (RuntimeException | LinkageError before19) {
-            // They are not known.
+            // The parameters are not known.
             return Collections.emptyMap();
         }
         return given;
@@ -85,7 +86,7 @@ public final class MemgateListener implements TestExecutionListener {
         return parameter.startsWith("junit.platform.reporting.") || parameter.startsWith("junit.platform.listeners.");
     }
 
-    /** As the agent numbers it. */
+    /** The outcome, as the agent numbers it. */
     public static int outcome(TestExecutionResult result) {
         switch (result.getStatus()) {
             case SUCCESSFUL:
@@ -97,7 +98,7 @@ public final class MemgateListener implements TestExecutionListener {
         }
     }
 
-    /** Without the agent its class is missing, or its native methods are. */
+    /** Without the agent, either its class or its native methods are missing. */
     private static boolean isActive() {
         try {
             return Hooks.active() && !Hooks.isLauncher();

@@ -20,7 +20,7 @@ public final class TestName {
         StringBuilder test = new StringBuilder();
         String selecting = "";
         String before = "";
-        // By hand: this runs several times for every test, mostly before it is compiled.
+        // Parsed by hand: this runs several times for every test, mostly before it is compiled.
         int end = -1;
         for (int at = 0; at < uniqueId.length(); at = end + 2) {
             end = uniqueId.indexOf("]/[", at);
@@ -72,8 +72,8 @@ public final class TestName {
     }
 
     /**
-     * Vintage says the class of a method: {@code test:method(com.example.ATest)}, or below {@code Enclosed}
-     * {@code test:com.example.ATest$Inner} and {@code test:method(com.example.ATest$Inner)}.
+     * Vintage adds the class to a method: {@code test:method(com.example.ATest)}, or below {@code Enclosed} {@code
+     * test:com.example.ATest$Inner} and {@code test:method(com.example.ATest$Inner)}.
      */
     private static String ofVintage(String value, String suite, String before) {
         for (String of : new String[] {"(" + suite + ")", "(" + before + ")"}) {

@@ -3,21 +3,21 @@ package io.memgate.launcher;
 import io.memgate.agent.Hooks;
 import java.io.IOException;
 
-/** Where the launcher tells what it does, and what gives it orders: the agent, or without one the harness itself. */
+/** Receives the launcher's reports and gives it orders: the agent, or without an agent the harness itself. */
 interface Gate {
     /** A round or an iteration begins. */
     void iteration(int number) throws IOException;
 
-    /** A selection runs. */
+    /** A selection starts. */
     void started(Selection selection) throws IOException;
 
-    /** It ended in a round that only warms up. */
+    /** The selection ended in a warm-up round. */
     void finished(Selection selection, int outcome) throws IOException;
 
-    /** It ended: the heap is counted. Returns the orders. */
+    /** The selection ended: the heap is counted. Returns the orders. */
     int window(Selection selection, int outcome) throws IOException;
 
-    /** The plan was carried out. */
+    /** The plan is finished. */
     void bye() throws IOException;
 
     static Gate find() throws IOException, ReflectiveOperationException {
@@ -28,7 +28,7 @@ interface Gate {
     /** The agent in this virtual machine. */
     final class OfAgent implements Gate {
         OfAgent() {
-            // Before JUnit looks for listeners: they are silent here.
+            // Before JUnit looks for listeners: they must be silent here.
             Hooks.reportedBy("launcher");
         }
 

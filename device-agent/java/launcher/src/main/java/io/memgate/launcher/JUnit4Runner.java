@@ -14,12 +14,12 @@ import org.junit.runner.manipulation.Filter;
 import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
-/** Runs tests with JUnit 4 alone. */
+/** Runs tests with only JUnit 4. */
 final class JUnit4Runner implements TestRunner {
-    /** Does the class have tests that the build did not run? Looked for once. */
+    /** Does the class have tests that the build did not run? Computed once. */
     private final Map<Selection, Boolean> parts = new HashMap<>();
 
-    /** A JUnit 3 suite that holds another one, or wraps it, runs all of it: no test of it can be repeated alone. */
+    /** A JUnit 3 suite that contains or wraps another one runs all of it: none of its tests can be repeated alone. */
     @Override
     public boolean knows(Selection selection) {
         return selection.test.isEmpty() || names(request(selection)).stream().allMatch(selection.test::equals);
@@ -42,10 +42,10 @@ final class JUnit4Runner implements TestRunner {
         return result.getRunCount() <= outcomes.skipped ? Hooks.SKIPPED : Hooks.PASSED;
     }
 
-    /** How the tests of an execution end. */
+    /** The outcomes of the tests of an execution. */
     private static final class Outcomes extends RunListener {
         private final Selection selection;
-        /** Tests of which an assumption does not hold: JUnit 4 counts them among those that ran. */
+        /** Tests with a failed assumption: JUnit 4 counts them among those that ran. */
         int skipped;
         private int how = Hooks.PASSED;
 
@@ -60,7 +60,7 @@ final class JUnit4Runner implements TestRunner {
 
         @Override
         public void testFailure(Failure failure) {
-            // What a whole class does wrong is no test's.
+            // A failure of a whole class belongs to no test.
             if (failure.getDescription().isTest() && failure.getDescription().getMethodName() != null) {
                 selection.ended(name(failure.getDescription()), Hooks.FAILED);
             }
@@ -102,7 +102,7 @@ final class JUnit4Runner implements TestRunner {
             if (included == 0 && selection.leavesOut()) {
                 return null;
             }
-            // Names that are not understood select nothing: then everything runs.
+            // Names that are not understood select nothing: then all tests run.
             part = included > 0 && included < names.size();
             parts.put(selection, part);
         }
@@ -132,7 +132,7 @@ final class JUnit4Runner implements TestRunner {
         }
     }
 
-    /** As the agent names it. */
+    /** The name as the agent uses it. */
     private static String name(Description test) {
         String method = test.getMethodName();
         return method == null || method.isEmpty() ? test.getDisplayName() : method;

@@ -11,43 +11,43 @@ import java.util.Iterator;
 import java.util.List;
 
 /**
- * Runs tests again inside one virtual machine, so that what they leave behind can be compared with itself.
+ * Runs tests again inside one virtual machine, so that their executions can be compared with each other.
  *
  * <p>{@code Main PLAN}, a UTF-8 file of lines:
  *
  * <pre>
- * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends
- *                        behind each, and is measured from the third round on, until the harness has seen enough of it
- *                        (a test runs on then, because the next one may need it);
- *                        of classes the tests that fail in the first two rounds are told and left out, and those that
- *                        do not run in the second one are told
- * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or
- *                        behind so many
- * mode hunt 100          the same; a window ends behind as many executions as the first one had in so many
- *                        milliseconds, and one
+ * mode rounds 40 1       every class or test, up to forty times; a window of one execution, or of the given number,
+ *                        ends after each, and is measured from the third round on, until the harness has seen enough
+ *                        of it (a test runs on then, because the next one may need it);
+ *                        tests of a class that fail in the first two rounds are reported and left out, and those that
+ *                        do not run in the second round are reported
+ * mode repeat 1          one selection, until the harness has seen enough; a window ends after each execution, or
+ *                        after the given number
+ * mode hunt 100          the same; the first window runs for this many milliseconds after its first execution, and
+ *                        each window ends after as many executions as the first
  * class com.example.ATest
- * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
- * test scroll(int)[2]    of the class before, this test alone
+ * only scroll(int)[1]    of the class before, this test and others with "only": those that the build ran
+ * test scroll(int)[2]    of the class before, only this test
  * </pre>
  *
- * Exit status: 0 when the plan was carried out, whatever the tests said; 2 when it could not be.
+ * Exit status: 0 if the plan was carried out, whatever the outcomes of the tests; 2 if it could not be.
  */
 public final class Main {
-    /** Nobody needs more; without a harness that says stop it would be for ever. */
+    /** More is never needed; without a harness that stops it, it would run forever. */
     private static final int MOST_ITERATIONS = 100_000;
 
-    /** Rounds before the first that is measured. */
+    /** Rounds before the first measured one. */
     private static final int WARM_UP_ROUNDS = 2;
 
-    /** Executions of the first window of a hunt, at most. */
+    /** Maximum number of executions in the first window of a hunt. */
     private static final int MOST_HUNTED = 1000;
 
-    /** The status of a launcher that finds none of its tests; the harness knows it. */
+    /** The exit status of a launcher that finds none of its tests; the harness knows this number. */
     private static final int NO_SUCH_TEST = 3;
 
     private final List<Selection> selections = new ArrayList<>();
     private int rounds;
-    /** Executions in a window; 0: as many as there are in {@link #huntedNanos}. */
+    /** Executions in a window; 0: as many as run in {@link #huntedNanos}. */
     private int executions = 1;
     private long huntedNanos;
 
@@ -67,7 +67,7 @@ public final class Main {
         } catch (Exception | LinkageError why) {
             System.err.println("memgate-launcher: " + why);
         }
-        // Threads that a test left running do not keep the virtual machine alive.
+        // Threads that a test left running must not keep the virtual machine alive.
         System.exit(status);
     }
 
@@ -107,14 +107,14 @@ public final class Main {
         huntedNanos = number * 1_000_000L;
     }
 
-    /** False: nothing of it can be selected. */
+    /** False: none of the selections can be selected. */
     private boolean run(Gate gate, TestRunner runner) throws IOException {
         selections.removeIf(selection -> !selection.test.isEmpty() && !runner.knows(selection));
         if (selections.isEmpty()) {
             return false;
         }
         int last = rounds > 0 ? rounds : MOST_ITERATIONS;
-        // Where one selection is repeated, iterations are counted in executions: so the harness knows how many a window
+        // If one selection is repeated, iterations are counted in executions: so the harness knows how many a window
         // has.
         int before = 0;
         for (int round = 0; round < last && !selections.isEmpty(); round++) {
@@ -129,7 +129,7 @@ public final class Main {
                     if (round == WARM_UP_ROUNDS - 1 && selection.test.isEmpty()) {
                         tell(gate, selection, selection.skipped(), Hooks.SKIPPED);
                     }
-                    // Given back in the first window that is measured, it would hide a leak of as much.
+                    // If it were released in the first measured window, it would hide a leak of the same size.
                     selection.forget();
                     continue;
                 }
@@ -156,7 +156,7 @@ public final class Main {
         return true;
     }
 
-    /** The executions of one window; the worst outcome, and none behind a failure. */
+    /** Runs the executions of one window. Returns the worst outcome; a failure is the last execution. */
     private int window(TestRunner runner, Selection selection) {
         int worst = Hooks.SKIPPED;
         int most = executions == 0 ? MOST_HUNTED : executions;
@@ -181,8 +181,8 @@ public final class Main {
     }
 
     /**
-     * A test that finds no memory has failed, whether its framework says so or gives up: what filled the heap is told
-     * at its end.
+     * A test that runs out of memory has failed, whether its framework reports that or gives up: what filled the heap
+     * is reported at its end.
      */
     private static int run(TestRunner runner, Selection selection) {
         try {
@@ -197,7 +197,7 @@ public final class Main {
         }
     }
 
-    /** The rest of a class can be compared with itself, as long as all of its rounds run the same. */
+    /** The other tests of a class can be compared with themselves, as long as all rounds run the same tests. */
     private static void leaveOutFailed(Gate gate, TestRunner runner, Selection selection) throws IOException {
         if (selection.failed().isEmpty() || !selection.test.isEmpty()) {
             return;

@@ -31,29 +31,31 @@ import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
 /**
- * Runs tests with JUnit Platform. Requests are made once, so that only the tests themselves allocate anew in each
- * round.
+ * Runs tests with JUnit Platform. Requests are made once, so that in each round only the tests themselves allocate.
  */
 final class PlatformRunner implements TestRunner {
     /** {@code sheets()[3][1]}. */
     private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
 
-    /** The engine that a test is of. */
+    /** The engine of a test. */
     private static final Pattern ENGINE = Pattern.compile("\\[engine:([^\\]/]+)\\]");
 
-    /** System properties that hold what the build gave JUnit Platform. */
+    /** Prefix of the system properties with the parameters that the build gave JUnit Platform. */
     private static final String PARAMETER = "memgate.parameter.";
 
-    /** Parameter with names of listeners that the build switches off, with {@code *}, and commas between them. */
+    /**
+     * Parameter with the names of listeners that the build switches off: patterns with {@code *}, separated by
+     * commas.
+     */
     private static final String OFF = "junit.platform.execution.listeners.deactivate";
 
-    /** A thread of a pool that was shut down may never end: it is not waited for any longer. */
+    /** A thread of a pool that was shut down may never end, so the wait for it is limited. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
     private Thread[] threads = new Thread[64];
     /**
-     * One for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit Platform
-     * 1.8.
+     * One session for the whole virtual machine, as in a build: its listeners may start servers. Null before JUnit
+     * Platform 1.8.
      */
     private final LauncherSession session = openSession();
     private final Launcher launcher = session == null ? LauncherFactory.create() : session.getLauncher();
@@ -82,7 +84,7 @@ final class PlatformRunner implements TestRunner {
         return true;
     }
 
-    /** A JUnit 3 suite that holds another one, or wraps it, runs all of it, whichever test of it is wanted. */
+    /** A JUnit 3 suite that contains or wraps another one runs all of it, whichever of its tests is wanted. */
     private static boolean runsMore(Selection wanted, TestPlan plan) {
         return descendants(plan).stream()
                 .anyMatch(test -> test.isTest() && !TestName.of(test.getUniqueId()).test.equals(wanted.test));
@@ -115,7 +117,7 @@ final class PlatformRunner implements TestRunner {
         }
     }
 
-    /** Without listeners of executions: each execution has its own, or what they note of every test would grow. */
+    /** Without execution listeners: each execution gets its own, because what they note of every test would grow. */
     private static LauncherSession openSession() {
         try {
             LauncherConfig.Builder config = LauncherConfig.builder();
@@ -145,8 +147,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Tests that run in parallel do so in a pool of the execution, whose threads end some time after it: their objects
-     * would be counted now and then. Pools that were shut down are waited for, others are the test's own affair.
+     * Tests that run in parallel use a pool of the execution, whose threads end some time after it: their objects
+     * would be counted at random. Pools that were shut down are waited for; other pools belong to the test.
      */
     private void workersEnd() {
         int count = Thread.enumerate(threads);
@@ -177,8 +179,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Each execution asks the engines for their tests, and what an engine leaves then would count as the test's. So
-     * only the engines that know tests of the class are asked.
+     * Each execution asks the engines for their tests, and what an engine leaves behind then would count as the
+     * test's. So only the engines that know tests of the class are asked.
      */
     private static LauncherDiscoveryRequest request(List<DiscoverySelector> tests, List<TestIdentifier> known) {
         Set<String> engines = new LinkedHashSet<>();
@@ -198,7 +200,7 @@ final class PlatformRunner implements TestRunner {
         return engines.isEmpty() ? request.build() : request.filters(EngineFilter.includeEngines(engines.toArray(new String[0]))).build();
     }
 
-    /** All that is known of a class before it runs. */
+    /** All tests of a class that are known before it runs. */
     private List<TestIdentifier> discovered(String suite) {
         DiscoverySelector whole = DiscoverySelectors.selectClass(suite);
         return descendants(launcher.discover(request(Collections.singletonList(whole), Collections.emptyList())));
@@ -213,8 +215,8 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * The tests of a class that the build ran, without those of classes nested in it: they are windows of their own.
-     * Empty: all of them are left out.
+     * The tests of a class that the build ran, without those of nested classes, which have their own windows. Empty:
+     * all of them are left out.
      */
     private static List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
         Set<String> names = new HashSet<>();
@@ -232,7 +234,7 @@ final class PlatformRunner implements TestRunner {
             TestName name = TestName.of(test.getUniqueId());
             boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
             if (mine && Selection.method(name.test).isEmpty()) {
-                // JUnit 4's parameters: below them are the tests.
+                // Parameters of JUnit 4: the tests are below them.
                 continue;
             }
             if (mine && selection.names(name.test)) {
@@ -244,12 +246,12 @@ final class PlatformRunner implements TestRunner {
         if (own.isEmpty() && selection.leavesOut()) {
             return own;
         }
-        // Names that are not understood select nothing: then everything runs.
+        // Names that are not understood select nothing: then all tests run.
         return others && !own.isEmpty() ? own : Collections.singletonList(whole);
     }
 
     /**
-     * One test, or null. Those that exist only once their template or factory runs are named by their numbers below
+     * One test, or null. Tests that exist only once their template or factory runs are named by their numbers below
      * it.
      */
     private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
@@ -272,7 +274,7 @@ final class PlatformRunner implements TestRunner {
         return later;
     }
 
-    /** {@code [3][1]} below a factory are a test in a container. */
+    /** {@code [3][1]} below a factory is a test in a container. */
     private static String below(String id, String numbers) {
         String[] each = numbers.substring(1, numbers.length() - 1).split("\\]\\[");
         boolean dynamic = id.contains("[test-factory:");
@@ -284,7 +286,7 @@ final class PlatformRunner implements TestRunner {
         return segments.toString();
     }
 
-    /** How the tests of one execution end, and the worst of it. */
+    /** The outcomes of the tests of one execution, and the worst of them. */
     private static final class Outcome implements TestExecutionListener {
         int worst;
         Selection selection;

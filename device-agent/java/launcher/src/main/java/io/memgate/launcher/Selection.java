@@ -12,17 +12,22 @@ import java.util.Set;
 /** A test class, or one test of it. */
 final class Selection {
     final String suite;
-    /** Name of the test as its listener told it; empty: the whole class. */
+    /** Name of the test as its listener reported it; empty: the whole class. */
     final String test;
-    /** Does a window end behind it? */
+    /** Is its window measured? */
     boolean isMeasured = true;
-    /** Of a whole class, the tests that the build ran; empty: all. */
+    /** For a whole class, the tests that the build ran; empty: all. */
     private final Set<String> only = new HashSet<>();
-    /** Tests of these that the class does not have, without their parameters: these may have other names each time. */
+    /**
+     * Those of these tests that the class does not have, without their parameters: parameters may have other names
+     * each time.
+     */
     private final Set<String> renamed = new HashSet<>();
-    /** How its tests ended in the last execution, as the agent numbers it: several may run at a time. */
+    /**
+     * The outcomes of its tests in the last execution, as the agent numbers them: several tests may run at a time.
+     */
     private final Map<String, Integer> outcomes = new HashMap<>();
-    /** Tests that are left out because they fail when they are repeated, without the numbers of invocations. */
+    /** Tests that are left out because they fail when they are repeated; without invocation numbers. */
     private final Set<String> leftOut = new HashSet<>();
 
     Selection(String suite, String test) {
@@ -34,12 +39,12 @@ final class Selection {
         only.add(name);
     }
 
-    /** Nothing of the last execution is kept while the heap is counted. */
+    /** Keeps nothing of the last execution while the heap is counted. */
     synchronized void forget() {
         outcomes.clear();
     }
 
-    /** A test ended. Of several with the same name one that failed counts, or one that passed. */
+    /** A test ended. Of several with the same name a failed one counts first, then a passed one. */
     synchronized void ended(String name, int outcome) {
         boolean failed = outcome == Hooks.FAILED;
         outcomes.merge(name, outcome, (a, b) -> failed || a == Hooks.FAILED ? Hooks.FAILED : Math.min(a, b));
@@ -51,8 +56,8 @@ final class Selection {
     }
 
     /**
-     * Tests that the last execution skipped, and those that the build ran and it did not. A test may have another name
-     * in each execution: if as many ran, none is missing.
+     * Tests that the last execution skipped, and those that the build ran but the execution did not. A test may have
+     * another name in each execution: if as many ran, none is missing.
      */
     synchronized List<String> skipped() {
         List<String> skipped = endedWith(Hooks.SKIPPED);
@@ -74,7 +79,7 @@ final class Selection {
         return names;
     }
 
-    /** What the class has now, before it runs. */
+    /** The tests that the class has now, before it runs. */
     void has(Collection<String> names) {
         renamed.clear();
         for (String test : only) {
@@ -84,12 +89,12 @@ final class Selection {
         }
     }
 
-    /** Did the build run this test, or an invocation of it, perhaps by another name? */
+    /** Did the build run this test, or an invocation of it, perhaps under another name? */
     boolean includes(String name) {
         return names(name) || renamed.contains(method(name)) && !leftOut.contains(base(name));
     }
 
-    /** The same, by this name. */
+    /** The same, under this name. */
     boolean names(String name) {
         if (leftOut.contains(base(name))) {
             return false;
@@ -106,7 +111,7 @@ final class Selection {
         return rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/");
     }
 
-    /** Leaves out what failed, all invocations of a test together. */
+    /** Leaves out the failed tests, with all invocations of each. */
     void leaveOutFailed() {
         for (String name : failed()) {
             leftOut.add(base(name));
@@ -118,8 +123,8 @@ final class Selection {
     }
 
     /**
-     * Of {@code [plain]/decodes[plain]}, as JUnit Platform has it for JUnit 4, {@code decodes}; of {@code [plain]}
-     * nothing.
+     * For {@code [plain]/decodes[plain]}, the form that JUnit Platform uses for JUnit 4, {@code decodes}; for {@code
+     * [plain]} nothing.
      */
     static String method(String name) {
         return base(name.substring(name.lastIndexOf("]/") < 0 ? 0 : name.lastIndexOf("]/") + 2));

@@ -11,8 +11,8 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The harness at the other end of a Unix socket: lines there, and where the virtual machine has to stand still, a line
- * back. There are tabs between the words, because names have blanks.
+ * The harness at the other end of a Unix socket. The launcher sends lines; where the virtual machine must wait, the
+ * harness answers with a line. The words are separated by tabs, because names contain blanks.
  *
  * <pre>
  * pid 4711                              first of all
@@ -28,7 +28,7 @@ final class SocketGate implements Gate {
     private final BufferedReader in;
 
     SocketGate(String path) throws IOException, ReflectiveOperationException {
-        // Java 16; this is compiled for older ones.
+        // Needs Java 16; this is compiled for older versions.
         SocketAddress address =
                 (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class).invoke(null, path);
         SocketChannel channel = SocketChannel.open(address);

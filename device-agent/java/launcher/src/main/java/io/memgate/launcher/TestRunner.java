@@ -1,19 +1,20 @@
 package io.memgate.launcher;
 
-/** What runs tests: JUnit Platform where it is on the class path, else JUnit 4. */
+/** Runs tests: with JUnit Platform if it is on the class path, else with JUnit 4. */
 interface TestRunner {
     /**
-     * Runs a selection; returns its outcome as the agent numbers them, and leaves in the selection how its tests ended.
+     * Runs a selection; returns its outcome as the agent numbers it, and stores the outcomes of its tests in the
+     * selection.
      */
     int run(Selection selection);
 
-    /** Can this be selected? Some engines, as Kotest's, know a test only when its class runs. */
+    /** Can this be selected? Some engines, such as Kotest's, know a test only when its class runs. */
     boolean knows(Selection selection);
 
-    /** Something of the selection is left out from now on. */
+    /** Part of the selection is left out from now on. */
     void changed(Selection selection);
 
-    /** No test runs any more. */
+    /** No more tests run. */
     void close();
 
     static TestRunner find() throws ClassNotFoundException {
