@@ -16,7 +16,7 @@ impl Bits {
         self.0[index(object >> 6)] >> (object & 63) & 1 == 1
     }
 
-    /// Gives whether it was not set.
+    /// Returns whether it was not set before.
     #[inline]
     pub(crate) fn set(&mut self, object: u32) -> bool {
         let (word, bit) = (&mut self.0[index(object >> 6)], 1_u64 << (object & 63));

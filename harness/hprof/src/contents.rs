@@ -1,5 +1,4 @@
-//! Another pass, for the few objects whose contents are shown: texts, primitive fields, places in
-//! arrays.
+//! One more pass for the few objects whose contents are shown: texts, primitive fields, positions in arrays.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,17 +6,17 @@ use crate::graph::{Graph, Kind};
 use crate::index::Index;
 use crate::read::{DumpFile, Progress, ReadError, Told, Visit, value_bytes};
 
-/// Of one text or array; what is longer is shown cut.
+/// Maximum bytes of one text or array; longer ones are cut.
 const LONGEST: usize = 1 << 16;
-/// Of all together.
+/// Maximum bytes of all together.
 const MOST: usize = 64 << 20;
 
-/// What is wanted.
+/// What to read.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// Objects whose bytes are wanted.
     bytes: HashMap<u64, u32>,
-    /// Arrays of objects, and the elements whose places are wanted.
+    /// Arrays of objects, and the elements whose positions are wanted.
     places: HashMap<u64, HashSet<u64>>,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct Contents {
 
 #[derive(Debug)]
 struct Found {
-    /// Of an array, its type; of an instance 0.
+    /// Type of an array; 0 for an instance.
     kind: u8,
     bytes: Vec<u8>,
     cut: bool,
@@ -45,14 +44,14 @@ impl Wanted {
         }
     }
 
-    /// Where `element` lies in `array`.
+    /// The position of `element` in `array`.
     pub(crate) fn place(&mut self, dump: &Index, array: u32, element: u32) {
         self.places.entry(dump.id(array)).or_default().insert(dump.id(element));
     }
 }
 
 impl Contents {
-    /// Reads a dump once more, as far as something is wanted.
+    /// Reads a dump once more, unless nothing is wanted.
     pub(crate) fn read(
         file: &DumpFile,
         dump: &Index,
@@ -74,19 +73,19 @@ impl Contents {
         Ok(pass.found)
     }
 
-    /// A text, as far as it is shown.
+    /// A text, cut to the length that is shown.
     pub(crate) fn text(&self, dump: &Index, graph: &Graph, text: u32) -> Option<String> {
         let characters = graph.field(dump, text, "value")?;
         let (about, found) = (self.bytes.get(&text)?, self.bytes.get(&characters)?);
         let field = |name| field(dump, graph, text, &about.bytes, name);
         let all = match found.kind {
             5 => utf16(&found.bytes, u16::from_be_bytes),
-            // Written as it lay in memory.
+            // In the byte order of the machine that wrote it.
             8 if field("coder") == Some(1) => utf16(&found.bytes, u16::from_le_bytes),
             8 => found.bytes.iter().map(|byte| char::from(*byte)).collect(),
             _ => return None,
         };
-        // Texts of long ago are windows of longer ones.
+        // In old versions a text is a window of a longer one.
         let part = match (field("offset"), field("count")) {
             (Some(offset), Some(count)) if found.kind == 5 => {
                 let (skip, take) = (usize::try_from(offset).ok()?, usize::try_from(count).ok()?);
@@ -94,14 +93,14 @@ impl Contents {
             }
             _ => all,
         };
-        // Of a trimmed dump.
+        // A text of a trimmed dump.
         if !part.is_empty() && part.chars().all(|c| c == '\0') {
             return None;
         }
         Some(if found.cut { part + "…" } else { part })
     }
 
-    /// Where an element lies in an array.
+    /// The position of an element in an array.
     pub(crate) fn place(&self, dump: &Index, array: u32, element: u32) -> Option<u32> {
         self.places.get(&(dump.id(array), dump.id(element))).copied()
     }
@@ -128,7 +127,7 @@ fn field(dump: &Index, graph: &Graph, object: u32, bytes: &[u8], name: &str) -> 
     None
 }
 
-/// Most objects are told from those that are wanted by one bit.
+/// Bits of a filter that rejects most objects that are not wanted.
 const FILTER: usize = 1 << 16;
 
 const fn slot(id: u64) -> usize {

@@ -1,14 +1,14 @@
-//! What each object retains: all that would go with it.
+//! What each object retains: everything that would be freed with it.
 //!
-//! Data flow: [`Graph`] and roots → numbers in the order of a depth-first search, from one node
-//! above all roots → predecessors by number; the graph's own references are dropped → dominators
-//! (Semi-NCA: L. Georgiadis, "Linear-Time Algorithms for Dominators and Related Problems") → sizes,
-//! summed upwards. Every step is a loop: a chain of any length takes no stack.
+//! Data flow: [`Graph`] and roots → numbers in the order of a depth-first search, from one node above all roots →
+//! predecessors by number; the graph's own references are dropped → dominators (Semi-NCA: L. Georgiadis, "Linear-Time
+//! Algorithms for Dominators and Related Problems") → sizes, summed upwards. Every step is a loop: a chain of any
+//! length needs no stack.
 //!
-//! As ahat and Android Studio see it: strong references alone (no `referent` of a `Reference`), from
-//! every root of the dump. And as MAT sees it: an object keeps its class, so its loader and all
-//! classes of that. Sizes are those of the file: an instance what its class tells, a class its static
-//! fields and what an instance of `java.lang.Class` takes.
+//! As in ahat and Android Studio: only strong references (no `referent` of a `Reference`), from every root of the
+//! dump. And as in MAT: an object keeps its class, and so its loader and all classes of that loader. Sizes are those
+//! of the file: an instance has the size that its class gives, a class the size of its static fields plus an instance
+//! of `java.lang.Class`.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -19,12 +19,12 @@ use crate::index::Index;
 use crate::read::{Progress, value_bytes};
 use crate::text::array_name;
 
-/// Who dominates whom.
+/// The dominator tree.
 #[derive(Debug)]
 pub struct Dominators {
-    /// Objects by their number; number 0 stands above all roots.
+    /// Objects by their number; number 0 is the node above all roots.
     vertex: Vec<u32>,
-    /// Number of an object, [`NONE`] where it is not reachable.
+    /// Number of an object, [`NONE`] if it is not reachable.
     numbers: Vec<u32>,
     above: Vec<u32>,
     retained: Vec<u64>,
@@ -33,23 +33,23 @@ pub struct Dominators {
     pub graph: Graph,
 }
 
-/// Objects of one class together.
+/// Objects of one group, summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Together {
-    /// What they are.
+    /// Name of the group.
     pub name: String,
-    /// How many are reachable.
+    /// How many of them are reachable.
     pub count: u64,
     /// Their own bytes.
     pub bytes: u64,
-    /// Bytes that would go with all of them: of those that none of them dominates.
+    /// Bytes that would be freed with all of them: the sum over those that no other of them dominates.
     pub retained: u64,
-    /// Of the one that retains most.
+    /// Bytes that the object with the largest retained size retains.
     pub largest: u64,
 }
 
 impl Dominators {
-    /// Numbers, predecessors, dominators, sizes.
+    /// Computes numbers, predecessors, dominators and sizes.
     #[must_use]
     pub fn of(dump: &Index, graph: Graph, progress: Progress<'_>) -> Self {
         let strong = Strong::new(dump, &graph);
@@ -59,7 +59,7 @@ impl Dominators {
         let (offsets, predecessors) = search.predecessors(&graph, &strong);
         progress("dominators", 2, Some(4));
         let graph = graph.without_references();
-        // Found again below: for now the room is worth more.
+        // Computed again below: the memory is needed now.
         search.numbers = Vec::new();
         let above = semi_nca(std::mem::take(&mut search.parent), &offsets, &predecessors, &search.is_root);
         drop((offsets, predecessors));
@@ -84,26 +84,26 @@ impl Dominators {
         self.vertex.len() - 1
     }
 
-    /// Bytes of all that is reachable.
+    /// Bytes of all reachable objects.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.retained[0]
     }
 
-    /// Bytes that would go with an object; `None`: it is not reachable.
+    /// Bytes that would be freed with an object; `None`: it is not reachable.
     #[must_use]
     pub fn retained(&self, object: u32) -> Option<u64> {
         let number = *self.numbers.get(index(object)).filter(|number| **number != NONE)?;
         Some(self.retained[index(number)])
     }
 
-    /// The bytes of an object itself, as they are summed.
+    /// The own bytes of an object, as they are summed.
     #[must_use]
     pub fn own(&self, dump: &Index, object: u32) -> u64 {
         size(dump, &self.graph, object)
     }
 
-    /// Who dominates an object: `None` if it is not reachable, or nothing does but the roots.
+    /// The dominator of an object; `None` if it is not reachable, or only the roots dominate it.
     #[must_use]
     pub fn above(&self, object: u32) -> Option<u32> {
         let number = *self.numbers.get(index(object)).filter(|number| **number != NONE)?;
@@ -111,8 +111,8 @@ impl Dominators {
         (above != 0).then(|| self.vertex[index(above)])
     }
 
-    /// The objects that `object` dominates directly, or (`None`) that nothing dominates, those that
-    /// retain most first; at most `most` of them. Beside them: how many there are.
+    /// The objects that `object` dominates directly, or (`None`) that nothing dominates: at most `most` of them,
+    /// those that retain most first. Also returns how many there are.
     #[must_use]
     pub fn below(&self, object: Option<u32>, most: usize) -> (Vec<u32>, u64) {
         let wanted = match object {
@@ -130,7 +130,7 @@ impl Dominators {
         while at != 0 {
             count += 1;
             found.push(at);
-            // No more than are wanted, and some: so that sorting is seldom.
+            // Keep slightly more than are wanted, so that sorting is rare.
             if found.len() >= most.saturating_mul(2).max(64) {
                 found.sort_unstable_by_key(by);
                 found.truncate(most);
@@ -142,7 +142,7 @@ impl Dominators {
         (found.into_iter().map(|number| self.vertex[index(number)]).collect(), count)
     }
 
-    /// By number: the first one that it dominates, and the next one of the same dominator.
+    /// By number: the first object that it dominates, and the next one with the same dominator.
     fn children(&self) -> &(Vec<u32>, Vec<u32>) {
         self.children.get_or_init(|| {
             let mut first = vec![0_u32; self.vertex.len()];
@@ -154,14 +154,15 @@ impl Dominators {
         })
     }
 
-    /// Reachable objects by class, those that retain most together first.
+    /// Reachable objects by class; classes that retain most come first.
     #[must_use]
     pub fn by_class(&self, dump: &Index) -> Vec<Together> {
         self.by(dump, Grouping::Class)
     }
 
-    /// By class: the object that dominates most of its objects. Of all that dominate one, the nearest counts whose
-    /// class is another one, and passes `is_named`: who looks for the owner of tiles does not want the node of a map.
+    /// For each class, the object that dominates most of its objects. Among the dominators of an object, the nearest
+    /// one counts whose class differs from the object's and passes `is_named`: the owner of tiles is not the node of
+    /// a map.
     #[must_use]
     pub fn owners(&self, dump: &Index, is_named: impl Fn(&str) -> bool) -> BTreeMap<String, u32> {
         let groups = Groups::new(dump, &self.graph, Grouping::Class);
@@ -171,13 +172,13 @@ impl Dominators {
             Kind::Of(class) | Kind::Class(class) => named[index(class)],
             Kind::Primitives(_) | Kind::Unknown => false,
         };
-        // A dominator has a smaller number than what it dominates; 0: there is none.
+        // A dominator has a smaller number than the objects it dominates; 0: there is none.
         let mut nearest = vec![0_u32; self.vertex.len()];
         let mut votes = vec![(0_u32, 0_u64); groups.names.len()];
         for at in 1..self.vertex.len() {
             let (above, own) = (self.above[at], group(number(at)));
             let mut owner = if above != 0 && is_named(above) { above } else { nearest[index(above)] };
-            // Nodes of a list dominate each other: their owner is that of the first one.
+            // Nodes of a list dominate each other: their owner is the owner of the first node.
             if owner != 0 && group(owner) == own {
                 owner = nearest[index(owner)];
             }
@@ -189,7 +190,8 @@ impl Dominators {
                 (false, _) => *lead -= 1,
             }
         }
-        // Whoever has more than half of the votes leads; who leads need not have them.
+        // A candidate with more than half of the votes is always in the lead, but the one in the lead may have fewer.
+        // So count again.
         let mut counts = vec![(0_u64, 0_u64); groups.names.len()];
         for (at, owner) in nearest.iter().enumerate().skip(1) {
             let own = group(number(at));
@@ -202,13 +204,13 @@ impl Dominators {
         groups.names.iter().zip(elected).filter_map(|(name, owner)| Some((name.clone(), owner?))).collect()
     }
 
-    /// Reachable objects by what their classes have in common, those that retain most together first.
+    /// Reachable objects by a property of their classes; groups that retain most come first.
     #[must_use]
     pub fn by(&self, dump: &Index, grouping: Grouping) -> Vec<Together> {
         let groups = Groups::new(dump, &self.graph, grouping);
         let mut all: Vec<Together> = groups.empty();
         let (first, next) = self.children();
-        // How many of each group stand above the node that is visited.
+        // How many objects of each group are above the visited node.
         let mut open = vec![0_u32; all.len()];
         let mut at = first[0];
         while at != 0 {
@@ -239,7 +241,7 @@ impl Dominators {
     }
 }
 
-/// What objects are told together by.
+/// How objects are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
     /// The name of their class.
@@ -250,7 +252,7 @@ pub enum Grouping {
     Loader,
 }
 
-/// `com.acme` for `com.acme.Shop$Order[]`; what has none by itself.
+/// `com.acme` for `com.acme.Shop$Order[]`; names without a package have their own groups.
 fn package(class: &str) -> &str {
     let element = class.split('[').next().unwrap_or(class);
     match element.rsplit_once('.') {
@@ -260,13 +262,13 @@ fn package(class: &str) -> &str {
     }
 }
 
-/// Types of primitives, with those that are none.
+/// Number of primitive type codes, unused ones included.
 const PRIMITIVES: usize = 12;
 
-/// Objects by the name of their class: two loaders may have classes of one name.
+/// Objects grouped by the name of their class: two loaders may have classes with the same name.
 struct Groups {
     names: Vec<String>,
-    /// By class, then by type of primitive, then class objects and what is unknown.
+    /// By class, then by primitive type, then class objects and unknown objects.
     of: Vec<usize>,
     grouping: Grouping,
 }
@@ -312,7 +314,7 @@ impl Groups {
         }]
     }
 
-    /// Nothing of any group yet.
+    /// All groups, each without objects.
     fn empty(&self) -> Vec<Together> {
         let name =
             |name: &String| Together { name: name.clone(), count: 0, bytes: 0, retained: 0, largest: 0 };
@@ -338,9 +340,9 @@ fn size(dump: &Index, graph: &Graph, object: u32) -> u64 {
 
 /// References that keep an object alive.
 struct Strong {
-    /// By class: the slot that does not.
+    /// By class: the slot of its weak reference.
     weak: Vec<u32>,
-    /// By class: its object, which instances keep; [`NONE`]: it stays anyway.
+    /// By class: its class object, which instances keep; [`NONE`]: it stays anyway.
     classes: Vec<u32>,
 }
 
@@ -355,7 +357,7 @@ impl Strong {
             });
             referent.map_or(NONE, number)
         });
-        // What a root of any kind keeps has nobody above it, whoever else holds it.
+        // An object that a root of any kind keeps has no dominator, whatever else holds it.
         Self { weak: weak.collect(), classes: dump.kept_by_instances(|_| true) }
     }
 
@@ -382,7 +384,7 @@ struct Search {
     numbers: Vec<u32>,
     vertex: Vec<u32>,
     parent: Vec<u32>,
-    /// Bits by number.
+    /// One bit per number.
     is_root: Vec<u64>,
 }
 
@@ -395,7 +397,7 @@ impl Search {
         let mut numbers = vec![NONE; graph.len()];
         let (mut vertex, mut parent) = (vec![NONE], vec![NONE]);
         let mut waiting: Vec<u32> = Vec::new();
-        // Numbers on the way, and where their children begin among those that wait.
+        // Numbers on the current path, and where their children begin in the waiting list.
         let mut way: Vec<(u32, usize)> = Vec::new();
         for root in &roots {
             if numbers[index(*root)] != NONE {
@@ -404,7 +406,7 @@ impl Search {
             waiting.push(*root);
             let mut from = 0;
             loop {
-                // The way ends where no child waits any more.
+                // Leave nodes that have no more waiting children.
                 while waiting.len() == way.last().map_or(0, |(_, begin)| *begin) {
                     if way.pop().is_none() {
                         break;
@@ -436,14 +438,14 @@ impl Search {
         Self { numbers, vertex, parent, is_root }
     }
 
-    /// By number: where they begin, and the numbers of those that hold it.
+    /// By number: where the holders of an object begin, and the numbers of the holders.
     fn predecessors(&self, graph: &Graph, strong: &Strong) -> (Vec<u32>, Vec<u32>) {
         let count = self.vertex.len();
         let mut offsets = vec![0_u32; count + 1];
         for object in &self.vertex[1..] {
             strong.each(graph, *object, |held| offsets[index(self.numbers[index(held)])] += 1);
         }
-        // Each one's end; filling from there leaves its beginning.
+        // The end of each group; filling from there leaves its beginning.
         let mut sum = 0;
         for offset in &mut offsets {
             sum += *offset;

@@ -1,11 +1,10 @@
-//! Which references a search follows, and in which order: LeakCanary's, so that of two equally
-//! short paths the same one is found.
+//! Which references a search follows, and in which order. It is LeakCanary's order, so that of two equally short
+//! paths the same one is found.
 //!
-//! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class →
-//! [`Follow::each`], which tells the references of one object. Collections are read as what they
-//! hold: their nodes and tables are reported as inner objects, which are counted and led nowhere. A
-//! collection that makes no sense (its chains end nowhere, or have nodes of a class that is not known)
-//! is read like any object.
+//! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class → [`Follow::each`],
+//! which reports the references of one object. Collections are read as the elements they hold: their nodes and tables
+//! are reported as inner objects, which are counted but not followed. A collection that is not valid (its chains do
+//! not end, or have nodes of an unknown class) is read like any object.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,18 +14,18 @@ use crate::ids::{NONE, index, number};
 use crate::index::Index;
 use crate::rules::{Device, Pattern, Rules};
 
-/// What a reference is.
+/// Kind of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {
     /// Slot of an instance.
     Field(usize),
-    /// Reference of a class object: place among its static references.
+    /// Reference of a class object: its index among the static references.
     Static(usize),
     /// Element of an array of objects.
     Element,
     /// Element of the array of a list.
     ElementOf(u32),
-    /// Element of a list of nodes, by its place.
+    /// Element of a list of nodes, with its position.
     Item(u32),
     /// Key of a map, or element of a set.
     Key,
@@ -36,16 +35,16 @@ pub(crate) enum Via {
     Local,
     /// A part of a collection.
     Inner,
-    /// The class of an instance, which the dump tells of no field.
+    /// The class of an instance; the dump has no field for it.
     Class,
     /// The loader of a class.
     Loader,
-    /// The class above one.
+    /// The superclass.
     Above,
 }
 
 impl Via {
-    /// What keeps a class, and is looked at when all fields have been: nearly all classes are held otherwise.
+    /// References that keep a class. They are followed after all fields: nearly all classes are held otherwise.
     pub(crate) const fn keeps_class(self) -> bool {
         matches!(self, Self::Class | Self::Loader | Self::Above)
     }
@@ -56,25 +55,25 @@ impl Via {
 pub(crate) struct Held {
     pub(crate) object: u32,
     pub(crate) via: Via,
-    /// Looked at when nothing else is left.
+    /// Followed only when nothing else is left.
     pub(crate) low: bool,
-    /// The known leak it is, in [`Rules`].
+    /// Index of the known leak in [`Rules`], if it is one.
     pub(crate) library: Option<usize>,
 }
 
-/// Which collections are read as what they hold.
+/// Which collections are read as the elements they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collections {
-    /// Those of LeakCanary: paths have the same fingerprints.
+    /// LeakCanary's: paths get the same fingerprints.
     LeakCanarys,
-    /// All that are known: whoever counts elements.
+    /// All known collections: for counting elements.
     All,
 }
 
 /// How the objects of a class are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Without references that lead anywhere.
+    /// Has no references to follow.
     Leaf,
     Fields,
     Elements,
@@ -82,15 +81,15 @@ enum Shape {
     List(usize),
     /// Slot with the first node.
     Linked(usize),
-    /// As Android's before 7: slot with a node that stands before the first one, in a circle.
+    /// As in Android before 7: slot with a node before the first one, in a circle.
     Ring(usize),
     /// Slot with the table.
     Map(usize),
     /// Slot with the root of a tree of entries.
     Tree(usize),
-    /// Slot with the highest of the lists that lead to a list of entries.
+    /// Slot with the highest of the index lists that lead to a list of entries.
     Skips(usize),
-    /// Values alone.
+    /// Reports only values.
     WeakMap(usize),
     /// Slot with the map whose keys are the elements.
     Set(usize),
@@ -102,7 +101,7 @@ enum Shape {
     Messages(usize),
 }
 
-/// What a field is to a search.
+/// How a search treats a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -113,14 +112,14 @@ enum Known {
 /// Slots of a node of a collection.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
-    /// Is it a node? A class that is not known may hold anything anywhere.
+    /// Is it a node? A class that is not known may have any references.
     known: bool,
     key: Option<usize>,
     value: Option<usize>,
     next: Option<usize>,
-    /// Nodes below it: of a tree on both sides, of a list that leads to others the list and the entry below.
+    /// Nodes below it: both children in a tree; in an index list the lower list and the entry.
     below: [Option<usize>; 2],
-    /// Table that the entries of this bucket have been moved to, while the map grows.
+    /// The table to which the entries of this bucket have moved, while the map grows.
     moved_to: Option<usize>,
 }
 
@@ -129,17 +128,17 @@ pub(crate) struct Follow<'a> {
     pub(crate) graph: &'a Graph,
     shapes: Vec<Shape>,
     nodes: Vec<Node>,
-    /// By class: its object, which instances keep; [`NONE`]: it stays anyway.
+    /// By class: its class object, which instances keep; [`NONE`]: it stays anyway.
     classes: Vec<u32>,
-    /// By class: what is known of its slots; empty: nothing.
+    /// By class: the rules for its slots; empty: none.
     slots: Vec<Vec<Known>>,
     statics: Vec<Vec<Known>>,
-    /// Local variables of threads, and whether they are known.
+    /// Local variables of threads, and the known leak they are, if any.
     locals: HashMap<u32, (Vec<u32>, Option<usize>)>,
-    /// Steps through collections that are left.
+    /// Remaining steps through collections.
     steps: Cell<u64>,
     pub(crate) exhausted: Cell<bool>,
-    /// Texts and arrays of wrappers are read like other objects: what they hold is looked for.
+    /// Texts and arrays of wrappers are read like other objects: something in them is searched.
     pub(crate) opened: bool,
 }
 
@@ -176,7 +175,7 @@ impl<'a> Follow<'a> {
         follow
     }
 
-    /// May only a text or an array of wrappers hold it?
+    /// Can only a text or an array of wrappers hold it?
     pub(crate) fn is_behind_leaves(&self, object: u32) -> bool {
         match self.graph.kind(object) {
             Kind::Of(class) => is_wrapper(&self.dump.classes[index(class)].name),
@@ -184,7 +183,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// From now on texts and arrays of wrappers lead to what they hold.
+    /// From now on texts and arrays of wrappers are followed.
     pub(crate) fn open_leaves(&mut self) {
         self.opened = true;
         for (class, shape) in (0..).zip(&mut self.shapes).filter(|(_, shape)| **shape == Shape::Leaf) {
@@ -196,7 +195,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Tells the references of an object in the order in which they count.
+    /// Reports the references of an object in the order in which they count.
     #[inline]
     pub(crate) fn each(&self, object: u32, mut told: impl FnMut(Held)) {
         match self.graph.kind(object) {
@@ -220,7 +219,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Does nothing lead away from it?
+    /// Does it have no references to follow?
     #[inline]
     pub(crate) fn is_leaf(&self, object: u32) -> bool {
         match self.graph.kind(object) {
@@ -291,14 +290,14 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// What a collection holds. `false`: it cannot be read as one.
+    /// Reports the elements of a collection. `false`: it cannot be read as one.
     fn parts(&self, object: u32, shape: Shape, told: &mut impl FnMut(Held)) -> bool {
         let mut tell = |object, via| told(Held { object, via, low: false, library: None });
         match shape {
             Shape::List(slot) | Shape::ArraySet(slot) => {
                 let Some(array) = self.slot(object, slot) else { return true };
-                // The graph has no nulls of an array: what is left does not tell the places. In a damaged dump
-                // it may be something else.
+                // The graph has no nulls of an array, so the positions are lost. In a damaged dump the object may be
+                // something else.
                 let via = if let Shape::ArraySet(_) = shape { Via::Key } else { Via::ElementOf(array) };
                 let held = self.graph.references(array).iter().filter(|held| **held != NONE);
                 held.for_each(|held| tell(*held, via));
@@ -307,7 +306,7 @@ impl<'a> Follow<'a> {
             Shape::Linked(slot) => {
                 let mut at = 0;
                 self.chain(self.slot(object, slot), NONE, |node, links| {
-                    // A node of a queue holds itself when its item was taken.
+                    // A node of a queue refers to itself after its item was taken.
                     let item = links.value.and_then(|slot| self.slot(node, slot));
                     if let Some(item) = item.filter(|item| *item != node) {
                         tell(item, Via::Item(at));
@@ -344,7 +343,7 @@ impl<'a> Follow<'a> {
                 let first = self.links(lowest).below[1].and_then(|slot| self.slot(lowest, slot));
                 first.is_some()
                     && self.chain(first, NONE, |node, links| {
-                        // The first one, and one that marks a removed entry, have a value and no key.
+                        // The first node, and a node that marks a removed entry, have a value but no key.
                         if links.key.is_some_and(|slot| self.slot(node, slot).is_some()) {
                             entry(self, node, links, false, &mut tell);
                         }
@@ -372,12 +371,12 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// The entries of each bucket.
+    /// Reports the entries of each bucket.
     fn table(&self, table: u32, weak: bool, tell: &mut impl FnMut(u32, Via)) -> bool {
         self.buckets(table, |node, links| entry(self, node, links, weak, tell))
     }
 
-    /// Nodes of each bucket of a table, and of the one that entries are being moved to.
+    /// Reports the nodes of each bucket of a table, and of the table that entries are being moved to.
     fn buckets(&self, table: u32, mut told: impl FnMut(u32, Node)) -> bool {
         let mut moved_to = None;
         let mut each = |table: u32, moved_to: &mut Option<u32>| {
@@ -393,7 +392,7 @@ impl<'a> Follow<'a> {
         each(table, &mut moved_to) && moved_to.is_none_or(|table| each(table, &mut None))
     }
 
-    /// Nodes of a tree. `false`: it is none.
+    /// Reports the nodes of a tree. `false`: it is no tree.
     fn tree(&self, root: Option<u32>, mut told: impl FnMut(u32, Node)) -> bool {
         let mut open: Vec<u32> = root.into_iter().collect();
         while let Some(node) = open.pop() {
@@ -407,9 +406,10 @@ impl<'a> Follow<'a> {
         true
     }
 
-    /// Nodes from `first` on, by their `next`, up to `end`. `false`: it ends nowhere, or one is no node.
+    /// Reports nodes from `first` on, by their `next`, up to `end`. `false`: the chain does not end, or has an object
+    /// that is no node.
     fn chain(&self, first: Option<u32>, end: u32, mut told: impl FnMut(u32, Node)) -> bool {
-        // Brent's: whoever comes back to where it waits goes in a circle.
+        // Brent's algorithm: a chain that returns to the marked node is a circle.
         let (mut waits, mut lap, mut left) = (NONE, 1_u32, 1_u32);
         let mut at = first;
         while let Some(node) = at.filter(|node| *node != end) {
@@ -432,10 +432,10 @@ impl<'a> Follow<'a> {
         true
     }
 
-    /// Everything of a collection that was not told yet.
+    /// Reports everything in a collection that was not reported yet.
     fn inner(&self, collection: u32, told: &mut impl FnMut(Held)) {
-        // Whoever searches has marked the elements, and marks these as they are reported; so only the
-        // collection's own nodes are left: those that hold its elements.
+        // The searcher has marked the elements, and marks these as they are reported. So only the collection's own
+        // nodes are left: those that hold its elements.
         let Kind::Of(class) = self.graph.kind(collection) else { return };
         for held in self.graph.references(collection) {
             if *held != NONE {
@@ -488,7 +488,7 @@ impl<'a> Follow<'a> {
     }
 
     fn inner_chain(&self, first: Option<u32>, told: &mut impl FnMut(Held)) {
-        // A ring is reported until it is known to be one: whoever marks them sees a node twice.
+        // A ring is reported until it is recognised: a searcher that marks nodes sees a node twice.
         self.chain(first, NONE, |node, _| told(inner(node)));
     }
 
@@ -514,7 +514,7 @@ impl<'a> Follow<'a> {
     }
 }
 
-/// Levels of the lists of a [`Shape::Skips`].
+/// Maximum number of levels in a [`Shape::Skips`].
 const HIGHEST: usize = 64;
 
 const fn inner(object: u32) -> Held {
@@ -538,7 +538,7 @@ fn shape(dump: &Index, graph: &Graph, class: u32, collections: Collections) -> S
         return if leaf { Shape::Leaf } else { Shape::Elements };
     }
     if name == "java.lang.String" || is_wrapper(name) || graph.layout(class).slots.is_empty() {
-        // A thread has slots, so whatever has none holds nothing.
+        // A thread has slots, so an object without slots holds nothing.
         return Shape::Leaf;
     }
     let slot = |names: &[&str]| names.iter().find_map(|name| graph.slot(dump, class, name));
@@ -572,7 +572,7 @@ fn shape(dump: &Index, graph: &Graph, class: u32, collections: Collections) -> S
     found.unwrap_or(Shape::Fields)
 }
 
-/// Slots of what collections are made of.
+/// Slots of the nodes of collections.
 fn node(dump: &Index, graph: &Graph, class: u32) -> Node {
     let slot = |name| graph.slot(dump, class, name);
     let of = |key, value, next| Node {
@@ -600,7 +600,7 @@ fn node(dump: &Index, graph: &Graph, class: u32) -> Node {
         ("java.util", Some(("TreeMap", "Entry" | "TreeMapEntry"))) => {
             Node { below: ["left", "right"].map(slot), ..of("key", "value", "") }
         }
-        // The entries of a bucket that is a tree hang on `first`.
+        // The entries of a bucket that is a tree are linked from `first`.
         ("java.util.concurrent", Some(("ConcurrentHashMap", "TreeBin"))) => of("", "", "first"),
         ("java.util.concurrent", Some(("ConcurrentHashMap", "ForwardingNode"))) => {
             Node { moved_to: slot("nextTable"), ..of("", "", "") }
@@ -662,7 +662,7 @@ impl<'a> KnownReferences<'a> {
         known
     }
 
-    /// The first class of the hierarchy, from below, that names the field.
+    /// For each slot the rule of the first class in the hierarchy, from below, that names the field.
     fn slots(&self, dump: &Index, graph: &Graph, class: u32) -> Vec<Known> {
         let layout = graph.layout(class);
         if layout.slots.is_empty() {
@@ -676,7 +676,7 @@ impl<'a> KnownReferences<'a> {
             return Vec::new();
         }
         let of = |slot: &Slot| {
-            // A field that a class below declares under the same name is another one.
+            // A field that a subclass declares under the same name is a different field.
             let has_it = |class: u32| dump.hierarchy(class).any(|above| above == slot.class);
             let lists = above.iter().filter(|(class, _)| has_it(*class)).flat_map(|(_, list)| list.iter());
             let name = dump.string(slot.name);

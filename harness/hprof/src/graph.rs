@@ -1,9 +1,9 @@
-//! The second pass: how objects hang together.
+//! The second pass: the references between objects.
 //!
-//! Data flow: [`Index`] → a layout of each class that has instances (where its references lie, and
-//! the primitive fields that rules read) → one walk over the dump, which appends the references of
-//! each object, as ranks, to one long list → [`Graph`]. References keep the place of their field,
-//! null or not, so no edge stores a name; null elements of arrays are left out.
+//! Data flow: [`Index`] → a layout of each class that has instances (the offsets of its references, and the primitive
+//! fields that rules read) → one walk over the dump, which appends the references of each object, as ranks, to one
+//! long list → [`Graph`]. References keep the position of their field, null or not, so no edge stores a name; null
+//! elements of arrays are left out.
 //!
 //! Per object: its kind, size and row (4 bytes each), and 4 bytes for each reference.
 
@@ -14,9 +14,9 @@ use crate::index::Index;
 use crate::read::{ClassDump, DumpFile, Odd, Oddities, Progress, ReadError, Told, Visit, value_bytes};
 use crate::text::array_name;
 
-/// Above the numbers of classes: arrays of primitives, with their type.
+/// Kinds from this number on are arrays of primitives, plus their type.
 const PRIMITIVE: u32 = 0xF000_0000;
-/// Above the numbers of classes: class objects, with the number of the class.
+/// Kinds from this number on are class objects, plus the number of the class.
 const CLASS: u32 = 0xE000_0000;
 
 /// What an object is.
@@ -28,7 +28,7 @@ pub enum Kind {
     Class(u32),
     /// An array of primitives of this type.
     Primitives(u8),
-    /// Its class is not in the dump, or it is not whole.
+    /// Its class is not in the dump, or the object is not complete.
     Unknown,
 }
 
@@ -39,7 +39,7 @@ pub struct Slot {
     pub name: u64,
     /// The class that declares it.
     pub class: u32,
-    /// Where it lies in an instance.
+    /// Its offset in an instance.
     pub offset: u32,
 }
 
@@ -53,10 +53,10 @@ struct Watch {
     kind: u8,
 }
 
-/// How instances of a class are laid out: own fields first, then those of the class above.
+/// How instances of a class are laid out: own fields first, then those of the superclass.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
-    /// Fields that hold references, by name; of two of one name that of the subclass first.
+    /// Fields that hold references, sorted by name; of two with the same name the subclass's comes first.
     pub slots: Vec<Slot>,
     /// Bytes of all fields.
     pub bytes: u32,
@@ -72,12 +72,12 @@ pub type Watched<'a> = &'a [(&'a str, &'a str)];
 pub struct Graph {
     kinds: Vec<u32>,
     sizes: Vec<u32>,
-    /// Of objects of 4 GiB or more.
+    /// Sizes of objects of 4 GiB or more.
     large: HashMap<u32, u64>,
     rows: Vec<u32>,
     slots: Vec<u32>,
     layouts: Vec<Layout>,
-    /// Where the kept values of an object lie.
+    /// Where the kept values of an object are.
     kept: Vec<(u32, u32)>,
     values: Vec<u8>,
     /// What was odd in this pass.
@@ -129,7 +129,7 @@ impl Graph {
         }
     }
 
-    /// Bytes of its fields or elements; of a class those of its record.
+    /// Bytes of its fields or elements; for a class, of its record.
     #[must_use]
     #[inline]
     pub fn bytes(&self, object: u32) -> u64 {
@@ -153,9 +153,8 @@ impl Graph {
         self.layouts[index(class)].is_array
     }
 
-    /// References of an object, [`NONE`] for null: of an instance one for each of its layout's
-    /// slots, of an array those that are not null, of a class its static ones, then its loader and
-    /// the class above.
+    /// References of an object, [`NONE`] for null. For an instance: one for each slot of its layout. For an array:
+    /// those that are not null. For a class: its static ones, then its loader and its superclass.
     #[must_use]
     #[inline]
     pub fn references(&self, object: u32) -> &[u32] {
@@ -179,13 +178,13 @@ impl Graph {
         self.references(object).get(slot).copied().filter(|held| *held != NONE)
     }
 
-    /// Place of field `name` among the slots of a class.
+    /// Index of field `name` among the slots of a class.
     #[must_use]
     pub fn slot(&self, index: &Index, class: u32, name: &str) -> Option<usize> {
         self.layout(class).slots.iter().position(|slot| index.string(slot.name) == Some(name))
     }
 
-    /// The kept value of a primitive field, as it lies in the dump.
+    /// The kept value of a primitive field, as in the dump.
     #[must_use]
     pub fn value(&self, dump: &Index, object: u32, field: &str) -> Option<&[u8]> {
         self.watched(dump, object, field).map(|(_, bytes)| bytes)
@@ -208,12 +207,12 @@ impl Graph {
     /// A kept value as a number.
     #[must_use]
     pub fn number(&self, index: &Index, object: u32, field: &str) -> Option<i64> {
-        // A char has no sign.
+        // A char is unsigned.
         let (watch, bytes) = self.watched(index, object, field)?;
         Some(if watch.kind == 5 { signed(bytes) & 0xffff } else { signed(bytes) })
     }
 
-    /// A kept value as a truth.
+    /// A kept value as a boolean.
     #[must_use]
     pub fn truth(&self, index: &Index, object: u32, field: &str) -> Option<bool> {
         self.value(index, object, field).map(|bytes| bytes.iter().any(|byte| *byte != 0))
@@ -229,7 +228,7 @@ impl Graph {
         })
     }
 
-    /// Name of its class, as people write it.
+    /// Name of its class, in source form.
     #[must_use]
     pub fn class_name<'a>(&self, index: &'a Index, object: u32) -> &'a str {
         match self.kind(object) {
@@ -258,7 +257,7 @@ struct Pass<'a> {
     graph: Graph,
     told: Told<'a>,
     id_bytes: usize,
-    /// The array that is being read: where its count stands.
+    /// The position of the count of the array that is being read.
     array: Option<usize>,
     too_many: bool,
 }
@@ -273,7 +272,7 @@ impl<'a> Pass<'a> {
             }
         }
         let id_bytes = dump.header.id_bytes;
-        // What was seen, and no more than the file can hold.
+        // As many as the first pass saw, but no more than the file can hold.
         let fields = dump.classes.iter().zip(&layouts);
         let seen = fields.fold(dump.counts.elements + dump.counts.object_arrays, |sum, (class, layout)| {
             let statics = class.statics.len() as u64 + 3;
@@ -303,7 +302,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Rank of an object that is met for the first time, and the place of its references.
+    /// Rank of an object that occurs for the first time, and the position of its references.
     #[inline]
     fn begin(&mut self, id: u64) -> Option<(u32, usize)> {
         let object = self.index.ids.rank(id);
@@ -325,8 +324,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// An object without references. A class after it may have the same id, and is none then: the
-    /// first one counts.
+    /// Stores an object without references. If a later class has the same id, it is ignored: the first object counts.
     fn set_unknown(&mut self, object: u32, bytes: u64) {
         self.graph.kinds[index(object)] = NONE;
         self.set_size(object, bytes);
@@ -351,7 +349,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Layouts of the classes that have instances as long as they say.
+/// Layouts of the classes whose instances are as long as the layout.
 fn layouts(dump: &Index, watched: Watched<'_>) -> Vec<Layout> {
     let own = dump.field_bytes();
     (0..dump.classes.len())
@@ -364,7 +362,7 @@ fn layouts(dump: &Index, watched: Watched<'_>) -> Vec<Layout> {
                 return Layout::default();
             }
             let bytes: u64 = dump.hierarchy(number(at)).map(|class| own[index(class)]).sum();
-            // The layout costs memory: so many bytes must have been there.
+            // A layout costs memory, so the file must have contained this many bytes.
             if bytes > class.instances.largest {
                 return Layout { bytes: u32::MAX, ..Layout::default() };
             }
@@ -401,7 +399,7 @@ impl Visit for Pass<'_> {
     const FIELDS: bool = true;
 
     fn odd(&mut self, odd: Odd, at: u64) -> Result<(), ReadError> {
-        // The first pass has told the others.
+        // The first pass has reported the others.
         if matches!(odd, Odd::Short) {
             self.graph.odd.add(odd, at);
         }

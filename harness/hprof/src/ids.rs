@@ -1,24 +1,24 @@
 //! From the id of an object (its address) to its rank, the number of objects below it, and back.
 //!
-//! Data flow: ids in any order → [`Marks`], one bit for each address an object can have, in pages of
-//! 1 MiB of addresses → [`Ids`], the pages in order with a count every 512 bits. No id is stored and
-//! nothing is sorted: 0.8 bytes for each object of a usual heap. Where ids lie so far apart that
-//! pages would be mostly empty, they are kept as a sorted list instead.
+//! Data flow: ids in any order → [`Marks`], one bit for each address an object can have, in pages of 1 MiB of
+//! addresses → [`Ids`], the pages in order with a count every 512 bits. No id is stored and nothing is sorted: 0.8
+//! bytes for each object of a usual heap. If ids are so far apart that pages would be mostly empty, they are kept as
+//! a sorted list instead.
 
 use std::collections::HashMap;
 
 /// No object.
 pub const NONE: u32 = u32::MAX;
-/// Ranks end here: what is above has other meanings in the graph.
+/// Ranks are smaller than this: larger numbers have other meanings in the graph.
 pub(crate) const MOST: u64 = 0xFFFF_FF00;
 
 /// Bits of addresses in a page.
 const PAGE: u32 = 20;
-/// Pages may take so much before they must be filled.
+/// Pages may take this many bytes before they must be filled.
 const FREE_BYTES: usize = 16 << 20;
 /// Bytes of pages for each object.
 const BYTES_PER_OBJECT: usize = 16;
-/// The directory of pages is a table up to this many entries for each page.
+/// The directory of pages is a table if it has at most this many entries per page.
 const SPREAD: u64 = 64;
 
 pub(crate) const fn index(rank: u32) -> usize {
@@ -33,16 +33,16 @@ pub(crate) const fn number(index: usize) -> u32 {
     index as u32
 }
 
-/// While ids are met.
+/// Collects ids while they are read.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// Lowest bits of an id that are always 0.
+    /// Number of lowest bits of an id that are always 0.
     shift: u32,
     directory: HashMap<u64, u32>,
     pages: Vec<u64>,
     words: Vec<u64>,
     last: (u64, u32),
-    /// Instead of pages.
+    /// Used instead of pages.
     sparse: Option<Vec<u64>>,
     count: u64,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Marks {
 impl Marks {
     pub(crate) fn new(id_bytes: usize) -> Self {
         Self {
-            // HotSpot aligns objects to 8 bytes; Android gives ids between addresses.
+            // HotSpot aligns objects to 8 bytes; Android's ids may lie between such addresses.
             shift: if id_bytes == 8 { 3 } else { 0 },
             directory: HashMap::new(),
             pages: Vec::new(),
@@ -65,7 +65,7 @@ impl Marks {
         1 << (PAGE - self.shift - 6)
     }
 
-    /// Gives whether it was not met before, as far as that is known yet.
+    /// Returns whether the id is new, as far as that is known yet.
     #[inline]
     pub(crate) fn mark(&mut self, id: u64) -> bool {
         if id & ((1 << self.shift) - 1) != 0 {
@@ -126,7 +126,7 @@ impl Marks {
         }
     }
 
-    /// There are ids between those that were thought possible.
+    /// An id occurred that the alignment had excluded.
     #[cold]
     fn refine(&mut self) {
         if self.sparse.is_some() {
@@ -140,8 +140,8 @@ impl Marks {
         *self = finer;
     }
 
-    /// `None`: more than can be numbered. Beside the ids: those that came more than once, where that
-    /// was not known before.
+    /// `None`: more ids than can be numbered. Also returns how many ids came more than once, if that was not known
+    /// before.
     pub(crate) fn seal(self) -> Option<(Ids, u64)> {
         if let Some(mut all) = self.sparse {
             all.sort_unstable();
@@ -195,7 +195,7 @@ pub enum Ids {
 pub struct Dense {
     shift: u32,
     low: u64,
-    /// Page to its place, or empty.
+    /// Page to its position, or empty.
     table: Vec<u32>,
     pages: Vec<u64>,
     words: Vec<u64>,

@@ -1,8 +1,8 @@
-//! The first pass: what there is, but not yet how it hangs together.
+//! The first pass: everything but the references.
 //!
-//! Data flow: one walk → a bit for each object ([`crate::ids`]), classes with their fields, roots,
-//! names, stacks, and counts of everything → [`Index`], which all other passes begin with. They see
-//! no byte after the last whole record that this pass saw.
+//! Data flow: one walk → a bit for each object ([`crate::ids`]), classes with their fields, roots, names, stacks, and
+//! counts of everything → [`Index`], which all other passes start from. They read no byte after the last complete
+//! record of this pass.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,24 +18,24 @@ use crate::text::{array_name, class_name, modified_utf8, shortened};
 /// A class.
 #[derive(Debug, Clone, Default)]
 pub struct Class {
-    /// Of the class object.
+    /// Id of the class object.
     pub id: u64,
-    /// The class above, in [`Index::classes`].
+    /// The superclass, as an index in [`Index::classes`].
     pub above: Option<u32>,
     /// Its loader; 0: the boot loader.
     pub loader: u64,
     pub(crate) super_id: u64,
-    /// As people write it (`java.util.Map$Entry[]`), and the same in each run: `com.acme.Shop$$Lambda`.
+    /// In source form (`java.util.Map$Entry[]`), and the same in each run: `com.acme.Shop$$Lambda`.
     pub name: String,
-    /// Of an instance, as the virtual machine tells it.
+    /// Bytes of an instance, as the virtual machine reports them.
     pub instance_bytes: u32,
-    /// Of its record.
+    /// Bytes of its record.
     pub record_bytes: u64,
     /// Static fields in order.
     pub statics: Vec<Static>,
     /// Its own fields in order.
     pub fields: Vec<Field>,
-    /// Its instances; of an array class its arrays.
+    /// Its instances; for an array class its arrays.
     pub instances: Tally,
 }
 
@@ -46,7 +46,7 @@ pub struct Tally {
     pub count: u64,
     /// Bytes of their fields or elements.
     pub bytes: u64,
-    /// Of the largest one.
+    /// Bytes of the largest one.
     pub largest: u64,
 }
 
@@ -58,21 +58,21 @@ impl Tally {
     }
 }
 
-/// Something that is alive by itself.
+/// An object that is alive by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Root {
-    /// As in the file.
+    /// Its tag in the file.
     pub tag: u8,
     /// The object.
     pub id: u64,
-    /// Serial of its thread, 0 where it has none.
+    /// Serial of its thread, 0 if it has none.
     pub thread: u32,
     /// Number of its frame.
     pub frame: u32,
 }
 
 impl Root {
-    /// Its place among the other kinds of root; `None`: it does not keep anything from being told a leak.
+    /// Its position in the order of root kinds; `None`: roots of this kind do not count when leaks are searched.
     pub(crate) const fn place(&self) -> Option<u8> {
         match self.tag {
             0x08 => Some(0),
@@ -89,7 +89,7 @@ impl Root {
     }
 }
 
-/// A line of a stack.
+/// A frame of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// Ids of method, signature and source file.
@@ -109,22 +109,22 @@ pub struct Trace {
     pub frames: Vec<u64>,
 }
 
-/// How many of everything.
+/// Number of everything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Texts.
     pub strings: u64,
-    /// Records that name a class.
+    /// Records that give a class its name.
     pub loaded: u64,
     /// Stack frames.
     pub frames: u64,
     /// Stacks.
     pub traces: u64,
-    /// Records with a heap or a part of one.
+    /// Records with a heap or a part of it.
     pub segments: u64,
     /// Sub-records in them.
     pub sub_records: u64,
-    /// Records that say in which heap objects lie.
+    /// Records that say in which heap objects are.
     pub heap_infos: u64,
     /// Class objects.
     pub classes: u64,
@@ -143,7 +143,7 @@ pub struct Counts {
 pub struct Index {
     /// Title, size of ids, time.
     pub header: Header,
-    /// How many of everything.
+    /// Number of everything.
     pub counts: Counts,
     /// Classes in the order of the file.
     pub classes: Vec<Class>,
@@ -169,7 +169,7 @@ pub struct Index {
     class_names: HashMap<u64, u64>,
     heap_names: HashSet<u64>,
     class_bytes: u64,
-    /// Where the heap begins that counts, and the end of what is whole.
+    /// Where the valid heap begins, and the end of the complete part.
     pub(crate) heap_at: u64,
     pub(crate) whole: u64,
 }
@@ -205,23 +205,23 @@ impl Index {
         self.strings.get(&id).map(|text| &**text)
     }
 
-    /// One more text.
+    /// Adds a text.
     pub(crate) fn add_string(&mut self, id: u64, text: &str) {
         self.strings.insert(id, text.into());
     }
 
-    /// Another text names a class.
+    /// Sets another text as the name of a class.
     pub(crate) fn set_class_name(&mut self, class: u64, name: u64) {
         self.class_names.insert(class, name);
     }
 
-    /// Name of a field or method; an id that names nothing is shown.
+    /// Name of a field or method; an id without a name is shown itself.
     #[must_use]
     pub fn name(&self, id: u64) -> String {
         self.string(id).map_or_else(|| format!("?0x{id:x}"), str::to_owned)
     }
 
-    /// Ids of all texts that something in the dump is named by.
+    /// Ids of all texts that name something in the dump.
     pub(crate) fn names(&self) -> HashSet<u64> {
         let frames = self.frames.values().flat_map(|frame| frame.names);
         let classes = self.classes.iter().flat_map(|class| {
@@ -232,19 +232,19 @@ impl Index {
         self.class_names.values().copied().chain(frames).chain(classes).chain(heaps).collect()
     }
 
-    /// The name of a class as it stands in the dump, also of one that has no object there.
+    /// The name of a class as in the dump, also of a class without an object there.
     #[must_use]
     pub(crate) fn class_named(&self, id: u64) -> Option<&str> {
         self.string(*self.class_names.get(&id)?)
     }
 
-    /// The class and all above it, itself first; cut where it would not end.
+    /// The class and its superclasses, itself first; limited in length.
     pub fn hierarchy(&self, class: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(class), |class| self.classes[index(*class)].above).take(DEEPEST)
     }
 
-    /// By class: its object, where nothing but its instances may keep it; [`NONE`]: it is a root for itself, or is
-    /// not there. No field holds it, so no reference of the dump tells it.
+    /// By class: its class object, if only its instances may keep it; [`NONE`]: it is a root itself, or is missing.
+    /// No field holds it, so no reference of the dump shows it.
     pub(crate) fn kept_by_instances(&self, is_root: impl Fn(&Root) -> bool) -> Vec<u32> {
         let roots: HashSet<u64> =
             self.roots.iter().filter(|root| is_root(root)).map(|root| root.id).collect();
@@ -252,20 +252,20 @@ impl Index {
         kept.map(|id| if roots.contains(&id) { NONE } else { self.ids.rank(id) }).collect()
     }
 
-    /// Bytes of the fields that each class declares itself.
+    /// Bytes of the fields that each class itself declares.
     pub(crate) fn field_bytes(&self) -> Vec<u64> {
         let bytes = |field: &Field| value_bytes(field.kind, self.header.id_bytes).unwrap_or(0) as u64;
         self.classes.iter().map(|class| class.fields.iter().map(bytes).sum()).collect()
     }
 
-    /// Is `class` this one, or below it?
+    /// Is `class` this class, or a subclass?
     #[must_use]
     pub fn is_a(&self, class: u32, name: &str) -> bool {
         self.hierarchy(class).any(|class| self.classes[index(class)].name == name)
     }
 
-    /// Does one of these pairs of class and field mean a field that `declares` has in instances of `class`? Of a field
-    /// that a class inherits too, but not of one with that name in a class below.
+    /// Does one of these pairs of class and field mean a field that `declares` has in instances of `class`? True for
+    /// inherited fields too, but not for a field with the same name in a subclass.
     pub(crate) fn is_meant(&self, fields: &[(&str, &str)], class: u32, declares: u32, field: u64) -> bool {
         let name = self.string(field);
         fields.iter().filter(|(_, field)| name == Some(*field)).any(|(of, _)| {
@@ -274,7 +274,7 @@ impl Index {
         })
     }
 
-    /// Bytes of an instance of `java.lang.Class`, as that class tells them.
+    /// Bytes of an instance of `java.lang.Class`, as that class gives them.
     #[must_use]
     pub(crate) const fn class_bytes(&self) -> u64 {
         self.class_bytes
@@ -294,7 +294,7 @@ impl Index {
 
     /// Each kind of object with its name: instances and arrays by class, then arrays of primitives.
     ///
-    /// Instances have the size that their class tells: on Android that is the true one.
+    /// Instances have the size that their class gives: on Android that is the true one.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, Tally)> + '_ {
         let classes = self.classes.iter().map(|class| {
             let mut tally = class.instances;
@@ -309,9 +309,9 @@ impl Index {
     }
 }
 
-/// Tallies that are found at once.
+/// Size of the cache of recent tallies.
 const LATELY: usize = 256;
-/// Classes above each other.
+/// Maximum number of superclasses.
 const DEEPEST: usize = 1000;
 
 struct Pass<'a> {
@@ -324,7 +324,7 @@ struct Pass<'a> {
     names: HashMap<u64, u64>,
     serials: HashMap<u32, u64>,
     tallies: Vec<Tally>,
-    /// Class id to its tally, and those used lately, by some bits of the id.
+    /// Class id to its tally, and the recently used ones, by some bits of the id.
     tally_of: HashMap<u64, u32>,
     lately: Box<[(u64, u32); LATELY]>,
     primitives: [Tally; 12],
@@ -364,7 +364,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The heap so far is not the one that counts.
+    /// The heap read so far is not the valid one.
     fn forget_heap(&mut self) {
         let kept = self.counts;
         self.counts = Counts { strings: kept.strings, loaded: kept.loaded, ..Counts::default() };
@@ -416,7 +416,7 @@ impl<'a> Pass<'a> {
             class.above = self.by_id.get(&class.super_id).copied().filter(|_| class.super_id != 0);
             let name = self.names.get(&class.id).and_then(|name| self.strings.get(name));
             class.name = name.map_or_else(|| format!("?0x{:x}", class.id), |name| class_name(name));
-            // Names of hidden and generated classes are others in each run. Android's stay as they are:
+            // Names of hidden and generated classes differ in each run. Android's names stay as they are:
             // LeakCanary's fingerprints are made of them.
             if !self.header.title.ends_with("1.0.3") {
                 class.name = stable_class_name(&class.name);
@@ -460,7 +460,7 @@ impl<'a> Pass<'a> {
 }
 
 impl Index {
-    /// No class is above itself, or below more than a thousand others.
+    /// Makes sure that no class is its own superclass, or has more than a thousand superclasses.
     fn cut_hierarchies(&mut self) {
         // Depth of each class, found without recursion; 0: not yet known.
         let mut depths = vec![0_usize; self.classes.len()];
@@ -469,7 +469,7 @@ impl Index {
             let mut at = start;
             way.clear();
             while depths[at] == 0 {
-                // On the way, and met again: a circle.
+                // A node of this path that occurs again closes a circle.
                 depths[at] = usize::MAX;
                 way.push(at);
                 match self.classes[at].above {

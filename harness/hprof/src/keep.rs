@@ -1,10 +1,9 @@
-//! What a trimmed dump keeps of its texts: those that an analysis reads, and none that a user wrote.
+//! Which texts a trimmed dump keeps: those that an analysis reads, and none that a user wrote.
 //!
-//! Data flow: [`Heap`] → the device, the process, names of threads and of enum constants, what
-//! LeakCanary noted of what it watched → ids of their arrays; and of all names that something in the
-//! dump is called by. HotSpot writes every symbol of the virtual machine: those that name nothing go.
-//! In a private copy the values of single fields go too (an account number is a number): all but
-//! those that a rule reads.
+//! Data flow: [`Heap`] → the device, the process, names of threads and of enum constants, LeakCanary's notes on what
+//! it watched → ids of their arrays; and of all names that are used in the dump. HotSpot writes every symbol of the
+//! virtual machine: those that name nothing are removed. In a private copy the values of single fields are removed
+//! too (an account number is a number), except those that a rule reads.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -16,7 +15,7 @@ use crate::objects::{WATCHERS, watched};
 use crate::read::{REFERENCE, value_bytes};
 use crate::rules::Rules;
 
-/// What is not cut out.
+/// What is not removed.
 #[derive(Debug, Clone, Default)]
 pub struct Keep {
     /// Arrays of primitives.
@@ -30,20 +29,20 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Each array of bytes or characters, of 8 to 32,768 elements, begins with eight letters of a hash
-    /// of its contents. Its key is another one each time and is not kept: nobody can look contents up by it.
+    /// Each array of bytes or characters with 8 to 32,768 elements begins with eight letters of a hash of its
+    /// contents. The hash key is new each time and is not kept, so contents cannot be looked up by the hash.
     #[must_use]
     pub fn with_duplicates(self, duplicates: bool) -> Self {
         Self { duplicates, ..self }
     }
 }
 
-/// Values of single primitive fields that stay, where the others go.
+/// Values of single primitive fields that stay; all others are removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
-    /// By the id of a class: the bytes of its instances that go, in order.
+    /// By the id of a class: the byte ranges of its instances that are removed, in order.
     cut: HashMap<u64, Arc<[Range<u64>]>>,
-    /// Of instances of other classes: nobody knows where their references lie.
+    /// For instances of other classes: where their references are is not known.
     all: Arc<[Range<u64>]>,
     /// Static fields that stay: class and name.
     pub(crate) statics: HashSet<(u64, u64)>,
@@ -70,7 +69,7 @@ const STATIC_TEXTS: [(&str, &str); 6] = [
     ("android.os.Build$VERSION", "RELEASE"),
     ("android.os.Build$VERSION", "CODENAME"),
 ];
-/// Primitive fields that tell how the characters of a text are to be read.
+/// Primitive fields that say how the characters of a text are encoded.
 const OF_TEXTS: [(&str, &str); 3] =
     [("java.lang.String", "coder"), ("java.lang.String", "offset"), ("java.lang.String", "count")];
 /// Static primitive fields that an analysis reads.
@@ -104,8 +103,7 @@ impl Heap {
         Keep { arrays, names: Some(dump.names()), values: None, duplicates: false }
     }
 
-    /// The same of a private copy: values of single fields go too, but for those that these rules
-    /// read.
+    /// The same for a private copy: values of single fields are removed too, except those that these rules read.
     #[must_use]
     pub fn kept_in_private(&self, rules: &Rules) -> Keep {
         let dump = &self.dump;
@@ -114,7 +112,7 @@ impl Heap {
         let own = dump.field_bytes();
         let mut cut = HashMap::new();
         for (at, class) in dump.classes.iter().enumerate().filter(|(_, class)| class.instances.count > 0) {
-            // What it costs to know a layout must have been in the file.
+            // A layout costs memory, so the file must have contained this many bytes.
             let bytes: u64 = dump.hierarchy(number(at)).map(|class| own[index(class)]).sum();
             if bytes > class.instances.largest {
                 continue;

@@ -1,6 +1,6 @@
-//! An analysis as LeakCanary's `shark-cli analyze` prints it, so that scripts that read that can read this.
+//! Prints an analysis like LeakCanary's `shark-cli analyze`, for scripts that read that output.
 //!
-//! What only its own run knows (duration, cache statistics, sizes of bitmaps) is not told.
+//! Values that only its own run has (duration, cache statistics, sizes of bitmaps) are left out.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const RULE: &str = "====================================\n";
 #[must_use]
 pub fn leakcanary(analysis: &Analysis, file: &str) -> String {
     let mut text = format!("{RULE}HEAP ANALYSIS RESULT\n{RULE}");
-    // A text takes whatever is written to it.
+    // Writing to a `String` cannot fail.
     write(&mut text, analysis, file).unwrap_or_default();
     text
 }

@@ -1,11 +1,11 @@
-//! The containers of a dump, and how many objects each holds: what is kept of a dump that is deleted.
+//! The containers of a dump, and how many objects each holds: this is kept of a dump that is deleted.
 //!
-//! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* it is first met at: the
-//! chain of classes and references from a root, without objects → for each container its elements, by class, at its
-//! place → [`Ledger`].
+//! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* where it is first
+//! reached: the chain of classes and references from a root, without objects → for each container its elements, by
+//! class, at its place → [`Ledger`].
 //!
-//! A place is the same in every dump of a program, whatever addresses its objects have; so ledgers can be compared. A
-//! chain of objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
+//! A place is the same in every dump of a program, whatever the addresses of its objects; so ledgers can be compared.
+//! A chain of objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -21,17 +21,17 @@ use crate::rules::Rules;
 use crate::search::{Sizes, begin};
 use crate::text::printable;
 
-/// The form of a ledger.
+/// Version of the ledger format.
 pub const LEDGER_VERSION: u32 = 1;
-/// Places that are told apart; what is met after them counts for the place that holds it.
+/// Maximum number of distinct places; later ones count for the place that holds them.
 const MOST_PLACES: usize = 1 << 20;
-/// Pairs of a place and a class of elements; what is met after them is missing, and the ledger says so.
+/// Maximum number of pairs of a place and an element class; later ones are missing, and the ledger says so.
 const MOST_HOLDINGS: usize = 1 << 21;
 /// Longest chain of places.
 const DEEPEST: u16 = 200;
-/// How many places above one are looked at for the same class by the same reference: a tree.
+/// How many places above one are searched for the same class by the same reference, which is a tree.
 const RECURSION: usize = 4;
-/// Longest text of a place: more is no name.
+/// Longest text of a place: a longer text is no name.
 const LONGEST_NAME: usize = 1 << 16;
 
 /// Containers of a dump.
@@ -40,7 +40,7 @@ const LONGEST_NAME: usize = 1 << 16;
 pub struct Ledger {
     /// [`LEDGER_VERSION`].
     pub schema_version: u32,
-    /// When the dump was written, in milliseconds since 1970; 0: it does not tell.
+    /// When the dump was written, in milliseconds since 1970; 0: unknown.
     pub milliseconds: u64,
     /// Objects that a root reaches.
     pub objects: u64,
@@ -48,18 +48,18 @@ pub struct Ledger {
     pub truncated: bool,
     /// Places, each after the one that holds it.
     pub places: Vec<Place>,
-    /// What is held where.
+    /// Which objects are held where.
     pub holds: Vec<Holding>,
 }
 
-/// Where objects are: what holds them, and by what.
+/// A place of objects: the place that holds it, and the reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// The place that holds it; none: a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// `com.acme.Shop.byId`, `static com.acme.Shop.instance`, `[x]`, `key`, `<Java Local>`; of a root its kind.
+    /// `com.acme.Shop.byId`, `static com.acme.Shop.instance`, `[x]`, `key`, `<Java Local>`; for a root its kind.
     pub by: String,
     /// Class of its objects; `class X` for a class object.
     pub class: String,
@@ -75,17 +75,17 @@ pub struct Holding {
     pub class: String,
     /// How many.
     pub count: u64,
-    /// Bytes of their own, together.
+    /// Their own bytes, together.
     pub bytes: u64,
 }
 
 /// Why something is no ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// It is of another version.
+    /// It has another version.
     #[error("it is a ledger of version {0}, and version {LEDGER_VERSION} is read")]
     Version(u32),
-    /// A place or what it holds makes no sense.
+    /// A place or its contents are not valid.
     #[error("it is no ledger: place {0} makes no sense")]
     Place(usize),
 }
@@ -94,7 +94,7 @@ impl Ledger {
     /// Checks what was read from a file.
     ///
     /// # Errors
-    /// It is of another version, or refers to what it does not have.
+    /// It has another version, or refers to places that it does not have.
     pub fn check(&self) -> Result<(), LedgerError> {
         if self.schema_version != LEDGER_VERSION {
             return Err(LedgerError::Version(self.schema_version));
@@ -140,12 +140,12 @@ enum By {
     Root(u8),
     /// Field of a class, by the id of its name.
     Field(u32, u64),
-    /// Class, and place among its static references.
+    /// Class, and index among its static references.
     Static(u32, usize),
     Element,
     Key,
     Local,
-    /// The class of an instance, its loader, the class above.
+    /// The class of an instance, its loader, its superclass.
     Class,
     Loader,
     Above,
@@ -159,9 +159,9 @@ struct Step {
     class: u32,
 }
 
-/// Class objects, beside instances of the same class.
+/// Marks class objects, as opposed to instances of the class.
 const OF_CLASS: u32 = 1 << 30;
-/// Arrays of primitives, by type.
+/// Marks arrays of primitives, by type.
 const OF_PRIMITIVES: u32 = 1 << 29;
 const UNKNOWN: u32 = u32::MAX;
 
@@ -176,13 +176,13 @@ struct Walk<'a> {
     places: Vec<u32>,
     seen: Bits,
     queue: VecDeque<u32>,
-    /// What keeps classes counts when nothing else is left: the place above, and the object.
+    /// References that keep classes, followed when nothing else is left: the place above, and the object.
     classes: VecDeque<(u32, By, u32)>,
     waiting: Bits,
     elements: Held,
-    /// Keys count where a map has no values, or one object is the value of all.
+    /// Keys count if a map has no values, or all its values are one object.
     keys: Held,
-    /// By place: the one value of its maps; [`NONE`]: there are several.
+    /// By place: the only value of its maps; [`NONE`]: there are several.
     values: HashMap<u32, u32>,
     too_many: bool,
 }
@@ -250,7 +250,7 @@ impl<'a> Walk<'a> {
                 value = Some(if value.is_none_or(|value| value == held.object) { held.object } else { NONE });
             }
             let by = match held.via {
-                // Parts of a collection are neither its elements nor on the way to them.
+                // Parts of a collection are neither its elements nor on the path to them.
                 Via::Inner => {
                     if self.seen.set(held.object) {
                         self.places[index(held.object)] = place;
@@ -303,7 +303,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Each object counts at its own place.
+    /// Counts each object at its own place.
     fn of_everything(mut self) -> Ledger {
         (self.elements, self.keys) = (Held::new(), Held::new());
         for object in (0..self.places.len()).map(number) {
@@ -326,8 +326,8 @@ impl<'a> Walk<'a> {
         *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
     }
 
-    /// The place of what an object at `place` holds: a new one, or one above it where it is a part of a chain or a
-    /// tree.
+    /// The place of an object that an object at `place` holds: a new one, or a place above if the object is a part of
+    /// a chain or a tree.
     fn inside(&mut self, place: u32, by: By, class: u32) -> u32 {
         let (of, depth) = self.steps[index(place)];
         if matches!(by, By::Field(..)) && of.class == class || depth == DEEPEST {
@@ -403,7 +403,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Only places that hold something, and those on the way to them.
+    /// Keeps only places that hold something, and the places on the path to them.
     fn ledger(self) -> Ledger {
         let mut elements: BTreeMap<(u32, u32), (u64, u64)> =
             self.elements.iter().map(|(at, sum)| (*at, *sum)).collect();
@@ -434,7 +434,7 @@ impl<'a> Walk<'a> {
         }
         let mut holds = BTreeMap::<(u32, String), (u64, u64)>::new();
         for ((place, class), (count, bytes)) in all {
-            // Classes of several loaders have one name.
+            // Classes of several loaders may have the same name.
             let sum = holds.entry((numbers[index(place)], self.class_name(class))).or_default();
             *sum = (sum.0 + count, sum.1.saturating_add(bytes));
         }

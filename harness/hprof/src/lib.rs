@@ -1,9 +1,9 @@
-//! Heap dumps of Java: what is in them, what holds it, how much each holds.
+//! Java heap dumps: what is in them, what holds it, and how much each object holds.
 //!
-//! Data flow: a file → [`read`]: one walk over its records for each pass → [`Index`]: the first
-//! pass, everything but references → [`Graph`]: the second pass, references as ranks → leaks and
-//! their paths ([`Heap::analyse`]), or [`Dominators`] and what each object retains. No object is
-//! kept as such: 20 bytes for each, and no step of any search takes stack.
+//! Data flow: a file → [`read`]: one walk over its records for each pass → [`Index`]: the first pass, everything but
+//! references → [`Graph`]: the second pass, references as ranks → leaks and their paths ([`Heap::analyse`]), or
+//! [`Dominators`] and what each object retains. No object is kept as such: each costs 20 bytes, and no search uses
+//! recursion.
 #![forbid(unsafe_code)]
 
 mod analysis;

@@ -1,40 +1,40 @@
-//! Which of very many leaking objects are looked at, each by itself.
+//! Selects which of very many leaking objects get a path of their own.
 //!
-//! Data flow: leaking objects in the order in which a search met them → all of them, or where there are too many the
-//! first of each crowd → the others of a crowd are counted with the first. A crowd stands side by side in one
-//! collection: all its paths are the same but for the element, and so is their fingerprint. Without this, the crowd of
-//! one leak would hide all other leaks.
+//! Data flow: leaking objects in the order in which a search reached them → all of them, or if there are too many the
+//! first of each crowd → the others of a crowd are counted with the first. A crowd is a set of elements of one
+//! collection: all their paths are the same except for the element, and so are their fingerprints. Without this, the
+//! crowd of one leak would hide all other leaks.
 
 use std::collections::HashMap;
 
 use crate::bits::Bits;
 use crate::follow::{Follow, Held, Via};
 
-/// Paths are looked at for so many objects.
+/// Maximum number of objects whose paths are computed.
 pub(crate) const MOST_PATHS: usize = 2000;
 
-/// More are not told of one object.
+/// Maximum number of labels per object.
 pub(crate) const MOST_LABELS: usize = 64;
 
-/// So many of a crowd are looked at where there are more than [`MOST_PATHS`] in all.
+/// Maximum number of objects per crowd, if there are more than [`MOST_PATHS`] in total.
 const MOST_OF_A_CROWD: u32 = 64;
 
 /// An object that was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) object: u32,
-    /// Bytes of all that only such objects hold, and this one reaches first; and how many.
+    /// Bytes of everything that only such objects hold and that this one reaches first; and the number of objects.
     pub(crate) bytes: u64,
     pub(crate) objects: u64,
-    /// Others that were asked for, held by this one alone.
+    /// Other wanted objects that only this one holds.
     pub(crate) also_retains: Others,
-    /// Others with a path of their own that reach it.
+    /// Other wanted objects with their own paths that reach it.
     pub(crate) retained_by: Others,
-    /// Others beside it in the same collection, which nobody looked at; their bytes, and objects.
+    /// Other objects in the same collection whose paths were not computed.
     pub(crate) beside: Beside,
 }
 
-/// Objects that are counted alone, and what only such objects hold.
+/// Objects that are only counted, and everything that only such objects hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Beside {
     pub(crate) instances: u64,
@@ -59,26 +59,26 @@ impl Others {
     }
 }
 
-/// What is looked at of the objects that a search met.
+/// The selected objects.
 pub(crate) struct Looked {
     pub(crate) found: Vec<Found>,
-    /// How many more there are, and stand beside none of these.
+    /// How many more there are that are in the crowd of none of these.
     pub(crate) more: u64,
-    /// Those that stand in a crowd.
+    /// The objects that are in a crowd.
     crowded: Bits,
-    /// Crowds by who holds them.
+    /// Crowds by their holder.
     crowds: HashMap<u32, Crowd>,
 }
 
 #[derive(Default)]
 struct Crowd {
     looked_at: u32,
-    /// Place of the first in `found`.
+    /// Index of its first object in `found`.
     first: Option<usize>,
 }
 
 impl Looked {
-    /// `holder` of an object, which is on the path to it; none of what a root holds.
+    /// `holder`: the object before a leaking one on the path to it; none if a root holds it.
     pub(crate) fn at(follow: &Follow<'_>, leaking: &[u32], holder: impl Fn(u32) -> Option<u32>) -> Self {
         let mut looked = Self { found: Vec::new(), more: 0, crowded: Bits::new(0), crowds: HashMap::new() };
         if leaking.len() > MOST_PATHS {
@@ -103,7 +103,7 @@ impl Looked {
             let by = crowd[0];
             self.crowds.insert(by, Crowd::default());
             follow.each(by, |held| {
-                // Of several references the first one is told, so `wanted` is asked once.
+                // If there are several references, the first one counts, so `wanted` is asked once.
                 if wanted.has(held.object) && holder(held.object) == Some(by) && held.via != Via::Inner {
                     wanted.clear(held.object);
                     if is_element(&held) {
@@ -137,13 +137,13 @@ impl Looked {
         holder.filter(|_| !self.crowds.is_empty() && self.crowded.has(object))
     }
 
-    /// The place in `found` of the first in the crowd of an object.
+    /// The index in `found` of the first object in the crowd of this object.
     pub(crate) fn first_beside(&self, object: u32, holder: Option<u32>) -> Option<usize> {
         self.crowds.get(&self.crowd(object, holder)?)?.first
     }
 }
 
-/// Is it told alike, whichever element it is?
+/// Is the path the same for every element?
 const fn is_element(held: &Held) -> bool {
     held.library.is_none()
         && matches!(held.via, Via::Element | Via::ElementOf(_) | Via::Item(_) | Via::Key | Via::Value(_))

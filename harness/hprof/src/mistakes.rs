@@ -1,8 +1,8 @@
-//! Rules of the user that can never say anything of a dump: its class has no such field, or the field no such value.
+//! Finds user rules that can never match in a dump: the class has no such field, or the field never has such a value.
 //!
-//! Data flow: rules of rules files whose class is in the dump → its fields, and what those hold → a sentence for each
-//! mistake. Built-in rules are for several versions of a library, and may miss their fields. A class that is not in the
-//! dump was not loaded.
+//! Data flow: rules of rules files whose class is in the dump → its fields, and the objects in them → a sentence for
+//! each mistake. Built-in rules are for several versions of a library, so their fields may be missing. A class that
+//! is not in the dump was not loaded.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::objects::{TRUTHS, is_truth};
 use crate::read::REFERENCE;
 use crate::rules::{Pattern, Rules, Test, Value};
 
-/// Fields that are named beside one that is not there.
+/// Maximum number of existing fields that a message lists.
 const MOST_NAMED: usize = 12;
 
-/// What is wrong with the user's rules, as far as this dump tells.
+/// The mistakes in the user's rules that this dump shows.
 pub(crate) fn mistakes(dump: &Index, graph: &Graph, rules: &Rules) -> Vec<String> {
     let mut mistakes = Vec::new();
     for rule in rules.objects.iter().filter(|rule| rule.own) {
@@ -59,7 +59,7 @@ pub(crate) fn mistakes(dump: &Index, graph: &Graph, rules: &Rules) -> Vec<String
     mistakes
 }
 
-/// The type of a field, also of a class above. `None`: the class is not there; `Some(None)`: it has no such field.
+/// The type of a field, inherited ones included. `None`: the class is missing; `Some(None)`: it has no such field.
 fn field_of(dump: &Index, class: &str, field: &str) -> Option<Option<u8>> {
     let mut classes = (0..dump.classes.len()).filter(|at| dump.classes[*at].name == class).peekable();
     classes.peek()?;
@@ -83,7 +83,7 @@ fn unknown(dump: &Index, class: &str, field: &str, is_static: bool) -> String {
     format!("names its field `{field}`, and the class in the dump has none of that name ({names})")
 }
 
-/// Classes of the objects that a field holds.
+/// Classes of the objects in a field.
 fn held(dump: &Index, graph: &Graph, class: &str, field: &str) -> BTreeSet<u32> {
     let held = graph.instances(dump, class).filter_map(|object| graph.field(dump, object, field));
     held.filter_map(|held| if let Kind::Of(class) = graph.kind(held) { Some(class) } else { None }).collect()

@@ -1,7 +1,7 @@
-//! What objects say about themselves: in use, over, and what helps to understand them.
+//! What an object's fields tell about it: in use, no longer in use, and labels that help to understand it.
 //!
-//! Data flow: rules about objects → those that apply to each class → [`Inspector::look`] at one
-//! object: reasons and labels, from its references and the primitive fields that were kept.
+//! Data flow: rules about objects → those that apply to each class → [`Inspector::look`] at one object: reasons and
+//! labels, from its references and the kept primitive fields.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ use crate::looked::MOST_LABELS;
 use crate::rules::{Check, ObjectRule, Rules, Test, Value};
 use crate::text::{shortened, simple_name};
 
-/// What LeakCanary's references to watched objects are called; the second one until 2018.
+/// Names of LeakCanary's references to watched objects; the second one was used until 2018.
 pub(crate) const WATCHERS: [&str; 2] =
     ["leakcanary.KeyedWeakReference", "com.squareup.leakcanary.KeyedWeakReference"];
 
-/// How the label begins that tells the title of a window.
+/// Beginning of the label with the title of a window.
 pub(crate) const WINDOW_TITLE: &str = "mWindowAttributes.mTitle = ";
 
-/// Primitive fields that checks read, beside those of the rules.
+/// Primitive fields that checks read, in addition to those of the rules.
 const READ: [(&str, &str); 15] = [
     ("android.view.View", "mWindowAttachCount"),
     ("android.app.Activity", "mDestroyed"),
@@ -61,7 +61,7 @@ pub(crate) fn watched(rules: &Rules) -> Vec<(&str, &str)> {
     all
 }
 
-/// What is reported of one object.
+/// The report on one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) leaking: Vec<String>,
@@ -76,9 +76,9 @@ pub(crate) struct Inspector<'a> {
     /// Rules by class.
     of: Vec<Vec<usize>>,
     watchers: HashMap<u32, u32>,
-    /// References whose object is gone.
+    /// Number of references whose object is gone.
     pub(crate) cleared: u64,
-    /// Names of threads and of what was watched, where they were read.
+    /// Names of threads and of watched objects, if they were read.
     pub(crate) names: HashMap<u32, String>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Inspector<'a> {
         self.watchers.get(&object).copied()
     }
 
-    /// Objects of the whole heap that are over and still there.
+    /// Objects of the whole heap that are no longer in use but still exist.
     pub(crate) fn leaking(&self) -> Vec<u32> {
         let heap: Vec<bool> =
             self.of.iter().map(|rules| rules.iter().any(|rule| self.rules[*rule].heap)).collect();
@@ -168,7 +168,7 @@ impl<'a> Inspector<'a> {
         all
     }
 
-    /// Rules about the whole heap that apply to some class; LeakCanary's references count as one.
+    /// Number of rules about the whole heap that apply to some class; LeakCanary's references count as one.
     pub(crate) fn applicable(&self) -> usize {
         let mut rules: Vec<usize> =
             self.of.iter().flatten().copied().filter(|rule| self.rules[*rule].heap).collect();
@@ -181,7 +181,7 @@ impl<'a> Inspector<'a> {
     fn is_leaking(&self, object: u32, class: u32) -> bool {
         self.of[index(class)].iter().map(|rule| &self.rules[*rule]).filter(|rule| rule.heap).any(|rule| {
             match rule.test {
-                // In the heap only the top of a tree of views counts.
+                // In the heap only the root of a view tree counts.
                 Test::Check(Check::View) => self.root_view_is_over(object),
                 _ => {
                     let mut seen = Seen::default();
@@ -192,7 +192,7 @@ impl<'a> Inspector<'a> {
         })
     }
 
-    /// All there is to tell of an object.
+    /// Everything that is known about an object.
     pub(crate) fn look(&self, object: u32) -> Seen {
         let mut seen = Seen::default();
         if let Some(watcher) = self.watcher(object) {
@@ -250,7 +250,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Texts that are shown of these objects.
+    /// Adds the texts that are shown for this object.
     pub(crate) fn want(&self, wanted: &mut Wanted, object: u32) {
         let mut texts = Vec::new();
         if let Some(watcher) = self.watcher(object) {
@@ -269,7 +269,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Takes the texts that were read.
+    /// Stores the texts that were read.
     pub(crate) fn take(&mut self, contents: &Contents, objects: impl IntoIterator<Item = u32>) {
         for object in objects {
             let mut texts: Vec<(u32, u32)> = Vec::new();
@@ -307,7 +307,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// The first of these values that the field has, as it is shown.
+    /// The first of these values that the field has, in display form.
     fn first(&self, object: u32, field: &str, values: &[Value]) -> Option<String> {
         values.iter().find_map(|value| match value {
             Value::True | Value::False => {
@@ -358,7 +358,7 @@ impl<'a> Inspector<'a> {
     }
 
     fn context_wrapper(&self, object: u32, seen: &mut Seen) {
-        // Activities, services and applications have rules of their own.
+        // Activities, services and applications have their own rules.
         if self.is_component(object) {
             return;
         }
@@ -473,7 +473,7 @@ impl<'a> Inspector<'a> {
         if over == Some(true) {
             seen.leaking.push("View.mContext references a destroyed activity".to_owned());
         }
-        // The top of its tree: above it stands no view.
+        // Find the root of its view tree.
         let (mut top, mut steps, mut in_window) = (view, 0, false);
         while let Some(parent) = self.field(top, "mParent") {
             if !self.is(parent, VIEW) {
@@ -543,7 +543,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Is it among those that the app's main thread knows? `None`: nobody knows.
+    /// Is it among the services of the app's main thread? `None`: unknown.
     fn is_running_service(&self, service: u32) -> Option<bool> {
         let thread = self.static_reference("android.app.ActivityThread", "sCurrentActivityThread")?;
         let services = self.field(thread, "mServices")?;
@@ -584,7 +584,7 @@ impl<'a> Inspector<'a> {
         self.graph.truth(self.dump, activity, "mDestroyed")
     }
 
-    /// Fields that hold a context.
+    /// Labels for fields that hold a context.
     fn contexts(&self, object: u32, class: u32, seen: &mut Seen) {
         let layout = self.graph.layout(class);
         let mut slots: Vec<(u32, usize)> =
@@ -638,7 +638,7 @@ impl<'a> Inspector<'a> {
         self.graph.field(self.dump, object, name)
     }
 
-    /// Of a boolean, or of an object that is one.
+    /// The value of a boolean, or of an object that wraps one.
     fn truth(&self, object: u32, field: &str) -> Option<bool> {
         let own = self.graph.truth(self.dump, object, field);
         own.or_else(|| {
@@ -664,7 +664,7 @@ impl<'a> Inspector<'a> {
             .any(|field| self.dump.string(field.name) == Some(name))
     }
 
-    /// Name of an enum constant: that of the static field of its class that holds it.
+    /// Name of an enum constant: the static field of its class that holds it.
     fn constant(&self, object: u32) -> Option<String> {
         let Kind::Of(class) = self.graph.kind(object) else { return None };
         self.dump.hierarchy(class).find_map(|class| {
