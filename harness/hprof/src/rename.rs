@@ -1,7 +1,7 @@
-//! Original names of a program that R8 or ProGuard has renamed.
+//! Restores the original names of a program that R8 or ProGuard has renamed.
 //!
 //! Data flow: the [`Index`] of a dump, [`Names`] → the same index, whose classes and fields have their original
-//! names, before anything is looked up by name: rules, references, what is asked for.
+//! names, before anything is looked up by name: rules, references, classes of a query.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,13 +9,14 @@ use std::collections::HashMap;
 use crate::index::{Frame, Index};
 use crate::text::class_name;
 
-/// What classes and fields were called before.
+/// The original names of classes and fields.
 pub trait Names {
-    /// Original name of a class (`a.b`, `a.b[]`); the same where it was not renamed.
+    /// Original name of a class (`a.b`, `a.b[]`); the same name if it was not renamed.
     fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str>;
-    /// Original name of a field of a renamed class; the same where it was not renamed, or more than one was called so.
+    /// Original name of a field of a renamed class; the same name if it was not renamed, or if several fields got
+    /// that name.
     fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str;
-    /// A frame of a stack as it was written; the same where it was not renamed.
+    /// The original of a stack frame; the same frame if it was not renamed.
     fn call(&self, call: Call) -> Call;
 }
 
@@ -33,12 +34,12 @@ pub struct Call {
 }
 
 impl Index {
-    /// Gives classes, fields and frames their original names; gives how many classes had another one.
+    /// Gives classes, fields and frames their original names; returns how many classes were renamed.
     pub fn rename(&mut self, names: &dyn Names) -> usize {
         let mut texts =
             Texts { known: HashMap::new(), next: u64::MAX, serials: HashMap::new(), next_serial: u32::MAX };
         let mut renamed = 0;
-        // As long as classes have the names that frames know them by.
+        // Done first, while classes have the names that frames refer to.
         self.rename_frames(names, &mut texts);
         let mut classes = std::mem::take(&mut self.classes);
         for class in &mut classes {
@@ -96,11 +97,11 @@ impl Index {
     }
 }
 
-/// Texts that the dump does not have, by ids that it does not use.
+/// Texts that are not in the dump, with ids that it does not use.
 struct Texts {
     known: HashMap<String, u64>,
     next: u64,
-    /// Serials of classes that frames alone have, by the id of their name.
+    /// Serials of classes that only frames refer to, by the id of their name.
     serials: HashMap<u64, u32>,
     next_serial: u32,
 }
@@ -118,7 +119,7 @@ impl Texts {
         self.next
     }
 
-    /// Of a class that this text names.
+    /// The serial of the class with this name.
     fn serial(&mut self, dump: &mut Index, name: u64) -> u32 {
         if let Some(serial) = self.serials.get(&name) {
             return *serial;
@@ -127,7 +128,7 @@ impl Texts {
             self.next_serial -= 1;
         }
         dump.serials.insert(self.next_serial, name);
-        // The id of a text that the dump does not have is no class of it either.
+        // The id of a text that is not in the dump is no class id either.
         dump.set_class_name(name, name);
         self.serials.insert(name, self.next_serial);
         self.next_serial

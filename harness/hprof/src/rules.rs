@@ -1,7 +1,7 @@
-//! Rules: what is known about references and objects, in TOML.
+//! Rules about references and objects, in TOML.
 //!
-//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is reported
-//! with its line. What a rule needs of a dump is looked up by name when one is analysed.
+//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is reported with its line.
+//! Names in rules are looked up when a dump is analysed.
 
 use serde::Deserialize;
 
@@ -15,17 +15,17 @@ pub struct Rules {
     pub(crate) objects: Vec<ObjectRule>,
 }
 
-/// A reference that is known.
+/// A rule about a reference.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
-    /// As LeakCanary calls it.
+    /// LeakCanary's name for it.
     pub(crate) name: String,
-    /// As it was written: LeakCanary's fingerprint is made of it.
+    /// Its pattern, as written: LeakCanary's fingerprint is made of it.
     pub(crate) text: String,
     pub(crate) pattern: Pattern,
-    /// A leak of a library; else never followed.
+    /// It is a leak of a library; if not, it is never followed.
     pub(crate) library: bool,
-    /// Of a rules file.
+    /// From a rules file of the user.
     pub(crate) own: bool,
     sdk: Option<[i64; 2]>,
     manufacturers: Vec<String>,
@@ -41,7 +41,7 @@ pub(crate) enum Pattern {
     NativeGlobal(String),
 }
 
-/// The device a dump comes from, as far as it tells.
+/// The device a dump comes from, as far as the dump shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) android: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Device {
 }
 
 impl Reference {
-    /// Is it known of this device? What the dump does not tell speaks for nothing.
+    /// Does the rule apply to this device? A value that is missing in the dump matches no condition.
     pub(crate) fn applies(&self, device: &Device) -> bool {
         let sdk = self.sdk.is_none_or(|[first, last]| {
             device.sdk.is_some_and(|sdk| sdk >= first && (last == 0 || sdk <= last))
@@ -63,10 +63,10 @@ impl Reference {
     }
 }
 
-/// What an object says about itself.
+/// A rule about the state of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectRule {
-    /// Of a rules file.
+    /// From a rules file of the user.
     pub(crate) own: bool,
     pub(crate) class: Option<String>,
     pub(crate) heap: bool,
@@ -109,7 +109,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// As it is written.
+    /// Its text in a rules file.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::True => "true".to_owned(),
@@ -180,10 +180,10 @@ enum Values {
 }
 
 impl Rules {
-    /// Those that come with memgate.
+    /// The rules that come with memgate.
     ///
     /// # Errors
-    /// A defect of memgate's.
+    /// A defect in memgate.
     pub fn built_in() -> Result<Self, RulesError> {
         let mut rules = Self::default();
         rules.add_all(REFERENCES, false)?;
@@ -191,8 +191,8 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The same, but paths may go through weak, soft and phantom references, which hold nothing: they show what
-    /// could still reach an object.
+    /// The same rules, but paths may go through weak, soft and phantom references, which hold nothing: such paths
+    /// show what could still reach an object.
     #[must_use]
     pub fn through_weak(mut self) -> Self {
         const HOLD_NOTHING: [&str; 3] =
@@ -206,10 +206,10 @@ impl Rules {
         self
     }
 
-    /// Adds those of a rules file.
+    /// Adds the rules of a rules file.
     ///
     /// # Errors
-    /// It is no such file; the text tells the line.
+    /// It is no such file; the text gives the line.
     pub fn add(&mut self, text: &str) -> Result<(), RulesError> {
         self.add_all(text, true)
     }
@@ -274,7 +274,7 @@ fn object_rule(written: WrittenRule) -> Result<ObjectRule, RulesError> {
     if class.is_none() && !matches!(test, Test::Check(Check::Class)) {
         return Err(RulesError("a rule has no `class`".to_owned()));
     }
-    // Whoever writes a rule wants to see all such objects.
+    // The author of a rule wants to see all such objects.
     let heap = heap.unwrap_or(matches!(&test, Test::Field { leaking, .. } if !leaking.is_empty()));
     Ok(ObjectRule { own: false, class, heap, test, text })
 }

@@ -1,11 +1,9 @@
-//! Who holds what: the shortest path from a root to each object that was asked for, and what goes
-//! with it.
+//! Who holds what: the shortest path from a root to each wanted object, and what is retained by it.
 //!
-//! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two
-//! queues (what is usual, and what is looked at when nothing else is left), and last of all over what
-//! keeps classes; an object that was asked for ends its branch → second search, below those objects,
-//! over what the first did not see: each object's bytes go to the first one that reaches it, so that
-//! they add up.
+//! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two queues (the usual
+//! ones, and those followed when nothing else is left), and last of all over references that keep classes; a wanted
+//! object ends its branch → second search, below those objects, over what the first did not see. Each object's bytes
+//! go to the first wanted object that reaches it, so that they add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -19,22 +17,22 @@ use crate::read::Progress;
 use crate::rules::{Device, Pattern, Rules};
 
 pub(crate) struct Searched {
-    /// Those of the objects that were met whose paths are looked at.
+    /// Those of the reached objects whose paths are computed.
     pub(crate) found: Vec<Found>,
-    /// How many more were met, and stand beside none of these.
+    /// How many more were reached that are in the crowd of none of these.
     pub(crate) more: u64,
-    /// Bytes and objects that go with all of them.
+    /// Bytes and objects that all of them retain.
     pub(crate) attributed: (u64, u64),
-    /// Asked for, and held by nothing that is alive.
+    /// Wanted, but not held by anything that is alive.
     pub(crate) unreachable: Vec<u32>,
     parents: Vec<u32>,
-    /// Tag of the root that an object is, and the known leak.
+    /// Tag of the root that an object is, and the known leak, if any.
     roots: HashMap<u32, (u8, Option<usize>)>,
-    /// Objects that were met.
+    /// Number of objects that were reached.
     pub(crate) met: u64,
 }
 
-/// A step of a path: an object, and what it holds the next one by.
+/// A step of a path: an object, and the reference by which it holds the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) object: u32,
@@ -51,7 +49,7 @@ impl Step {
     }
 }
 
-/// A path: the root's tag and known leak, steps; the object itself stands after them.
+/// A path: the root's tag and known leak, then the steps; the object itself comes after them.
 pub(crate) struct Path {
     pub(crate) root: u8,
     pub(crate) library: Option<usize>,
@@ -59,19 +57,18 @@ pub(crate) struct Path {
 }
 
 impl Searched {
-    /// How objects are held that were found: of the first ones, as long as `most_steps` are not
-    /// used up.
+    /// Paths to the found objects: for the first ones, until `most_steps` are used up.
     pub(crate) fn paths(&self, follow: &Follow<'_>, most: usize, most_steps: usize) -> Vec<Path> {
         // Objects from the end of each path to its root.
         let mut ways: Vec<Vec<u32>> = Vec::new();
         let mut left = most_steps;
-        // What each object on a way is held by: it has one parent, so one entry.
+        // The reference that holds each object on a path: an object has one parent, so one entry.
         let mut by: HashMap<u32, Option<Held>> = HashMap::new();
         let mut parents: Vec<u32> = Vec::new();
         for found in self.found.iter().take(most) {
             let mut way = vec![found.object];
             let mut at = found.object;
-            // A root may have a parent as well where it was met again: the root counts.
+            // A root may also have a parent, if it was reached again: the root counts.
             while !self.roots.contains_key(&at) && self.parents[index(at)] != NONE {
                 by.entry(at).or_insert(None);
                 at = self.parents[index(at)];
@@ -87,7 +84,7 @@ impl Searched {
         }
         parents.sort_unstable();
         parents.dedup();
-        // Each is looked at once, however many it holds.
+        // Each parent is read once, however many objects it holds.
         for parent in parents {
             follow.each(parent, |held| {
                 if self.parents[index(held.object)] == parent
@@ -112,7 +109,7 @@ impl Searched {
     }
 }
 
-/// Roots that a search begins with, in order: object, tag, whether late, known leak.
+/// Roots that a search begins with, in order: object, tag, whether it comes late, known leak.
 pub(crate) struct Begin {
     pub(crate) object: u32,
     pub(crate) tag: u8,
@@ -123,8 +120,8 @@ pub(crate) struct Begin {
 /// Local variables by the thread object they belong to.
 pub(crate) type Locals = HashMap<u32, (Vec<u32>, Option<usize>)>;
 
-/// Local variables of threads that have an object, and whether a rule knows the thread; those of a
-/// thread that is ignored are left out.
+/// Local variables of threads that have an object, and the rule about the thread, if any; variables of an ignored
+/// thread are left out.
 pub(crate) fn locals(
     dump: &Index,
     rules: &Rules,
@@ -158,7 +155,7 @@ pub(crate) fn locals(
     locals
 }
 
-/// Places of the rules for this device that `name` gives a name.
+/// Indexes of the rules for this device, by the name that `name` returns.
 fn by_name<'r>(
     rules: &'r Rules,
     device: &Device,
@@ -182,7 +179,7 @@ pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device)
     let mut all: Vec<(u8, &str, Begin)> = Vec::new();
     for root in &dump.roots {
         let (Some(place), Some(object)) = (root.place(), dump.object(root.id)) else { continue };
-        // It comes as a reference of its thread.
+        // It is reached as a reference of its thread.
         if root.tag == 0x03 && threads.contains(&root.thread) {
             continue;
         }
@@ -201,20 +198,20 @@ pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device)
 /// Queues of the first search.
 struct Queues {
     seen: Bits,
-    /// In the queue of those that come last.
+    /// Is it in the queue of objects that come last?
     late: Bits,
     parents: Vec<u32>,
     usual: VecDeque<u32>,
     last: VecDeque<u32>,
-    /// Classes and loaders with what keeps them, each once, for when nothing else at all is left.
+    /// Classes and loaders, each once with its holder, for when nothing else at all is left.
     classes: VecDeque<(u32, u32)>,
     waiting: Bits,
-    /// Nothing usual is left: from now on everything goes to the last ones.
+    /// Nothing usual is left: from now on everything goes into the last queue.
     only_last: bool,
 }
 
 impl Queues {
-    /// Gives whether it counts: it was not met before, or only among those that come last.
+    /// Returns whether the object counts: it is new, or was only in the last queue.
     #[inline]
     fn put(&mut self, object: u32, parent: u32, low: bool, leaf: bool) -> bool {
         if !self.seen.set(object) {
@@ -239,7 +236,7 @@ impl Queues {
         true
     }
 
-    /// A class or loader is looked at when all fields have been.
+    /// Queues a class or loader, which is followed after all fields.
     #[inline]
     fn put_class(&mut self, object: u32, parent: u32) {
         if !self.seen.has(object) && self.waiting.set(object) {
@@ -265,11 +262,12 @@ impl Queues {
     }
 }
 
-/// References that a search does not follow: the object, and the one that it holds.
+/// References that a search does not follow: the holder, and the object that it holds.
 pub(crate) type Cut = HashSet<(u32, u32)>;
 
-/// Ways to an object, the shortest first: each lacks a reference of every one before, as near to the object as there is
-/// another way. `first` was found with all references, `search` looks for the object without some.
+/// Paths to an object, the shortest first. Each one lacks a reference of every path before it, as near to the object
+/// as another path exists. `first` was found with all references; `search` searches for the object without some of
+/// them.
 pub(crate) fn ways(
     follow: &Follow<'_>,
     most: usize,
@@ -304,10 +302,10 @@ pub(crate) fn ways(
     ways
 }
 
-/// A way that has no other one beside it ends after so many searches for each that was asked for.
+/// Maximum number of searches per wanted path: a path without an alternative ends after them.
 const SEARCHES_A_WAY: usize = 4;
 
-/// Looks for `wanted` objects.
+/// Searches for `wanted` objects.
 pub(crate) fn search(
     follow: &Follow<'_>,
     rules: &Rules,
@@ -362,7 +360,7 @@ pub(crate) fn search(
     }
     let Queues { mut seen, parents, .. } = queues;
     let met = seen.count();
-    // A root may have a parent as well: the root counts.
+    // A root may also have a parent: the root counts.
     let holder = |object: u32| {
         Some(parents[index(object)]).filter(|holder| *holder != NONE && !roots.contains_key(&object))
     };
@@ -377,7 +375,7 @@ pub(crate) fn search(
     Searched { found, more, attributed, unreachable, parents, roots, met }
 }
 
-/// The second search. Gives bytes and objects of all leaks.
+/// The second search. Returns bytes and objects of all leaks.
 fn attribute(
     follow: &Follow<'_>,
     asked: &Bits,
@@ -458,12 +456,12 @@ impl Sizes {
         sizes
     }
 
-    /// Every object by itself.
+    /// Counts every object on its own.
     fn of_each(dump: &Index) -> Self {
         Self { text: HashMap::new(), wrappers: vec![false; dump.classes.len()] }
     }
 
-    /// A text with its characters, an array of wrappers with those, everything else by itself.
+    /// The size of a text with its characters, of an array of wrappers with those, of any other object on its own.
     pub(crate) fn of(&self, graph: &Graph, object: u32) -> u64 {
         let own = graph.bytes(object);
         let Kind::Of(class) = graph.kind(object) else { return own };

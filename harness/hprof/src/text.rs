@@ -1,7 +1,6 @@
-//! Texts of a dump: modified UTF-8, names of classes as people write them.
+//! Texts of a dump: modified UTF-8, and class names in source form.
 
-/// Modified UTF-8 (U+0000 in two bytes, surrogates in three each) as a text; what is no text becomes
-/// U+FFFD.
+/// Decodes modified UTF-8 (U+0000 in two bytes, surrogates in three each); invalid bytes become U+FFFD.
 #[must_use]
 pub fn modified_utf8(bytes: &[u8]) -> String {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -27,12 +26,12 @@ pub fn modified_utf8(bytes: &[u8]) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// More of a name or text is not shown: hostile ones are long, and stand in many places.
+/// Names and texts are shown up to this length: hostile ones are long, and occur in many places.
 const LONGEST: usize = 1024;
-/// Dimensions of an array, as the virtual machine has them.
+/// Maximum number of dimensions of an array in the virtual machine.
 const DEEPEST: usize = 255;
 
-/// The beginning of a text, as it is shown.
+/// The beginning of a text, for display.
 #[must_use]
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > LONGEST {
@@ -43,8 +42,7 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
-/// `java/lang/String` and `[[I` as `java.lang.String` and `int[][]`; names that are written so
-/// already stay.
+/// `java/lang/String` and `[[I` as `java.lang.String` and `int[][]`; names that already have this form stay.
 #[must_use]
 pub fn class_name(name: &str) -> String {
     let element = name.trim_start_matches('[');
@@ -84,13 +82,13 @@ pub const fn array_name(kind: u8) -> &'static str {
     }
 }
 
-/// Behind the last dot.
+/// The part after the last dot.
 #[must_use]
 pub fn simple_name(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }
 
-/// What must not steer a terminal is shown as it would be escaped.
+/// Escapes characters that could control a terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,10 +1,10 @@
-//! A path as people know it from LeakCanary.
+//! A path in LeakCanary's layout.
 
 use crate::analysis::{Leak, Node, Status};
 use crate::objects::WINDOW_TITLE;
 use crate::text::simple_name;
 
-/// Stands before the lines of the last object, so that they are not trimmed where they are shown.
+/// Prefix of the lines of the last object, so that they are not trimmed when displayed.
 const ZERO_WIDTH: char = '\u{200b}';
 
 /// The path of a leak, line by line.
@@ -35,7 +35,7 @@ pub fn tree(leak: &Leak) -> String {
     text
 }
 
-/// The same without what a trimmed dump does not tell: keys of maps, titles of windows.
+/// The same without values that a trimmed dump lacks: keys of maps, titles of windows.
 #[must_use]
 pub fn tree_of_trimmed(leak: &Leak) -> String {
     let mut leak = leak.clone();

@@ -1,13 +1,12 @@
-//! Heap dumps of Java (`JAVA PROFILE 1.0.x`, HotSpot's and Android's), trimmed: what arrays of
-//! primitives hold (texts, bitmaps, buffers) is replaced by zeros. Every record keeps its place,
-//! length and references, so that whoever reads heap dumps finds the same objects, sizes and paths;
-//! and what is left compresses well. Values of single fields stay, unless they are to go too.
+//! Trims Java heap dumps (`JAVA PROFILE 1.0.x`, HotSpot's and Android's): the contents of arrays of primitives
+//! (texts, bitmaps, buffers) are replaced by zeros. Every record keeps its position, length and references, so that
+//! readers of heap dumps find the same objects, sizes and paths; and the result compresses well. Values of single
+//! fields stay, unless they are to be removed too.
 //!
-//! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece:
-//! a dump is as large as its heap.
-//! [`trim_file`] keeps what [`crate::Keep`] names: what an analysis reads.
+//! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece: a dump is as
+//! large as its heap. [`trim_file`] keeps what [`crate::Keep`] names: what an analysis reads.
 //!
-//! A dump that is not whole, or that holds what nobody knows, is an error with its place.
+//! A dump that is incomplete, or has unknown records, is an error with its position.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read, Write};
@@ -21,7 +20,7 @@ use zstd::stream::write::Encoder;
 use crate::keep::Keep;
 use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visit, walk};
 
-/// Copied at a time.
+/// Bytes that are copied at a time.
 const PIECE: usize = 1 << 16;
 /// Kinds of elements, as the format numbers them.
 const CHARACTER: u8 = 5;
@@ -31,7 +30,7 @@ static ZEROS: [u8; PIECE] = [0; PIECE];
 /// Why a dump cannot be trimmed. The texts fit after "failed to trim FILE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum TrimError {
-    /// Another file.
+    /// It is another kind of file.
     #[error("it is no heap dump of Java")]
     NotHprof,
     /// The file ends, or a record does, before what it announces.
@@ -40,7 +39,7 @@ pub enum TrimError {
         /// Where.
         at: u64,
     },
-    /// A record of a heap that nobody knows.
+    /// An unknown record in a heap.
     #[error("byte {at} begins a record of an unknown kind (0x{tag:02x})")]
     Unknown {
         /// Its tag.
@@ -48,7 +47,7 @@ pub enum TrimError {
         /// Where.
         at: u64,
     },
-    /// A heap whose end cannot be trusted.
+    /// A heap whose end is not reliable.
     #[error("byte {at}: {odd}")]
     Odd {
         /// What is odd.
@@ -56,7 +55,7 @@ pub enum TrimError {
         /// Where.
         at: u64,
     },
-    /// The record that ends a dump is not there, or not the last one.
+    /// The record that ends a dump is missing, or not the last one.
     #[error("its last record is not the end of a heap dump")]
     NoEnd,
     /// A file of this machine.
@@ -67,7 +66,7 @@ pub enum TrimError {
     Read(#[from] ReadError),
 }
 
-/// What is written is compressed.
+/// Compresses its output.
 pub struct Packed<W: Write>(Packer<W>);
 
 enum Packer<W: Write> {
@@ -76,7 +75,7 @@ enum Packer<W: Write> {
 }
 
 impl<W: Write> Packed<W> {
-    /// As `gzip` does, fast.
+    /// Like `gzip`, fast.
     pub fn gzip(to: W) -> Self {
         Self(Packer::Gzip(GzEncoder::new(to, Compression::fast())))
     }
@@ -86,7 +85,7 @@ impl<W: Write> Packed<W> {
         Self(Packer::Gzip(GzEncoder::new(to, Compression::default())))
     }
 
-    /// As `zstd -9` does: of a trimmed dump a tenth smaller than `gzip -9`, in a third of its time.
+    /// Like `zstd -9`: for a trimmed dump a tenth smaller than `gzip -9`, in a third of its time.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -122,19 +121,18 @@ impl<W: Write> Write for Packed<W> {
     }
 }
 
-/// Copies the dump `from` to `to` without what arrays of primitives hold. Gives the bytes that were
-/// replaced.
+/// Copies the dump `from` to `to` without the contents of arrays of primitives. Returns the bytes that were replaced.
 ///
 /// # Errors
-/// It is no whole dump, or cannot be read or written.
+/// It is no complete dump, or cannot be read or written.
 pub fn trim(from: impl Read, to: impl Write) -> Result<u64, TrimError> {
     trimmed(Stream(from), &Keep::default(), to, &|_, _, _| ())
 }
 
-/// The same of a file, but for what an analysis reads; texts that name nothing are left out.
+/// The same for a file, but keeps what an analysis reads; texts that name nothing are left out.
 ///
 /// # Errors
-/// It is no whole dump, or cannot be read or written.
+/// It is no complete dump, or cannot be read or written.
 pub fn trim_file(
     file: &DumpFile,
     keep: &Keep,
@@ -165,14 +163,14 @@ struct Trimming<'a, W> {
     zeroed: u64,
     keep: &'a Keep,
     told: Told<'a>,
-    /// The key of what stands for contents, where equal ones stay equal.
+    /// The key of the hash that replaces contents, if equal contents stay equal.
     marks: Option<RandomState>,
-    /// The array whose contents come: bytes of an element, all its bytes, and what came of them.
+    /// The array whose contents come: bytes of an element, and all its bytes.
     array: Option<(usize, usize)>,
     contents: Vec<u8>,
 }
 
-/// Elements that stand for the contents of an array.
+/// Number of elements that replace the contents of an array.
 const MARK: usize = 8;
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -181,7 +179,7 @@ impl<W: Write> Trimming<'_, W> {
         self.to.write_all(ZEROS.get(..count).unwrap_or_default())
     }
 
-    /// A piece of an array; behind the last one, what it is replaced by.
+    /// Takes a piece of an array; after the last one writes the replacement.
     fn mark(&mut self, key: &RandomState, (width, all): (usize, usize), bytes: &[u8]) -> io::Result<()> {
         self.contents.extend_from_slice(bytes);
         if self.contents.len() < all {
@@ -263,8 +261,8 @@ mod tests {
         [&[tag, 0, 0, 0, 0], length.as_slice(), body].concat()
     }
 
-    /// A root, a class, an instance, both kinds of arrays and what Android adds; `secret` lies in
-    /// arrays of primitives.
+    /// A root, a class, an instance, both kinds of arrays and Android's additions; `secret` is in arrays of
+    /// primitives.
     fn dump(id_bytes: u32, secret: &[u8]) -> Vec<u8> {
         let id = |id: u8| {
             let mut bytes = vec![0; id_bytes as usize];
@@ -302,15 +300,15 @@ mod tests {
         }
     }
 
-    /// HotSpot's of a small program, with few of its objects left; a seed of the fuzz target, whose
-    /// own two bytes stand before it.
+    /// A HotSpot dump of a small program, with few of its objects left; a seed of the fuzz target, preceded by the
+    /// target's own two bytes.
     const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
 
     #[test]
     fn a_dump_of_hotspot_loses_its_texts_and_nothing_else() {
         let dump = &HOTSPOT[2..];
         let mut trimmed = Vec::new();
-        // What a reader of another language counted in its 29 arrays.
+        // As a reader in another language counted in its 29 arrays.
         assert_eq!(trim(dump, &mut trimmed).unwrap(), 352);
         let holds = |dump: &[u8], text: &str| dump.windows(text.len()).any(|at| at == text.as_bytes());
         assert!(holds(dump, "a secret text") && !holds(&trimmed, "a secret text"));
@@ -322,7 +320,7 @@ mod tests {
         assert!(differs.clone().count() <= 352 && differs.clone().all(|(_, after)| *after == 0));
     }
 
-    /// What is shown of a title may be longer than it is: the bytes count.
+    /// The displayed title may be longer than the title itself: the bytes count.
     #[test]
     fn a_title_that_is_no_text_is_as_long_as_its_bytes() {
         let mut odd = dump(4, b"secret");
@@ -346,7 +344,7 @@ mod tests {
         let trimmed = |secret: &[u8]| {
             let mut out = Vec::new();
             trimmed(Stream(dump(4, secret).as_slice()), &keep, &mut out, &|_, _, _| ()).unwrap();
-            // Before the record that ends the dump.
+            // Before the final record of the dump.
             let end = out.len() - 9;
             out[end - secret.len()..end].to_vec()
         };
@@ -360,7 +358,7 @@ mod tests {
                 "{mark:?}"
             );
             assert!(mark.iter().skip(8).all(|byte| *byte == 0) && mark != secret);
-            // Each copy has a key of its own.
+            // Each copy has its own key.
             assert_eq!(trimmed(secret) != mark, is_marked);
         }
     }

@@ -1,4 +1,4 @@
-//! Containers that grow from dump to dump: on dumps made here, whose truth is known.
+//! Containers that grow from dump to dump: on dumps made here with known contents.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -14,12 +14,12 @@ fn ledger(dump: &Dump) -> Ledger {
     Heap::read(file, &rules, &|_, _, _| ()).unwrap().ledger(&rules, &|_, _, _| ()).unwrap()
 }
 
-/// A shop with so many orders, which a map and a list hold; a table of a thread's that grows once; a list that comes
-/// and goes; a chain of nodes and a tree; each order has a list of its own.
+/// A shop with this many orders, which a map and a list hold; a thread's table that grows once; a list that comes and
+/// goes; a chain of nodes and a tree; each order has its own list.
 fn shop(day: u64) -> Ledger {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;
-    // Addresses mean nothing: they are others each day.
+    // Addresses must not matter: they differ in each dump.
     for _ in 0..day * 7 {
         dump.instance(object, &[]);
     }
@@ -110,7 +110,7 @@ fn growth_that_ended_is_none() {
     assert_eq!(growth(&back, 1).unwrap(), []);
 }
 
-/// As deep as the largest lists there are, and a tree: one place each.
+/// As deep as the largest existing lists, and a tree: one place each.
 #[test]
 fn a_deep_chain_and_a_tree_are_one_place() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -192,7 +192,7 @@ fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
         let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
         dump.array(table, &[0, bin])
     };
-    // The map grows: the second table has the entries, and the first one leads to it from each bucket.
+    // The map grows: the second table has the entries, and each bucket of the first one leads to it.
     let moved: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
         let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
         let new = dump.array(table, &[0, nodes[0], 0, 0]);
@@ -206,7 +206,7 @@ fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
         let forward = dump.instance(forward, &[Value::Ref(new), none, none, none]);
         dump.array(table, &[forward, forward])
     };
-    // Of a virtual machine that nobody knows yet.
+    // From a virtual machine that is not known yet.
     let unknown: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
         let other = dump.class("java.util.concurrent.ConcurrentHashMap$Pile", node, &[], &[("entries", REF)]);
         let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
@@ -228,7 +228,7 @@ fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
     assert!(growing.iter().any(|(_, rise, _)| *rise == 10), "{growing:?}");
 }
 
-/// Collections that LeakCanary does not know, with `count` orders in each; a field of a shop holds each.
+/// Collections that LeakCanary does not know, with `count` orders in each; each is held by a field of a shop.
 fn other_collections(count: u64) -> Ledger {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;

@@ -1,5 +1,5 @@
-//! Dumps that are cut, damaged, packed, or made to cost: an error or an answer that says so, never a
-//! panic, never more memory than came.
+//! Dumps that are cut, damaged, packed, or made to be expensive: an error or an answer that says so, never a panic,
+//! never more memory than the input.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -12,7 +12,7 @@ use made::{BOOL, Dump, REF, Value, record};
 use memgate_hprof::read::{DumpFile, Odd, ReadError};
 use memgate_hprof::{Dominators, Heap, Index, Kind, Node, Question, Rules};
 
-/// Of a small program, with few of its objects left.
+/// A dump of a small program, with few of its objects left.
 const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
 
 fn small() -> Vec<u8> {
@@ -37,7 +37,7 @@ fn small() -> Vec<u8> {
     dump.finish()
 }
 
-/// Everything that can be asked of a dump.
+/// Every query of a dump.
 fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::built_in().unwrap());
     let rules = &*RULES;
@@ -99,7 +99,7 @@ fn damaged_bytes_make_no_panic() {
 fn a_packed_dump_is_the_dump() {
     let whole = small();
     let plain = everything(whole.clone()).unwrap();
-    // HotSpot writes a member of its own for each piece.
+    // HotSpot writes a separate member for each piece.
     let mut members = Vec::new();
     for piece in whole.chunks(100) {
         let mut packed = flate2::write::GzEncoder::new(&mut members, flate2::Compression::fast());
@@ -113,7 +113,7 @@ fn a_packed_dump_is_the_dump() {
     let mut restored = Vec::new();
     file.unpack(&mut restored, &|_, _, _| ()).unwrap();
     assert_eq!(restored, whole);
-    // `gzip` passes by zeros behind the last member, and by nothing else.
+    // `gzip` skips zeros after the last member, but nothing else.
     let followed = |by: &[u8]| DumpFile::of_bytes([&members, by].concat()).unwrap();
     restored.clear();
     followed(&[0; 100_000]).unpack(&mut restored, &|_, _, _| ()).unwrap();
@@ -156,7 +156,7 @@ fn classes_above_themselves_end() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let (a, b) = (dump.room(), dump.room());
     dump.class_at(a, "A", b, &[], &[]);
-    // The helper would go round as well: the second class is written without it.
+    // The helper would loop too: the second class is written without it.
     let mut bytes = dump.finish();
     let at = bytes.windows(8).rposition(|id| id == b.to_be_bytes()).unwrap();
     bytes[at..at + 8].copy_from_slice(&a.to_be_bytes());
@@ -164,7 +164,7 @@ fn classes_above_themselves_end() {
     assert!(dump.odd.iter().any(|(odd, _, _)| odd == Odd::Hierarchy));
 }
 
-/// What lies where the elements of a list should be has a field that is null.
+/// The object in place of the elements of a list has a field that is null.
 #[test]
 fn a_list_whose_elements_are_no_array_holds_what_is_there() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -216,7 +216,7 @@ fn ids_all_over_the_address_space_cost_no_page_each() {
     assert_eq!(dominators.reachable(), 20_002);
 }
 
-/// Where ids lie far apart, an id that came before is not known as such at once.
+/// If ids are far apart, a repeated id is not recognised at once.
 #[test]
 fn a_class_with_the_id_of_an_instance_is_no_class() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -280,7 +280,7 @@ fn an_object_has_so_many_labels_and_no_more() {
     let fields: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), REF)).collect();
     let many = dump.class("Many", object, &[], &fields);
     let many = dump.instance(many, &[Value::Ref(context); 100]);
-    // A hundred others hold it, and the static field that is met first.
+    // A hundred others hold it, and so does the static field that is reached first.
     let other = dump.class("Other", object, &[], &[("held", REF)]);
     let others: Vec<u64> = (0..100).map(|_| dump.instance(other, &[Value::Ref(many)])).collect();
     let array = dump.class("Other[]", object, &[], &[]);
@@ -299,7 +299,7 @@ fn an_object_has_so_many_labels_and_no_more() {
     assert_eq!(labels(many, "Also retained by 36 more leaking objects"), 1);
 }
 
-/// Long names on a long way to many objects.
+/// Long names on a long path to many objects.
 #[test]
 fn paths_are_shown_as_far_as_there_is_room() {
     const LEAKS: u64 = 30;
@@ -314,7 +314,7 @@ fn paths_are_shown_as_far_as_there_is_room() {
     let rules = (0..LEAKS).map(|at| format!("Leak{at}")).collect::<Vec<String>>();
     let leaks = rules.iter().map(|name| {
         let class = dump.class(name, object, &[], &[("held", REF)]);
-        // Each is held by another class, so that each is a leak of its own.
+        // Each is held by a different class, so that each is a separate leak.
         let over = dump.instance(class, &[Value::Ref(0)]);
         let holder = dump.class(&format!("{name}Holder"), object, &[], &[("held", REF)]);
         dump.instance(holder, &[Value::Ref(over)])

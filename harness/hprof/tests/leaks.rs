@@ -1,4 +1,4 @@
-//! What holds what, how much goes with it: on dumps made here, whose truth is known.
+//! What holds what, and how much it retains: on dumps made here with known contents.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -74,7 +74,7 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
 \u{200b}     Retaining 1.0 kB in 2 objects
 ";
         assert_eq!(text, told, "ids of {id_bytes} bytes");
-        // SHA-1 of "com.acme.Holder" "kept" "com.acme.Main[]" "[x]", as `sha1sum` tells it.
+        // SHA-1 of "com.acme.Holder" "kept" "com.acme.Main[]" "[x]", computed by `sha1sum`.
         assert_eq!(leak.fingerprint, "c60f43d305c8d5aec2371b85b5bfee748545764b");
     }
 }
@@ -430,7 +430,7 @@ fn rules_of_the_user_find_what_memgate_does_not_know() {
     assert_eq!((last.status, last.why.as_str()), (Status::Leaking, "Session#closed is true"));
 }
 
-/// Two ways to one object; a circle after it.
+/// Two paths to one object; a circle after it.
 #[test]
 fn what_two_objects_hold_is_retained_by_neither() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -454,7 +454,7 @@ fn what_two_objects_hold_is_retained_by_neither() {
     assert_eq!((pair.count, pair.bytes, pair.retained, pair.largest), (5, 80, 80, 80));
 }
 
-/// Two loaders have a class of one name.
+/// Two loaders have a class with the same name.
 #[test]
 fn classes_of_one_name_are_one() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -480,7 +480,7 @@ fn the_owner_of_a_class_is_what_a_person_would_name() {
     let table = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
     let tile = dump.class("com.acme.Tile", object, &[], &[("next", REF)]);
     let lone = dump.class("com.acme.Lone", object, &[], &[]);
-    // Two tiles below one node, one below another: a list, and a tile of its own.
+    // Two tiles below one node, one below another: a list, and a separate tile.
     let last = dump.instance(tile, &[Value::Ref(0)]);
     let tiles = [last, last, 0].map(|next| dump.instance(tile, &[Value::Ref(next)]));
     let nodes = tiles.map(|tile| dump.instance(node, &[Value::Ref(tile)]));
@@ -517,7 +517,7 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
     let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
     dump.sticky(holder);
     let bytes = dump.finish();
-    // The last one of the chain is asked for: its path has a million steps.
+    // The last object of the chain is wanted: its path has a million steps.
     let first_made = format!("0x{:x}", 0x1000_0000 + 3 * 16);
     let found = analysis(bytes.clone(), &[first_made.as_str()]);
     let leak = &found.leaks[0];
@@ -533,7 +533,7 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
     assert_eq!(owners.get("Node").map(|owner| dominators.graph.class_name(&index, *owner)), Some("Holder"));
 }
 
-/// As KOOM crops it: values of arrays of primitives are not there, and lengths still count them.
+/// Cropped like KOOM: values of arrays of primitives are missing, but lengths still include them.
 fn cropped(whole: &[u8], id_bytes: usize, values: &[&[u8]]) -> Vec<u8> {
     let mut cropped = whole.to_vec();
     for values in values {
@@ -606,7 +606,7 @@ fn pictures_are_listed_by_the_size_of_their_pixels_and_shown() {
     assert_eq!(shown, [(small, pixels)]);
 }
 
-/// A plugin whose loader nothing names: an object of one of its classes is held, and a class keeps a session.
+/// A plugin whose loader no field refers to: an object of one of its classes is held, and a class keeps a session.
 fn plugin() -> Vec<u8> {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;
@@ -667,7 +667,7 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     let session = dump.class("com.acme.Session", object, &[], &[]);
     dump.sticky(session);
     let session = dump.instance(session, &[]);
-    // The short way is through the class of the plugin, the long one through fields.
+    // The short path is through the class of the plugin, the long one through fields.
     let plugin = dump.class("com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
     let plugin = dump.instance(plugin, &[]);
     let link = dump.class("com.acme.Link", object, &[], &[("next", REF)]);
@@ -681,7 +681,7 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     assert!(path.contains("static Holder.chain") && !path.contains("<class>"), "{path}");
 }
 
-/// What a rule of the user's finds in a dump with one session, and what is wrong with the rule.
+/// What a rule of the user finds in a dump with one session, and what is wrong with the rule.
 fn ruled(rule: &str) -> (usize, Vec<String>) {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;
@@ -768,7 +768,7 @@ fn a_rule_of_the_users_that_can_never_match_is_told_and_others_find_what_is_over
     let (_, state) = of("state", "true");
     let (_, number) = of("done", "1");
     assert_eq!((state.len(), number.len()), (1, 1), "{state:?} {number:?}");
-    // Not loaded: nobody knows its fields.
+    // Not loaded: its fields are not known.
     assert_eq!(ruled("[[rule]]\nclass = \"com.acme.Gone\"\nfield = \"x\"\nleaking = \"true\"\n").1, [""; 0]);
     for (pattern, is_known) in [
         ("instance field com.acme.Session#done", true),
@@ -827,7 +827,7 @@ fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
         let path = tree(&found.leaks[0]);
         assert!(path.contains(&format!("↓ static Holder.{field}\n")), "{path}");
     }
-    // Whoever asks for the text has its characters with it, once.
+    // A query for the text includes its characters, once.
     let found = analysis(bytes, &["java.lang.String"]);
     assert_eq!((found.attributed_bytes, found.attributed_objects), (8 + 5000, 1));
 }
@@ -859,7 +859,7 @@ fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
     let nodes: Vec<u64> = (0..5000).map(|_| dump.instance(node, &[Value::Ref(0)])).collect();
     let kept = dump.array(all, &nodes);
     let top = dump.instance(node, &[Value::Ref(kept)]);
-    // Beside it some that hold it, each by itself.
+    // Next to it some other holders, each on its own.
     let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Value::Ref(top)])).collect();
     let tops = dump.array(all, &[&[top][..], &tops].concat());
     let holder = dump.class("com.acme.Holder", object, &[("nodes", Value::Ref(tops))], &[]);
@@ -872,7 +872,7 @@ fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
     }
 }
 
-/// A known leak of thousands of objects made every run an error, because others might hide behind it.
+/// A known leak of thousands of objects made every run an error, because others might be hidden by it.
 #[test]
 fn thousands_of_objects_in_one_collection_hide_no_other_leak() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -889,7 +889,7 @@ fn thousands_of_objects_in_one_collection_hide_no_other_leak() {
         .collect();
     let all = dump.array(array, &sessions);
     let own: Vec<u64> = (0..3).map(|_| dump.instance(session, &[Value::Ref(0)])).collect();
-    // Behind the crowd, and beside it in a field.
+    // After the crowd, and next to it in a field.
     let other = dump.class("com.acme.Other", object, &[], &[("last", REF)]);
     let others: Vec<u64> = own.iter().map(|own| dump.instance(other, &[Value::Ref(*own)])).collect();
     let others = dump.array(array, &others);

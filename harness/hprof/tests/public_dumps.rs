@@ -1,4 +1,4 @@
-//! Public dumps, and what LeakCanary's Shark, AOSP's ahat and hprof-slurp say of them.
+//! Public dumps, compared with the results of LeakCanary's Shark, AOSP's ahat and hprof-slurp.
 //!
 //! They are not part of this project: `MEMGATE_HPROF_DUMPS` names the folder where they lie (else
 //! `shared/fixtures/hprof` beside the checkout), unpacked or packed by xz, with the files that those
@@ -35,7 +35,7 @@ fn folder() -> Option<PathBuf> {
     folder
 }
 
-/// Seen though the test passes; `tests/run` counts and names them.
+/// Shown although the test passes; `tests/run` counts and names them.
 fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     std::io::stderr().write_all(format!("{test} skipped: {why}\n").as_bytes()).unwrap();
@@ -168,7 +168,7 @@ fn leaks_are_those_of_leakcanary_line_by_line() {
     assert_eq!((about.sdk, about.manufacturer.as_deref()), (Some(19), Some("Genymotion")));
     assert_eq!(about.process.as_deref(), Some("com.example.leakcanary"));
 
-    // All of it, but for what only Shark's own run knows.
+    // All of it, except what only Shark's own run knows.
     let told = leakcanary(&found, "leak_asynctask_pre_m.hprof");
     let of_its_run = |line: &&str| {
         [
@@ -244,7 +244,7 @@ fn rows(text: &str) -> Vec<(&str, [u64; 3])> {
 fn dominators_are_those_of_ahat() {
     for (name, reachable, all, top, native) in [
         ("leak_asynctask_pre_m.hprof", 45072, 2_626_297 + 511_838, 12649, 0),
-        // ahat adds native bytes, which lie outside of the heap.
+        // ahat adds native bytes, which are outside of the heap.
         ("ahat-O.hprof", 82185, 1_282_612 + 2_042_987, 36842, 50_200),
         ("ahat-RI.hprof", 24029, 1_243_352, 1347, 0),
     ] {
@@ -284,7 +284,7 @@ fn a_chain_of_twenty_thousand_is_shown_shortened() {
     assert_eq!((found.attributed_bytes, found.attributed_objects), (80_000, 20_000));
 }
 
-/// Android's own tool writes them as 1.0.2, for readers that know no heaps.
+/// Android's own tool writes them as 1.0.2, for readers that do not know heaps.
 #[test]
 fn what_hprof_conv_makes_of_a_dump_has_the_same_leaks() {
     const BY_DEBIAN: &str = "/usr/lib/android-sdk/platform-tools/hprof-conv";

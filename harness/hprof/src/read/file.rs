@@ -1,4 +1,4 @@
-//! A dump as it lies on the disk, packed or not. Every pass opens it again.
+//! A dump on disk, packed or not. Every pass opens it again.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,17 +13,17 @@ use super::visit::Visit;
 use super::walk::{Source, Walked, walk};
 use super::{Progress, ReadError};
 
-/// Bytes of a dump that lie in memory at a time.
+/// Bytes of a dump that are in memory at a time.
 const WINDOW: usize = 1 << 20;
 
 /// How a file is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// Not.
+    /// Not packed.
     Plain,
-    /// As `gzip` does, in any number of members (HotSpot writes one for each MiB).
+    /// By `gzip`, in any number of members (HotSpot writes one for each MiB).
     Gzip,
-    /// As `zstd` does.
+    /// By `zstd`.
     Zstd,
 }
 
@@ -57,7 +57,7 @@ impl DumpFile {
     /// # Errors
     /// It cannot be read, or is certainly no heap dump.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        // Whoever opens a pipe waits for its writer.
+        // Opening a pipe would wait for its writer.
         let about = fs::metadata(path)?;
         if !about.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file").into());
@@ -79,7 +79,7 @@ impl DumpFile {
         from.take(18).read_to_end(&mut head)?;
         let packing = match head.as_slice() {
             [0x1f, 0x8b, ..] => Packing::Gzip,
-            // A frame, or one of those that hold something else (memgate's own begins so).
+            // A frame, or a skippable frame with other data (memgate's own files begin with one).
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
             [b'J', b'A', b'V', b'A', b' ', b'P', b'R', b'O', b'F', b'I', b'L', b'E', b' ', version, ..] => {
                 if *version == b'6' {
@@ -87,14 +87,14 @@ impl DumpFile {
                 }
                 Packing::Plain
             }
-            // Of a stream of zlib: Tailor's is one.
+            // A zlib stream: Tailor writes one.
             [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => return Err(ReadError::Tailor),
             _ => return Err(ReadError::NotADump),
         };
         Ok(Self { origin, bytes, packing })
     }
 
-    /// Bytes of the file, packed as it is.
+    /// Bytes of the file, as it is packed.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -109,7 +109,7 @@ impl DumpFile {
     /// One pass over it, no further than byte `limit` (unpacked).
     ///
     /// # Errors
-    /// What the visitor makes of it; it cannot be read any more; it has another size than before.
+    /// The visitor's error; it cannot be read any more; its size has changed.
     pub(crate) fn walk<V: Visit<Error = ReadError>>(
         &self,
         limit: u64,
@@ -120,7 +120,7 @@ impl DumpFile {
         Ok(walked)
     }
 
-    /// Its bytes, unpacked; `strict`: packed bytes that end in the middle are an error.
+    /// Its bytes, unpacked. With `strict`, packed bytes that end in the middle are an error.
     ///
     /// # Errors
     /// It cannot be opened any more.
@@ -137,7 +137,7 @@ impl DumpFile {
     /// Writes its bytes, unpacked.
     ///
     /// # Errors
-    /// It cannot be read, or the copy not be written.
+    /// It cannot be read, or the copy cannot be written.
     pub fn unpack(&self, mut to: impl io::Write, progress: Progress<'_>) -> Result<u64, ReadError> {
         let (mut source, mut piece, mut done) = (self.source(true)?, vec![0; WINDOW], 0_u64);
         loop {
@@ -156,7 +156,7 @@ impl DumpFile {
         Ok(done)
     }
 
-    /// Has it the size that it had when it was opened first?
+    /// Has it the same size as when it was first opened?
     pub(crate) fn is_unchanged(&self) -> Result<(), ReadError> {
         if let Origin::Path(path) = &self.origin
             && path.metadata()?.len() != self.bytes
@@ -176,7 +176,7 @@ impl DumpFile {
     }
 }
 
-/// Progress of a pass, told by a visitor.
+/// Progress of a pass, reported by a visitor.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'a> {
     pub(crate) step: &'static str,
@@ -224,7 +224,7 @@ impl Source for Memory {
 struct Plain {
     file: File,
     at: u64,
-    /// When it was opened first.
+    /// Size when it was first opened.
     bytes: u64,
 }
 
@@ -247,7 +247,7 @@ impl Source for Plain {
     }
 }
 
-/// A source as others want to read it.
+/// A source as a standard reader.
 struct Bytes<S>(S);
 
 impl<S: Source> Read for Bytes<S> {
@@ -258,7 +258,7 @@ impl<S: Source> Read for Bytes<S> {
 
 /// The members of a `gzip` file. Zeros may follow them, as `gzip` itself allows: tapes and block devices are padded.
 struct Members<R> {
-    /// `None`: all were read.
+    /// `None`: all members were read.
     member: Option<GzDecoder<R>>,
 }
 
@@ -284,7 +284,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Reads past zeros; tells whether nothing follows.
+/// Reads past zeros; returns whether nothing follows.
 fn skips_zeros(from: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let bytes = match from.fill_buf() {
@@ -300,7 +300,7 @@ fn skips_zeros(from: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Packed bytes that end in the middle are a dump that ends there, but where `strict`.
+/// Packed bytes that end in the middle count as a dump that ends there, unless `strict`.
 struct Unpacked<R> {
     from: R,
     strict: bool,

@@ -1,4 +1,4 @@
-//! What is odd about a dump: told once per kind, with its first place and how often it came.
+//! Oddities of a dump: each kind is reported once, with its first place and its count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::fmt;
 pub enum Odd {
     /// The file ends before what it announces.
     Cut,
-    /// The record that ends a dump is not there.
+    /// The record that ends a dump is missing.
     NoEnd,
-    /// A record of a heap that nobody knows: what is after it in its segment is lost.
+    /// An unknown record in a heap: the rest of its segment is lost.
     UnknownObject(u8),
-    /// A record that nobody knows: left out by its length.
+    /// An unknown record: skipped by its length.
     UnknownRecord(u8),
-    /// An object reaches out of its segment.
+    /// An object extends beyond its segment.
     Crosses,
     /// A heap of 4 GiB or more, whose length does not fit its field.
     Wrapped,
@@ -26,11 +26,11 @@ pub enum Odd {
     SameId,
     /// An instance that is shorter than its class says: its references are left out.
     Short,
-    /// An instance of a class that is not there.
+    /// An instance of a class that is missing.
     NoClass,
     /// A root of no object.
     RootOfNothing,
-    /// A class that is above itself, or below a thousand others.
+    /// A class that is its own superclass, or has more than a thousand superclasses.
     Hierarchy,
     /// A text of more than 64 KiB: its beginning is kept.
     LongText,
@@ -72,18 +72,18 @@ impl fmt::Display for Odd {
     }
 }
 
-/// All that was odd: one entry per kind.
+/// All oddities: one entry per kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Oddities(BTreeMap<Odd, (u64, u64)>);
 
 impl Oddities {
-    /// One more, at byte `at`.
+    /// Adds one at byte `at`.
     pub fn add(&mut self, odd: Odd, at: u64) {
         let entry = self.0.entry(odd).or_insert((0, at));
         entry.0 = entry.0.saturating_add(1);
     }
 
-    /// Kind, how often, first place.
+    /// Kind, count, first place.
     pub fn iter(&self) -> impl Iterator<Item = (Odd, u64, u64)> + '_ {
         self.0.iter().map(|(odd, (count, at))| (*odd, *count, *at))
     }
@@ -100,7 +100,7 @@ impl Oddities {
         self.0.is_empty()
     }
 
-    /// Each as a sentence without its end.
+    /// Each as a sentence without a full stop.
     pub fn sentences(&self) -> impl Iterator<Item = String> + '_ {
         self.iter().map(|(odd, count, at)| match count {
             1 => format!("byte {at}: {odd}"),

@@ -1,4 +1,4 @@
-//! What a walk tells.
+//! What a walk reports.
 
 use std::io;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub struct Static {
     pub name: u64,
     /// Type: 2 object, 4 to 11 primitive.
     pub kind: u8,
-    /// Its bits.
+    /// Its value, as bits.
     pub value: u64,
 }
 
@@ -38,16 +38,16 @@ pub struct Field {
     pub kind: u8,
 }
 
-/// A class as it stands in a heap.
+/// A class, as recorded in a heap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassDump {
-    /// Of the class object.
+    /// Id of the class object.
     pub id: u64,
-    /// The class above; 0: none.
+    /// The superclass; 0: none.
     pub super_id: u64,
     /// Its class loader; 0: the boot loader.
     pub loader: u64,
-    /// Bytes of an instance, as the virtual machine tells them.
+    /// Bytes of an instance, as the virtual machine reports them.
     pub instance_bytes: u32,
     /// Bytes of this record after its tag.
     pub record_bytes: u64,
@@ -57,20 +57,19 @@ pub struct ClassDump {
     pub fields: Vec<Field>,
 }
 
-/// Takes what a walk finds. Everything but the error may be left out.
+/// Receives what a walk finds. All methods are optional; the error type is not.
 pub trait Visit {
     /// What ends a walk early.
     type Error: From<io::Error> + From<ReadError>;
-    /// Is every byte wanted, by [`Visit::copy`]?
+    /// Does [`Visit::copy`] get every byte?
     const COPIES: bool = false;
     /// Are the bytes of instances and the elements of object arrays wanted?
     const FIELDS: bool = false;
-    /// Have arrays of primitives no values, though the lengths of heaps count them? Zeros are copied in
-    /// their place.
+    /// Have arrays of primitives no values, although the lengths of heaps include them? Zeros are copied instead.
     const CROPPED: bool = false;
 
-    /// The next bytes of the dump; `content`: values of an array of primitives that were not wanted
-    /// by [`Visit::primitive_array`], and what the two functions after this one call content.
+    /// The next bytes of the dump; `content`: values of an array of primitives that [`Visit::primitive_array`] did
+    /// not want, and content according to the next two functions.
     ///
     /// # Errors
     /// Ends the walk.
@@ -78,24 +77,23 @@ pub trait Visit {
         Ok(())
     }
 
-    /// Which bytes of the instances of a class are content, in order? `None`: none. Asked where
-    /// everything is copied.
+    /// Which bytes of the instances of a class are content, in order? `None`: none. Asked only when everything is
+    /// copied.
     fn content_of(&mut self, _class: u64) -> Option<Arc<[Range<u64>]>> {
         None
     }
 
-    /// Is the value of this static field content? Asked of primitive ones, where everything is
-    /// copied.
+    /// Is the value of this static field content? Asked for primitive fields, only when everything is copied.
     fn is_content(&mut self, _class: u64, _field: u64) -> bool {
         false
     }
 
-    /// Is a copy of this text wanted? Asked where everything is copied.
+    /// Is a copy of this text wanted? Asked only when everything is copied.
     fn wants_text(&mut self, _id: u64) -> bool {
         true
     }
 
-    /// Something odd at byte `at`. An error ends the walk, else it goes on as well as it can.
+    /// Something is odd at byte `at`. An error ends the walk; without one it continues as well as it can.
     ///
     /// # Errors
     /// Ends the walk.
@@ -103,12 +101,12 @@ pub trait Visit {
         Ok(())
     }
 
-    /// No heap dump: there is no title, or no size of ids. A dump that was read before has changed.
+    /// It is no heap dump: there is no title, or no size of ids. If the dump was read before, it has changed.
     fn not_a_dump(&self) -> Self::Error {
         ReadError::Changed.into()
     }
 
-    /// The walk is at byte `at`; told once in a while.
+    /// The walk is at byte `at`; called now and then.
     fn progress(&mut self, _at: u64) {}
 
     /// The head of the file.
@@ -134,10 +132,10 @@ pub trait Visit {
     /// A stack: serial, thread, ids of its frames.
     fn trace(&mut self, _serial: u32, _thread: u32, _frames: &[u64]) {}
 
-    /// The objects after it lie in this heap (Android).
+    /// The following objects belong to this heap (Android).
     fn heap_info(&mut self, _heap: u32, _name: u64) {}
 
-    /// A root: its tag, object, thread and frame (0 where it has none).
+    /// A root: its tag, object, thread and frame (0 if it has none).
     fn root(&mut self, _tag: u8, _id: u64, _thread: u32, _frame: u32) {}
 
     /// A class.
@@ -149,18 +147,18 @@ pub trait Visit {
     /// An array of objects. With [`Visit::FIELDS`] its elements follow.
     fn object_array(&mut self, _id: u64, _class: u64, _count: u32, _at: u64) {}
 
-    /// Elements of the array told last.
+    /// Elements of the last array.
     fn elements(&mut self, _ids: &[u8]) {}
 
-    /// The elements of the array told last are over.
+    /// The elements of the last array are complete.
     fn elements_end(&mut self) {}
 
-    /// An array of primitives. Gives whether they are wanted,
-    /// which counts only with [`Visit::FIELDS`] or [`Visit::COPIES`].
+    /// An array of primitives. Returns whether its values are wanted; this counts only with [`Visit::FIELDS`] or
+    /// [`Visit::COPIES`].
     fn primitive_array(&mut self, _id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
         false
     }
 
-    /// Values of the array told last, if they were wanted.
+    /// Values of the last array, if they were wanted.
     fn values(&mut self, _bytes: &[u8]) {}
 }

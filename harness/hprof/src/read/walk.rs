@@ -1,17 +1,17 @@
-//! The layout of heap dumps: the one walk over their records, for whoever reads or copies them.
+//! The layout of heap dumps: the one walk over their records, for all readers and copiers.
 //!
-//! Data flow: a [`Source`] → a window of its bytes, which slides forward and never back → records,
-//! sub-records of heaps → a [`Visit`]or, with nothing taken that was not there: a length sizes
-//! nothing before its bytes have come. What is odd is told to the visitor, which ends the walk or
-//! lets it go on: at the next record where a heap makes no sense.
+//! Data flow: a [`Source`] → a window of its bytes, which slides forward and never back → records, sub-records of
+//! heaps → a [`Visit`]or. Nothing is allocated by a length before its bytes have arrived. Oddities are reported to
+//! the visitor, which ends the walk or lets it continue; after an invalid part of a heap it continues at the next
+//! record.
 //!
 //! ```text
 //! file    title NUL, u4 id size, u8 milliseconds, record*
 //! record  u1 tag, u4 microseconds, u4 length, body
 //! heap    (0x0c, 0x1c) sub-records: u1 tag, body; no length: an unknown one ends the heap
 //! ```
-//! Everything is big-endian. The tables are those of `hprof_b_spec.h` (JDK), and of ART's
-//! `hprof.cc` for what Android adds.
+//! Everything is big-endian. The tables are those of `hprof_b_spec.h` (JDK), and of ART's `hprof.cc` for Android's
+//! additions.
 
 use std::io::{self, Read};
 
@@ -21,12 +21,12 @@ use super::visit::{ClassDump, Field, Header, Static, Visit};
 /// `JAVA PROFILE 1.0.3` and its end.
 const LONGEST_TITLE: usize = 64;
 const LONGEST_TEXT: u64 = 1 << 16;
-/// Of an instance; the deepest hierarchy of the largest classes has less.
+/// Bytes of an instance; the deepest hierarchy of the largest classes has fewer.
 const LONGEST_INSTANCE: u32 = 64 << 20;
 /// Fixed parts of sub-records are shorter.
 const HEAD: usize = 96;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-/// A visitor that counts progress is called once for so many bytes.
+/// Bytes between two progress reports.
 const PROGRESS: u64 = 4 << 20;
 
 /// Type of a reference.
@@ -43,7 +43,7 @@ pub(crate) const HEAP_DUMP_SEGMENT: u8 = 0x1c;
 /// The last record.
 pub(crate) const HEAP_DUMP_END: u8 = 0x2c;
 
-/// Where bytes come from.
+/// A source of bytes.
 pub trait Source {
     /// As [`Read::read`].
     ///
@@ -51,7 +51,7 @@ pub trait Source {
     /// As [`Read::read`].
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize>;
 
-    /// Leaves out bytes; fewer only at the end. `scratch` may be written to.
+    /// Skips bytes; fewer only at the end. `scratch` may be overwritten.
     ///
     /// # Errors
     /// They cannot be read.
@@ -69,13 +69,13 @@ pub trait Source {
         Ok(bytes.saturating_sub(left))
     }
 
-    /// All its bytes, where that is known.
+    /// Its total number of bytes, if known.
     fn bytes(&self) -> Option<u64> {
         None
     }
 }
 
-/// What can only be read on and on.
+/// A source that can only be read forwards.
 #[derive(Debug)]
 pub struct Stream<R>(pub R);
 
@@ -90,7 +90,7 @@ impl<R: Read> Source for Stream<R> {
 pub struct Walked {
     /// Bytes that were seen.
     pub bytes: u64,
-    /// The end of the last record or sub-record that was whole.
+    /// The end of the last complete record or sub-record.
     pub whole: u64,
 }
 
@@ -111,7 +111,7 @@ pub const fn value_bytes(kind: u8, id_bytes: usize) -> Option<usize> {
 /// Walks over a dump, `window` bytes at a time, and no further than byte `limit`.
 ///
 /// # Errors
-/// What the visitor makes of it, or the source cannot be read.
+/// The visitor's error, or the source cannot be read.
 pub fn walk<S: Source, V: Visit>(
     source: S,
     window: usize,
@@ -141,9 +141,9 @@ pub fn walk<S: Source, V: Visit>(
 
 /// Why a part was not read to its end.
 enum Stop<E> {
-    /// The bytes are over.
+    /// The bytes ended.
     Cut,
-    /// A sub-record that nobody knows, or a type: at this byte.
+    /// An unknown sub-record or type, at this byte.
     Unknown(u8, u64),
     Error(E),
 }
@@ -158,17 +158,17 @@ struct Walk<'v, S, V> {
     source: S,
     visit: &'v mut V,
     buffer: Vec<u8>,
-    /// The next byte in the buffer, and the end of what lies in it.
+    /// The next byte in the buffer, and the end of its contents.
     at: usize,
     length: usize,
-    /// Up to here the visitor has a copy.
+    /// The visitor has got a copy of everything before this.
     given: usize,
-    /// The buffer's place in the file.
+    /// The position of the buffer in the file.
     base: u64,
     limit: u64,
     told: u64,
     whole: u64,
-    /// Bytes that this heap's length counts and that are not there.
+    /// Bytes that are included in this heap's length but are missing.
     missing: u64,
     id_bytes: usize,
     class: ClassDump,
@@ -237,8 +237,8 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// At a text that nobody wants a copy of: it is passed, and not given. `false`: it is wanted, or
-    /// something else, or not whole.
+    /// At a text of which no copy is wanted: skips it without copying. `false`: it is wanted, or it is another
+    /// record, or not complete.
     fn leave_out_text(&mut self) -> Result<bool, V::Error> {
         let head = 9_usize.saturating_add(self.id_bytes);
         if self.window(1) != [STRING] || !self.ready(head)? {
@@ -301,7 +301,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
                 Ok(())
             }
             TRACE if length >= 12 => self.trace(length),
-            // Tags between them are those of the agent that JDK 8 had.
+            // The tags between them belong to the agent of JDK 8.
             0x01..=0x07 | 0x0a..=0x0e | HEAP_DUMP_END => self.skip(length),
             _ => {
                 self.visit.odd(Odd::UnknownRecord(tag), at).map_err(Stop::Error)?;
@@ -336,7 +336,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.missing = 0;
         let start = self.position();
         let mut end = start.saturating_add(length);
-        // The other passes have the limit that the first one found.
+        // The other passes use the limit that the first one found.
         let file = self.source.bytes().map(|bytes| bytes.min(self.limit));
         let left = file.map(|bytes| bytes.saturating_sub(start));
         if let (HEAP_DUMP, Some(left)) = (tag, left) {
@@ -378,7 +378,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
     #[inline]
     fn object(&mut self, end: u64) -> Step<V> {
         let at = self.position();
-        // Most heads are here at once; where the file ends, fewer bytes may do.
+        // Most heads are complete in the window; at the end of the file fewer bytes may be enough.
         self.ready(HEAD).map_err(Stop::Error)?;
         self.need(1)?;
         let tag = self.u1();
@@ -550,7 +550,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.take::<4>();
         let count = self.u4();
         let (place, kind) = (self.position(), self.u1());
-        // An array without its values is copied as it is, whatever its type.
+        // An array without values is copied as it is, whatever its type.
         if !has_values && V::COPIES {
             return Ok(());
         }
@@ -581,7 +581,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.skip(left)
     }
 
-    /// Values that are not there.
+    /// Values that are missing.
     fn absent(&mut self, bytes: u64) -> Step<V> {
         self.missing = self.missing.saturating_add(bytes);
         if V::COPIES {
@@ -596,7 +596,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// Does what is announced lie in its segment? Asked before anything of it is read or written.
+    /// Does the announced length fit into its segment? Asked before any of it is read or written.
     fn inside(&mut self, bytes: u64, end: u64, at: u64) -> Step<V> {
         if self.position().saturating_add(self.missing).saturating_add(bytes) > end && V::COPIES {
             self.visit.odd(Odd::Crosses, at).map_err(Stop::Error)?;
@@ -614,12 +614,12 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.length.saturating_sub(self.at)
     }
 
-    /// At most `bytes` of what lies in the window.
+    /// At most `bytes` from the window.
     fn window(&self, bytes: usize) -> &[u8] {
         window(&self.buffer, self.at, bytes.min(self.left_in_window()))
     }
 
-    /// Are so many bytes in the window?
+    /// Are this many bytes in the window?
     #[inline]
     fn ready(&mut self, bytes: usize) -> Result<bool, V::Error> {
         if self.left_in_window() >= bytes { Ok(true) } else { self.fill(bytes) }
@@ -638,7 +638,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.length = self.left_in_window();
         (self.at, self.given) = (0, 0);
         loop {
-            // What is asked for may be long and not there: the window grows with what comes.
+            // The announced length may be long and false, so the window grows with the bytes that arrive.
             if self.length == self.buffer.len() {
                 let longer = self.buffer.len().saturating_mul(2).min(bytes.max(self.buffer.len()));
                 self.buffer.resize(longer, 0);
@@ -663,7 +663,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(self.length >= bytes)
     }
 
-    /// Gives the visitor what was passed since.
+    /// Gives the visitor everything that was passed since the last call.
     fn give(&mut self) -> Result<(), V::Error> {
         if V::COPIES && self.given < self.at {
             let passed = window(&self.buffer, self.given, self.at.saturating_sub(self.given));
@@ -673,7 +673,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// Passes values of an array of primitives.
+    /// Passes content bytes to the visitor.
     fn content(&mut self, mut left: u64) -> Step<V> {
         self.give().map_err(Stop::Error)?;
         while left > 0 {
@@ -720,7 +720,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         if skipped < left { Err(Stop::Cut) } else { Ok(()) }
     }
 
-    /// The next bytes; [`Walk::need`] has said that they are there.
+    /// The next bytes; [`Walk::need`] has checked that they are there.
     #[inline]
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let bytes = self.buffer.get(self.at..).and_then(<[u8]>::first_chunk::<N>).copied();

@@ -1,8 +1,8 @@
-//! What KOOM (KwaiAppTeam/KOOM) crops while Android writes it.
+//! Restores dumps that KOOM (KwaiAppTeam/KOOM) crops while Android writes them.
 //!
-//! Data flow: the dump → the walk, which takes arrays of primitives for cut → the same records, with
-//! zeros where values were. The lengths of segments count those values, though they are not there.
-//! What KOOM cut out of the heaps of Zygote and image (whole objects) is gone.
+//! Data flow: the dump → the walk, which expects no values in arrays of primitives → the same records, with zeros for
+//! the values. The lengths of segments include those values, although they are missing. Whole objects that KOOM cut
+//! out of the heaps of Zygote and image are lost.
 
 use std::io::Write;
 
@@ -11,19 +11,19 @@ use crate::read::{DumpFile, Odd, Progress, ReadError, Told, Visit, walk};
 
 const WINDOW: usize = 1 << 20;
 
-/// What a dump looks like as it lies there.
+/// The state of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cropped {
-    /// Whole, with its values.
+    /// Complete, with its values.
     Whole,
-    /// Whole, if the values of its arrays were cut out.
+    /// Complete, except that the values of its arrays were cut out.
     Cropped,
     /// Neither: other bytes are missing.
     Neither,
 }
 
 impl Cropped {
-    /// Looks at all of a dump.
+    /// Reads all of a dump.
     ///
     /// # Errors
     /// It cannot be read.
@@ -40,7 +40,7 @@ impl Cropped {
     }
 }
 
-/// Does a dump make sense, with or without the values of its arrays?
+/// Is a dump consistent, with or without the values of its arrays?
 struct Looking<'a, const CROPPED: bool> {
     is_odd: bool,
     told: Told<'a>,
@@ -64,15 +64,15 @@ impl<const CROPPED: bool> Visit for Looking<'_, CROPPED> {
     }
 }
 
-/// Is every byte accounted for all the same?
+/// Is every byte still accounted for?
 const fn harmless(odd: Odd) -> bool {
     matches!(odd, Odd::UnknownRecord(_) | Odd::LongText | Odd::Wrapped | Odd::NoLength)
 }
 
-/// Writes the dump with zeros for the values that KOOM cut out. Gives the bytes that were written.
+/// Writes the dump with zeros for the values that KOOM cut out. Returns the bytes that were written.
 ///
 /// # Errors
-/// It is not whole, or cannot be read or written.
+/// It is not complete, or cannot be read or written.
 pub fn uncrop(file: &DumpFile, to: impl Write, progress: Progress<'_>) -> Result<u64, RestoreError> {
     let told = Told { step: "restoring", all: Some(file.bytes()), to: progress };
     let mut copy = Filling { to, written: 0, told };

@@ -1,4 +1,4 @@
-//! Dumps that others trimmed, as heap dumps again.
+//! Turns dumps that other tools trimmed into heap dumps again.
 
 mod koom;
 mod tailor;
@@ -6,13 +6,13 @@ mod tailor;
 pub use koom::{Cropped, uncrop};
 pub use tailor::restore;
 
-/// Values were cut out: nobody may fill a disk with them. No heap of Android is so large.
+/// Values that were cut out must not fill a disk. No heap of Android is this large.
 const LONGEST: u64 = 4 << 30;
 
 /// Why a dump cannot be restored. The texts fit after "cannot use FILE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// Another file.
+    /// It is another kind of file.
     #[error("it is no dump that Tailor trimmed")]
     NotTailor,
     /// The file ends before what it announces.
@@ -21,7 +21,7 @@ pub enum RestoreError {
         /// Where.
         at: u64,
     },
-    /// A record that nobody knows.
+    /// An unknown record.
     #[error("byte {at} of the unpacked stream begins a record of an unknown kind (0x{tag:02x})")]
     Unknown {
         /// Its tag.
@@ -29,7 +29,7 @@ pub enum RestoreError {
         /// Where.
         at: u64,
     },
-    /// No such heap is there.
+    /// No heap is this large.
     #[error("it would be larger than 4 GiB")]
     TooLarge,
     /// It changed between two passes.

@@ -1,8 +1,8 @@
-//! What Tailor (bytedance/tailor) writes.
+//! Restores dumps that Tailor (bytedance/tailor) writes.
 //!
-//! Data flow: its stream (zlib of it, or bare) → record by record, a segment at a time → a dump that
-//! every reader knows. What it cut out is zeros: times, serials of stacks and threads, contents of
-//! `char[]` and `byte[]`.
+//! Data flow: its stream (in zlib, or bare) → record by record, a segment at a time → a dump that every reader
+//! understands. The parts that it cut out become zeros: times, serials of stacks and threads, contents of `char[]`
+//! and `byte[]`.
 //!
 //! ```text
 //! stream   title `JAVA PROFILE 6.0.1` without NUL; ids of 4 bytes
@@ -22,14 +22,14 @@ use super::{LONGEST, RestoreError};
 use crate::read::value_bytes;
 
 const TITLE: &[u8] = b"JAVA PROFILE 6.0.1";
-/// A segment ends after the object that makes it so long: it lies in memory before it is written.
+/// A segment ends after the object that brings it to this size: it is in memory before it is written.
 const SEGMENT: usize = 1 << 20;
 const ID: usize = 4;
 
-/// Restores what Tailor trimmed. Gives the bytes that were written.
+/// Restores a dump that Tailor trimmed. Returns the bytes that were written.
 ///
 /// # Errors
-/// It is none, or not whole, or cannot be read or written.
+/// It is no such dump, or not complete, or cannot be read or written.
 pub fn restore(mut from: impl BufRead, to: impl Write) -> Result<u64, RestoreError> {
     match from.fill_buf().map_err(RestoreError::Io)?.first() {
         Some(b'J') => restored(from, to),
@@ -51,7 +51,7 @@ struct Restoring<R, W> {
     /// Bytes read.
     at: u64,
     written: u64,
-    /// The record that is being made, and the zeros in it: place and number.
+    /// The record that is being made, and the zeros in it: position and number.
     body: Vec<u8>,
     zeros: Vec<(usize, u64)>,
 }
@@ -76,7 +76,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
                     self.copy(u64::from(length))?;
                 }
                 0x02 => {
-                    // Serials of class and stack are gone.
+                    // Serials of class and stack are missing.
                     self.zeros.push((0, 4));
                     self.copy(ID as u64)?;
                     self.zeros.push((ID, 4));
@@ -85,7 +85,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
                 0x1c => {
                     while self.peek()?.is_some_and(is_object) {
                         self.object()?;
-                        // A heap may lie in any number of segments.
+                        // A heap may consist of any number of segments.
                         if self.body.len() >= SEGMENT {
                             self.record(tag)?;
                             self.body.clear();
@@ -95,7 +95,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
                 0x2c => ended = true,
                 _ => return Err(RestoreError::Unknown { tag, at }),
             }
-            // It leaves empty segments out.
+            // Empty segments are left out.
             if tag != 0x1c || !self.body.is_empty() {
                 self.record(tag)?;
             }
@@ -116,7 +116,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
             0xfe => self.copy(id.saturating_add(4)),
             0x20 => {
                 self.copy_and(id, 4)?;
-                // The class above, loader, signers, domain; the reserved ids and half of the size.
+                // Superclass, loader, signers, domain; the reserved ids and half of the size.
                 self.copy_and(id.saturating_mul(4), 10)?;
                 self.copy(2)?;
                 for head in [2, id] {
@@ -182,7 +182,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         if (got as u64) < bytes { Err(RestoreError::Cut { at: self.at }) } else { Ok(()) }
     }
 
-    /// Copies bytes, and tells them.
+    /// Copies bytes, and returns them.
     fn copied<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
         let bytes = self.taken()?;
         self.body.extend_from_slice(&bytes);
@@ -302,7 +302,7 @@ mod tests {
         assert!(matches!(restore(bomb.as_slice(), io::sink()), Err(RestoreError::TooLarge)));
     }
 
-    /// A stream of zeros that never ends, as a bomb of zlib unpacks to.
+    /// A stream of zeros that never ends, like an unpacked zlib bomb.
     #[test]
     fn an_array_that_is_there_fills_no_memory() {
         let head = b"JAVA PROFILE 6.0.1\x1c\x22\x00\x00\x00\x30\xff\xff\xff\xff".as_slice();

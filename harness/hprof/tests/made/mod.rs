@@ -1,4 +1,4 @@
-//! Heap dumps made for tests: what a virtual machine would write of a few objects.
+//! Heap dumps made for tests: what a virtual machine would write for a few objects.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ impl Value {
     }
 }
 
-/// A dump that grows.
+/// A dump that is being built.
 pub(crate) struct Dump {
     id_bytes: usize,
     title: &'static str,
@@ -70,7 +70,7 @@ impl Dump {
         id.to_be_bytes()[8 - self.id_bytes..].to_vec()
     }
 
-    /// Room for an object: its id.
+    /// Reserves an object; returns its id.
     pub(crate) fn room(&mut self) -> u64 {
         self.next += 16;
         self.next
@@ -135,7 +135,7 @@ impl Dump {
         self.heap.extend(out);
     }
 
-    /// The classes that come after it have this loader; 0: the boot loader.
+    /// The classes that follow have this loader; 0: the boot loader.
     pub(crate) const fn loaded_by(&mut self, loader: u64) {
         self.loader = loader;
     }
@@ -167,7 +167,7 @@ impl Dump {
         }
     }
 
-    /// Own fields first, then those of the class above.
+    /// Own fields first, then those of the superclass.
     pub(crate) fn instance(&mut self, class: u64, values: &[Value]) -> u64 {
         let id = self.room();
         self.instance_at(id, class, values);
@@ -198,7 +198,7 @@ impl Dump {
         id
     }
 
-    /// A class is held as by the boot loader.
+    /// Adds a root that holds a class, as the boot loader does.
     pub(crate) fn sticky(&mut self, id: u64) {
         let out = [vec![0x05], self.id(id)].concat();
         self.heap.extend(out);
@@ -223,7 +223,7 @@ impl Dump {
         self.heap.extend(out);
     }
 
-    /// The file, its heap in segments of about so many bytes, cut anywhere if `cut`.
+    /// The file, its heap in segments of about this many bytes, cut at any place if `cut`.
     pub(crate) fn finish(&self) -> Vec<u8> {
         let id_bytes = u32::try_from(self.id_bytes).unwrap().to_be_bytes();
         let mut out = [self.title.as_bytes(), &[0], &id_bytes, &1_500_000_000_000_u64.to_be_bytes()].concat();
