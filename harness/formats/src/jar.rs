@@ -1,18 +1,17 @@
-//! The class path that the manifest of a jar names: Surefire's booter jar holds nothing else.
+//! Reads the class path in the manifest of a jar: Surefire's booter jar contains nothing else.
 //!
-//! Of the jar ([`crate::zip`]) only `META-INF/MANIFEST.MF` is read, and of it no more than
-//! [`MAX_MANIFEST_BYTES`].
+//! Only `META-INF/MANIFEST.MF` is read from the jar ([`crate::zip`]), at most [`MAX_MANIFEST_BYTES`] of it.
 
 use crate::zip::{Damaged, entries};
 
 const MANIFEST: &[u8] = b"META-INF/MANIFEST.MF";
-/// A class path of 100,000 jars.
+/// Enough for a class path of 100,000 jars.
 const MAX_MANIFEST_BYTES: u64 = 32 << 20;
 
 /// Why no class path was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JarError {
-    /// It is no zip file, or one that is damaged here.
+    /// It is no zip file, or its structure is damaged.
     #[error("read the jar: {0}")]
     Damaged(#[from] Damaged),
     /// It has no manifest.
@@ -20,15 +19,14 @@ pub enum JarError {
     NoManifest,
 }
 
-/// The entries of `Class-Path` in the manifest of a jar, as they stand there: relative to the jar's
-/// own place.
+/// The entries of `Class-Path` in the manifest of a jar, as written: relative to the jar's own folder.
 ///
 /// # Errors
 /// It is no jar.
 pub fn manifest_class_path(jar: &[u8]) -> Result<Vec<String>, JarError> {
     let manifest = manifest(jar)?;
     let text = String::from_utf8_lossy(&manifest).replace("\r\n", "\n");
-    // A line goes on in the next one, after a blank.
+    // A line that begins with a blank continues the one before.
     let text = text.replace("\n ", "");
     let paths = text.lines().find_map(|line| line.strip_prefix("Class-Path:")).unwrap_or_default();
     Ok(paths.split_whitespace().map(str::to_owned).collect())
@@ -69,7 +67,7 @@ mod tests {
             directory.extend([&DIRECTORY_ENTRY[..], &[0; 6], &method.to_le_bytes(), &[0; 8]].concat());
             directory
                 .extend([&length[..], &[0; 4], &name_length, &[0; 12], &place, name.as_bytes()].concat());
-            // Sizes stand after the entry, as Java's own writer leaves them.
+            // Sizes come after the entry, as Java's own writer puts them.
             jar.extend(
                 [&LOCAL_ENTRY[..], &[0; 22], &name_length, &[0; 2], name.as_bytes(), &packed].concat(),
             );

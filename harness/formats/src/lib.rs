@@ -1,4 +1,4 @@
-//! Small formats that others write: bytes in, values out, or an error with its place.
+//! Small formats of other tools: bytes in, values out, or an error with its position.
 //!
 //! | module | reads | written by |
 //! |---|---|---|
@@ -11,12 +11,11 @@
 //! | [`test_results`] | results of test classes, XML | Surefire, Failsafe, Gradle |
 //! | [`zip`] | entries of jars and APKs | Java, Android's build |
 //!
-//! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what
-//! it keeps, or borrows from those bytes. No file, socket, clock or environment here, so every rule
-//! is tested with bytes alone.
+//! Data flow: the caller reads a file or a stream and passes its bytes; results own their data, or borrow from those
+//! bytes. There is no file, socket, clock or environment here, so every rule is tested with bytes alone.
 //!
-//! The bytes are hostile until proven otherwise: no length in them sizes an allocation, memory and
-//! time grow no faster than the input, what is kept of a stream is bounded, and nothing panics.
+//! The bytes are treated as hostile: no length in them sizes an allocation, memory and time grow no faster than the
+//! input, stream state is bounded, and nothing panics.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 

@@ -1,4 +1,4 @@
-//! A text line by line, each with its number: for errors that name their place.
+//! Splits a text into numbered lines, for errors that give the position.
 
 /// The lines of a text, without their ends (`\n` or `\r\n`).
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// A line as text; bytes that are no UTF-8 are shown as such.
+/// A line as text; bytes that are not UTF-8 become replacement characters.
 pub(crate) fn text(line: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(line)
 }

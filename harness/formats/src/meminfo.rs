@@ -17,12 +17,11 @@
 //!  Objects
 //!                Views:        0         ViewRootImpl:        0
 //! ```
-//! Columns are found by the two lines of the header: Android 10 has no Rss, `-a` has more. Rows
-//! whose figures are all 0 are left out by the writer. Figures are KB. `TOTAL` of Pss holds the
-//! swapped part too.
+//! Columns are found by the two header lines: Android 10 has no Rss, `-a` has more columns. The writer leaves out
+//! rows whose figures are all 0. Figures are KB. `TOTAL` of Pss includes the swapped part.
 //!
-//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or
-//! with nothing but zeros, is no measurement and an error: never a process that needs no memory.
+//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or with only zeros,
+//! is no measurement but an error: it must not look like a process that needs no memory.
 
 mod proto;
 
@@ -51,22 +50,20 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// A figure of the table, in KB; rows that were left out are 0, columns that this Android lacks
-    /// are `None`.
+    /// A figure of the table, in KB; rows that were left out are 0, columns that this Android lacks are `None`.
     #[must_use]
     pub fn kilobytes(&self, row: &str, column: &str) -> Option<u64> {
         let known = self.rows.get("TOTAL").is_some_and(|total| total.contains_key(column));
         known.then(|| self.rows.get(row).and_then(|row| row.get(column)).copied().unwrap_or(0))
     }
 
-    /// All that the process shares proportionally, swap included, in KB.
+    /// Proportional set size of the process, swap included, in KB.
     #[must_use]
     pub fn total_pss(&self) -> Option<u64> {
         self.kilobytes("TOTAL", "Pss Total")
     }
 
-    /// Resident memory in KB. Android 11 prints Pss in this place of the table: the summary has the
-    /// right figure.
+    /// Resident memory in KB. Android 11 prints Pss in this cell of the table, but the summary has the right figure.
     #[must_use]
     pub fn total_rss(&self) -> Option<u64> {
         self.summary.get("TOTAL RSS").copied()
@@ -87,7 +84,7 @@ pub enum MemInfoError {
     NoTotal {
         /// Where the block begins.
         line: u64,
-        /// Of the block.
+        /// Id of its process.
         pid: u64,
     },
     /// All figures are 0.
@@ -95,7 +92,7 @@ pub enum MemInfoError {
     AllZero {
         /// Where the block begins.
         line: u64,
-        /// Of the block.
+        /// Id of its process.
         pid: u64,
     },
     /// The last line has no end.
@@ -114,7 +111,7 @@ pub enum MemInfoError {
     /// A process without figures in the protobuf.
     #[error("process {pid} has no figures: nothing was measured")]
     NoFigures {
-        /// Which.
+        /// Its id.
         pid: u64,
     },
     /// Not the protobuf.
@@ -152,7 +149,7 @@ pub fn read_meminfo(bytes: &[u8]) -> Result<Vec<ProcessMemory>, MemInfoError> {
     done.extend(open.map(Block::close).transpose()?);
     match done.as_slice() {
         [] => Err(MemInfoError::NoMemInfo),
-        // Half a number is another number.
+        // A truncated number looks like another number.
         _ if !bytes.ends_with(b"\n") => Err(MemInfoError::CutOff),
         _ => Ok(done),
     }
@@ -162,7 +159,7 @@ fn wrong(line: u64, problem: &'static str, found: &str) -> MemInfoError {
     MemInfoError::Line { line, problem, found: excerpt(found.trim().as_bytes()) }
 }
 
-/// Where in a block we are.
+/// The current section of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Section {
     Head,
@@ -177,7 +174,7 @@ enum Section {
 struct Block {
     first_line: u64,
     section: Section,
-    /// The line of the header before this one.
+    /// The previous line of the header.
     upper: Vec<String>,
     columns: Vec<String>,
     found: ProcessMemory,
@@ -197,8 +194,7 @@ impl Block {
         if trimmed.is_empty() {
             return Ok(());
         }
-        // A section's name stands after one blank, without figures; lines after more, or with
-        // figures.
+        // The name of a section has one leading blank and no figures; other lines have more blanks, or figures.
         let bare = !trimmed.contains(|c: char| c == ':' || c.is_ascii_digit());
         if line.starts_with(' ') && !line.starts_with("  ") && bare {
             self.section = match trimmed {
@@ -249,7 +245,7 @@ impl Block {
             row.insert(column.clone(), figure.parse().map_err(|_not_a_number| "a figure that is no number")?);
         }
         let label = label.trim();
-        // `-a` lists details below the total, with labels of the table again.
+        // `-a` lists details below the total, and repeats labels of the table.
         if !self.found.rows.contains_key("TOTAL") {
             self.found.rows.insert(label.to_owned(), row);
         }
@@ -258,7 +254,7 @@ impl Block {
 
     fn summary(&mut self, line: &str) -> Result<(), &'static str> {
         for (label, figures) in pairs(line) {
-            // `Unknown` has an Rss alone: its first column is blank.
+            // `Unknown` has only an Rss: its first column is blank.
             let (pss, rss) = match *figures.as_slice() {
                 [rss] if label == "Unknown" => (None, Some(rss)),
                 [pss] => (Some(pss), None),
@@ -268,7 +264,7 @@ impl Block {
             self.found.summary.extend(pss.map(|pss| (label.to_owned(), pss)));
             self.found.summary_rss.extend(rss.map(|rss| (label.to_owned(), rss)));
         }
-        // Until Android 10.
+        // Up to Android 10.
         if let Some(total) = self.found.summary.remove("TOTAL") {
             self.found.summary.insert("TOTAL PSS".to_owned(), total);
         }
@@ -420,7 +416,7 @@ Uptime: 1137766417 Realtime: 1146089528
             ),
             ("** MEMINFO in pid 7 [a] **\n", "line 1: no TOTAL for process 7"),
             (&OLD[..OLD.find("        TOTAL").unwrap()], "no TOTAL for process 7"),
-            // The proportional share of 1231 KB, cut off after two digits.
+            // The proportional share of 1231 KB, truncated after two digits.
             (&OLD[..OLD.find("31     1176        4").unwrap()], "the last line has no end"),
             (&zeros, "all figures of process 0 are 0"),
             ("", "no output of `dumpsys meminfo PROCESS`"),

@@ -1,8 +1,7 @@
-//! Texts of `/proc`, of this machine or as `adb shell cat` and `run-as … cat` deliver them: whole, or
-//! cut off.
+//! Parses texts of `/proc`, of this machine or from `adb shell cat` and `run-as … cat`: complete, or cut off.
 //!
-//! Data flow: text → values by key. Keys differ from kernel to kernel, so what is needed is looked
-//! up by name, and a file without it is an error.
+//! Data flow: text → values by key. Keys differ from kernel to kernel, so values are looked up by name, and a file
+//! without a needed key is an error.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use crate::lines::{Lines, excerpt, text};
 /// Why a text cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcError {
-    /// A key that every kernel writes is not there: cut off, or another file.
+    /// A key that every kernel writes is missing: the text is cut off, or it is another file.
     #[error("`{0}` is missing: the text is cut off, or no such file")]
     Missing(&'static str),
     /// The last line has no end.
@@ -29,7 +28,7 @@ pub enum ProcError {
     },
 }
 
-/// What `/proc/PID/status` tells. A process that is ending has no memory: its figures are `None`.
+/// The contents of `/proc/PID/status`. A process that is ending has no memory: its figures are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
     /// `Name`, at most 15 bytes.
@@ -51,7 +50,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Would this signal be handled? If not, most of them end the process.
+    /// Is this signal handled? If not, most signals end the process.
     #[must_use]
     pub const fn handles(&self, signal: u32) -> bool {
         match signal.checked_sub(1) {
@@ -94,7 +93,7 @@ pub fn read_status(bytes: &[u8]) -> Result<ProcessStatus, ProcError> {
     })
 }
 
-/// What `/proc/PID/smaps_rollup` tells, in KB.
+/// The contents of `/proc/PID/smaps_rollup`, in KB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rollup {
     /// Resident.
@@ -112,7 +111,7 @@ pub struct Rollup {
 }
 
 impl Rollup {
-    /// What would be free if this process were not there, in KB.
+    /// Memory that would be freed if this process ended, in KB.
     #[must_use]
     pub const fn unique(&self) -> u64 {
         self.private_clean.saturating_add(self.private_dirty)
@@ -160,16 +159,15 @@ pub fn read_smaps_rollup(bytes: &[u8]) -> Result<Rollup, ProcError> {
     })
 }
 
-/// Bytes that are resident, of `/proc/PID/statm`: sizes in pages, the second is what is resident.
+/// Resident bytes, from `/proc/PID/statm`: sizes in pages, the second one is the resident size.
 #[must_use]
 pub fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
     let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
     pages.checked_mul(page_bytes)
 }
 
-/// Time on a processor, of `/proc/PID/stat`: the fields after the name, which may itself hold
-/// spaces and brackets, begin with the third; the fourteenth and fifteenth are user and system time
-/// in ticks.
+/// Processor time, from `/proc/PID/stat`: the name may contain spaces and brackets; the fields after it begin with
+/// the third. The fourteenth and fifteenth are user and system time in ticks.
 #[must_use]
 pub fn cpu_ns(stat: &[u8], ticks_per_second: u64) -> Option<u64> {
     let behind_name = stat.rsplitn(2, |b| *b == b')').next()?;
@@ -187,7 +185,7 @@ pub fn waited_ns(schedstat: &[u8]) -> Option<u64> {
     std::str::from_utf8(schedstat).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `/proc/PID/environ`: entries end with NUL; what has no `=` is not a variable.
+/// `/proc/PID/environ`: entries end with NUL; an entry without `=` is not a variable.
 #[must_use]
 pub fn environ(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
     let variable = |entry: &'_ [u8]| -> Option<usize> {
@@ -203,7 +201,7 @@ pub fn environ(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
         .collect()
 }
 
-/// The kernel ends every line: half a number is another number.
+/// The kernel ends every line. A truncated number looks like another number.
 fn is_whole(bytes: &[u8]) -> Result<(), ProcError> {
     if bytes.ends_with(b"\n") { Ok(()) } else { Err(ProcError::CutOff) }
 }
@@ -251,7 +249,7 @@ mod tests {
             ("", "`SigCgt` is missing"),
             ("cat: /proc/1/status: No such file or directory\n", "`SigCgt` is missing"),
             (&STATUS[..60], "`SigCgt` is missing"),
-            // Half of its handlers.
+            // With half of its handlers.
             (&STATUS[..STATUS.len() - 8], "the last line has no end"),
             (&STATUS.replace("17", "many"), "line 5: no number (`many`)"),
             ("nonsense\n", "line 1: no key"),

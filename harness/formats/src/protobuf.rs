@@ -1,5 +1,4 @@
-//! The wire format of Protocol Buffers, as far as reading known messages needs it: fields one after
-//! the other.
+//! The wire format of Protocol Buffers, as far as reading known messages needs it: a sequence of fields.
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +6,7 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 const CUT: Malformed = Malformed("the message is cut off");
 
-/// A value as the wire has it.
+/// A value on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Varint(u64),

@@ -1,21 +1,21 @@
-//! What Surefire, Failsafe and Gradle write of a test class: `TEST-com.example.ATest.xml`.
+//! Reads the results of a test class that Surefire, Failsafe and Gradle write: `TEST-com.example.ATest.xml`.
 //!
-//! Taken are the test cases with their outcomes, in the order of the file, and Surefire's system
-//! properties of the virtual machine. Everything else (output, stack traces) is passed over. Tests
-//! and properties are bounded; a file that is no XML is an error.
+//! The result contains the test cases with their outcomes, in the order of the file, and the system properties of the
+//! virtual machine that Surefire writes. Everything else (output, stack traces) is skipped. The number of tests and
+//! properties is limited; a file that is no XML is an error.
 
 use std::collections::BTreeMap;
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-/// Tests and properties of one file that are kept.
+/// Maximum number of tests and of properties kept per file.
 const MAX_ENTRIES: usize = 100_000;
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestOutcome {
-    /// Nothing else is said.
+    /// No other outcome is given.
     Passed,
     /// A failure or an error.
     Failed,
@@ -41,7 +41,7 @@ pub struct TestResult {
 pub struct TestResults {
     /// Its tests.
     pub tests: Vec<TestResult>,
-    /// System properties, where they are reported.
+    /// System properties, if the file has them.
     pub properties: BTreeMap<String, String>,
 }
 

@@ -1,8 +1,8 @@
 //! Entries of a zip file: jars, APKs.
 //!
-//! Layout (PKWARE's APPNOTE): entries, then a central directory of them, then an end record of 22
-//! bytes with the directory's offset. An entry is stored (0) or deflated (8). Zip64, which neither
-//! jars of a class path nor APKs need, is not read.
+//! Layout (PKWARE's APPNOTE): entries, then a central directory of them, then an end record of 22 bytes with the
+//! directory's offset. An entry is stored (0) or deflated (8). Zip64 is not supported: neither jars of a class path
+//! nor APKs need it.
 
 use std::io::Read as _;
 
@@ -22,7 +22,7 @@ const DEFLATED: u16 = 8;
 #[error("{0} is missing or damaged")]
 pub struct Damaged(pub &'static str);
 
-/// An entry, as the directory tells of it.
+/// An entry, as described in the directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     archive: &'a [u8],
@@ -54,7 +54,7 @@ pub fn entries(archive: &[u8]) -> Result<Vec<Entry<'_>>, Damaged> {
 }
 
 impl<'a> Entry<'a> {
-    /// The entry whose directory entry is at `place`, and that one's length.
+    /// The entry whose directory entry is at `place`, and the length of that directory entry.
     fn at(archive: &'a [u8], place: usize) -> Option<(Self, usize)> {
         let entry = archive.get(place..).filter(|entry| entry.starts_with(&DIRECTORY_ENTRY))?;
         let [name, extra, comment] = [28, 30, 32].map(|at| u16_at(entry, at).map(usize::from));
@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
         Some((Self { archive, name, method, packed, local }, length))
     }
 
-    /// Where its bytes lie in the archive, packed as they are.
+    /// The position of its bytes in the archive, as packed.
     ///
     /// # Errors
     /// Its head is damaged.
@@ -80,16 +80,16 @@ impl<'a> Entry<'a> {
         place().ok_or(Damaged("an entry"))
     }
 
-    /// Are its bytes the content itself? Android then maps them where they lie.
+    /// Are its bytes the content itself? Android then maps them directly.
     #[must_use]
     pub const fn is_stored(&self) -> bool {
         self.method == STORED
     }
 
-    /// Its content, of which no more than `most` bytes are unpacked.
+    /// Its content, of which at most `most` bytes are unpacked.
     ///
     /// # Errors
-    /// It is damaged, longer than that, or packed in a way that is not known here.
+    /// It is damaged, longer than that, or packed by an unsupported method.
     pub fn content(&self, most: u64) -> Result<Vec<u8>, Damaged> {
         const NO_CONTENT: Damaged = Damaged("the content of an entry");
         let bytes = self.archive.get(self.place()?..).and_then(|rest| rest.get(..self.packed));

@@ -1,8 +1,7 @@
-//! Every capture of a genuine Android 9: what is read is what the captured program says it left
-//! behind.
+//! Every capture of a real Android 9: the result must be what the captured program says it left behind.
 //!
-//! The program wrote, beside each buffer, what it meant to leave live (`truth`) and where its own
-//! functions lie (`symbols`).
+//! Next to each buffer the program wrote what it meant to leave live (`truth`) and the addresses of its own functions
+//! (`symbols`).
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 
 use std::collections::BTreeMap;
@@ -33,7 +32,7 @@ fn address(value: &Value) -> u64 {
     u64::from_str_radix(value.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
 }
 
-/// Every file below the fixtures that ends so, with its name from there.
+/// All files below the fixtures with this ending, with their relative names.
 fn files(end: &str) -> Vec<(String, PathBuf)> {
     let (mut open, mut found) = (vec![fixtures()], Vec::new());
     while let Some(folder) = open.pop() {
@@ -90,7 +89,7 @@ fn truth(json: &Value) -> Sites {
     sites
 }
 
-/// The records, each given to the innermost of its frames that lies in a function of `truth`.
+/// The records, each assigned to its innermost frame that is in a function of `truth`.
 fn attributed(json: &Value, records: &[Record]) -> Sites {
     let truth = truth(json);
     let wanted = |name: &str| truth.keys().any(|(function, _, _)| function == name);
@@ -140,8 +139,8 @@ fn the_attributed_records_of_every_buffer_equal_the_truth() {
             by_design.push(capture.name.as_str());
         }
     }
-    // The site lies in an anonymous mapping; the one frame is libc's malloc; allocated while
-    // capture was off; and sizes that the truth gives as 0. The next tests look at each of them.
+    // The site is in an anonymous mapping; the only frame is libc's malloc; it allocated while capture was off; and
+    // sizes that the truth gives as 0. The next tests check each of them.
     let known = [
         "/anon_code/after_leaks",
         "x86/basic_bt1/after_leaks",
@@ -178,7 +177,7 @@ fn where_the_truth_cannot_be_attributed_its_figures_are_still_there() {
     }
 }
 
-/// As a device writes sites that allocate in turns: one record for each allocation. (None of the
+/// The form in which a device writes sites that allocate alternately: one record for each allocation. (None of the
 /// captured programs does that.)
 fn in_turns(capture: &Capture) -> Capture {
     let word = usize::try_from(number(&capture.json["size_t_bytes"])).unwrap();
@@ -222,7 +221,7 @@ fn untouched_and_zero_out_values_are_told_apart_from_an_empty_heap() {
         let json = json(&path);
         let out = out_values(&json);
         if json["out_params_written"] == Value::Bool(false) {
-            // The captured program had filled them with a pattern, as nobody should.
+            // The captured program had filled them with a pattern, which is wrong.
             let error = read_leak_info(&[], &out).unwrap_err();
             assert!(matches!(error, LeakInfoError::OtherLength { .. }), "{name}: {error}");
             untouched += 1;
@@ -234,7 +233,7 @@ fn untouched_and_zero_out_values_are_told_apart_from_an_empty_heap() {
     assert!(zeros > 10 && untouched > 10, "{zeros} and {untouched}");
 }
 
-/// Those of a program at its end too: what it leaked is still there.
+/// Also the buffers of a program at its end: what it leaked still exists.
 #[test]
 fn the_attributed_records_of_every_heap_dump_equal_the_truth() {
     let dumps = files(".txt");

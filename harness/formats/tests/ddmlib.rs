@@ -1,6 +1,5 @@
-//! Tests and results are what ddmlib, Android's own reader of these streams, makes of them.
-//! Debian's package `libandroid-ddms-java` has it; where it or Java is missing the test is skipped,
-//! and says so.
+//! Tests and results must match those of ddmlib, Android's own reader of these streams. Debian's package
+//! `libandroid-ddms-java` contains it; if it or Java is missing, the test is skipped with a message.
 #![expect(clippy::unwrap_used, reason = "what the test cannot do without fails it")]
 
 use std::io::Write as _;
@@ -11,7 +10,7 @@ use std::{env, fs};
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream, Status};
 
 const JARS: &str = "/usr/share/java";
-/// ddmlib and what it needs.
+/// ddmlib and its dependencies.
 const NEEDED: [&str; 5] = [
     "com.android.tools.ddms.ddmlib.jar",
     "com.android.tools.common.jar",
@@ -20,14 +19,14 @@ const NEEDED: [&str; 5] = [
     "guava.jar",
 ];
 
-/// A run as one of both sees it.
+/// A run as one of the two readers sees it.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     tests: Vec<(String, &'static str)>,
     failed: bool,
 }
 
-/// The class path of ddmlib; `None`, and said: it is not here.
+/// The class path of ddmlib; `None`, with a message: it is not installed.
 fn class_path() -> Option<String> {
     let say = |why: &str| std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
     let jars: Vec<PathBuf> = NEEDED.iter().map(|jar| Path::new(JARS).join(jar)).collect();
@@ -76,7 +75,7 @@ fn end(result: &str, code: i64) -> String {
 const TRACE: &str = "java.lang.AssertionError: expected:<4> but was:<5>\n\tat org.junit.Assert.fail(Assert.java:89)\n\n\tat com.a.B.second(B.kt:21)\n";
 const DONE: &str = "stream=\n\nTime: 1,745.755\n\nOK (2 tests)\n\n";
 
-/// Every kind of test, and every ending of which ddmlib knows.
+/// All kinds of tests, and all endings that ddmlib knows.
 fn streams() -> Vec<(&'static str, String)> {
     let crash = "shortMsg=Process crashed.";
     vec![
@@ -105,13 +104,13 @@ fn streams() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the listener of ddmlib was told, stream by stream.
+/// What the listener of ddmlib received, stream by stream.
 fn by_ddmlib(class_path: &str, files: &[PathBuf]) -> Vec<Seen> {
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ddmlib/Oracle.java");
     let output = Command::new("java").args(["-cp", class_path]).arg(oracle).args(files).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    // The library's own log is printed between.
+    // The library prints its own log in between.
     text.split("stream\n").skip(1).map(of_events).collect()
 }
 
@@ -119,7 +118,7 @@ fn of_events(events: &str) -> Seen {
     let mut seen = Seen { tests: Vec::new(), failed: false };
     for (event, about) in events.lines().filter_map(|line| line.split_once('\t')) {
         let outcome = match event {
-            // The end of an ignored test is reported as another beginning of it.
+            // The end of an ignored test is reported as another start of it.
             "testStarted" if seen.tests.last().is_some_and(|(name, _)| name == about) => continue,
             "testStarted" => {
                 seen.tests.push((about.to_owned(), "passed"));
@@ -155,7 +154,7 @@ fn by_us(stream: &str) -> Seen {
         (format!("{}#{}", test.class, test.method.as_deref().unwrap_or("null")), outcome(test.status))
     });
     let tests = tests.collect();
-    // A run without a test is no failure for ddmlib; memgate calls it by its name.
+    // For ddmlib a run without a test is no failure; memgate names it.
     Seen { tests, failed: !matches!(ending, Ending::Complete | Ending::NoTests) }
 }
 

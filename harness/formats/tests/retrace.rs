@@ -1,5 +1,5 @@
-//! Stack traces come out as R8's own Retrace prints them. How the fixtures were made is said beside
-//! them.
+//! Stack traces must be the same as R8's own Retrace prints them. A file next to the fixtures says how they were
+//! made.
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 
 use std::fs;

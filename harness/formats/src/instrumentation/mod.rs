@@ -1,14 +1,13 @@
-//! What `am instrument -r` prints of a test run, and what it means.
+//! Parses and interprets the output of a test run of `am instrument -r`.
 //!
-//! Data flow: bytes as they arrive → [`RawStream`], which takes any cut of the stream and keeps only
-//! what is not finished → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end
-//! of the stream, [`Ending`] says how the run ended, and each test its [`Status`].
+//! Data flow: bytes as they arrive → [`RawStream`], which accepts any split of the stream and keeps only unfinished
+//! parts → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end of the stream, [`Ending`] says
+//! how the run ended, and each test has its [`Status`].
 //!
-//! The exit status of `am` and of adb says nothing (0 after a crash, 0 when the cable was pulled),
-//! so nobody asks for it here. A run counts only when the system reported its end
-//! (`INSTRUMENTATION_CODE: -1`), no fatal error of the runner hides behind that, every test that
-//! was announced began and ended, and there was one at all. Anything else is an [`Ending`] of its
-//! own, none of which is a pass.
+//! The exit status of `am` and of adb is useless (0 after a crash, 0 after the cable was pulled), so it is not used
+//! here. A run counts only if the system reported its end (`INSTRUMENTATION_CODE: -1`), that does not hide a fatal
+//! error of the runner, every announced test began and ended, and there was at least one. Every other result is a
+//! separate [`Ending`], and none of these is a pass.
 
 mod raw;
 mod run;
@@ -18,21 +17,21 @@ use std::collections::BTreeMap;
 pub use raw::RawStream;
 pub use run::{Ending, InstrumentationRun, Status, TestResult};
 
-/// Values of a status or result, by key; of a key that came twice the last one.
+/// Values of a status or result, by key; the last value counts if a key is repeated.
 pub type Bundle = BTreeMap<String, String>;
 
-/// The most that is kept of one bundle: a message to the system cannot be larger than 1 MB.
+/// Maximum size of one bundle: a message to the system cannot be larger than 1 MB.
 pub const LARGEST_BUNDLE: usize = 4 << 20;
 
-/// One thing that was reported.
+/// One reported item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A test began or ended, or something is reported of it.
+    /// A test began or ended, or the runner reports something about it.
     Status {
-        /// 1 start, 2 in progress, 0 passed, -1 error, -2 failure, -3 ignored, -4 assumption
-        /// failed. `None`: not readable, since something else was printed into the line.
+        /// 1 start, 2 in progress, 0 passed, -1 error, -2 failure, -3 ignored, -4 assumption failed. `None`: not
+        /// readable, because other output was printed into the line.
         code: Option<i64>,
-        /// What is reported.
+        /// The reported values.
         values: Bundle,
     },
     /// The system says that the instrumentation finished.
@@ -44,10 +43,10 @@ pub enum Item {
     },
     /// It could not be started (`INSTRUMENTATION_FAILED`).
     Failed(String),
-    /// The system itself went down (`INSTRUMENTATION_ABORTED`), or gave it up.
+    /// The system itself crashed (`INSTRUMENTATION_ABORTED`), or gave up the run.
     Aborted(String),
-    /// What `am` says of its own failure (`onError`).
+    /// The error that `am` itself reports (`onError`).
     OnError(String),
-    /// A line that belongs to nothing: usage text, warnings of the shell.
+    /// A line outside the protocol: usage text, warnings of the shell.
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! The text of `am instrument -r`.
+//! Parses the text of `am instrument -r`.
 //!
 //! ```text
 //! INSTRUMENTATION_STATUS: KEY=VALUE      value: to the end of the line and of all following lines without a prefix
@@ -9,8 +9,10 @@
 //! INSTRUMENTATION_ABORTED: System has crashed.
 //! onError: commandError=BOOL message=TEXT
 //! ```
-//! Keys come in any order, lines end in `\n` or `\r\n`. Values are not escaped: a line of a value
-//! that begins with one of the prefixes cannot be told from a line of the protocol.
+//! Keys come in any order, lines end in `
+//! ` or `\r
+//! `. Values are not escaped: a line of a value that begins with one of the prefixes looks like a line of the
+//! protocol.
 
 use super::{Bundle, Item, LARGEST_BUNDLE};
 use crate::lines::{excerpt, text};
@@ -23,17 +25,17 @@ const FAILED: &[u8] = b"INSTRUMENTATION_FAILED: ";
 const ABORTED: &[u8] = b"INSTRUMENTATION_ABORTED: ";
 const ON_ERROR: &[u8] = b"onError: ";
 
-/// What an entry of a bundle takes besides its text.
+/// Bytes that an entry of a bundle takes in addition to its text.
 const ENTRY_BYTES: usize = 100;
 
-/// A reader of the stream, as far as it has come.
+/// An incremental reader of the stream.
 #[derive(Debug, Default)]
 pub struct RawStream {
-    /// The line whose end has not come yet, bounded.
+    /// The unfinished line; its size is limited.
     line: Vec<u8>,
     status: Bundle,
     result: Bundle,
-    /// Where a continued line belongs: which bundle, which key.
+    /// The bundle and key that a continued line belongs to.
     open: Option<(Which, String)>,
     /// Bytes in both bundles.
     kept: usize,
@@ -52,7 +54,7 @@ impl RawStream {
         Self::default()
     }
 
-    /// Takes the next bytes, in pieces of any size, and hands out what they complete.
+    /// Takes the next bytes, in pieces of any size, and passes on the items that they complete.
     pub fn push(&mut self, bytes: &[u8], mut item: impl FnMut(Item)) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (part, ended) = piece.strip_suffix(b"\n").map_or((piece, false), |part| (part, true));
@@ -64,8 +66,7 @@ impl RawStream {
         }
     }
 
-    /// The stream has ended: a last line without an end counts too, a status without its code does
-    /// not.
+    /// The stream has ended: a last line without a line end counts, a status without its code does not.
     pub fn finish(mut self, mut item: impl FnMut(Item)) {
         if !self.line.is_empty() {
             self.end_line(&mut item);
@@ -92,7 +93,7 @@ impl RawStream {
             self.open = None;
             item(Item::Aborted(excerpt(why)));
         } else if let Some(error) = line.strip_prefix(ON_ERROR) {
-            // It may come in the middle of a value, which goes on after it.
+            // It may come in the middle of a value, which continues after it.
             item(Item::OnError(excerpt(error)));
         } else if !self.go_on(line) && !line.is_empty() {
             item(Item::Other(excerpt(line)));
@@ -108,7 +109,7 @@ impl RawStream {
         }
     }
 
-    /// Appends a line to the open value; false where none is open.
+    /// Appends a line to the open value; false if none is open.
     fn go_on(&mut self, line: &[u8]) -> bool {
         let Some((which, key)) = self.open.take() else { return false };
         if self.has_room(line.len().saturating_add(1))
@@ -121,7 +122,7 @@ impl RawStream {
         true
     }
 
-    /// Counts what is to be kept; what is too much is left out.
+    /// Counts bytes that are to be kept; bytes beyond the limit are left out.
     const fn has_room(&mut self, bytes: usize) -> bool {
         self.kept = self.kept.saturating_add(bytes);
         self.kept <= LARGEST_BUNDLE
@@ -140,7 +141,7 @@ impl RawStream {
     }
 }
 
-/// The number that a line holds, whole.
+/// The number on a line, if the line is a complete number.
 fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }

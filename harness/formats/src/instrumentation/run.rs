@@ -1,15 +1,15 @@
-//! From items to tests, and how the run ended.
+//! Turns items into tests, and determines how the run ended.
 
 use std::time::Duration;
 
 use super::{Bundle, Item};
 
-/// Keys with a meaning of their own; all others are measurements of the test.
+/// Keys with a fixed meaning; all others are measurements of the test.
 const KNOWN_KEYS: [&str; 10] =
     ["class", "test", "current", "numtests", "id", "stream", "stack", "Error", "shortMsg", "longMsg"];
-/// Text kept of all tests together: a device that talks forever fills no memory.
+/// Maximum text kept for all tests together, so that a device that never stops does not fill the memory.
 const LARGEST_RUN: usize = 256 << 20;
-/// Lines kept that belong to nothing.
+/// Maximum number of kept lines outside the protocol.
 const OTHER_LINES: usize = 20;
 
 /// How a test ended.
@@ -19,7 +19,7 @@ pub enum Status {
     Passed,
     /// An assertion failed, or it threw.
     Failed,
-    /// It threw (old runners tell that from a failure).
+    /// It threw (old runners distinguish that from a failure).
     Error,
     /// Marked to be left out.
     Ignored,
@@ -34,7 +34,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Can the run still count as passed with it?
+    /// Can the run still pass with this status?
     #[must_use]
     pub const fn is_good(self) -> bool {
         matches!(self, Self::Passed | Self::Ignored | Self::AssumptionFailed)
@@ -57,16 +57,15 @@ impl Status {
 pub struct TestResult {
     /// Its class.
     pub class: String,
-    /// Its method; `None`: what happened before or after all tests of the class (`@BeforeClass`,
-    /// `@AfterClass`).
+    /// Its method; `None`: code that runs before or after all tests of the class (`@BeforeClass`, `@AfterClass`).
     pub method: Option<String>,
-    /// Number in the run, from 1, where the runner counts.
+    /// Number in the run, from 1, if the runner counts.
     pub number: Option<u64>,
     /// How it ended.
     pub status: Status,
-    /// Stack of the failure, or what else is reported of it.
+    /// Stack trace of the failure, or other text reported about it.
     pub trace: Option<String>,
-    /// What it reported besides.
+    /// Other values that it reported.
     pub metrics: Bundle,
 }
 
@@ -82,16 +81,16 @@ pub enum Ending {
     /// The process of the tests died.
     #[error("the process crashed: {0}")]
     Crashed(String),
-    /// The system ended it because it did not react.
+    /// The system ended it because it did not respond.
     #[error("the process did not respond: {0}")]
     NotResponding(String),
-    /// The runner failed outside of the tests, whatever it says of its end.
+    /// The runner failed outside of the tests, whatever it reports as its end.
     #[error("the test runner failed: {0}")]
     RunnerFailed(String),
     /// It could not be started: unknown component, missing target, other signature.
     #[error("it could not be started: {0}")]
     NotStarted(String),
-    /// The system went down, or gave the run up.
+    /// The system crashed, or gave up the run.
     #[error("the system ended it: {0}")]
     SystemCrashed(String),
     /// The runner reached its end, but announced more tests than ended.
@@ -105,21 +104,21 @@ pub enum Ending {
     /// It finished with a code that is neither success nor crash.
     #[error("it finished with code {0}")]
     OtherCode(i64),
-    /// Something else was printed into the lines of the protocol.
+    /// Other output was printed into the lines of the protocol.
     #[error("its output is damaged: a status code cannot be read")]
     Damaged,
-    /// More was reported than anybody can want.
+    /// It reported more than the limit.
     #[error("it reported more than 256 MiB of results")]
     TooMuch,
     /// The stream stopped: device or connection lost.
     #[error("its output stopped before the end: the device or the connection was lost")]
     StreamEnded,
-    /// Not one line of the protocol: a wrong command line.
+    /// No line of the protocol: the command line was wrong.
     #[error("it reported nothing: {0}")]
     Nothing(String),
 }
 
-/// A run as far as it has been reported.
+/// A run, as far as it has been reported.
 #[derive(Debug, Default)]
 pub struct InstrumentationRun {
     tests: Vec<TestResult>,
@@ -135,7 +134,7 @@ pub struct InstrumentationRun {
 }
 
 impl InstrumentationRun {
-    /// A run of which nothing was reported yet.
+    /// A run without any report yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -188,7 +187,7 @@ impl InstrumentationRun {
         self.summary().lines().find_map(|line| line.strip_prefix("Time: ")).and_then(elapsed)
     }
 
-    /// The stream has ended: closes a test that never ended, and says how the run did.
+    /// The stream has ended: closes a test that never ended, and returns how the run ended.
     pub fn end(&mut self) -> Ending {
         let ending = self.ending();
         if let Some(open) = self.open.take() {
@@ -212,7 +211,7 @@ impl InstrumentationRun {
         }
         self.expected = self.expected.or_else(|| values.get("numtests")?.parse().ok());
         match code {
-            // What the app itself sends is neither begin nor end of a test, whatever its code is.
+            // A status that the app itself sends is neither the start nor the end of a test, whatever its code.
             _ if code == Some(2) || !is_of_a_test(&values) => {
                 if let Some(open) = &mut self.open {
                     open.metrics.extend(metrics(values));
@@ -239,7 +238,7 @@ impl InstrumentationRun {
                 self.open = Some(open);
                 self.close_open();
             }
-            // The process crashed after the test had failed: the failure is reported once more.
+            // The process crashed after the test had failed: the failure is reported again.
             None if self.tests.last().is_some_and(|last| {
                 same(last)
                     && last.number == test.number
@@ -255,8 +254,8 @@ impl InstrumentationRun {
         self.tests.push(test);
     }
 
-    /// Adds the failures of which no status was sent: runners before 1.6 tell of what fails before or
-    /// after the tests of a class in their summary alone.
+    /// Adds the failures without a status: runners before 1.6 report failures before or after the tests of a class
+    /// only in their summary.
     fn add_untold(&mut self) {
         let summary = self.summary();
         let failures = summary.lines().rev().find_map(|line| {
@@ -269,7 +268,7 @@ impl InstrumentationRun {
         let same = |a: &TestResult, b: &TestResult| (&a.class, &a.method) == (&b.class, &b.method);
         let mut untold = listed(summary);
         untold.retain(|entry| !failed.iter().any(|test| same(test, entry)));
-        // A summary that cannot be read in full is a failure all the same.
+        // A summary that is not completely readable is still a failure.
         if untold.is_empty() && failed.is_empty() {
             untold.push(failure("the run as a whole"));
         }
@@ -331,8 +330,8 @@ impl InstrumentationRun {
     fn complete(&self) -> Ending {
         let ended = self.tests.iter().filter(|test| test.status != Status::NotEnded).count() as u64;
         let begun = self.tests.iter().chain(&self.open).count() as u64;
-        // Of a class that failed (or did not apply) as a whole no single test is reported, and which
-        // tests those are is known to who has their names. A class that is ignored is announced as one.
+        // If a class failed (or did not apply) as a whole, none of its tests is reported; only a reader with their
+        // names knows which these are. An ignored class is announced as one test.
         let as_a_whole =
             self.tests.iter().any(|test| test.method.is_none() && test.status != Status::Ignored);
         let announced = if as_a_whole { 0 } else { self.expected.unwrap_or(0) };
@@ -360,7 +359,7 @@ fn test(status: Status, mut values: Bundle) -> TestResult {
     }
 }
 
-/// The runner names the test in each of its statuses, but for a crash before the first.
+/// The runner names the test in each of its statuses, except for a crash before the first test.
 fn is_of_a_test(values: &Bundle) -> bool {
     let named = ["class", "test"].iter().all(|key| values.contains_key(*key));
     named || values.get("stream").is_some_and(|stream| says_crash(stream))
@@ -406,8 +405,7 @@ fn failure(name: &str) -> TestResult {
     }
 }
 
-/// What the runner says of a failure of its own: alone on a line, or as an entry of its list of
-/// failures.
+/// The runner's report of its own failure: alone on a line, or as an entry of its list of failures.
 fn fatal(summary: &str) -> Option<String> {
     const FATAL: &str = "Fatal exception when running tests";
     let says = |line: &&str| {

@@ -1,19 +1,19 @@
-//! Records as written → one per flag, size and stack, with what `num` really means.
+//! Turns the written records into one per flag, size and stack, and decides what `num` means.
 
 use super::{Format, Maps, Oddity, Record, Snapshot};
 
-/// How far `num` can be believed.
+/// How far `num` can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Num {
-    /// Android 9 and later.
+    /// It is a count: Android 9 and later.
     Counts,
-    /// The stated total says whether it counts; without one it does.
+    /// The stated total decides whether it is a count; without a total it is.
     Perhaps,
-    /// Android 8.1 and before: it counts only where the stated total says so.
+    /// Android 8.1 and before: it is a count only if the stated total confirms it.
     Doubtful,
 }
 
-/// All that was read, nothing added up.
+/// The input as it was read, before adding up.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) format: Format,
@@ -23,11 +23,11 @@ pub(super) struct Written {
     pub(super) backtrace_size: Option<u64>,
     pub(super) build_fingerprint: Option<String>,
     pub(super) maps: Maps,
-    /// What was odd so far.
+    /// Oddities found so far.
     pub(super) oddities: Vec<Oddity>,
 }
 
-/// The figures do not fit into 64 bits: no process has that much.
+/// The figures do not fit into 64 bits: no process has that much memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMuch;
 
@@ -161,7 +161,7 @@ mod tests {
         })
     }
 
-    /// Two sites that allocate in turns: Android 9 and later write one record for each allocation.
+    /// Two sites that allocate alternately: Android 9 and later write one record for each allocation.
     #[test]
     fn a_leak_that_alternates_with_another_shows_as_growth_of_one_record() {
         let written: Vec<_> =

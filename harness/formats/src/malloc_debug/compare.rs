@@ -1,17 +1,17 @@
-//! What changed between two snapshots.
+//! The differences between two snapshots.
 //!
-//! Frames are compared by place in their file where both snapshots know it, so that dumps of two
-//! runs can be compared although libraries lie elsewhere in each; by address otherwise, which is
-//! right within one process only.
+//! Frames are compared by position in their file if both snapshots know it, so that dumps of two runs can be compared
+//! although libraries have other addresses in each. Otherwise they are compared by address, which is right only
+//! within one process.
 
 use std::collections::BTreeMap;
 
 use super::{Maps, Record, Snapshot};
 
-/// An allocation site of which more or fewer are live than before.
+/// An allocation site whose number of live allocations changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// The record with more to tell: of the second snapshot, or of the first where it is gone.
+    /// The record with more information: from the second snapshot, or from the first if the site is gone.
     pub record: &'a Record,
     /// Does `record` belong to the first snapshot?
     pub gone: bool,
@@ -43,7 +43,7 @@ enum Frame<'a> {
 
 type Key<'a> = (bool, u64, Vec<Frame<'a>>);
 
-/// Every site whose number changed, most growth first.
+/// Every site whose number changed, largest growth first.
 #[must_use]
 pub fn compare<'a>(before: &'a Snapshot, after: &'a Snapshot) -> Vec<Change<'a>> {
     let by_place = !before.maps.is_empty() && !after.maps.is_empty();

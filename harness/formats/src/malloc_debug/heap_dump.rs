@@ -1,5 +1,4 @@
-//! Native heap dumps as text, v1.0 to v1.2: `am dumpheap -n`, malloc_debug's signal 47, its dump on
-//! exit.
+//! Parses native heap dumps in text form, v1.0 to v1.2: `am dumpheap -n`, malloc_debug's signal 47, its dump on exit.
 //!
 //! ```text
 //! Android Native Heap Dump v1.2
@@ -18,8 +17,8 @@
 //! a000-b000 r-xp 00000000 fd:00 1234   /system/lib64/libc.so
 //! END
 //! ```
-//! Program counters are padded with zeros up to v1.1. Names in `bt_info` are not escaped: they end
-//! where a quote, a number and a brace follow.
+//! Program counters are padded with zeros up to v1.1. Names in `bt_info` are not escaped: they end at a quote that a
+//! number and a brace follow.
 
 use super::aggregate::{Num, TooMuch, Written, aggregate};
 use super::maps::{hex, mapping};
@@ -33,7 +32,7 @@ const NOT_AVAILABLE: &[u8] = b"Native heap dump not available";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct HeapDumpError {
-    /// From 1; the one after the last where something is missing.
+    /// From 1; the line after the last one if something is missing.
     pub line: u64,
     /// What is wrong.
     pub problem: HeapDumpProblem,
@@ -42,18 +41,18 @@ pub struct HeapDumpError {
 /// What is wrong with a heap dump.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeapDumpProblem {
-    /// The process ran without it.
+    /// The process ran without malloc_debug.
     #[error("nothing was measured: the process ran without malloc_debug's `backtrace`")]
     NotEnabled,
-    /// Something else, or a version to come.
+    /// Another file, or a future version.
     #[error("this is no native heap dump of version 1.0, 1.1 or 1.2: `{0}`")]
     Title(String),
-    /// A line that does not belong there.
+    /// An unexpected line.
     #[error("expected {expected}, found `{found}`")]
     Unexpected {
-        /// What belongs there.
+        /// What was expected.
         expected: &'static str,
-        /// The beginning of what is there.
+        /// The beginning of the line that was found.
         found: String,
     },
     /// The file stops before its end.
@@ -74,7 +73,7 @@ pub enum HeapDumpProblem {
 
 use HeapDumpProblem as Problem;
 
-/// Does this begin as a heap dump does, or as the text that stands in for one?
+/// Does this begin like a heap dump, or like the text that replaces one?
 #[must_use]
 pub fn is_heap_dump(bytes: &[u8]) -> bool {
     bytes.starts_with(TITLE) || bytes.starts_with(NOT_AVAILABLE)
@@ -99,7 +98,7 @@ struct Reader<'a> {
     number: u64,
 }
 
-/// What stands before the records.
+/// The lines before the records.
 #[derive(Default)]
 struct Header {
     build_fingerprint: Option<String>,
@@ -120,7 +119,7 @@ impl<'a> Reader<'a> {
         next.map(|(_, line)| line)
     }
 
-    /// All of it, and how many records the header tells of.
+    /// Reads all of it; also returns how many records the header announces.
     fn dump(&mut self) -> Result<(Written, u64), Problem> {
         let format = self.title()?;
         let (header, mut line) = self.header()?;
@@ -212,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Sets what is not set yet. A second one contradicts the first.
+/// Sets a value that is not set yet. A second value contradicts the first.
 fn set(slot: &mut Option<u64>, value: Option<u64>) -> bool {
     let fits = slot.is_none() && value.is_some();
     if fits {
@@ -265,7 +264,7 @@ fn bt_info(mut rest: &str) -> Option<Vec<NamedFrame>> {
     }
 }
 
-/// `NAME" HEX` and what stands after `end`. The name may hold quotes itself.
+/// Parses `NAME" HEX`; also returns the text after `end`. The name may contain quotes itself.
 fn quoted<'a>(text: &'a str, end: &str) -> Option<(&'a str, u64, &'a str)> {
     text.match_indices("\" ").find_map(|(at, quote)| {
         let (name, behind) = (text.get(..at)?, text.get(at.checked_add(quote.len())?..)?);

@@ -1,5 +1,4 @@
-//! The buffer that `get_malloc_leak_info` fills (Android 10 and later: `android_mallopt`, same
-//! layout).
+//! Parses the buffer that `get_malloc_leak_info` fills (Android 10 and later: `android_mallopt`, same layout).
 //!
 //! ```text
 //! overall_size / info_size records, little-endian:
@@ -7,27 +6,27 @@
 //! +word    word   num
 //! +2*word  word   pc[backtrace_size], the unused ones 0
 //! ```
-//! A word has 4 or 8 bytes; which, follows from `info_size = (2 + backtrace_size) * word`.
+//! A word has 4 or 8 bytes: `info_size = (2 + backtrace_size) * word` shows which.
 
 use super::aggregate::{Num, TooMuch, Written, aggregate};
 use super::{Format, Maps, Record, Snapshot};
 
 const ZYGOTE_CHILD: u64 = 1 << 31;
-/// First API level at which `num` counts.
+/// First API level at which `num` is a count.
 const COUNTS_SINCE: u32 = 28;
 
-/// What the call wrote beside the buffer, into variables that were set to zero before.
+/// Values that the call wrote in addition to the buffer, into variables that were set to zero before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutValues {
     /// Bytes of the buffer.
     pub overall_size: u64,
     /// Bytes of one record.
     pub info_size: u64,
-    /// Bytes of all listed allocations; not known where somebody only kept the buffer.
+    /// Bytes of all listed allocations; unknown if only the buffer was kept.
     pub total_memory: Option<u64>,
     /// Program counters of one record.
     pub backtrace_size: u64,
-    /// API level of the system, where it is known: up to 27 `num` is no count.
+    /// API level of the system, if known: up to 27 `num` is not a count.
     pub android_api: Option<u32>,
 }
 
@@ -39,7 +38,7 @@ pub enum LeakInfoError {
         "nothing was measured: all out values are zero, so malloc_debug was off, its options were rejected, or it recorded no stacks yet"
     )]
     NothingMeasured,
-    /// Values and buffer are not of the same call.
+    /// Values and buffer are from different calls.
     #[error("the out values tell of {told} bytes, the buffer has {found}")]
     OtherLength {
         /// `overall_size`.
@@ -65,7 +64,7 @@ pub enum LeakInfoError {
         /// As told.
         info_size: u64,
     },
-    /// A record that no malloc_debug writes: other out values, or no such buffer.
+    /// A record that no malloc_debug writes: the out values are wrong, or it is no such buffer.
     #[error("byte {offset}: {why} (record {record})")]
     Record {
         /// Which, from 0.
@@ -144,7 +143,7 @@ fn record(bytes: &[u8], word: usize, meaning: Num) -> Result<Record, &'static st
     if size >> 32 != 0 {
         return Err("a size of more than 32 bits, flag included");
     }
-    // Android 7 writes the depth of the stack here, which may be 0.
+    // Android 7 writes the depth of the stack here, and that may be 0.
     if num == 0 && (size == 0 || meaning == Num::Counts) {
         return Err("a record of no allocation");
     }
@@ -227,7 +226,7 @@ mod tests {
             told(|out| (out.info_size, out.backtrace_size) = (40, 3))
                 .contains("32 bytes are no whole number of records of 40")
         );
-        // Read as 32 bit: the upper half of `size` becomes `num`, and so on.
+        // Read as 32-bit: the upper half of `size` becomes `num`, and so on.
         assert!(
             told(|out| (out.info_size, out.backtrace_size) = (16, 2))
                 .contains("byte 0: a record of no allocation")
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn up_to_android_8_every_record_is_one_allocation() {
-        // Android 7: the depth of the stack where the count should be.
+        // Android 7: the depth of the stack in place of the count.
         let buffer = words(8, &[100, 2, 1, 2, 100, 2, 1, 2, 9, 0, 0, 0]);
         for (android_api, total_memory) in [(Some(24), Some(209)), (Some(24), None), (None, Some(209))] {
             let out = OutValues { android_api, total_memory, ..out(&buffer, 32, 2, 0) };

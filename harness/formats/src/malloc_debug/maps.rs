@@ -1,4 +1,4 @@
-//! `/proc/PID/maps` as a heap dump holds it: which file an address lies in.
+//! `/proc/PID/maps` in a heap dump: which file contains an address.
 
 use crate::lines::text;
 
@@ -19,12 +19,12 @@ pub struct Mapping {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Maps(Vec<Mapping>);
 
-/// An address within a mapped file. Equal in two processes where the address is not.
+/// An address within a mapped file. It is the same in two processes even if the address is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<'a> {
     /// The file.
     pub name: &'a str,
-    /// Offset in the file: of each mapping its own, so a library in several pieces comes out right.
+    /// Offset in the file: computed per mapping, so that a library in several pieces is right.
     pub offset: u64,
 }
 
@@ -34,14 +34,14 @@ impl Maps {
         Self(mappings)
     }
 
-    /// The mapping an address lies in.
+    /// The mapping that contains an address.
     #[must_use]
     pub fn mapping(&self, pc: u64) -> Option<&Mapping> {
         let behind = self.0.partition_point(|mapping| mapping.start <= pc);
         self.0.get(behind.checked_sub(1)?).filter(|mapping| pc < mapping.end)
     }
 
-    /// Where an address lies.
+    /// The place of an address.
     #[must_use]
     pub fn place(&self, pc: u64) -> Option<Place<'_>> {
         let mapping = self.mapping(pc)?;
@@ -63,7 +63,7 @@ impl Maps {
     }
 }
 
-/// One line of it; `Ok(None)` for memory without a name.
+/// Parses one line; `Ok(None)` for memory without a name.
 pub(super) fn mapping(line: &[u8]) -> Result<Option<Mapping>, ()> {
     let line = text(line);
     let (range, rest) = line.split_once(' ').ok_or(())?;
@@ -86,7 +86,7 @@ pub(super) fn mapping(line: &[u8]) -> Result<Option<Mapping>, ()> {
     Ok((!name.is_empty()).then(|| Mapping { start, end, offset, name: name.to_owned() }))
 }
 
-/// Hexadecimal digits alone: no sign, no prefix.
+/// Only hexadecimal digits: no sign, no prefix.
 pub(super) fn hex(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

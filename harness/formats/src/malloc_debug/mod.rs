@@ -1,11 +1,10 @@
-//! What Android's malloc_debug tells of a process: which allocations are live, and who made them.
+//! Reads what Android's malloc_debug reports about a process: the live allocations, and their stacks.
 //!
-//! Data flow: a buffer of `get_malloc_leak_info` with its out values ([`leak_info`]) or the text of
-//! a native heap dump ([`heap_dump`]) → records as they are written → [`aggregate`] adds up those
-//! of the same flag, size and stack, decides what `num` means, and notes what is odd →
-//! [`Snapshot`]. [`compare`] says how two snapshots differ.
+//! Data flow: a buffer of `get_malloc_leak_info` with its out values ([`leak_info`]) or the text of a native heap
+//! dump ([`heap_dump`]) → records as written → [`aggregate`] adds up those with the same flag, size and stack,
+//! decides what `num` means, and notes oddities → [`Snapshot`]. [`compare`] returns how two snapshots differ.
 //!
-//! The rules, each observed on a device's own libraries or read in their sources:
+//! The rules, each observed with a device's own libraries or read in their sources:
 //! - Equal records are merged by the writer only where its sort happens to put them side by side:
 //!   **the same allocation site may come in many records**, so they are added up first.
 //! - `num` counts on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8
@@ -43,13 +42,13 @@ pub struct Snapshot {
     pub total_bytes: u64,
     /// Allocations of all records.
     pub total_count: u64,
-    /// Deepest stack that was recorded, where it is reported.
+    /// Deepest recorded stack, if it is reported.
     pub backtrace_size: Option<u64>,
     /// The build of the system (heap dumps of Android 10 and later).
     pub build_fingerprint: Option<String>,
-    /// What lay where in the process; empty for a buffer.
+    /// The mappings of the process; empty for a buffer.
     pub maps: Maps,
-    /// What is odd about the input, in the order of [`Oddity`].
+    /// Oddities of the input, in the order of [`Oddity`].
     pub oddities: Vec<Oddity>,
 }
 
@@ -93,7 +92,7 @@ pub struct Record {
     pub count: u64,
     /// Program counters, innermost first, each within its call.
     pub frames: Vec<u64>,
-    /// The same frames with names, where the process resolved them itself (`backtrace_full`).
+    /// The same frames with names, if the process itself resolved them (`backtrace_full`).
     pub named: Vec<NamedFrame>,
 }
 
@@ -106,7 +105,7 @@ impl Record {
     }
 }
 
-/// A frame as the process named it.
+/// A frame, with names that the process resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedFrame {
     /// Mapped file.
@@ -115,6 +114,6 @@ pub struct NamedFrame {
     pub relative_pc: u64,
     /// Function, demangled; may be empty.
     pub function: String,
-    /// Bytes from its beginning.
+    /// Offset from its beginning, in bytes.
     pub offset: u64,
 }

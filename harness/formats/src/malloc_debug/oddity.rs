@@ -1,7 +1,6 @@
-//! What a reader should know before trusting a figure.
+//! Oddities that a reader should know before trusting a figure.
 
-/// Something about the input that is not as one would expect. The text is a sentence fragment for a
-/// report.
+/// Something unexpected in the input. The text is a sentence fragment for a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Oddity {
     /// The same allocation site came in several records.
@@ -27,7 +26,7 @@ pub enum Oddity {
         /// As added up.
         summed: u64,
     },
-    /// Allocations nobody knows the stack of.
+    /// Allocations whose stack is unknown.
     #[error("{count} allocations of {bytes} B have no stack: capture was off, or the unwinder got none")]
     NoStack {
         /// How many.
@@ -35,7 +34,7 @@ pub enum Oddity {
         /// Their bytes.
         bytes: u64,
     },
-    /// Stacks as deep as was recorded at most.
+    /// Stacks as deep as the recording limit.
     #[error(
         "{records} stacks fill all {backtrace_size} frames: they may be cut, and deeper ones that differ may be merged"
     )]
@@ -59,7 +58,7 @@ pub enum Oddity {
     /// The process could not read its own mappings.
     #[error("the process could not read its mappings: addresses cannot be told by library")]
     NoMaps,
-    /// The old writer says that its header and its records disagree.
+    /// The old writer reports that its header and its records disagree.
     #[error("the writer warns of mismatched backtrace sizes")]
     MismatchedBacktraceSizes,
 }

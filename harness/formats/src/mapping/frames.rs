@@ -1,4 +1,4 @@
-//! A frame as it ran → the frames as they were written.
+//! Translates a frame of the renamed program to the original frames.
 
 use super::classes::{Class, Mapping, Method};
 
@@ -11,14 +11,14 @@ pub struct OriginalFrame<'a> {
     pub method: &'a str,
     /// Source file.
     pub file: String,
-    /// Line in it, where it is known.
+    /// Line in it, if known.
     pub line: Option<u32>,
 }
 
 impl<'a> Mapping<'a> {
-    /// What a frame was: for each way to read it the frames, innermost first (those that were
-    /// inlined, then the method itself). In the order of their names. Empty where class or method
-    /// were not renamed, or the line belongs to none of them.
+    /// The originals of a frame: for each possible reading the frames, innermost first (those that were inlined, then
+    /// the method itself). Sorted by their names. Empty if class or method were not renamed, or if the line belongs
+    /// to none of them.
     #[must_use]
     pub fn frames(
         &self,
@@ -36,7 +36,7 @@ impl<'a> Mapping<'a> {
                     class: declared,
                     method: method.name,
                     file: self.source_file(declared, file),
-                    // R8 writes 0 for what has no line.
+                    // R8 writes 0 for code without a line.
                     line: line.filter(|line| *line != 0),
                 }
             };
@@ -53,14 +53,14 @@ impl<'a> Mapping<'a> {
         alternatives
     }
 
-    /// The file that a class was written in: as recorded, else the name of its outermost class.
+    /// The source file of a class: as recorded, else the name of its outermost class.
     pub(super) fn source_file(&self, class: &str, shown: Option<&str>) -> String {
         if let Some(file) = self.source_files.get(class) {
             return file.clone();
         }
         let simple = class.rsplit('.').next().unwrap_or(class);
         let outermost = simple.split('$').find(|part| !part.is_empty()).unwrap_or(simple);
-        // What stands outside of classes in `Tiles.kt` is in a class `TilesKt`.
+        // Code outside of classes in `Tiles.kt` is in a class `TilesKt`.
         match outermost.strip_suffix("Kt").filter(|_| shown.is_none_or(|shown| !shown.ends_with(".java"))) {
             Some(file) => format!("{file}.kt"),
             None if shown.is_some_and(|shown| shown.ends_with(".kt")) => format!("{outermost}.kt"),
@@ -69,15 +69,15 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Class and method of each.
+/// Class and method of each frame.
 fn key<'f, 'a>(frames: &'f [OriginalFrame<'a>]) -> impl Iterator<Item = (&'a str, &'a str)> + use<'f, 'a> {
     frames.iter().map(|frame| (frame.class, frame.method))
 }
 
-/// More originals of one frame than this tell nobody anything.
+/// Maximum number of originals of one frame: more are not useful.
 const MOST_ALTERNATIVES: usize = 16;
 
-/// Last line of a range that R8 writes where a method has no lines.
+/// Last line of a range that R8 writes if a method has no lines.
 const EVERYWHERE: u32 = 65535;
 
 /// Methods with their lines, innermost first.
@@ -102,14 +102,14 @@ fn candidates<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> 
         return all;
     }
     if line.is_some() {
-        // Of none of them: whoever names one guesses.
+        // The line belongs to none of them: any answer would be a guess.
         return Vec::new();
     }
-    // The methods themselves, without what was inlined somewhere in them.
+    // The methods themselves, without methods that were inlined into them.
     stacks.iter().filter_map(|stack| stack.last()).map(|outermost| vec![(outermost, None)]).collect()
 }
 
-/// The methods in their groups: neighbours with one range and one new name are a stack.
+/// Groups the methods: neighbours with the same range and the same new name form a stack.
 fn stacks<'m, 'a>(methods: &'m [Method<'a>]) -> impl Iterator<Item = &'m [Method<'a>]> {
     methods.chunk_by(|a, b| a.range.is_some() && a.range == b.range && a.renamed == b.renamed)
 }
@@ -169,7 +169,7 @@ com.example.Outer$Tile -> a.b:
     #[test]
     fn frames_the_compiler_made_are_left_out() {
         assert_eq!(frames("c", Some(10)), [["Outer$Tile.load(Tiles.kt:30)"]]);
-        // R8 says so once of each method. Line 0 is none.
+        // R8 writes this once for each method. Line 0 means no line.
         assert_eq!(frames("c", Some(11)), [["TilesKt.clear(Tiles.kt:8)", "Outer$Tile.load(Tiles.kt:31)"]]);
         assert_eq!(frames("g", Some(12)), [["Outer$Tile.drop(Tiles.kt:?)"]]);
     }

@@ -1,12 +1,12 @@
-//! What R8 leaves in the code that it made: which mapping file it wrote beside it.
+//! The marker that R8 leaves in compiled code: it identifies the mapping file of that build.
 //!
-//! A string of the dex or class file, one for each compilation that went into it:
+//! It is a string in the dex or class file, one for each compilation that went into it:
 //! `~~R8{"backend":"dex","compilation-mode":"release",…,"pg-map-id":"4eb8288","r8-mode":"full","version":"8.5.35"}`
 
 use std::collections::BTreeSet;
 
 const MARK: &[u8] = b"~~R8{";
-/// A longer text is no marker.
+/// Maximum length of a marker.
 const LONGEST: usize = 4096;
 
 /// The ids of the mapping files that belong to compiled code (`classes.dex`, a class file).
@@ -28,8 +28,8 @@ pub fn map_ids(code: &[u8]) -> BTreeSet<String> {
     ids
 }
 
-/// The id that a marker names; `marked` begins after its brace. Values are texts, numbers and
-/// words, so it ends at the next brace.
+/// The id in a marker; `marked` begins after its brace. Values are texts, numbers and words, so the marker ends at
+/// the next brace.
 fn map_id(marked: &[u8]) -> Option<String> {
     let within = marked.get(..LONGEST.min(marked.len()))?;
     let (json, _) = within.split_at_checked(within.iter().position(|byte| *byte == b'}')?)?;

@@ -1,5 +1,5 @@
-//! Mapping files of R8 and ProGuard: what a class, field or method was called before it was
-//! renamed, and what was inlined into it.
+//! Mapping files of R8 and ProGuard: the names of classes, fields and methods before renaming, and the methods that
+//! were inlined into them.
 //!
 //! ```text
 //! # {"id":"com.android.tools.r8.mapping","version":"2.2"}       comments; some hold JSON about the line before
@@ -10,14 +10,13 @@
 //!     1:3:void load(int):12 -> c                          renamed file's range : signature : original's range
 //! ```
 //!
-//! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class
-//! names, fields ([`Mapping::class`], [`Mapping::fields`]) and frames ([`Mapping::frames`]) →
-//! [`Mapping::trace`] for the text of a whole stack trace. Which mapping file belongs to a build:
-//! [`map_ids`] of its code, [`Mapping::is_of_build`].
+//! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class names, fields
+//! ([`Mapping::class`], [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a
+//! whole stack trace. To find the mapping file of a build: [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
-//! Where several originals fit, all are given: overloads that got one name, a frame without a line.
-//! Code that R8 moved out of methods is told at the line of its caller ([`Mapping::is_outline`]).
-//! Left out: rewritten frames, which come out as R8 made them; residual signatures.
+//! If several originals match, all are returned: overloads that got one name, a frame without a line. Code that R8
+//! moved out of methods is reported at the line of its caller ([`Mapping::is_outline`]). Not supported: rewritten
+//! frames, which stay as R8 made them; residual signatures.
 
 mod classes;
 mod frames;

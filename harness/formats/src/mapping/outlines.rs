@@ -1,18 +1,18 @@
-//! Code that stood in several methods, and that R8 moved into one of its own (an outline). Whoever wrote it knows it by
-//! the line of its caller: the outline's line says which that is.
+//! Outlines: code that was in several methods, and that R8 moved into a method of its own. In the source this code is
+//! at a line of its caller; the line inside the outline shows at which.
 
 use super::classes::{Class, Mapping, Method};
 
 impl Mapping<'_> {
-    /// Is this frame an outline? Nobody wrote it: what it does is at a line of its caller, which
-    /// [`Mapping::line_of_outline`] tells.
+    /// Is this frame an outline? It is not in the source: its code is at a line of its caller, which
+    /// [`Mapping::line_of_outline`] returns.
     #[must_use]
     pub fn is_outline(&self, class: &str, method: &str, line: Option<u32>) -> bool {
         self.classes.get(class).is_some_and(|class| at(class, method, line).any(|method| method.outline))
     }
 
-    /// The line of this frame, as it ran, that stands for line `inside` of the outline that it calls. `None`: it calls
-    /// none.
+    /// The line of this frame, in the renamed program, that stands for line `inside` of the outline that it calls.
+    /// `None`: it calls no outline.
     #[must_use]
     pub fn line_of_outline(
         &self,
@@ -34,7 +34,7 @@ impl Mapping<'_> {
     }
 }
 
-/// What the mapping says of a line of a method.
+/// The entries of the mapping for a line of a method.
 fn at<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> impl Iterator<Item = &'m Method<'a>> {
     class.methods.iter().filter(move |found| {
         let is_there =

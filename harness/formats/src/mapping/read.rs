@@ -1,4 +1,4 @@
-//! Text → classes with their members.
+//! Parses the text into classes with their members.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::classes::{Class, Field, Mapping, Method};
 use crate::lines::excerpt;
 
-/// A line that does not belong to a mapping file.
+/// A line that is not valid in a mapping file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem} (`{found}`)")]
 pub struct MappingError {
@@ -31,7 +31,7 @@ impl<'a> Mapping<'a> {
 fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
     let mut mapping = Mapping::default();
     let mut open: Option<(&str, Class<'_>)> = None;
-    // Editors of Windows mark a text as UTF-8.
+    // Windows editors mark a text as UTF-8.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in (1_u64..).zip(text.lines()) {
         let at = |problem| MappingError { line: number, problem, found: excerpt(line.as_bytes()) };
@@ -61,7 +61,7 @@ fn close<'a>(open: Option<(&'a str, Class<'a>)>, mapping: &mut Mapping<'a>) {
     if let Some((renamed, mut class)) = open
         && let Entry::Vacant(place) = mapping.classes.entry(renamed)
     {
-        // R8 says it of the first range of a method, for all of them.
+        // R8 writes this only for the first range of a method, but it applies to all.
         let of = |is: fn(&Method<'_>) -> bool| -> BTreeSet<&str> {
             class.methods.iter().filter(|method| is(method)).map(|method| method.signature).collect()
         };
@@ -80,7 +80,7 @@ fn class(line: &str) -> Option<(&str, &str)> {
     (!original.is_empty() && !renamed.is_empty()).then_some((original, renamed))
 }
 
-/// What a comment tells of the class or method before it. Most tell nothing that is needed.
+/// Reads a comment about the class or method before it. Most comments are not needed.
 fn note<'a>(comment: &'a str, class: Option<&mut Class<'a>>, mapping: &mut Mapping<'a>) {
     let comment = comment.trim_start();
     if class.is_none() {
@@ -154,7 +154,7 @@ fn qualified_name(text: &str) -> (Option<&str>, &str) {
     text.rsplit_once('.').map_or((None, text), |(class, name)| (Some(class), name))
 }
 
-/// `1:3:` and what is after it.
+/// Parses `1:3:`; also returns the text after it.
 fn leading_range(text: &str) -> Option<((u32, u32), &str)> {
     let (from, rest) = text.split_once(':')?;
     let (to, rest) = rest.split_once(':')?;

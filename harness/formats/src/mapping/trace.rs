@@ -1,5 +1,4 @@
-//! The text of a Java stack trace → the same with original names. Lines that name nothing renamed
-//! stay as they are.
+//! Translates the text of a Java stack trace to original names. Lines without renamed names stay as they are.
 
 use std::borrow::Cow;
 
@@ -8,19 +7,18 @@ use super::frames::OriginalFrame;
 
 /// A line `at CLASS.METHOD(FILE:LINE)`, in its parts.
 struct Frame<'a> {
-    /// What stands before the class: blanks and `at `, perhaps a module.
+    /// The text before the class: blanks and `at `, perhaps a module.
     before: &'a str,
     class: &'a str,
     method: &'a str,
     file: Option<&'a str>,
     line: Option<u32>,
-    /// What stands after the closing bracket.
+    /// The text after the closing bracket.
     behind: &'a str,
 }
 
 impl Mapping<'_> {
-    /// Retraces a stack trace. Where a frame has several originals, the further ones follow on
-    /// lines that begin with `<OR>`.
+    /// Retraces a stack trace. If a frame has several originals, the others follow on lines that begin with `<OR>`.
     #[must_use]
     pub fn trace(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
@@ -89,8 +87,7 @@ impl Mapping<'_> {
     fn heading<'l>(&self, line: &'l str) -> Cow<'l, str> {
         let mut words = line.split_inclusive([' ', '\t']);
         let mut at = 0_usize;
-        // An exception's name is the first word that may be one; the message after it is the
-        // user's.
+        // The name of an exception is the first word that can be one; the message after it belongs to the user.
         let class = words.find_map(|word| {
             let (start, name) = (at, word.trim_end_matches([' ', '\t', '\r']).trim_end_matches(':'));
             at = at.saturating_add(word.len());
@@ -113,7 +110,7 @@ impl Mapping<'_> {
     }
 }
 
-/// May an exception's name stand after this?
+/// Can the name of an exception follow this text?
 fn introduces(before: &str) -> bool {
     let before = before.trim();
     before.is_empty()
@@ -131,7 +128,7 @@ fn show(before: &str, frame: &OriginalFrame<'_>, behind: &str) -> String {
 fn frame(line: &str) -> Option<Frame<'_>> {
     let trimmed = line.trim_start();
     let rest = trimmed.strip_prefix("at ")?;
-    // `java.base/java.lang.Thread.run`: a loader or module is no part of the class.
+    // `java.base/java.lang.Thread.run`: a loader or module is not part of the class.
     let (named, rest) = rest.split_once('(')?;
     let named = named.rsplit_once('/').map_or(named, |(_, named)| named);
     let (place, behind) = rest.rsplit_once(')')?;
@@ -224,7 +221,7 @@ com.example.Tile -> c:
             ),
             // An outline of outlines.
             ("\tat a.a(:4)\n\tat b.a(:6)\n\tat c.s(:28)", "\tat com.example.Tile.load(Tile.java:99)"),
-            // Other lines than those that the mapping knows.
+            // Lines that are not in the mapping.
             ("\tat a.a(:4)\n\tat c.s(:28)", "\tat com.example.Tile.load(Tile.java)"),
             (
                 "\tat a.a(:4)\nCaused by: x\n\tat c.s(:27)",

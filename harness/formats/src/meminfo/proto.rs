@@ -1,20 +1,21 @@
-//! The same figures as protobuf: `dumpsys meminfo --proto PROCESS`, a `MemInfoDumpProto` of
-//! Android's `activitymanagerservice.proto`.
+//! The same figures as protobuf: `dumpsys meminfo --proto PROCESS`, a `MemInfoDumpProto` of Android's
+//! `activitymanagerservice.proto`.
 //!
 //! ```text
 //! MemInfoDumpProto { repeated ProcessMemory native_processes = 3; repeated AppData app_processes = 4 }
 //! AppData       { ProcessMemory process_memory = 1; ObjectStats objects = 2 }
 //! ProcessMemory { pid = 1; process_name = 2; HeapInfo native_heap = 3; HeapInfo dalvik_heap = 4;
-//!                 repeated MemoryInfo other_heaps = 5; MemoryInfo unknown_heap = 6; HeapInfo total_heap = 7; AppSummary app_summary = 9 }
+//!                 repeated MemoryInfo other_heaps = 5; MemoryInfo unknown_heap = 6; HeapInfo total_heap = 7;
+//!                 AppSummary app_summary = 9 }
 //! HeapInfo      { MemoryInfo mem_info = 1; size = 2; alloc = 3; free = 4 }
 //! ```
-//! Figures are KB, and zeros are not written. What comes out has the names of the text.
+//! Figures are KB, and zeros are not written. The result uses the names of the text form.
 
 use super::{MemInfoError, ProcessMemory};
 use crate::protobuf::{Fields, Malformed, Value};
 
-/// Columns of the table by the fields of a `MemoryInfo`. Swap is one of two, resident memory is
-/// newer than Android 10: they are there where they are written.
+/// Columns of the table by the fields of a `MemoryInfo`. Only one of the two swap columns is written, and resident
+/// memory only after Android 10: they exist if they are written.
 const COLUMNS: [(u64, &str); 9] = [
     (2, "Pss Total"),
     (3, "Pss Clean"),
@@ -26,7 +27,7 @@ const COLUMNS: [(u64, &str); 9] = [
     (9, "SwapPss Dirty"),
     (10, "Rss Total"),
 ];
-/// Of them, what every Android writes.
+/// Number of columns that every Android writes.
 const ALWAYS: usize = 6;
 const HEAP_COLUMNS: [(u64, &str); 3] = [(2, "Heap Size"), (3, "Heap Alloc"), (4, "Heap Free")];
 const SUMMARY: [(u64, &str); 9] = [
@@ -119,7 +120,7 @@ fn process_memory(message: &[u8], memory: &mut ProcessMemory) -> Read<()> {
             _ => {}
         }
     }
-    // What is zero in all was not written.
+    // Columns that are zero in the total were not written.
     if let Some(total) = memory.rows.get_mut("TOTAL") {
         for (_, column) in COLUMNS.iter().take(ALWAYS).chain(&HEAP_COLUMNS) {
             total.entry((*column).to_owned()).or_insert(0);
@@ -141,7 +142,7 @@ fn heap_info(row: &str, message: &[u8], memory: &mut ProcessMemory) -> Read<()> 
     Ok(())
 }
 
-/// A row; without a name of ours it has its own.
+/// Reads a row; without `row` the message contains its name.
 fn memory_info(row: Option<&str>, message: &[u8], memory: &mut ProcessMemory) -> Read<()> {
     let mut name = row.unwrap_or_default().to_owned();
     for field in Fields::of(message) {
@@ -159,7 +160,7 @@ fn memory_info(row: Option<&str>, message: &[u8], memory: &mut ProcessMemory) ->
 fn app_summary(message: &[u8], memory: &mut ProcessMemory) -> Read<()> {
     memory.summary.extend(numbers(message, &SUMMARY)?);
     let resident = numbers(message, &SUMMARY_RSS)?;
-    // The table's own sum of it is wrong in Android 11.
+    // The table's own sum is wrong in Android 11.
     if !resident.is_empty() {
         let total = resident.iter().fold(0_u64, |sum, (_, kilobytes)| sum.saturating_add(*kilobytes));
         memory.summary.insert("TOTAL RSS".to_owned(), total);
@@ -168,7 +169,7 @@ fn app_summary(message: &[u8], memory: &mut ProcessMemory) -> Read<()> {
     Ok(())
 }
 
-/// The fields of a message that have names here. What is negative there (`int32`) is no figure.
+/// The fields of a message that have names here. A negative value (`int32`) is not a figure.
 fn numbers(message: &[u8], names: &[(u64, &str)]) -> Read<Vec<(String, u64)>> {
     let mut found = Vec::new();
     for field in Fields::of(message) {
@@ -300,14 +301,14 @@ mod tests {
         assert_eq!(read_meminfo_proto(&dead).unwrap_err(), MemInfoError::NoFigures { pid: 7 });
         for (bytes, error) in [
             (&b""[..], MemInfoError::NoMemInfo),
-            // A text is none: `No process found for: x`.
+            // A text is not valid: `No process found for: x`.
             (b"No process found for: x\n", MemInfoError::Proto("no field has this type")),
         ] {
             assert_eq!(read_meminfo_proto(bytes).unwrap_err(), error);
         }
         let whole = capture();
         for length in 1..whole.len() {
-            // Cut off between two fields of the outermost message it has no process yet.
+            // If it is cut off between two fields of the outermost message, it has no process yet.
             assert!(read_meminfo_proto(&whole[..length]).is_err(), "{length}");
         }
     }

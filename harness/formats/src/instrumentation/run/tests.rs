@@ -1,4 +1,4 @@
-//! Every way in which a run can end, as text.
+//! All ways in which a run can end, as text.
 
 use super::*;
 use crate::instrumentation::RawStream;
@@ -57,7 +57,7 @@ impl Stream {
         text.replace('\n', end).into_bytes()
     }
 
-    /// The same from every form of the stream.
+    /// The same result from every form of the stream.
     #[track_caller]
     fn read(&self) -> (Ending, InstrumentationRun) {
         let mut first = read_text(&self.text(false, "\n"));
@@ -73,7 +73,7 @@ fn first_ending(run: &InstrumentationRun) -> Ending {
     run.ending()
 }
 
-/// The tests as they are once the run has ended.
+/// The tests after the run has ended.
 fn ended(run: &InstrumentationRun) -> Vec<TestResult> {
     let open = run.open.clone().map(|open| {
         let crashed = matches!(run.ending(), Ending::Crashed(_) | Ending::NotResponding(_));
@@ -175,7 +175,7 @@ fn a_failure_that_the_crash_repeats_is_one_failure() {
     let (_, run) = stream.result(0, CRASHED).read();
     assert_eq!(run.tests.len(), 1);
     assert_eq!(run.tests[0].trace.as_deref(), Some("first"));
-    // A test that runs again has a number of its own.
+    // A test that runs again has its own number.
     let twice = Stream::default().test("1", "a.B#a", -2, &[]).test("2", "a.B#a", -2, &[]).result(-1, &[]);
     assert_eq!(twice.read().1.tests.len(), 2);
 }
@@ -237,7 +237,7 @@ fn what_cannot_be_started_says_why() {
              onError: commandError=true message=INSTRUMENTATION_FAILED: a.test/R\nINSTRUMENTATION_FAILED: a.test/R\n"
         );
         assert_eq!(text(&stream).0, Ending::NotStarted(why.to_owned()));
-        // Standard error printed into the line of the code.
+        // Standard error was printed into the line of the code.
         let mixed = stream.replace(
             "CODE: -1\n",
             "CODE: -1at com.android.commands.am.Instrument.run(Instrument.java:519)\n",
@@ -274,7 +274,7 @@ fn a_stream_that_stops_anywhere_is_no_pass() {
     for cut in 0..whole.len() {
         let mut run = read_text(&whole[..cut]);
         let ending = run.end();
-        // The sign alone is no number.
+        // A sign alone is not a number.
         assert_eq!(ending == Ending::Complete, cut > code + 1, "{cut} of {}: {ending:?}", whole.len());
         assert!(run.tests.len() <= 2 && (cut <= code || run.tests.iter().all(|test| test.status.is_good())));
     }
@@ -313,7 +313,7 @@ fn a_class_that_fails_as_a_whole_explains_the_tests_that_are_missing() {
     let (ending, run) = failed.read();
     assert_eq!((ending, run.tests[1].method.as_deref()), (Ending::Complete, None));
     assert!(!run.tests[1].status.is_good());
-    // Found by fuzzing: it explains nothing when its own end is missing.
+    // Found by fuzzing: it explains nothing if its own end is missing.
     let open = Stream::default().test("1", "a.C#null", 1, &[]).result(-1, &[]).read().0;
     assert_eq!(open, Ending::Incomplete { expected: 2, ended: 0 });
 }
@@ -335,7 +335,7 @@ fn a_failure_that_only_the_summary_tells_is_one_of_its_class() {
     let untold = run.tests.last().unwrap();
     assert_eq!((untold.class.as_str(), &untold.method, untold.status), ("a.B", &None, Status::Failed));
     assert!(untold.trace.as_ref().unwrap().starts_with(trace), "{untold:?}");
-    // Of failures that were told none is told again, and a list that nobody can read is still a failure.
+    // Reported failures are not reported again, and an unreadable list is still a failure.
     let told = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", -2, &[]);
     let twice =
         "There were 2 failures:\n1) b(a.B)\nx\n2) b(a.B)\ny\n\nFAILURES!!!\nTests run: 2,  Failures: 2\n";
@@ -355,7 +355,7 @@ fn what_the_app_sends_itself_ends_no_test() {
         assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Failed, Status::Passed]));
         assert_eq!(run.tests[0].metrics, bundle(&sent[..1]), "{code}");
     }
-    // A code that nobody can read may have been any.
+    // An unreadable code could be any code.
     let sent = format!("{BEGUN}INSTRUMENTATION_STATUS: screenshot=x\nINSTRUMENTATION_STATUS_CODE: 0W art\n");
     let ended = BEGUN.replace("CODE: 1", "CODE: 0");
     assert_eq!(text(&format!("{sent}{ended}INSTRUMENTATION_CODE: -1\n")).0, Ending::Damaged);
