@@ -1,28 +1,28 @@
-//! Linker names to names a person reads and a signature can rest on.
+//! Turns linker names into readable and stable names.
 //!
-//! What a compiler adds when it clones a function (`.constprop.0`, `.cold`) is dropped, so is
-//! Rust's hash: they change from build to build. A name that would grow beyond [`MAX_NAME`] is cut:
-//! a hostile one of a hundred bytes can stand for gigabytes.
+//! Suffixes that a compiler adds when it clones a function (`.constprop.0`, `.cold`) are dropped, and so is Rust's
+//! hash: they change from build to build. A name that would grow beyond [`MAX_NAME`] is cut: a hostile name of a
+//! hundred bytes can stand for gigabytes.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Longest name given, in bytes, the ellipsis aside. Template names of a few kilobytes are real.
+/// Longest name returned, in bytes, without the ellipsis. Template names of a few kilobytes are real.
 const MAX_NAME: usize = 8192;
 
-/// What GCC and LLVM append to the name of a function they cloned, split or moved.
+/// Suffixes that GCC and LLVM append to the name of a function they cloned, split or moved.
 const CLONE_SUFFIXES: [&str; 8] =
     [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".localalias", ".clone."];
 
-/// The readable form of `name`, which may be of C, C++ or Rust.
+/// The readable form of `name`, which may be from C, C++ or Rust.
 pub(crate) fn readable(name: &str) -> String {
     let name = without_clone_suffix(name);
     let mut out = Bounded(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         out.keep(format_args!("{rust:#}"));
     } else if let Ok(cpp) = Symbol::new(name) {
-        // An error here is our own, at the limit: what was written up to there is what we want.
+        // An error here is our own, at the limit: the text up to there is the result.
         let _at_the_limit = cpp.structured_demangle(&mut out, &DemangleOptions::new());
     }
     if out.0.is_empty() {
@@ -39,7 +39,7 @@ fn without_clone_suffix(name: &str) -> &str {
     }
 }
 
-/// Takes text up to the limit and then refuses, which ends the writer.
+/// Accepts text up to the limit and then returns an error, which stops the writer.
 struct Bounded(String);
 
 impl Bounded {
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    /// `f(T<A>, T<T<A>, T<A>>, …)`: each parameter names the one before it twice, so the last of 60
-    /// has 2^60 names.
+    /// `f(T<A>, T<T<A>, T<A>>, …)`: each parameter contains the one before it twice, so the last of 60 contains 2^60
+    /// names.
     #[test]
     fn a_name_that_explodes_is_cut() {
         let digits = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars().map(String::from);

@@ -1,8 +1,7 @@
-//! The headers of an ELF file: read before the file is trusted, by whoever looks into a program or
-//! for its symbols.
+//! Reads the headers of an ELF file before the file is trusted, to examine a program or to read its symbols.
 //!
-//! `object` knows the layout. This file adds the bounds: no table longer than [`MAX_HEADERS`], no
-//! length taken on trust, contents read by offset and never mapped. 32 and 64 bit, little endian.
+//! `object` knows the layout. This file adds the limits: no table longer than [`MAX_HEADERS`], no unchecked length,
+//! contents read by offset and never mapped. 32 and 64 bit, little endian.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +17,7 @@ use object::{LittleEndian, pod};
 /// Why a file's headers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// The system says why.
+    /// The system's error.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// A directory, a pipe, a device: opening it may block forever.
@@ -27,15 +26,15 @@ pub enum ElfError {
     /// No ELF magic.
     #[error("not an ELF file")]
     NotElf,
-    /// Big endian, or a class of the future.
+    /// Big endian, or an unknown class.
     #[error("an ELF file of a kind memgate does not read")]
     Unsupported,
-    /// A table or note that reaches beyond the file, or is absurdly large.
+    /// A table or note that extends beyond the file, or is absurdly large.
     #[error("damaged ELF file: {0}")]
     Damaged(&'static str),
 }
 
-/// Most headers read of one kind; linked files have a few dozen.
+/// Maximum number of headers of one kind; linked files have a few dozen.
 const MAX_HEADERS: usize = 1 << 16;
 /// Longest note section read; real ones have a few hundred bytes.
 const MAX_NOTES: u64 = 1 << 20;
@@ -43,10 +42,10 @@ const MAX_NOTES: u64 = 1 << 20;
 const MAX_NAMES: u64 = 16 << 20;
 /// Longest dynamic section read.
 const MAX_DYNAMIC: u64 = 1 << 20;
-/// zlib cannot compress better than 1032 : 1. A section that says so lies, and its reader would
-/// allocate what it says.
+/// zlib cannot compress better than 1032 : 1. A section that claims more is false, and its reader would allocate the
+/// claimed size.
 const MAX_RATIO: u64 = 1032;
-/// Most that all compressed sections of a file may take together.
+/// Maximum size of all compressed sections of a file together.
 const MAX_UNCOMPRESSED: u64 = 4 << 30;
 const LEAST_PAGE: u64 = 4096;
 
@@ -61,11 +60,11 @@ pub struct Image<'f> {
     pub wide: bool,
     /// `e_machine`.
     pub machine: u16,
-    /// Program headers; empty where they cannot be read.
+    /// Program headers; empty if they cannot be read.
     pub segments: Vec<Segment>,
-    /// Section headers; empty where they cannot be read.
+    /// Section headers; empty if they cannot be read.
     pub sections: Vec<Section>,
-    /// What could not be read.
+    /// The part that could not be read.
     damage: Option<&'static str>,
     /// Index of the section that has the names of sections.
     names: usize,
@@ -78,11 +77,11 @@ pub struct Segment {
     pub kind: u32,
     /// May it be executed?
     pub executable: bool,
-    /// Where it is in memory, and how long it is there.
+    /// Its address in memory.
     pub address: u64,
     size_in_memory: u64,
     align: u64,
-    /// Where it is in the file.
+    /// Its place in the file.
     pub part: Part,
 }
 
@@ -93,13 +92,13 @@ pub struct Section {
     /// `sh_type`.
     pub kind: u32,
     align: u64,
-    /// Its length when it is unpacked, where it is compressed.
+    /// Its uncompressed length, if it is compressed.
     unpacked: Option<u64>,
-    /// Where it is in the file.
+    /// Its place in the file.
     pub part: Part,
 }
 
-/// A part of the file, as the headers tell it: it may lie beyond the end.
+/// A part of the file, according to the headers: it may lie beyond the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     /// Where it begins.
@@ -159,7 +158,7 @@ impl<'f> Image<'f> {
         }
     }
 
-    /// Where in the file the byte at a virtual address is.
+    /// The file offset of the byte at a virtual address.
     #[must_use]
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().filter(|s| s.kind == elf::PT_LOAD).find_map(|s| {
@@ -168,14 +167,14 @@ impl<'f> Image<'f> {
         })
     }
 
-    /// What there is of a part, up to so many bytes.
+    /// The existing bytes of a part, up to this many.
     #[must_use]
     pub fn some(&self, part: Part, most: u64) -> Vec<u8> {
         let size = part.size.min(most).min(self.size.saturating_sub(part.offset));
         self.bytes(Part { size, ..part }).unwrap_or_default()
     }
 
-    /// A part, all of which the file must have.
+    /// A part that the file must contain completely.
     fn bytes(&self, part: Part) -> Result<Vec<u8>, ElfError> {
         if part.offset.checked_add(part.size).is_none_or(|end| end > self.size) {
             return Err(TOO_EARLY);
@@ -197,8 +196,7 @@ impl<'f> Image<'f> {
         Ok(ElfInfo { build_id: self.build_id()?, code, base, knows: self.knows()?, size: self.size })
     }
 
-    /// Sections first: in a file of split-off symbols the segments point to what is no longer
-    /// there.
+    /// Sections first: in a file of split-off symbols the segments point to removed contents.
     fn build_id(&self) -> Result<Vec<u8>, ElfError> {
         let sections = self.sections.iter().filter(|s| s.kind == elf::SHT_NOTE).map(|s| (s.part, s.align));
         let segments = self.segments.iter().filter(|s| s.kind == elf::PT_NOTE).map(|s| (s.part, s.align));
@@ -280,7 +278,7 @@ fn sections<E: FileHeader<Endian = LittleEndian>>(
             _ => s
                 .compression(e, data)
                 .unwrap_or_else(|_damaged| {
-                    // It spoils this section alone: the others keep their numbers.
+                    // The damage affects only this section: the others keep their numbers.
                     part.size = 0;
                     None
                 })
@@ -309,22 +307,22 @@ fn build_id<E: FileHeader<Endian = LittleEndian>>(notes: &[u8], align: E::Word) 
     None
 }
 
-/// What a file's headers tell of its symbols.
+/// A file's headers, as far as they concern its symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElfInfo {
-    /// GNU build id; empty where there is none.
+    /// GNU build id; empty if there is none.
     pub build_id: Vec<u8>,
     /// Addresses at which it has code.
     pub code: Vec<Range<u64>>,
-    /// Address of what the beginning of the file is mapped to.
+    /// Address that the beginning of the file is mapped to.
     pub base: u64,
-    /// How much it knows.
+    /// How much symbol information it has.
     pub knows: Knows,
     /// Its length in bytes.
     pub size: u64,
 }
 
-/// What a file can say about an address; the more, the greater.
+/// The symbol information of a file, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knows {
     /// At most its exported functions.
@@ -339,7 +337,7 @@ impl ElfInfo {
     /// Reads the headers of the file at `path`.
     ///
     /// # Errors
-    /// It is no ELF file, or one that no symbols should be read of.
+    /// It is no ELF file, or its symbols should not be read.
     pub fn read(path: &Path) -> Result<Self, ElfError> {
         if !path.metadata()?.is_file() {
             return Err(ElfError::NotAFile);

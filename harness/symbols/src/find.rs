@@ -1,8 +1,7 @@
-//! The best file for a module: same build id, and knowing as much as can be had.
+//! Finds the best file for a module: the same build id, and as much symbol information as possible.
 //!
-//! Order: the path the loader knew, the user's symbol folders (indexed once, by build id), the
-//! system's debug folders. The first that knows lines ends the search. Debug links inside a file
-//! are followed later, by blazesym.
+//! Order: the path that the loader used, the user's symbol folders (indexed once, by build id), the system's debug
+//! folders. The first file with lines ends the search. blazesym follows debug links inside a file later.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +10,14 @@ use std::path::{Path, PathBuf};
 use crate::elf::{ElfError, ElfInfo, Knows};
 use crate::module::{ModuleRef, NotSymbolised};
 
-/// Where distributions put files with symbols.
+/// Folders in which distributions install files with symbols.
 pub(crate) const SYSTEM_DEBUG_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Most entries of the symbol folders looked at, so that a folder given by mistake (`/`) ends.
+/// Maximum number of entries read in the symbol folders, so that a folder given by mistake (`/`) does not take
+/// forever.
 const MAX_ENTRIES: usize = 200_000;
 
-/// What stands after the name of a library in the name of its file with symbols.
+/// Suffixes after the name of a library in the name of its file with symbols.
 const SUFFIXES: [&str; 4] = ["", ".debug", ".dbg", ".sym"];
 
 /// A file to take symbols from.
@@ -39,7 +39,7 @@ impl Finder {
         Self { symbol_dirs, index: None }
     }
 
-    /// The file that knows most about this build of `module`.
+    /// The file with most symbol information for this build of `module`.
     pub(crate) fn find(&mut self, module: &ModuleRef) -> Result<Found, NotSymbolised> {
         let own = match_build(&module.path, module);
         if own.as_ref().is_ok_and(|own| own.info.knows == Knows::Lines) {
@@ -56,13 +56,12 @@ impl Finder {
             NotSymbolised::Missing | NotSymbolised::BuildIdDiffers => {
                 self.what_is_there(module).unwrap_or(why)
             }
-            // The file itself is there.
+            // The file itself exists.
             _ => why,
         })
     }
 
-    /// What the symbol folders have instead of this build: who named them can do something about
-    /// it.
+    /// What the symbol folders contain instead of this build: the user who named them can fix that.
     fn what_is_there(&mut self, module: &ModuleRef) -> Option<NotSymbolised> {
         if self.symbol_dirs.is_empty() {
             return None;
@@ -78,8 +77,7 @@ impl Finder {
         Some(NotSymbolised::OtherBuild { path: other.path, its: hex(&other.info.build_id), wanted })
     }
 
-    /// The files of this name in the symbol folders, one of each build: `libtiles.so`,
-    /// `libtiles.so.debug`.
+    /// The files with this name in the symbol folders, one per build: `libtiles.so`, `libtiles.so.debug`.
     pub(crate) fn named(&mut self, name: &str) -> Vec<Found> {
         let index = self.index.get_or_insert_with(|| index(&self.symbol_dirs));
         let is_named = |path: &Path| {
@@ -115,9 +113,8 @@ fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every ELF file with a build id below `dirs`; of several with the same id the one that knows
-/// most. Folders behind symbolic links are not entered (they may lead in circles), and what cannot
-/// be read is passed over.
+/// Every ELF file with a build id below `dirs`; of several with the same id the one with most symbol information.
+/// Folders behind symbolic links are not entered (they may form circles), and unreadable entries are skipped.
 fn index(dirs: &[PathBuf]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found: BTreeMap<Vec<u8>, (Knows, PathBuf)> = BTreeMap::new();
     let mut open: Vec<PathBuf> = dirs.iter().rev().cloned().collect();

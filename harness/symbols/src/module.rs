@@ -1,13 +1,13 @@
-//! A module whose symbols are asked for, and why it has none.
+//! A module whose symbols are requested, and the reasons why it has none.
 
 use std::path::PathBuf;
 
 /// A module as the agent recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleRef {
-    /// Path as the loader knew it.
+    /// Path that the loader used.
     pub path: PathBuf,
-    /// GNU build id; empty where there is none: then only a file at the path without one fits.
+    /// GNU build id. If it is empty, only a file at the path that has no build id matches.
     pub build_id: Vec<u8>,
 }
 
@@ -17,10 +17,10 @@ pub enum NotSymbolised {
     /// No file at the path, and none with its build id elsewhere.
     #[error("no such file")]
     Missing,
-    /// There is a file, but of another build.
+    /// There is a file, but from another build.
     #[error("build id differs")]
     BuildIdDiffers,
-    /// No file at the path, and in the symbol folders one of its name, but of another build.
+    /// No file at the path; the symbol folders have one with its name, but from another build.
     #[error(
         "{} is of another build: its build id is {its}, the process had {wanted}",
         path.display()
@@ -30,16 +30,16 @@ pub enum NotSymbolised {
         path: PathBuf,
         /// Its build id.
         its: String,
-        /// The build id that the process told.
+        /// The build id that the process reported.
         wanted: String,
     },
     /// No file at the path, and none with its build id in the symbol folders.
     #[error("no file with its build id {0} is in the folders for symbols")]
     NotInFolders(String),
-    /// No file at the path, and no build id by which one of the symbol folders could be known.
+    /// No file at the path, and no build id to find one in the symbol folders.
     #[error("it has no build id by which its symbols could be found: link it with -Wl,--build-id")]
     NoBuildId,
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is not valid.
     #[error("{0}")]
     Unreadable(String),
 }

@@ -1,4 +1,4 @@
-//! The public types, and the one place where blazesym is called.
+//! The public types, and the only place where blazesym is called.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
 use crate::module::{ModuleRef, NotSymbolised};
 use crate::variables::{Variable, Variables};
 
-/// Files kept open are closed, and their indexes dropped, when they are larger than this together.
+/// When the open files are larger than this in total, they are closed and their indexes dropped.
 const MAX_OPEN_BYTES: u64 = 1 << 30;
 
-/// Where files with symbols are looked for.
+/// Where to search for files with symbols.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Folders with unstripped or `.debug` files, in any order below them: found by build id.
+    /// Folders with unstripped or `.debug` files, at any depth: found by build id.
     pub symbol_dirs: Vec<PathBuf>,
 }
 
@@ -29,9 +29,9 @@ pub struct Options {
 pub struct Build {
     /// Its file, and its build id.
     pub module: ModuleRef,
-    /// Addresses at which it has code.
+    /// Addresses at which it contains code.
     pub code: Vec<Range<u64>>,
-    /// Address of what the beginning of the file is mapped to.
+    /// Address that the beginning of the file is mapped to.
     pub base: u64,
 }
 
@@ -40,16 +40,15 @@ pub struct Build {
 pub struct Symbol {
     /// Demangled function; never empty.
     pub function: String,
-    /// Source file as the debug information names it.
+    /// Source file, as in the debug information.
     pub file: Option<String>,
-    /// Line in it: of the call for all but the innermost function.
+    /// Line in it; for all but the innermost function, the line of the call.
     pub line: Option<u32>,
     /// Was it inlined into the next one?
     pub inlined: bool,
 }
 
-/// Resolves addresses. Which file a module's symbols come from is decided once, at its first
-/// look-up.
+/// Resolves addresses. The file for a module's symbols is chosen once, at its first look-up.
 ///
 /// Not `Send`: one per thread.
 #[derive(Debug)]
@@ -66,9 +65,9 @@ pub struct Symbolizer {
 #[derive(Debug)]
 struct File {
     found: Found,
-    /// Is its debug information of use, or only its symbol table?
+    /// Is its debug information used, or only its symbol table?
     debug: bool,
-    /// Is it among those the reader keeps open?
+    /// Is it one of the files that the reader keeps open?
     open: bool,
 }
 
@@ -88,12 +87,11 @@ impl Symbolizer {
         }
     }
 
-    /// The functions at each of `addresses` (virtual addresses of the file: `pc - 1 - bias`),
-    /// innermost first; an empty list where the file knows none.
+    /// The functions at each of `addresses` (virtual addresses of the file: `pc - 1 - bias`), innermost first; an
+    /// empty list if the file knows none.
     ///
     /// # Errors
-    /// When there is no file of this build, or it cannot be read. The same module gives the same
-    /// error again.
+    /// There is no file of this build, or it cannot be read. The same module returns the same error again.
     pub fn resolve(
         &mut self,
         module: &ModuleRef,
@@ -114,7 +112,7 @@ impl Symbolizer {
                 Ok(symbols) => return Ok(symbols),
                 Err(Failure::Refused(why)) => why,
                 Err(Failure::Panicked) => {
-                    // It may have been interrupted in the middle of a change.
+                    // The panic may have interrupted it in the middle of a change.
                     *shared = reader(debug_dirs);
                     "its symbols contradict themselves".to_owned()
                 }
@@ -124,17 +122,17 @@ impl Symbolizer {
                 *entry = Err(error.clone());
                 return Err(error);
             }
-            // Damaged debug information, or a debug link to a file of another build: the symbol
-            // table may do.
+            // The debug information is damaged, or a debug link leads to a file of another build: try only the symbol
+            // table.
             file.debug = false;
         }
     }
 
-    /// The variable with static storage that lies at `offset` of the file's address space, or, with
-    /// `thread_local`, of its block of thread-local variables; `None`: the file knows none there.
+    /// The variable with static storage at `offset` of the file's address space, or, with `thread_local`, of its
+    /// block of thread-local variables; `None`: the file has none there.
     ///
     /// # Errors
-    /// When there is no file of this build, or it cannot be read.
+    /// There is no file of this build, or it cannot be read.
     pub fn variable(
         &mut self,
         module: &ModuleRef,
@@ -172,7 +170,7 @@ impl Symbolizer {
 
 impl File {
     fn read(&self, reader: &Reader, addresses: &[u64]) -> Result<Vec<Vec<Symbol>>, Failure> {
-        // Outside of code blazesym would name whatever symbol comes last.
+        // Outside of code blazesym would return whichever symbol comes last.
         let has_code = |address: &&u64| self.found.info.code.iter().any(|code| code.contains(address));
         let known: Vec<u64> = addresses.iter().filter(has_code).copied().collect();
         let mut symbols = self.read_known(reader, &known)?.into_iter();
@@ -203,8 +201,8 @@ enum Failure {
     Panicked,
 }
 
-/// Every call of blazesym goes through here. It is written for files one trusts: DWARF that
-/// contradicts itself, such as a line of a source file that is not in its table, makes it panic.
+/// All calls of blazesym go through here. It is written for trusted files: contradictory DWARF, such as a line of a
+/// source file that is not in its table, makes it panic.
 fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| Failure::Refused(error.to_string())),
@@ -217,29 +215,28 @@ fn reader(debug_dirs: &[PathBuf]) -> Reader {
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
-        // Names are ours to read, bounded: see `demangle`.
+        // We demangle names ourselves, with limits: see `demangle`.
         .enable_demangling(false)
         .set_debug_dirs(Some(debug_dirs))
         .build()
 }
 
-/// Innermost first; blazesym gives the function and then what is inlined into it, outermost first.
+/// Innermost first; blazesym returns the function and then the functions inlined into it, outermost first.
 fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
     let Symbolized::Sym(Sym { name, code_info, inlined, .. }) = found else { return Vec::new() };
     let inner =
         inlined.iter().rev().map(|function| symbol(&function.name, function.code_info.as_ref(), true));
     let mut inner: Vec<Symbol> = inner.collect();
     let mut outer = symbol(name, code_info.as_deref(), false);
-    // DWARF has the bare `load` where a function is static or in an unnamed namespace; the linker's
-    // name has all of it.
+    // DWARF has only `load` if a function is static or in an unnamed namespace; the linker's name is complete.
     if let Symbolized::Sym(linked) = linked {
         let full = readable(&linked.name);
         if full != linked.name && full.contains(name.as_ref()) {
             outer.function = full;
         }
     }
-    // A lambda that was inlined is a bare `operator()`, too, as are function objects of the standard library. What
-    // calls it has it among its template arguments.
+    // An inlined lambda is only an `operator()`, and so are function objects of the standard library. The caller of a
+    // lambda has it among its template arguments.
     let is_called = |symbol: &&mut Symbol| {
         let is_of_library = symbol.file.as_deref().is_some_and(|file| file.contains("/include/c++/"));
         symbol.function.starts_with("operator()") && !is_of_library

@@ -1,7 +1,6 @@
-//! Variables with static storage: their names from the symbol tables, their places in the sources
-//! from DWARF.
+//! Variables with static storage: their names from the symbol tables, their source locations from DWARF.
 //!
-//! Bounded: of files with more debug information than [`MOST_DWARF`] the places are not read.
+//! Limited: the locations are not read in files with more debug information than [`MOST_DWARF`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,23 +13,23 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 use crate::demangle::readable;
 
-/// Longest `.debug_info` that is read.
+/// Largest `.debug_info` that is read.
 const MOST_DWARF: u64 = 512 << 20;
-/// Most variables of one file.
+/// Maximum number of variables per file.
 const MOST_VARIABLES: usize = 4 << 20;
 
 /// A variable with static storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
-    /// Demangled, with its name spaces, or with the function that it is static in.
+    /// Demangled, with its namespaces, or with the function in which it is static.
     pub name: String,
-    /// How far the offset that was asked for lies in it.
+    /// Offset of the requested address in it.
     pub into: u64,
-    /// Source file, as the debug information names it, and line of its definition.
+    /// Source file, as in the debug information, and line of its definition.
     pub place: Option<(String, u32)>,
 }
 
-/// Those of one file.
+/// The variables of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
     /// Sorted by address.
@@ -43,7 +42,7 @@ pub(crate) struct Variables {
 struct Named {
     start: u64,
     size: u64,
-    /// As the linker has it.
+    /// The linker's name.
     name: String,
 }
 
@@ -71,17 +70,17 @@ impl Variables {
         }
         let debug = file.section_by_name(".debug_info").map_or(0, |section| section.size());
         if (1..=MOST_DWARF).contains(&debug) {
-            // What cannot be read has no place: names are there all the same.
+            // A variable without readable debug information has no location, but it still has a name.
             variables.places = places(&file).unwrap_or_default();
         }
         Ok(variables)
     }
 
-    /// The one at an offset.
+    /// The variable at an offset.
     pub(crate) fn at(&self, offset: u64, thread_local: bool) -> Option<Variable> {
         let list = if thread_local { &self.thread_locals } else { &self.statics };
         let until = list.partition_point(|named| named.start <= offset);
-        // A few may begin before it and end before it.
+        // A few variables may begin before the offset and end before it too.
         const FEW: usize = 16;
         let near = list.get(until.saturating_sub(FEW)..until)?.iter().rev();
         let named = near.into_iter().find(|named| offset - named.start < named.size)?;
@@ -93,20 +92,20 @@ impl Variables {
     }
 }
 
-/// As it is written in the sources.
+/// The name as written in the sources.
 fn plain(name: &str) -> String {
     name.replace("_GLOBAL__N_1", "(anonymous namespace)").replace("[abi:cxx11]", "")
 }
 
 type LittleEndianElf = object::LittleEndian;
 
-/// Where variables are defined, by kind of storage and address.
+/// Source locations of variables, by kind of storage and address.
 fn places<'d, R: object::ReadRef<'d>>(
     file: &object::read::elf::ElfFile64<'d, LittleEndianElf, R>,
 ) -> gimli::Result<HashMap<(bool, u64), (String, u32)>> {
     let load = |id: gimli::SectionId| -> gimli::Result<Cow<'d, [u8]>> {
         let section = file.section_by_name(id.name());
-        // One that is compressed in a way that is not known here is left out.
+        // A section with an unknown compression is left out.
         Ok(section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default())
     };
     let sections = gimli::DwarfSections::load(load)?;
@@ -133,7 +132,7 @@ fn places<'d, R: object::ReadRef<'d>>(
     Ok(places)
 }
 
-/// Is it thread-local, and where does it lie?
+/// Is it thread-local, and what is its address?
 fn storage(location: gimli::Expression<Slice<'_>>, encoding: gimli::Encoding) -> Option<(bool, u64)> {
     let mut operations = location.operations(encoding);
     let address = match operations.next().ok()?? {
@@ -144,7 +143,7 @@ fn storage(location: gimli::Expression<Slice<'_>>, encoding: gimli::Encoding) ->
     matches!(operations.next().ok()??, Operation::TLS).then_some((true, address))
 }
 
-/// A definition outside of its class may leave its place to the declaration.
+/// A definition outside of its class may have its location only in the declaration.
 fn place_of(
     unit: &gimli::UnitRef<'_, Slice<'_>>,
     entry: &gimli::DebuggingInformationEntry<Slice<'_>>,

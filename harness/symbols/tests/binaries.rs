@@ -1,5 +1,5 @@
-//! Symbols of programs that a C++ compiler makes here and now. Without a compiler each test says
-//! that it was skipped.
+//! Symbols of programs that a C++ compiler builds during the test. Without a compiler each test reports that it was
+//! skipped.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -51,10 +51,10 @@ struct Program {
 }
 
 impl Program {
-    /// `None`, and a word about it, where there is no compiler.
+    /// `None`, with a message, if there is no compiler.
     fn build(flags: &[&str]) -> Option<Self> {
         if Command::new("c++").arg("--version").output().is_err() {
-            // By way of the handle: a passing test keeps what the macro prints to itself.
+            // Written to the handle: the output of the macro is not shown for a passing test.
             std::io::stderr().write_all(b"skipped: there is no c++ here\n").unwrap();
             return None;
         }
@@ -148,7 +148,7 @@ fn symbols_split_off_are_found_by_build_id_anywhere_below_a_symbol_folder() {
     run(program.dir.path(), &["strip", "program"]);
     assert_lines(&program.resolve(std::slice::from_ref(&symbols)).unwrap());
 
-    // The module itself may be gone, as on a machine that only has the session.
+    // The module itself may be missing, as on a machine that has only the session.
     fs::remove_file(&program.path).unwrap();
     assert_lines(&program.resolve(&[symbols]).unwrap());
     assert_eq!(program.resolve(&[]), Err(NotSymbolised::Missing));
@@ -223,7 +223,7 @@ fn what_is_no_elf_file_is_an_error() {
     assert_eq!(resolve("."), "not a regular file");
 }
 
-/// A reader that believes it asks for 2^62 bytes.
+/// A reader that trusts it asks for 2^62 bytes.
 #[test]
 fn a_compressed_section_that_lies_about_its_size_is_refused() {
     let Some(program) = Program::build(&["-g", "-gz", ID_FLAG]) else { return };
@@ -252,8 +252,7 @@ fn damaged_files_give_an_answer_or_an_error_and_never_a_panic() {
     for part in 0..100 {
         assert_eq!(try_with(&whole[..whole.len() * part / 100]), 2, "cut to {part} %");
     }
-    // Steps that share no factor with the sizes of tables, over every byte of the headers and some
-    // of the rest.
+    // Steps without a common factor with the sizes of tables, over every byte of the headers and some other bytes.
     for at in (0..64).chain((64..whole.len()).step_by(whole.len() / 300)) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;
