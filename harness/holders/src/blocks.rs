@@ -1,4 +1,4 @@
-//! The live blocks, as the agent notes them.
+//! The live blocks, as noted by the agent.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use crate::memory::{Memory, Reader, read_words};
 use crate::{Limits, NotSearched};
 
 const PAGE_BITS: u32 = 12;
-/// Blocks farther apart lie in different regions.
+/// Blocks farther apart than this are in different regions.
 const GAP: u64 = 64 << 20;
-/// Pages of all regions together: 256 GiB.
+/// Maximum number of pages of all regions together: 256 GiB.
 const MOST_PAGES: u64 = 1 << 26;
 
 /// Live blocks, sorted by address. Each has a number.
@@ -23,12 +23,12 @@ pub struct Blocks {
     stacks: Vec<u32>,
     regions: Vec<Region>,
     bytes: u64,
-    /// Where the agent notes addresses of blocks.
+    /// The agent's own tables with addresses of blocks.
     tables: Vec<Range<u64>>,
 }
 
-/// A part of the address space that has blocks, with the number of the first block that begins in
-/// each of its pages or later.
+/// A part of the address space that has blocks. For each of its pages it has the number of the first block that
+/// begins in that page or later.
 #[derive(Debug)]
 struct Region {
     range: Range<u64>,
@@ -37,7 +37,7 @@ struct Region {
 }
 
 impl Blocks {
-    /// Reads them from the agent's table. Those that are older than it have no stack.
+    /// Reads them from the agent's table. Blocks that are older than the table have no stack.
     ///
     /// # Errors
     /// There are too many, or there is no such table.
@@ -61,7 +61,7 @@ impl Blocks {
         Ok(Self { tables, ..Self::of(all)? })
     }
 
-    /// Of these blocks: address, size, stack.
+    /// From these blocks: address, size, stack.
     ///
     /// # Errors
     /// They are spread too far.
@@ -82,7 +82,7 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// How many there are.
+    /// The number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.starts.len()
@@ -100,12 +100,12 @@ impl Blocks {
         self.bytes
     }
 
-    /// Where the agent notes their addresses: that holds nothing.
+    /// The agent's tables with their addresses: pointers there hold nothing.
     pub(crate) fn tables(&self) -> &[Range<u64>] {
         &self.tables
     }
 
-    /// Where a block lies.
+    /// The addresses of a block.
     pub(crate) fn range(&self, block: usize) -> Range<u64> {
         let start = self.starts.get(block).copied().unwrap_or(0);
         start..start.saturating_add(self.size(block))
@@ -119,8 +119,8 @@ impl Blocks {
         self.stacks.get(block).copied().unwrap_or(0)
     }
 
-    /// The block at or into which `pointer` points. One past the end is none of it; of a block
-    /// without bytes its address is.
+    /// The block that `pointer` points at or into. One past the end does not belong to it; for an empty block, its
+    /// address does.
     pub(crate) fn at(&self, pointer: u64) -> Option<usize> {
         let region = self.regions.iter().find(|region| region.range.contains(&pointer))?;
         let page = usize::try_from((pointer >> PAGE_BITS).checked_sub(region.first_page)?).ok()?;
@@ -132,7 +132,7 @@ impl Blocks {
         (offset < self.size(block).max(1)).then_some(block)
     }
 
-    /// The numbers of those that begin in `range`.
+    /// The numbers of the blocks that begin in `range`.
     pub(crate) fn within(&self, range: &Range<u64>) -> Range<usize> {
         let at = |address| self.starts.partition_point(|start| *start < address);
         at(range.start)..at(range.end)
@@ -165,7 +165,7 @@ impl Blocks {
                 region.first_of_page.push(number);
             }
         }
-        // Up to the ends of their last blocks.
+        // Also for the pages up to the end of the last block.
         let mut next = u32::try_from(self.len()).unwrap_or(u32::MAX);
         for region in regions.iter_mut().rev() {
             let first = region.first_of_page.first().copied().unwrap_or(next);
@@ -183,7 +183,7 @@ impl Blocks {
     }
 }
 
-/// Could an agent have such a table?
+/// Can this be an agent's table?
 fn is_sane(layout: &TableLayout) -> bool {
     let (top, mid, slot) = layout.bits;
     let (stack, epoch, size) = layout.word;
@@ -244,7 +244,7 @@ impl Found<'_> {
             }
             let cells = (layout.first_cells as usize) << (2 * i);
             self.tables.push(segment..segment.saturating_add(cells as u64 * 32));
-            // In pieces: the last segments are large.
+            // Read in pieces: the last segments are large.
             const CELLS: usize = 1 << 12;
             for from in (0..cells).step_by(CELLS) {
                 let at = segment.wrapping_add(from as u64 * 32);
@@ -262,9 +262,8 @@ impl Found<'_> {
     }
 }
 
-/// In a table with granules of 32 bytes a block begins with its granule or in the middle of it: the
-/// size that the C library notes before its blocks tells. Where it does not, the block is taken to
-/// be as long as both together.
+/// In a table with granules of 32 bytes, a block begins at the start of its granule or in the middle: the size that
+/// the C library stores before the block decides. If it does not, the block is assumed to cover both positions.
 fn place_within_granules(memory: &dyn Memory, all: &mut [(u64, u64, u32)]) {
     const HALF: u64 = 16;
     let mut reader = Reader::new(memory);
@@ -282,8 +281,8 @@ fn place_within_granules(memory: &dyn Memory, all: &mut [(u64, u64, u32)]) {
     }
 }
 
-/// May glibc note this before a block of so many bytes? The chunk's size and three flags, the second
-/// of which says that it has a mapping of its own.
+/// Can glibc store this word before a block of this many bytes? The word is the chunk's size and three flags; the
+/// second flag says that the chunk has its own mapping.
 fn is_chunk_of(noted: u64, size: u64) -> bool {
     let chunk = noted & !7;
     let least = size.saturating_add(8).next_multiple_of(16).max(32);

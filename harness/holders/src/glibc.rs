@@ -1,10 +1,10 @@
-//! glibc's main heap: its lists of free chunks, and the chunks in use of which the agent has not
-//! heard, because they were allocated before it began to record.
+//! glibc's main heap: its lists of free chunks, and the chunks in use that the agent does not know, because they were
+//! allocated before it began to record.
 //!
-//! A chunk is its size with three flags, of which the first says whether the chunk before it is in
-//! use, then what the program may use. Chunks on the lists of a thread's cache and on fast lists
-//! are free, though their flags do not say so. Since version 2.32 links of both are masked by their
-//! own addresses. Whatever does not look like that ends the walk: then nothing is known of it.
+//! A chunk is its size with three flags, followed by the program's bytes. The first flag says whether the chunk
+//! before it is in use. Chunks on the lists of a thread's cache and on fast lists are free, although their flags do
+//! not say so. Since version 2.32 links of both kinds are masked by their own addresses. Anything that does not match
+//! this layout ends the walk: then nothing is known.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use crate::memory::{Memory, Reader, WORD};
 
 /// Bins of an arena, two words each.
 const BINS: u64 = 254 * WORD;
-/// From the bins of an arena back to its fast lists, and to its topmost chunk.
+/// Distances from the bins of an arena back to its fast lists, and to its topmost chunk.
 const TO_FAST: u64 = 0x60;
 const TO_TOP: u64 = 0x10;
 const FAST_LISTS: u64 = 10;
-/// What lies before and behind the bins.
+/// Bytes to include before and after the bins.
 const BEFORE: u64 = 0x80;
 const BEHIND: u64 = 0x80;
 /// A thread's cache is a chunk of this size: 64 counts of two bytes, 64 lists.
@@ -26,22 +26,22 @@ const CACHE_CHUNK: u64 = 0x290;
 const CACHE_LISTS: u64 = 64;
 const LONGEST_LIST: usize = 1 << 20;
 const MOST_CHUNKS: usize = 16 << 20;
-/// Size and flags before a chunk's bytes, and the word before them.
+/// Previous size, then size and flags: these words come before a chunk's bytes.
 const HEAD: u64 = 2 * WORD;
 
-/// The lists of free chunks in the C library's data. The address of a free chunk lies in the last
-/// bytes of the block before it: each would seem to hold that block.
+/// The lists of free chunks in the C library's data. The address of a free chunk points into the last bytes of the
+/// block before it, so each link would seem to hold that block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FreeLists {
-    /// Where they lie, and a little more.
+    /// Their addresses, and a little more.
     pub(crate) range: Range<u64>,
-    /// First of those that are empty.
+    /// The first empty list.
     first_empty: u64,
 }
 
-/// Finds them: empty ones, which most of them are, point a little before themselves.
+/// Finds the lists: empty ones, which are the majority, point slightly before themselves.
 pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeLists> {
-    /// Fewer are something else.
+    /// Fewer than this are something else.
     const LEAST: usize = 64;
     let mut empty = Vec::new();
     let mut reader = Reader::new(memory);
@@ -56,8 +56,8 @@ pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeL
     (empty.len() >= LEAST).then_some(FreeLists { range, first_empty: first })
 }
 
-/// Adds the chunks of the main heap that are in use and were allocated before the agent began to
-/// record: blocks without a stack.
+/// Adds the used chunks of the main heap that were allocated before the agent began to record, as blocks without a
+/// stack.
 pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut Vec<(u64, u64, u32)>) {
     let Some(heap) = mappings.iter().find(|m| m.name == "[heap]").map(|m| m.range.clone()) else { return };
     let data = mappings.iter().filter(|m| m.writable && !m.shared && m.of_file);
@@ -78,7 +78,7 @@ struct Arena {
 }
 
 impl Arena {
-    /// The arena whose topmost chunk ends with the heap. The first bins may not be empty.
+    /// The arena whose topmost chunk ends with the heap. Its first bins may have entries.
     fn of(memory: &dyn Memory, lists: &FreeLists, heap: &Range<u64>) -> Option<Self> {
         let mut reader = Reader::new(memory);
         let mut is_top = |top: u64| {
@@ -94,7 +94,7 @@ impl Arena {
         })
     }
 
-    /// Address and bytes of each such chunk; `None`: the heap does not look like one.
+    /// Address and bytes of each such chunk; `None`: the heap does not have this layout.
     fn early(&self, memory: &dyn Memory, heap: &Range<u64>, known: &[u64]) -> Option<Vec<(u64, u64)>> {
         let mut reader = Reader::new(memory);
         let (mut in_use, mut caches) = (Vec::new(), Vec::new());
@@ -133,8 +133,7 @@ impl Arena {
     }
 }
 
-/// The starts of the chunks on a list. Links point at chunks, or, with `to_link` 0, behind their
-/// heads.
+/// Collects the starts of the chunks on a list. Links point at chunks, or, with `to_link` 0, after their heads.
 fn follow(memory: &dyn Memory, first: u64, to_link: u64, free: &mut HashSet<u64>) {
     let mut reader = Reader::new(memory);
     let mut at = first;
@@ -178,8 +177,8 @@ mod tests {
         assert!(found.start > 0x2_1e00 && found.end < 0x2_2a00, "{found:x?}");
     }
 
-    /// A heap at 0x50000: a thread's cache with one free chunk on a list of two, a chunk the agent
-    /// knows, an early one, a free one, one on a fast list, an early one, the top.
+    /// A heap at 0x50000: a thread's cache with one free chunk on a list of two, a chunk that the agent knows, an
+    /// early one, a free one, one on a fast list, an early one, the top.
     #[test]
     fn chunks_in_use_that_the_agent_does_not_know_are_blocks() {
         let maps = parse_maps("21000-24000 rw-p 0 0:0 7 /lib/libc.so.6\n50000-51000 rw-p 0 0:0 0 [heap]\n");
@@ -208,7 +207,7 @@ mod tests {
         let mut blocks = vec![(known, 20, 7)];
         add_early(&image, &maps, &mut blocks);
         assert_eq!(blocks, [(known, 20, 7), (early, 0x28, 0), (last, 0x58, 0)]);
-        // One size that makes no sense, and nothing is believed.
+        // With one invalid size, nothing is trusted.
         image.put(early - 8, &[0x31_0001]);
         let mut blocks = Vec::new();
         add_early(&image, &maps, &mut blocks);

@@ -1,25 +1,23 @@
-//! Who holds a native block: a conservative search in the memory of a process that stands still.
+//! Finds who holds a native block: a conservative search in the memory of a stopped process.
 //!
-//! Data flow: memory that somebody reads for us ([`Memory`]) and where the agent notes live blocks
-//! ([`memgate_wire::native_holders::TableLayout`]) → [`Blocks`], sorted by address → mappings,
-//! modules and threads → [`Roots`]: static data and thread-local storage, then stacks above their stack
-//! pointers, then memory that was mapped past the allocator → [`search()`]: every
-//! aligned word of a live block or of a root that points at or into a live block is an edge; a
-//! breadth-first walk gives each block its shortest way from a root, and what no root leads to is
-//! lost → for each allocation site what most of its blocks are, and the way to one of them.
+//! Data flow: memory that the caller reads for us ([`Memory`]) and the layout of the agent's table of live blocks
+//! ([`memgate_wire::native_holders::TableLayout`]) → [`Blocks`], sorted by address → mappings, modules and threads →
+//! [`Roots`]: static data and thread-local storage, then stacks above their stack pointers, then memory that was
+//! mapped without the allocator → [`search()`]: every aligned word of a live block or of a root that points at or
+//! into a live block is an edge; a breadth-first walk gives each block its shortest path from a root, and blocks
+//! without a path are lost → for each allocation site the state of most of its blocks, and the path to one of them.
 //!
 //! # What holds nothing
 //!
-//! - Free memory, and what the allocator notes for itself: of a heap live blocks alone are read, and
-//!   of the C library's data not the lists of free chunks. What was allocated before the agent began to
-//!   record is found in glibc's main heap by its chunks (`glibc`).
+//! - Free memory, and the allocator's own data: only live blocks of a heap are read, and the lists of free chunks in
+//!   the C library's data are left out. Blocks that were allocated before the agent began to record are found in
+//!   glibc's main heap by their chunks (`glibc`).
 //! - The part of a stack below its stack pointer.
 //!
-//! A number that looks like a pointer holds a block all the same, and so does what was left behind
-//! in an unused part of a live frame. So a site is told by what *most* of its blocks are: a leak has
-//! many of them.
+//! A number that looks like a pointer still holds a block, and so does a value that was left in an unused part of a
+//! live frame. So a site gets the state of *most* of its blocks: a leak has many of them.
 //!
-//! No I/O and no clock. Bounded by [`Limits`], and by the caller, who is asked now and then.
+//! No I/O and no clock. Bounded by [`Limits`], and by the caller, which is asked now and then.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -39,7 +37,7 @@ pub use roots::{Process, Root, RootKind, Roots, Thread, Turn};
 pub use search::{Site, Step, search};
 pub use stacks::function_at;
 
-/// How much is looked through at most.
+/// Maximum amounts to search.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Live blocks.
@@ -55,16 +53,16 @@ impl Default for Limits {
     }
 }
 
-/// Why nothing was found.
+/// Why there is no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSearched {
-    /// The caller said that it takes too long.
+    /// The caller ended the search because it takes too long.
     Time,
     /// There are more live blocks than [`Limits::blocks`].
     Blocks(usize),
     /// There are more pointers than [`Limits::edges`].
     Edges(usize),
-    /// The agent's table is not where it was told to be.
+    /// The agent's table is not at the reported address.
     Table,
 }
 

@@ -13,13 +13,13 @@ pub struct Mapping {
     pub executable: bool,
     /// Is it shared with others?
     pub shared: bool,
-    /// File, or what the kernel calls it; empty: neither.
+    /// File, or the kernel's name; empty: neither.
     pub name: String,
-    /// Has it a file?
+    /// Is it mapped from a file?
     pub of_file: bool,
 }
 
-/// Reads the text of such a file. Lines that are none are passed over.
+/// Parses the text of such a file. Invalid lines are skipped.
 #[must_use]
 pub fn parse_maps(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(line).collect()
@@ -48,7 +48,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::memory::Memory;
 
-    /// Memory of single words. What lies between is not there.
+    /// Memory of single words, with gaps between them.
     #[derive(Default)]
     pub(crate) struct Image(BTreeMap<u64, u64>);
 

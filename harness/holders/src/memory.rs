@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// The memory of a process that stands still.
+/// The memory of a stopped process.
 pub trait Memory {
-    /// Reads what lies at `at`, as far as it can be read without a gap: so many bytes.
+    /// Reads from `at` up to the first unreadable byte; returns the number of bytes.
     fn read(&self, at: u64, into: &mut [u8]) -> usize;
 }
 
@@ -12,7 +12,7 @@ pub trait Memory {
 pub(crate) const WORD: u64 = 8;
 const PIECE: usize = 64 << 10;
 
-/// Reads neighbours at once: for what is read in the order of its addresses.
+/// Reads neighbouring words together: for reading in the order of addresses.
 pub(crate) struct Reader<'a> {
     memory: &'a dyn Memory,
     start: u64,
@@ -35,8 +35,8 @@ impl<'a> Reader<'a> {
         bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Calls `visit` with every aligned word of `range` and its address. What cannot be read is
-    /// passed over. `false`, from `go_on`, which is asked for each piece: that was enough.
+    /// Calls `visit` with every aligned word of `range` and its address. Unreadable words are skipped. Returns
+    /// `false` if `go_on`, which is asked for each piece, ended it.
     pub(crate) fn words(
         &mut self,
         range: Range<u64>,
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
             let known = known.get(..here.min(known.len())).unwrap_or_default();
             let (words, _) = known.as_chunks::<8>();
             if words.is_empty() {
-                // To the next page, which may be there.
+                // Continue at the next page, which may be readable.
                 at = (at | 0xfff) + 1;
                 continue;
             }
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `bytes` bytes from `at` on, as words; `None`: not all of them can be read.
+/// `count` words from `at` on; `None`: not all of them can be read.
 pub(crate) fn read_words(memory: &dyn Memory, at: u64, count: usize) -> Option<Vec<u64>> {
     let mut bytes = vec![0; count.checked_mul(8)?];
     if memory.read(at, &mut bytes) < bytes.len() {

@@ -1,4 +1,4 @@
-//! Where a program holds pointers outside of its heap.
+//! The places outside of its heap where a program holds pointers.
 
 use std::ops::Range;
 
@@ -14,55 +14,55 @@ use crate::stacks::control_block;
 /// A thread at the moment of the copy.
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
-    /// Its id, as the C library notes it.
+    /// Its id, as stored by the C library.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Its stack pointer; `None`: not known, all of its stack is looked at.
+    /// Its stack pointer; `None`: unknown, all of its stack is read.
     pub stack_pointer: Option<u64>,
-    /// Where it executes; 0: not known.
+    /// Its program counter; 0: unknown.
     pub pc: u64,
-    /// Its thread pointer, where it is known.
+    /// Its thread pointer, if known.
     pub thread_pointer: Option<u64>,
 }
 
-/// The process that stands still.
+/// The stopped process.
 #[derive(Debug, Clone, Copy)]
 pub struct Process<'a> {
     /// Its mappings.
     pub mappings: &'a [Mapping],
     /// Its modules.
     pub modules: &'a [Module],
-    /// Its threads, before it was copied.
+    /// Its threads, as they were before it was copied.
     pub threads: &'a [Thread],
     /// Its modules with thread-local variables.
     pub thread_local: &'a [ThreadLocalModule],
-    /// Its allocator is glibc's: what lies between blocks in other mappings than its heaps is not
-    /// the allocator's.
+    /// Its allocator is glibc's: memory between blocks in mappings other than its heaps does not belong to the
+    /// allocator.
     pub is_glibc: bool,
 }
 
-/// What holds a pointer.
+/// Kind of a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootKind {
     /// Static data of a module, by its number.
     Static(usize),
     /// The stack of a thread, by its number.
     Stack(usize),
-    /// Thread-local variables of a module with such.
+    /// Thread-local variables of a module that has some.
     ThreadLocal {
         /// Number of the thread.
         thread: usize,
         /// Number in [`Process::thread_local`].
         module: usize,
-        /// Where they begin.
+        /// Their first address.
         start: u64,
     },
-    /// What the C library keeps of a thread, by its number.
+    /// The C library's data of a thread, by its number.
     ThreadData(usize),
-    /// Memory that was mapped past the allocator.
+    /// Memory that was mapped without the allocator.
     Mapped {
-        /// What `/proc` calls it.
+        /// Its name in `/proc`.
         name: String,
     },
 }
@@ -72,20 +72,20 @@ pub enum RootKind {
 pub struct Root {
     /// The addresses.
     pub ranges: Vec<Range<u64>>,
-    /// What lies there.
+    /// Their kind.
     pub kind: RootKind,
-    /// When it is asked: later ones tell only of what no earlier one leads to.
+    /// When it is searched: later roots count only for blocks that no earlier root leads to.
     pub turn: Turn,
 }
 
-/// The order in which roots are asked, by how sure it is that they hold something.
+/// The order in which roots are searched: the most certain holders first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
     /// Variables.
     Variables,
-    /// Stacks: a part of a frame that is not used may have a number that was left behind.
+    /// Stacks: an unused part of a frame may contain a stale value.
     Stacks,
-    /// Memory that was mapped past the allocator: nobody knows what for.
+    /// Memory that was mapped without the allocator: its purpose is unknown.
     Mapped,
 }
 
@@ -93,22 +93,22 @@ pub enum Turn {
 #[derive(Debug, Default)]
 pub struct Roots(Vec<Root>);
 
-/// Bytes that glibc keeps of a thread, from its thread pointer on.
+/// Bytes of a thread that glibc keeps, from its thread pointer on.
 const CONTROL_BYTES: u64 = 0x900;
-/// Alignment and greatest size of glibc's heaps for threads.
+/// Alignment and maximum size of glibc's heaps for threads.
 const HEAP_BYTES: u64 = 64 << 20;
 /// Larger mappings are not searched for control blocks.
 const LARGE: u64 = 256 << 20;
 
 impl Roots {
-    /// These, in the order in which they are asked.
+    /// These roots, in the order in which they are searched.
     #[must_use]
     pub fn of(mut roots: Vec<Root>) -> Self {
         roots.sort_by_key(|root| root.turn);
         Self(roots)
     }
 
-    /// Of a process with these live blocks.
+    /// The roots of a process with these live blocks.
     #[must_use]
     pub fn find(memory: &dyn Memory, process: &Process<'_>, blocks: &Blocks) -> Self {
         let mut finder = Finder { memory, process, roots: Vec::new() };
@@ -120,13 +120,13 @@ impl Roots {
         Self::of(finder.roots)
     }
 
-    /// One of them.
+    /// The kind of a root.
     #[must_use]
     pub fn kind(&self, root: usize) -> Option<&RootKind> {
         self.0.get(root).map(|root| &root.kind)
     }
 
-    /// When it is asked.
+    /// When a root is searched.
     pub(crate) fn turn(&self, root: usize) -> Option<Turn> {
         self.0.get(root).map(|root| root.turn)
     }
@@ -135,7 +135,7 @@ impl Roots {
         self.0.get(root).map_or_else(Vec::new, |root| root.ranges.clone())
     }
 
-    /// The numbers of those that are asked together.
+    /// The numbers of the roots that are searched together.
     pub(crate) fn turns(&self) -> [Range<usize>; 3] {
         let until = |turn| self.0.partition_point(|root| root.turn <= turn);
         let (variables, stacks) = (until(Turn::Variables), until(Turn::Stacks));
@@ -168,7 +168,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds thread-local variables of a thread; its stack comes after those of all threads.
+    /// Adds thread-local variables of a thread; returns its stack, which comes after the variables of all threads.
     fn thread(&mut self, number: usize) -> Option<Root> {
         let thread = self.process.threads.get(number)?;
         let mapping = thread.stack_pointer.and_then(|pointer| self.mapping(pointer));
@@ -185,7 +185,7 @@ impl Finder<'_> {
             self.thread_local(number, block);
         }
         let stack = match (above, block) {
-            // Above the control block begins another thread's.
+            // Another thread's stack begins above the control block.
             (Some(above), Some(block)) if above.contains(&block) => above.start..block,
             (Some(above), _) => above,
             (None, Some(block)) if self.mapping(block).is_some() && !is_first(number) => {
@@ -215,11 +215,11 @@ impl Finder<'_> {
         self.roots.push(Root { ranges, kind: RootKind::ThreadData(thread), turn: Turn::Variables });
     }
 
-    /// What is neither a module's nor a stack nor a heap of the allocator's.
+    /// Adds memory that is neither a module's, nor a stack, nor a heap of the allocator.
     fn others(&mut self, blocks: &Blocks) {
         let known: Vec<Range<u64>> = self.roots.iter().flat_map(|root| root.ranges.iter().cloned()).collect();
         let modules = self.process.modules.iter().map(|module| module.start..module.end);
-        // Also what of a stack lies below its stack pointer.
+        // Also the part of a stack below its stack pointer.
         let pointers = self.process.threads.iter().filter_map(|thread| thread.stack_pointer);
         let below = pointers.filter_map(|pointer| self.mapping(pointer).map(|m| m.range.start..pointer));
         let tables = blocks.tables().iter().cloned();
@@ -250,7 +250,7 @@ impl Finder<'_> {
         self.process.mappings.iter().find(|m| m.range.contains(&address) && m.writable)
     }
 
-    /// The control block of a thread of which only the id is known.
+    /// The control block of a thread when only its id is known.
     fn anywhere(&self, thread: u32) -> Option<u64> {
         let is_small = |m: &&Mapping| m.range.end - m.range.start <= LARGE;
         let all =
@@ -259,8 +259,8 @@ impl Finder<'_> {
         candidates.find_map(|m| control_block(self.memory, m.range.clone(), thread))
     }
 
-    /// One of glibc's heaps for threads: it begins with the address of its arena, near the beginning
-    /// of it or of another such heap.
+    /// Is it one of glibc's heaps for threads? Such a heap begins with the address of its arena, which is near the
+    /// start of this or another such heap.
     fn is_heap(&self, mapping: &Mapping) -> bool {
         let arena = || Reader::new(self.memory).word(mapping.range.start);
         mapping.name.is_empty()
@@ -273,7 +273,7 @@ fn one(range: Range<u64>) -> Vec<Range<u64>> {
     vec![range]
 }
 
-/// The main thread is told first.
+/// The main thread is listed first.
 const fn is_first(thread: usize) -> bool {
     thread == 0
 }
@@ -282,7 +282,7 @@ fn is_private_data(mapping: &Mapping) -> bool {
     mapping.writable && !mapping.shared
 }
 
-/// What the agent has holds nothing.
+/// The agent's own memory holds nothing.
 fn is_agent(path: &str) -> bool {
     path.rsplit('/').next().unwrap_or(path).starts_with("libmemgate")
 }
@@ -327,8 +327,8 @@ mod tests {
                 image.put(at, &[0]);
             }
         }
-        // A thread whose stack pointer is 0x51000; its control block at 0x53000, of which the vector
-        // at 0x53800 names the variables of module 1 at 0x52f00.
+        // A thread with stack pointer 0x51000; its control block is at 0x53000, and the vector at 0x53800 has the
+        // variables of module 1 at 0x52f00.
         image.put(0x53000, &[0x53000, 0x53800, 0x53000]);
         image.put(0x532d0, &[77]);
         image.put(0x53810, &[0x52f00]);

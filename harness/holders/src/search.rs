@@ -1,4 +1,4 @@
-//! Ways from roots to blocks, and what no way leads to.
+//! Finds paths from roots to blocks, and blocks without a path.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,25 +10,25 @@ use crate::roots::Roots;
 use crate::{Limits, NotSearched};
 
 const UNSEEN: u32 = u32::MAX;
-/// In the word of a block's parent: the rest is the number of a hit.
+/// Flag in the word of a block's parent: the other bits are the number of a hit.
 const HIT: u32 = 1 << 31;
-/// Steps of a way that are told: those at its root and those at its block.
+/// Maximum number of reported steps of a path: those at its root and those at its block.
 const MOST_STEPS: usize = 16;
 
-/// What holds the blocks of one allocation site.
+/// Who holds the blocks of one allocation site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Its stack.
     pub stack: u32,
     /// How many blocks it has.
     pub blocks: u64,
-    /// What most of them are.
+    /// The state of most of them.
     pub state: HeldState,
-    /// How many are.
+    /// How many are in this state.
     pub of_state: u64,
     /// The root that leads to one of them, and the address of the word in it; `None`: they are lost.
     pub root: Option<(usize, u64)>,
-    /// The blocks on the way, the nearest to the root (or the lost one) first.
+    /// The blocks on the path, the nearest to the root (or the lost one) first.
     pub way: Vec<Step>,
 }
 
@@ -55,18 +55,18 @@ struct Search<'a> {
     first_edge: Vec<u32>,
     edges: Vec<u32>,
     hits: Vec<Hit>,
-    /// Of each block the one before it on its way, or [`HIT`] and a number, or [`UNSEEN`].
+    /// For each block the block before it on its path, or [`HIT`] and a number, or [`UNSEEN`].
     parents: Vec<u32>,
-    /// Of each block the hit that its way begins with.
+    /// For each block the hit that its path begins with.
     origins: Vec<u32>,
-    /// Those that were seen, the nearest first.
+    /// The blocks that were reached, the nearest first.
     seen: Vec<u32>,
 }
 
-/// Finds who holds the blocks of the sites `wanted`, by their stacks. `go_on` is asked now and then.
+/// Finds who holds the blocks of the `wanted` sites, given by their stacks. `go_on` is asked now and then.
 ///
 /// # Errors
-/// It would take too much, or too long.
+/// It would need too much memory, or take too long.
 pub fn search(
     memory: &dyn Memory,
     blocks: &Blocks,
@@ -129,7 +129,7 @@ fn pointers(
     Ok((first_edge, edges))
 }
 
-/// There are fewer than 2³¹.
+/// There are fewer than 2³¹ blocks.
 fn number(block: usize) -> u32 {
     u32::try_from(block).unwrap_or(UNSEEN)
 }
@@ -162,12 +162,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Goes on from what was seen, from number `from` of it on. Blocks of one site that refer to each
-    /// other, such as the nodes of a list, are one step, however many they are: else a number in the
-    /// middle of nowhere that points into the list would be nearer to most of it than its head is.
+    /// Continues from the blocks that were reached, beginning with number `from`. Blocks of one site that refer to
+    /// each other, such as the nodes of a list, are one step, however many they are. Otherwise a stray number that
+    /// points into the middle of the list would be nearer to most of the list than its head is.
     fn walk(&mut self, from: usize) {
-        // Those that are one step away wait for their turn; what is reached without a step comes
-        // before them.
+        // Blocks that are one step away wait for their turn; blocks that are reached without a step come first.
         let (mut now, mut next) = (self.seen.split_off(from), Vec::new());
         let mut is_waiting = vec![false; if now.is_empty() { 0 } else { self.blocks.len() }];
         while !now.is_empty() {
@@ -193,7 +192,7 @@ impl Search<'_> {
                 }
             }
             self.seen.append(&mut now);
-            // Some were reached without a step meanwhile.
+            // Some of them were reached without a step meanwhile.
             now.extend(next.drain(..).filter(|block| {
                 is_waiting.get_mut(*block as usize).is_some_and(|waits| std::mem::replace(waits, false))
             }));
@@ -209,8 +208,8 @@ impl Search<'_> {
         self.edges.get(self.edges_of(block)).unwrap_or_default()
     }
 
-    /// What every block of a wanted site is that was not seen. Those that are lost indirectly get
-    /// the block before them as parent.
+    /// The state of every block of a wanted site that was not reached. Indirectly lost blocks get the block before
+    /// them as their parent.
     fn lost(&mut self, wanted: &BTreeSet<u32>) -> HashMap<u32, HeldState> {
         let mut states = HashMap::new();
         let unseen: Vec<u32> =
@@ -235,7 +234,7 @@ impl Search<'_> {
             self.takes(*block);
         }
         self.walk(from);
-        // What is left is in cycles, or behind them.
+        // The remaining blocks are in cycles, or reached only from cycles.
         let left: Vec<u32> = unseen.iter().copied().filter(|block| self.is_unseen(*block)).collect();
         let heads = cycles(&left, |block| self.targets(block as usize), |block| self.is_unseen(block));
         for block in &heads {
@@ -256,7 +255,7 @@ impl Search<'_> {
         self.parents.get(block as usize) == Some(&UNSEEN)
     }
 
-    /// A lost block begins a way, as a word of a root does.
+    /// A lost block begins a path, like a word of a root.
     fn takes(&mut self, block: u32) {
         let hit = number(self.hits.len());
         self.hits.push(Hit { root: UNSEEN, at: 0 });
@@ -274,11 +273,11 @@ impl Search<'_> {
         struct Counted {
             blocks: u64,
             states: BTreeMap<HeldState, u64>,
-            /// By the state and the word that the way begins with: how many, and the nearest.
+            /// By the state and the word that the path begins with: the number of blocks, and the nearest one.
             by_origin: BTreeMap<(HeldState, u32), (u64, u32)>,
         }
         let mut sites: BTreeMap<u32, Counted> = BTreeMap::new();
-        // The nearest first; every block is among them now.
+        // The nearest come first; all blocks are in the list now.
         for block in &self.seen {
             let stack = self.blocks.stack(*block as usize);
             if !wanted.contains(&stack) {
@@ -286,7 +285,7 @@ impl Search<'_> {
             }
             let state = lost.get(block).copied().unwrap_or(HeldState::Reachable);
             let origin = match state {
-                // Each is a beginning of its own.
+                // Each of them begins its own path.
                 HeldState::Lost | HeldState::LostCycle => UNSEEN,
                 HeldState::Reachable | HeldState::IndirectlyLost => {
                     self.origins.get(*block as usize).copied().unwrap_or(UNSEEN)
@@ -302,12 +301,12 @@ impl Search<'_> {
             let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
             let of_state_alone: Vec<_> =
                 site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
-            // Each may be held by a word of its own, and one of them by a stack besides.
+            // Each block may be held by its own word, and one of them by a stack as well.
             let mut of_turn = BTreeMap::new();
             for ((_, origin), (count, _)) in &of_state_alone {
                 *of_turn.entry(turn(*origin)).or_insert(0) += count;
             }
-            // Of equally many the first that was found.
+            // If several have the same count, the first one found.
             let (_, (_, block)) = of_state_alone.into_iter().max_by_key(|((_, origin), (count, _))| {
                 (of_turn.get(&turn(*origin)).copied(), *count, !*origin)
             })?;
@@ -321,7 +320,7 @@ impl Search<'_> {
         sites.into_iter().filter_map(told).collect()
     }
 
-    /// The root of a block's way, and the blocks before it.
+    /// The root of a block's path, and the blocks before it.
     fn way_to(&self, block: u32) -> (Option<(usize, u64)>, Vec<Step>) {
         let mut way: Vec<Step> = Vec::new();
         let mut at = self.parents.get(block as usize).copied().unwrap_or(UNSEEN);
@@ -345,8 +344,8 @@ impl Search<'_> {
     }
 }
 
-/// Of the blocks `left`, each of which another one of them refers to: those in cycles to which
-/// nothing outside of the cycle refers. Tarjan's algorithm, without recursion.
+/// For the blocks `left`, each of which another one of them refers to: the blocks in cycles that nothing outside of
+/// the cycle refers to. Tarjan's algorithm, without recursion.
 fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn(u32) -> bool) -> Vec<u32> {
     #[derive(Clone, Copy)]
     struct Node {
@@ -421,8 +420,8 @@ mod tests {
     use crate::maps::tests::Image;
     use crate::roots::{Root, RootKind, Turn};
 
-    /// Blocks of 32 bytes at 0x10000, 0x10020…, by number; `pointers` from one to another. Roots are
-    /// at 0x100, variables, 0x200, a stack, and 0x300, mapped memory.
+    /// Blocks of 32 bytes at 0x10000, 0x10020…, by number; `pointers` from one to another. Roots are at 0x100
+    /// (variables), 0x200 (a stack), and 0x300 (mapped memory).
     struct Made {
         image: Image,
         blocks: Vec<(u64, u64, u32)>,
@@ -514,7 +513,7 @@ mod tests {
         assert_eq!(site.root, Some((1, 0x200)));
     }
 
-    /// As the words in the stacks of ended threads, one of which also stands on a stack that is in use.
+    /// Like the words in the stacks of ended threads, one of which is also in a live stack.
     #[test]
     fn where_most_blocks_of_a_site_are_held_is_told_though_each_is_held_by_a_word_of_its_own() {
         let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x308, block(1)).root(0x310, block(2));
@@ -546,7 +545,7 @@ mod tests {
         assert_eq!(behind.found(4).state, HeldState::IndirectlyLost, "one cycle behind another");
     }
 
-    /// A stray number that points into the middle of a long list is nearer to what lies behind.
+    /// A stray number that points into the middle of a long list is nearer to the nodes after it.
     #[test]
     fn a_list_is_held_by_its_head() {
         let mut made = Made::new(&[[1, 2].as_slice(), &[9; 100]].concat());

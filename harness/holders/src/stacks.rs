@@ -1,15 +1,14 @@
-//! To which function's frame a place on a stack belongs, without unwind tables: the nearest return
-//! address below the place was left by a call that this function made. A number that only looks
-//! like one is told from it by the call instruction before the address.
+//! Finds the function whose frame contains a place on a stack, without unwind tables: a call by this function left
+//! the nearest return address below the place. The call instruction before a return address distinguishes it from a
+//! number that only looks like one.
 
 use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, WORD};
 
-/// How far below a place it is looked for.
+/// How far below a place to search.
 const FARTHEST: u64 = 1 << 20;
 
-/// A return address into the function whose frame holds `at`; `None`: none was found above
-/// `stack_pointer`.
+/// A return address into the function whose frame contains `at`; `None`: none was found above `stack_pointer`.
 #[must_use]
 pub fn function_at(memory: &dyn Memory, mappings: &[Mapping], stack_pointer: u64, at: u64) -> Option<u64> {
     let from = stack_pointer.max(at.saturating_sub(FARTHEST));
@@ -58,13 +57,13 @@ fn follows_a_call_on_aarch64(memory: &dyn Memory, address: u64) -> bool {
         .any(|(mask, call)| instruction & mask == call)
 }
 
-/// A return address without its signature: addresses of arm64's processes have 48 bits.
+/// A return address without its signature: addresses of arm64 processes have 48 bits.
 const fn without_signature(value: u64) -> u64 {
     if cfg!(target_arch = "aarch64") { value & ((1 << 48) - 1) } else { value }
 }
 
-/// The thread's control block of glibc between two addresses: its first and third word are its own
-/// address, and it notes the thread's id.
+/// glibc's control block of the thread between two addresses: its first and third words are its own address, and it
+/// contains the thread's id.
 pub(crate) fn control_block(memory: &dyn Memory, range: std::ops::Range<u64>, thread: u32) -> Option<u64> {
     const THREAD_ID: u64 = 0x2d0;
     let mut candidates = Vec::new();
