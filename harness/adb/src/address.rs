@@ -1,4 +1,4 @@
-//! Where an adb server listens, as adb's own variables say it.
+//! Where an adb server listens, according to adb's own environment variables.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::AdbError;
 use super::duplex::Duplex;
 
-/// adb's own.
+/// adb's default.
 const DEFAULT_PORT: u16 = 5037;
 
 /// Where an adb server listens.
@@ -24,7 +24,7 @@ pub enum Address {
         /// 5037.
         port: u16,
     },
-    /// A Unix socket with a name of its own.
+    /// A Unix socket with an abstract name.
     Abstract(String),
     /// A Unix socket with a path.
     File(PathBuf),
@@ -66,7 +66,7 @@ impl Address {
         }
     }
 
-    /// As `adb -L` takes it: one that names this machine by number is another machine to it.
+    /// The form for `adb -L`, which takes a numeric address of this machine for another machine.
     pub(super) fn for_program(&self) -> String {
         match self {
             Self::Tcp { port, .. } if self.is_here() => format!("tcp:{port}"),

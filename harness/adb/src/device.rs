@@ -1,8 +1,7 @@
-//! One device: opens its services, waits for it, and says what became of it when it does not
-//! answer.
+//! One device: opens its services, waits for it, and reports its state if it does not answer.
 //!
-//! A request that has not begun yet is worth a second try: a device that is offline is waited for
-//! first. Once a service runs, its loss is an error, and the caller knows whether to begin again.
+//! A request that has not begun can be tried again: first wait until an offline device is back. Once a service runs,
+//! its loss is an error, and the caller decides whether to begin again.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,12 +16,12 @@ use super::program::said;
 use super::server::Server;
 use super::wire::{Broken, Connection, unsayable};
 
-/// How much a request may take.
+/// Limits for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Its whole time, from when the device has granted it.
+    /// Its total time, from the moment the device has granted it.
     pub time: Duration,
-    /// What it brings, at most.
+    /// Maximum size of its result.
     pub bytes: usize,
 }
 
@@ -42,21 +41,20 @@ pub struct Device {
     patience: Duration,
 }
 
-/// How long a device is waited for, unless said otherwise: adb comes back to a lost one within some
-/// 10 s.
+/// How long to wait for a device by default: adb reconnects to a lost one within about 10 s.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A known key is accepted within this; until then the device is called unauthorized too.
+/// A known key is accepted within this time; until then the device is reported as unauthorized too.
 const AUTHORIZING: Duration = Duration::from_secs(3);
-/// A device that the server calls ready, and yet offline when asked, is believed so often.
+/// How often to believe the server that a device is ready if it is offline when asked.
 const TRIES: u32 = 3;
-/// Asking what became of a device: the server knows that by itself.
+/// Limit for asking the state of a device: the server knows it without asking the device.
 const STATE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// The device with this serial, else the only one. One that is offline is waited for.
+    /// The device with this serial, else the only device. Waits for an offline device.
     ///
     /// # Errors
-    /// There is none, nobody can say which, or it cannot be used.
+    /// There is none, the choice is not clear, or it cannot be used.
     pub async fn choose(&self, wanted: Option<&str>) -> Result<Device, AdbError> {
         let devices = self.states().await?;
         let serial = match (wanted, devices.as_slice()) {
@@ -91,7 +89,7 @@ impl Server {
 }
 
 impl Device {
-    /// A device that answers; one that is offline is waited for.
+    /// A device that answers; waits for an offline device.
     async fn ready(server: Server, serial: String) -> Result<Self, AdbError> {
         let mut device = Self {
             server,
@@ -119,13 +117,13 @@ impl Device {
         &self.server
     }
 
-    /// With other bounds for the requests that name none.
+    /// Uses other bounds for requests that give none.
     #[must_use]
     pub fn with_bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
     }
 
-    /// With another time for which a device that is offline is waited for, before a request begins.
+    /// Sets how long to wait for an offline device before a request begins.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -139,7 +137,7 @@ impl Device {
         self.features.iter().any(|f| f == feature)
     }
 
-    /// What the server says of it; `None`: it does not know it (any more).
+    /// Its state in the server's list; `None`: the server does not know it (any more).
     ///
     /// # Errors
     /// The server cannot be asked.
@@ -147,7 +145,7 @@ impl Device {
         self.server.state_of(&self.serial).await
     }
 
-    /// Waits until it answers. That somebody must allow us, or boot it, is an error at once.
+    /// Waits until it answers. If somebody must allow us, or boot it, that is an error at once.
     ///
     /// # Errors
     /// It does not answer within `limit`.
@@ -210,7 +208,7 @@ impl Device {
         }
     }
 
-    /// What an exchange that ended badly means.
+    /// The error for an exchange that failed.
     pub(super) async fn broken(&self, broken: Broken, during: &str) -> AdbError {
         let (serial, during) = (self.serial.to_string(), during.to_owned());
         match broken {
@@ -220,7 +218,7 @@ impl Device {
         }
     }
 
-    /// The same word is said for a device that is gone and for a service that it does not have.
+    /// The server sends the same word if a device is gone and if it does not have the service.
     async fn refused(&self, message: String, during: &str) -> AdbError {
         let started = |text| message.starts_with(text);
         if started("device offline") {
@@ -234,7 +232,7 @@ impl Device {
         }
         let missing = message.starts_with("device '") && message.ends_with("not found");
         match timeout(STATE_LIMIT, self.state()).await {
-            // It is back already.
+            // The device is back already.
             Ok(Ok(Some(State::Device))) if missing => self.useless(State::Connecting, during),
             Ok(Ok(Some(State::Device))) | Ok(Err(_)) | Err(_) => {
                 AdbError::Refused { during: format!("{during} on {}", self.serial), message }
@@ -244,7 +242,7 @@ impl Device {
         }
     }
 
-    /// What can be found out about it quickly.
+    /// The device's state, if it can be found out quickly.
     async fn state_now(&self) -> Option<State> {
         timeout(STATE_LIMIT, self.state()).await.ok()?.ok()?
     }
@@ -289,7 +287,7 @@ impl Device {
         });
         arguments.extend(options.iter().map(Into::into));
         for apk in apks {
-            // Absolute, so that none is taken for an option.
+            // Absolute, so that a path is not taken for an option.
             let local = |source| AdbError::Local { action: "find", path: apk.to_path_buf(), source };
             arguments.push(std::path::absolute(apk).map_err(local)?.into());
         }

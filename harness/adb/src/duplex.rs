@@ -1,4 +1,4 @@
-//! What a connection is made of.
+//! The stream of a connection.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 

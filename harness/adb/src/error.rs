@@ -1,4 +1,4 @@
-//! What can go wrong between us and a device, each with what to do about it.
+//! The errors between us and a device, each with a hint for what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,16 +8,15 @@ use memgate_launch::LaunchError;
 
 use super::listing::{Listed, State};
 
-/// Why a device, or the server that knows it, did not do what it was asked for. The texts fit
-/// after "failed to".
+/// Why a device, or its server, did not do what was asked. The texts fit after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum AdbError {
-    /// The place of the server is written in a way nobody knows.
+    /// The address of the server has an unknown form.
     #[error(
         "find the adb server at `{0}`: it is neither tcp:PORT, tcp:HOST:PORT, localabstract:NAME nor localfilesystem:PATH"
     )]
     Address(String),
-    /// Nobody listens where the server should.
+    /// Nothing listens at the address of the server.
     #[error("reach the adb server at {address}")]
     NoServer {
         /// Where.
@@ -28,7 +27,7 @@ pub enum AdbError {
     /// The program that starts the server is not here.
     #[error("{what}: there is no `adb` in PATH, ANDROID_HOME or ANDROID_SDK_ROOT")]
     NoProgram {
-        /// For what it is needed.
+        /// Why it is needed.
         what: &'static str,
     },
     /// The program could not be run.
@@ -46,7 +45,7 @@ pub enum AdbError {
         address: String,
         /// By what.
         program: PathBuf,
-        /// In its words.
+        /// Its output.
         said: String,
     },
     /// The program would kill the running server, because it is of another version.
@@ -66,7 +65,7 @@ pub enum AdbError {
     ServerLost {
         /// Where.
         address: String,
-        /// What it was asked.
+        /// The request.
         request: String,
     },
     /// There is no device at all.
@@ -75,15 +74,15 @@ pub enum AdbError {
         /// Where the server is.
         address: String,
     },
-    /// More than one, and nobody said which.
+    /// There are several devices, and none was chosen.
     #[error("choose a device: there are {}: {}", .0.len(), listed(.0))]
     ManyDevices(Vec<Listed>),
-    /// The one asked for is not there.
+    /// The requested device is not there.
     #[error("find the device {serial}: {}", if known.is_empty() { "there is none at all".to_owned() } else { format!("there are {}", listed(known)) })]
     UnknownSerial {
         /// Which.
         serial: String,
-        /// What is there.
+        /// The devices that are there.
         known: Vec<Listed>,
     },
     /// It is known, but does not answer (yet).
@@ -96,7 +95,7 @@ pub enum AdbError {
         /// `offline`, `connecting` or `authorizing`.
         state: State,
     },
-    /// Nobody has allowed this machine on the device.
+    /// This machine is not authorized on the device.
     #[error("{during}: the device {serial} is unauthorized")]
     Unauthorized {
         /// Which.
@@ -104,24 +103,24 @@ pub enum AdbError {
         /// What was tried.
         during: String,
     },
-    /// It runs something else than Android, or we may not touch it.
+    /// It does not run Android, or we have no permission to use it.
     #[error("{during}: the device {serial} is in the state `{state}`")]
     Unusable {
         /// Which.
         serial: String,
         /// What was tried.
         during: String,
-        /// What it is.
+        /// Its state.
         state: State,
     },
-    /// It went away in the middle.
+    /// It was lost during the operation.
     #[error("{during}: the device {serial} was lost{}", state.as_ref().map_or_else(String::new, |state| format!(" (adb says: {state})")))]
     Lost {
         /// Which.
         serial: String,
-        /// What was going on.
+        /// The operation.
         during: String,
-        /// What the server says of it since.
+        /// Its state in the server's list since then.
         state: Option<State>,
     },
     /// The device has no such socket.
@@ -132,26 +131,26 @@ pub enum AdbError {
         /// The socket's name.
         name: String,
     },
-    /// The server or the device said no.
+    /// The server or the device refused.
     #[error("{during}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         during: String,
-        /// In their words.
+        /// Its message.
         message: String,
     },
-    /// What came is not what the protocol says.
+    /// The answer does not follow the protocol.
     #[error("{during}: {what}")]
     Garbage {
-        /// What was asked.
+        /// The request.
         during: String,
         /// What came instead.
         what: String,
     },
-    /// More came than was asked for.
+    /// More came than the limit allows.
     #[error("{during}: more than {limit} bytes came")]
     TooMuch {
-        /// What was asked.
+        /// The request.
         during: String,
         /// The bound.
         limit: usize,
@@ -159,12 +158,12 @@ pub enum AdbError {
     /// It took too long.
     #[error("{during}: no end within {limit:?}")]
     Timeout {
-        /// What was asked.
+        /// The request.
         during: String,
         /// The bound.
         limit: Duration,
     },
-    /// A command on the device ended with another status than 0.
+    /// A command on the device ended with a status other than 0.
     #[error("{during}: exit status {exit}{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
     Command {
         /// What was tried.
@@ -184,7 +183,7 @@ pub enum AdbError {
         /// Why not.
         source: io::Error,
     },
-    /// No request can say that.
+    /// The request cannot be sent in the protocol.
     #[error("ask for `{start}…`: {why}")]
     Unsayable {
         /// The beginning of the request.
@@ -197,13 +196,13 @@ pub enum AdbError {
     Install {
         /// Which device.
         serial: String,
-        /// In adb's words.
+        /// adb's message.
         said: String,
     },
 }
 
 impl AdbError {
-    /// Is the device away, so that waiting for it and trying again can help?
+    /// Is the device away, so that it can help to wait for it and try again?
     #[must_use]
     pub const fn device_is_gone(&self) -> bool {
         matches!(self, Self::Offline { .. } | Self::Lost { .. } | Self::UnknownSerial { .. })

@@ -1,14 +1,13 @@
 //! Android devices, through the adb server's own protocol.
 //!
-//! Data flow: [`Server`] (found as adb finds it, started where nobody listens) → [`Server::choose`]
-//! → [`Device`], of which each request opens a connection of its own, switches it to the device and
-//! opens a service: [`Shell`], files (`sync:`), properties, a [`Pipe`] to a socket of an app. The
-//! program `adb` only starts the server and installs; a running server is never killed, whatever
-//! its version.
+//! Data flow: [`Server`] (found in the same way as by adb, started if nothing listens) → [`Server::choose`] →
+//! [`Device`]. Each request to it opens its own connection, switches it to the device and opens a service: [`Shell`],
+//! files (`sync:`), properties, a [`Pipe`] to a socket of an app. The program `adb` only starts the server and
+//! installs; a running server is never killed, whatever its version.
 //!
-//! Everything can be cancelled by dropping it: the connection closes, and with it what the device
-//! does for it. Every answer has a bound on its time and its size, and what is not the protocol is
-//! an error ([`AdbError`], with what to do).
+//! Everything can be cancelled by dropping it: the connection closes, and the device stops its work for it. Every
+//! answer has a limit for its time and its size, and an answer outside the protocol is an error ([`AdbError`], with a
+//! hint for what to do).
 #![forbid(unsafe_code)]
 
 mod address;
@@ -40,8 +39,7 @@ pub use shell::{Output, Shell};
 pub use sync::{Entry, Stat};
 pub use tracker::Tracker;
 
-/// The serial that is meant: that of the command line, else of the configuration, else
-/// `ANDROID_SERIAL`.
+/// The serial to use: from the command line, else from the configuration, else from `ANDROID_SERIAL`.
 #[must_use]
 pub fn wanted_serial(option: Option<&str>, config: Option<&str>) -> Option<String> {
     let variable = std::env::var("ANDROID_SERIAL").ok();

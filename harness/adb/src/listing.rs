@@ -1,8 +1,7 @@
 //! The server's lists of devices.
 //!
-//! Serials may hold blanks (`adb-R58M (2)._adb-tls-connect._tcp`), so serial and state come from
-//! the short list, whose separator is a tab; the long list, which pads with blanks, only adds model
-//! and names to serials that are known.
+//! Serials may contain blanks (`adb-R58M (2)._adb-tls-connect._tcp`), so serial and state come from the short list,
+//! whose separator is a tab. The long list, which pads with blanks, only adds model and names to known serials.
 
 use std::fmt;
 
@@ -15,7 +14,7 @@ pub struct Listed {
     pub serial: String,
     /// Whether it can be used.
     pub state: State,
-    /// `Pixel_3a`: other characters than letters and digits are `_`.
+    /// `Pixel_3a`: characters other than letters and digits become `_`.
     pub model: Option<String>,
     /// `ro.product.name`.
     pub product: Option<String>,
@@ -25,7 +24,7 @@ pub struct Listed {
     pub transport_id: Option<u64>,
 }
 
-/// What the server says of a device.
+/// The state of a device, according to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum State {
     /// Android runs and answers.
@@ -35,9 +34,9 @@ pub enum State {
     Offline,
     /// The device does not know our key.
     Unauthorized,
-    /// Our key is being looked at.
+    /// Our key is being checked.
     Authorizing,
-    /// The connection is being made.
+    /// The connection is being established.
     Connecting,
     /// The boot loader.
     Bootloader,
@@ -47,9 +46,9 @@ pub enum State {
     Sideload,
     /// The rescue system.
     Rescue,
-    /// The USB device may not be opened; in adb's words.
+    /// The USB device may not be opened; with adb's message.
     NoPermissions(String),
-    /// A word of another adb.
+    /// A state of another adb version.
     Other(String),
 }
 
@@ -89,7 +88,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Reads the short list: `SERIAL\tSTATE` in lines.
+/// Reads the short list: lines of `SERIAL\tSTATE`.
 pub(super) fn read(text: &str) -> Result<Vec<Listed>, Broken> {
     let device = |line: &str| match line.split_once('\t') {
         Some((serial, state)) if !serial.is_empty() => {
@@ -100,13 +99,13 @@ pub(super) fn read(text: &str) -> Result<Vec<Listed>, Broken> {
     text.lines().filter(|line| !line.is_empty()).map(device).collect()
 }
 
-/// Adds what the long list says of the same devices.
+/// Adds the details of the long list to the same devices.
 pub(super) fn add_details(devices: &mut [Listed], long: &str) {
     for line in long.lines() {
         let of_line = |device: &&mut Listed| {
             line.strip_prefix(device.serial.as_str()).is_some_and(|rest| rest.starts_with([' ', '\t']))
         };
-        // Of two serials of which one begins the other, the longer one.
+        // If one serial is a prefix of another, the longer one matches.
         let Some(device) = devices.iter_mut().filter(of_line).max_by_key(|device| device.serial.len()) else {
             continue;
         };

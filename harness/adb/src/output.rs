@@ -1,13 +1,12 @@
-//! What a command says, out of the bytes that come: packets of `shell,v2` (`u8` id, `u32` length,
-//! bytes), or an output with a line after it that tells the status. Pure: pieces in, [`Chunk`] and
-//! [`Line`] out.
+//! Decodes the output of a command: packets of `shell,v2` (`u8` id, `u32` length, bytes), or an output followed by a
+//! line with the status. Pure: pieces in, [`Chunk`] and [`Line`] out.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::wire::Broken;
 
-/// adb's own largest payload: a packet that claims more is not adb's.
+/// adb's largest payload: a packet that claims more is not adb's.
 const LONGEST_PACKET: u32 = 1 << 20;
 const LONGEST_LINE: usize = 1 << 20;
 pub(super) const STDIN: u8 = 0;
@@ -16,7 +15,7 @@ const STDERR: u8 = 2;
 const EXIT: u8 = 3;
 pub(super) const CLOSE_STDIN: u8 = 4;
 
-/// What a running command said.
+/// Output of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
     /// On standard output.
@@ -27,7 +26,7 @@ pub enum Chunk {
     Exit(u8),
 }
 
-/// The same by lines, without their ends.
+/// The same, by lines without their line ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// On standard output.
@@ -44,16 +43,16 @@ pub(super) fn packet(id: u8, bytes: &[u8]) -> Vec<u8> {
     [&[id], &length.to_le_bytes()[..], bytes].concat()
 }
 
-/// Reads packets from whatever pieces come.
+/// Reads packets from pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     header: Vec<u8>,
-    /// Of the payload, not seen yet.
+    /// Bytes of the payload that are not read yet.
     left: usize,
 }
 
 impl Packets {
-    /// Takes from the front: how much of it, and what it says.
+    /// Takes bytes from the front: returns how many, and their output.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Chunk>), Broken> {
         let missing = 5 - self.header.len();
         let head = bytes.get(..missing).unwrap_or(bytes);
@@ -89,7 +88,7 @@ fn check(id: u8, length: u32) -> Result<(), Broken> {
     }
 }
 
-/// Finds the line after an output that tells the status. What could be its beginning is kept back.
+/// Finds the line with the status after an output. Bytes that may be its beginning are held back.
 #[derive(Debug)]
 pub(super) struct Marked {
     pub(super) marker: String,
@@ -105,10 +104,10 @@ impl Marked {
 
     pub(super) fn take(&mut self, bytes: &[u8]) -> Option<Chunk> {
         self.held.extend(bytes);
-        // Status and line end.
+        // The length of status and line end.
         let keep = self.marker.len() + 5;
         let rest = self.held.split_off(self.held.len().saturating_sub(keep));
-        // A line end must not be torn.
+        // A line end must not be split.
         let mut ready = std::mem::replace(&mut self.held, rest);
         if ready.last() == Some(&b'\r') {
             ready.pop();
@@ -117,7 +116,7 @@ impl Marked {
         (!ready.is_empty()).then(|| Chunk::Stdout(lines_ended(&ready)))
     }
 
-    /// The output is at its end: first the rest of it, then the status.
+    /// The output has ended: returns first its last part, then the status.
     pub(super) fn end(&mut self) -> Result<Chunk, Broken> {
         let marker = self.marker.as_bytes();
         let at =
@@ -144,7 +143,7 @@ fn lines_ended(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Cuts two outputs into lines.
+/// Splits two outputs into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     stdout: Vec<u8>,
@@ -188,7 +187,7 @@ mod tests {
         while !bytes.is_empty() {
             let (used, said) = packets.take(bytes).map_err(|broken| format!("{broken:?}"))?;
             all.extend(said);
-            // A piece that is not gone on with fails by this, too.
+            // A piece without a continuation fails too.
             bytes = bytes.get(used.max(1)..).unwrap_or_default();
         }
         Ok(all)

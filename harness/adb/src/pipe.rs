@@ -1,5 +1,5 @@
-//! A stream to a socket of an app, through the server's own port: no port forward that could be
-//! lost or left behind, and a socket nobody listens on is told apart from one that hangs up.
+//! A stream to a socket of an app, through the server's own port. So no port forward can be lost or left over, and a
+//! socket on which nothing listens differs from one that is closed.
 
 use std::fmt;
 use std::io;
@@ -12,8 +12,7 @@ use super::AdbError;
 use super::device::Device;
 use super::duplex::Duplex;
 
-/// A stream to a socket on the device. Its end may be the app's or that of the connection:
-/// [`Device::state`] tells.
+/// A stream to a socket on the device. Its end may be the app's or the connection's: [`Device::state`] shows which.
 pub struct Pipe(BufReader<Box<dyn Duplex>>);
 
 impl Device {

@@ -1,5 +1,4 @@
-//! The program `adb`: it starts the server and installs. Everything else is said to the server
-//! directly.
+//! The program `adb`: it starts the server and installs. Everything else goes directly to the server.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use memgate_launch::{Ended, Launch, Stream, output};
 use super::AdbError;
 use super::address::Address;
 
-/// Kept of what it prints.
+/// Maximum number of bytes kept of its output.
 const SAID_BYTES: usize = 16 << 10;
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -39,7 +38,7 @@ impl Program {
         &self.0
     }
 
-    /// The version of its protocol, which a server must share: 41 of `1.0.41`.
+    /// The version of its protocol, which must be the server's too: 41 of `1.0.41`.
     pub(super) async fn version(&self) -> Result<u32, AdbError> {
         let ended = self.run([OsStr::new("version")], VERSION_LIMIT).await?;
         let text = String::from_utf8_lossy(&ended.stdout).into_owned();
@@ -52,8 +51,7 @@ impl Program {
         })
     }
 
-    /// Starts a server where nobody listens: a running one of another version would be killed by
-    /// this.
+    /// Starts a server. Only if nothing listens: this would kill a running server of another version.
     pub(super) async fn start_server(&self, address: &Address) -> Result<(), AdbError> {
         let arguments = ["-L".into(), address.for_program().into(), OsString::from("start-server")];
         let ended = self.run(arguments, START_LIMIT).await?;
@@ -79,7 +77,7 @@ impl Program {
     }
 }
 
-/// Its last words, on one line.
+/// The end of its output, on one line.
 pub(super) fn said(ended: &Ended) -> String {
     let both = [ended.stdout.as_slice(), &ended.stderr].map(String::from_utf8_lossy);
     let lines = both.iter().flat_map(|text| text.lines()).map(str::trim).filter(|line| !line.is_empty());

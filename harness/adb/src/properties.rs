@@ -1,4 +1,4 @@
-//! System properties, and what they say about the device.
+//! System properties, and the facts about the device in them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::AdbError;
 use super::device::Device;
 use super::quote::command;
 
-/// What a run must know of a device.
+/// Facts about a device that a run needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// API level: 34.
@@ -19,14 +19,14 @@ pub struct DeviceFacts {
     pub model: String,
     /// `user`, `userdebug` or `eng`.
     pub build: String,
-    /// Does it debug every app, not only debuggable ones?
+    /// Can every app be debugged, not only debuggable ones?
     pub debuggable: bool,
-    /// Has it come up?
+    /// Has it booted?
     pub booted: bool,
 }
 
 impl Device {
-    /// A property; `None`: it is empty, which is the same as not there.
+    /// A property; `None`: it is empty, which is the same as missing.
     ///
     /// # Errors
     /// The device cannot be asked.
@@ -44,10 +44,10 @@ impl Device {
         Ok(read(&self.shell("getprop").await?.success("getprop")?.text()))
     }
 
-    /// What a run must know of it.
+    /// The facts that a run needs.
     ///
     /// # Errors
-    /// The device cannot be asked, or does not tell its API level.
+    /// The device cannot be asked, or reports no API level.
     pub async fn facts(&self) -> Result<DeviceFacts, AdbError> {
         facts(&self.properties().await?).ok_or_else(|| AdbError::Garbage {
             during: format!("ask {} for its properties", self.serial()),
@@ -71,7 +71,7 @@ fn facts(properties: &BTreeMap<String, String>) -> Option<DeviceFacts> {
     })
 }
 
-/// `[name]: [value]` in lines; a value may go on over lines.
+/// Lines of `[name]: [value]`; a value may continue over several lines.
 fn read(text: &str) -> BTreeMap<String, String> {
     let mut properties = BTreeMap::new();
     let mut open: Option<(String, String)> = None;

@@ -1,11 +1,10 @@
-//! Command lines for the device's shell (mksh): every word goes through [`quote`].
+//! Command lines for the device's shell (mksh): [`quote`] must be applied to every word.
 //!
-//! adb joins words with blanks and leaves them as they are, so `$`, `'` and blanks must be kept
-//! from the shell here.
+//! adb joins words with blanks and does not quote them, so `$`, `'` and blanks must be protected from the shell here.
 
 use std::borrow::Cow;
 
-/// One word, such that the shell reads exactly it.
+/// Quotes one word, so that the shell reads exactly this word.
 #[must_use]
 pub fn quote(word: &str) -> Cow<'_, str> {
     let plain = |b: u8| {

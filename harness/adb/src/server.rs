@@ -1,4 +1,4 @@
-//! The adb server: is it there, which devices has it, which one is meant.
+//! The adb server: whether it runs, its devices, and the chosen device.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -13,16 +13,14 @@ use super::listing::{self, Listed, State};
 use super::program::{self, Program};
 use super::wire::{Broken, Connection, start_of};
 
-/// Within this the server answers what it knows by itself. Right after its start it looks for USB
-/// devices for up to 3 s.
+/// Limit for answers that the server has itself. Right after its start it searches for USB devices for up to 3 s.
 pub(super) const SERVER_LIMIT: Duration = Duration::from_secs(10);
-/// A device that it was told to forget is gone from its list within this; else it is told again.
+/// A disconnected device disappears from the list within this time; if not, it is disconnected again.
 const FORGETS_WITHIN: Duration = Duration::from_secs(3);
-/// To connect, it waits for the device.
+/// While connecting, the server waits for the device.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
-/// An adb server, running or not. Every request is a connection of its own, so requests may run at
-/// once.
+/// An adb server, running or not. Every request has its own connection, so requests may run at the same time.
 #[derive(Debug, Clone)]
 pub struct Server {
     address: Arc<Address>,
@@ -30,16 +28,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server at this address, started by this program where nobody listens.
+    /// The server at this address; this program starts it if nothing listens.
     #[must_use]
     pub fn new(address: Address, program: Option<PathBuf>) -> Self {
         Self { address: Arc::new(address), program: Arc::new(program) }
     }
 
-    /// The server that `adb` itself would speak with here.
+    /// The server that `adb` itself would use here.
     ///
     /// # Errors
-    /// `ADB_SERVER_SOCKET` or its like say nothing that can be understood.
+    /// `ADB_SERVER_SOCKET` or a similar variable is not valid.
     pub fn from_environment() -> Result<Self, AdbError> {
         Ok(Self::new(
             Address::of(|name| std::env::var_os(name))?,
@@ -59,10 +57,10 @@ impl Server {
         self.program.as_ref().as_ref()
     }
 
-    /// Its version; a server is started where nobody listens.
+    /// Its version; starts a server if nothing listens.
     ///
     /// # Errors
-    /// None is there and none can be started, or what listens there is no adb server.
+    /// There is no server and none can be started, or another program listens there.
     pub async fn ensure(&self) -> Result<u32, AdbError> {
         match self.version().await {
             Err(AdbError::NoServer { .. }) if self.address.is_here() => {
@@ -76,7 +74,7 @@ impl Server {
     /// Its version; starts nothing.
     ///
     /// # Errors
-    /// None is there, or what listens there is no adb server.
+    /// There is no server, or another program listens there.
     pub async fn version(&self) -> Result<u32, AdbError> {
         let request = "host:version";
         let text = self.text(request, SERVER_LIMIT).await?;
@@ -84,7 +82,7 @@ impl Server {
         u32::from_str_radix(&text, 16).map_err(|why| self.broken(request, garbage(why)))
     }
 
-    /// What is connected, with details.
+    /// The connected devices, with details.
     ///
     /// # Errors
     /// The server cannot be asked.
@@ -102,31 +100,30 @@ impl Server {
         listing::read(&text).map_err(|broken| self.broken(request, broken))
     }
 
-    /// Connects a device in the network. One that is connected but offline is connected again.
+    /// Connects a network device. A device that is connected but offline is connected again.
     ///
     /// # Errors
-    /// It cannot be reached, or does not want us.
+    /// It cannot be reached, or it refuses.
     pub async fn connect(&self, host_port: &str) -> Result<(), AdbError> {
         let request = format!("host:connect:{host_port}");
         let mut said = self.text(&request, CONNECT_LIMIT).await?;
         if said.starts_with("already connected") && self.state_of(host_port).await? != Some(State::Device) {
             match self.disconnect(host_port).await {
-                // Refused: the server has given it up meanwhile.
+                // Refused: the server has dropped it meanwhile.
                 Ok(()) | Err(AdbError::Refused { .. }) => {}
                 Err(why) => return Err(why),
             }
             said = self.text(&request, CONNECT_LIMIT).await?;
         }
-        // The server grants the request also when the device does not answer: only its words tell.
+        // The server also grants the request if the device does not answer: only its text shows that.
         if said.starts_with("connected to") || said.starts_with("already connected to") {
             return Ok(());
         }
         Err(AdbError::Refused { during: format!("connect to {host_port}"), message: said.trim().to_owned() })
     }
 
-    /// Forgets a device in the network. The server grants that at once and does it a moment later:
-    /// until then it would call the device connected when it is to be connected again, so this is
-    /// waited for.
+    /// Disconnects a network device. The server grants that at once but does it a moment later. Until then it would
+    /// report the device as connected, so this call waits for the end.
     ///
     /// # Errors
     /// The server does not know it.
@@ -138,7 +135,7 @@ impl Server {
                 if let Ok(unlisted) = timeout(FORGETS_WITHIN, self.until_unlisted(host_port)).await {
                     return unlisted;
                 }
-                // One that connects to it again at that very moment forgets that it was asked.
+                // If another client connects it at that moment, the server loses our request.
                 match self.text(&request, SERVER_LIMIT).await {
                     Ok(_) | Err(AdbError::Refused { .. }) => {}
                     Err(why) => return Err(why),
@@ -163,7 +160,7 @@ impl Server {
         Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Ends the server. Only for one that nobody else uses.
+    /// Ends the server. Only for a server that nobody else uses.
     ///
     /// # Errors
     /// It cannot be asked.
@@ -176,7 +173,7 @@ impl Server {
         Ok(self.states().await?.into_iter().find(|device| device.serial == serial).map(|device| device.state))
     }
 
-    /// The program, if it would leave this server alive.
+    /// The program, if it would not kill this server.
     pub(super) async fn peaceful_program(&self, what: &'static str) -> Result<Program, AdbError> {
         let program = self.needed_program(what)?;
         let (server_version, program_version) = (self.ensure().await?, program.version().await?);
@@ -195,7 +192,7 @@ impl Server {
         self.program().cloned().map(Program::new).ok_or(AdbError::NoProgram { what })
     }
 
-    /// A connection on which `request` was granted.
+    /// A connection on which the server has granted `request`.
     pub(super) async fn open(&self, request: &str) -> Result<Connection, AdbError> {
         let source = |source| AdbError::NoServer { address: self.address.to_string(), source };
         let mut connection = Connection::over(self.address.connect().await.map_err(source)?);

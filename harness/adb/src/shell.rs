@@ -1,7 +1,7 @@
-//! Commands on the device: `shell,v2` where the device offers it, else `shell` with a line after
-//! the command that prints its status (how both are read: [`super::said`]).
+//! Commands on the device: `shell,v2` if the device offers it, else `shell` with an extra line after the command that
+//! prints its status (both are decoded in `output`).
 //!
-//! Dropping a [`Shell`] closes the stream, upon which the device sends the command a SIGHUP.
+//! Dropping a [`Shell`] closes the stream; the device then sends the command a SIGHUP.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::device::{Bounds, Device};
 use super::output::{CLOSE_STDIN, Chunk, Line, Lines, Marked, Packets, STDIN, packet};
 use super::wire::{Broken, Connection};
 
-/// Packets we send are no longer.
+/// Maximum payload of packets that we send.
 const STDIN_PIECE: usize = 32 << 10;
 
 /// A command's outputs and status.
@@ -20,7 +20,7 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// Exit status; 128 and the number of a signal.
+    /// Exit status, or 128 plus the number of a signal.
     pub exit: u8,
 }
 
@@ -51,7 +51,7 @@ impl Output {
         }
     }
 
-    /// Takes another exit status than 0 for an error of `what`.
+    /// Turns an exit status other than 0 into an error of `what`.
     ///
     /// # Errors
     /// [`AdbError::Command`] with what the command printed.
@@ -66,11 +66,10 @@ impl Output {
 }
 
 impl Device {
-    /// Runs a command to its end, within the device's bounds. Another exit status than 0 is no
-    /// error here.
+    /// Runs a command to its end, within the device's bounds. An exit status other than 0 is no error here.
     ///
     /// # Errors
-    /// The device cannot be asked, is lost, or brings too much or too late.
+    /// The device cannot be asked, is lost, or sends too much or too late.
     pub async fn shell(&self, command: &str) -> Result<Output, AdbError> {
         self.shell_within(command, self.bounds()).await
     }
@@ -86,7 +85,7 @@ impl Device {
         self.within(bounds.time, &during, shell.finish(bounds.bytes)).await
     }
 
-    /// Starts a command. How long it may take is up to the caller.
+    /// Starts a command. The caller limits its time.
     ///
     /// # Errors
     /// The device cannot be asked.
@@ -96,7 +95,7 @@ impl Device {
             (format!("shell,v2,raw:{command}"), Protocol::Packets(Packets::default()))
         } else {
             let marked = Marked::new();
-            // A line of its own, after whatever the command ends with.
+            // On a line of its own, whatever the command ends with.
             (format!("shell:{command}\necho {}$?", marked.marker), Protocol::Marked(marked))
         };
         let connection = self.open(&service, &during).await?;
@@ -104,7 +103,7 @@ impl Device {
     }
 }
 
-/// Long commands are cut: the beginning tells which one it is.
+/// Long commands are shortened: the beginning identifies them.
 fn during(command: &str) -> String {
     const SHOWN: usize = 120;
     let shown: String = command.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -112,11 +111,10 @@ fn during(command: &str) -> String {
 }
 
 impl Shell {
-    /// What it says next; at its end, and from then on, its status. May be cancelled and called
-    /// again.
+    /// The next output; at the end, and from then on, the status. May be cancelled and called again.
     ///
     /// # Errors
-    /// The device is lost, or speaks nonsense.
+    /// The device is lost, or violates the protocol.
     pub async fn next(&mut self) -> Result<Chunk, AdbError> {
         if let Some(status) = self.ended {
             return Ok(Chunk::Exit(status));
@@ -172,7 +170,7 @@ impl Shell {
     /// The device is lost.
     pub async fn close_stdin(&mut self) -> Result<(), AdbError> {
         if matches!(self.protocol, Protocol::Packets(_)) {
-            // One that ended already has said so, and that is still to be read.
+            // A command that has ended already has reported that, and the report is still to be read.
             if let Err(Broken::Garbage(_) | Broken::Fail(_)) =
                 self.connection.write(&packet(CLOSE_STDIN, &[])).await
             {

@@ -1,8 +1,8 @@
-//! Files on the device, by the `sync:` service: four letters and a little-endian `u32`, then what
-//! the letters say.
+//! Files on the device, by the `sync:` service: four letters and a little-endian `u32`, then data that depends on the
+//! letters.
 //!
-//! A transfer that is cancelled leaves nothing: the device removes a file that did not come whole,
-//! and what is pulled gets its name last.
+//! A cancelled transfer leaves nothing behind: the device removes an incomplete file, and a pulled file gets its name
+//! last.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,19 +14,19 @@ use super::AdbError;
 use super::device::{Bounds, Device};
 use super::wire::{Broken, Connection};
 
-/// The longest piece of a file, and the longest path.
+/// Maximum length of a piece of a file, and of a path.
 const PIECE_BYTES: usize = 64 << 10;
 const PATH_BYTES: usize = 1024;
-/// Names in folders; Linux allows 255.
+/// Maximum length of names in folders; Linux allows 255.
 const NAME_BYTES: u32 = 1024;
-/// Of what the device says when it refuses.
+/// Maximum length of the device's message when it refuses.
 const MESSAGE_BYTES: u32 = 16 << 10;
 const REGULAR_FILE: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const KIND: u32 = 0o170_000;
 const NO_SUCH_FILE: u32 = 2;
 
-/// What the device tells of a file.
+/// The device's information on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Kind and permissions, as `st_mode`.
@@ -47,7 +47,7 @@ pub struct Entry {
 }
 
 impl Stat {
-    /// Is it a file with bytes?
+    /// Is it a regular file?
     #[must_use]
     pub const fn is_file(&self) -> bool {
         self.mode & KIND == REGULAR_FILE
@@ -61,11 +61,10 @@ impl Stat {
 }
 
 impl Device {
-    /// Writes a file of this machine to the device, with these permissions. Missing folders are
-    /// made.
+    /// Writes a file of this machine to the device, with these permissions. Creates missing folders.
     ///
     /// # Errors
-    /// The file cannot be read, or the device does not take it.
+    /// The file cannot be read, or the device does not accept it.
     pub async fn push(&self, local: &Path, remote: &str, mode: u32) -> Result<(), AdbError> {
         let cannot = |source| AdbError::Local { action: "read", path: local.to_owned(), source };
         let file = File::open(local).await.map_err(cannot)?;
@@ -73,18 +72,18 @@ impl Device {
         self.send(file, Some(local), seconds(modified), remote, mode).await
     }
 
-    /// Writes bytes to a file of the device, with these permissions. Missing folders are made.
+    /// Writes bytes to a file of the device, with these permissions. Creates missing folders.
     ///
     /// # Errors
-    /// The device does not take it.
+    /// The device does not accept it.
     pub async fn push_bytes(&self, bytes: &[u8], remote: &str, mode: u32) -> Result<(), AdbError> {
         self.send(bytes, None, seconds(SystemTime::now()), remote, mode).await
     }
 
-    /// Copies a file of the device. The local file appears when it is whole. Gives its size.
+    /// Copies a file of the device. The local file appears when it is complete. Returns its size.
     ///
     /// # Errors
-    /// The device does not give it, or it cannot be written here.
+    /// The device does not send it, or it cannot be written here.
     pub async fn pull(&self, remote: &str, local: &Path, bounds: Bounds) -> Result<u64, AdbError> {
         let mut part = local.as_os_str().to_owned();
         part.push(".part");
@@ -100,14 +99,14 @@ impl Device {
     /// Reads a file of the device.
     ///
     /// # Errors
-    /// The device does not give it.
+    /// The device does not send it.
     pub async fn pull_bytes(&self, remote: &str, bounds: Bounds) -> Result<Vec<u8>, AdbError> {
         let mut bytes = Vec::new();
         self.receive(remote, bounds, &mut bytes, Path::new("")).await?;
         Ok(bytes)
     }
 
-    /// What a path names; `None`: nothing. Links are followed, but not by devices without `stat_v2`
+    /// The information on a path; `None`: it does not exist. Links are followed, but not by devices without `stat_v2`
     /// (before Android 8).
     ///
     /// # Errors
@@ -129,7 +128,7 @@ impl Device {
         Ok(stat)
     }
 
-    /// What is in a folder, without `.` and `..`. One that does not exist is empty.
+    /// The contents of a folder, without `.` and `..`. A folder that does not exist is empty.
     ///
     /// # Errors
     /// The device cannot be asked.
@@ -153,8 +152,7 @@ impl Device {
                 if bytes > bounds.bytes {
                     return Ok(Err(AdbError::TooMuch { during: during.clone(), limit: bounds.bytes }));
                 }
-                // An entry that could not be looked at has no mode in version 1, an error in
-                // version 2.
+                // An entry that could not be examined has no mode in version 1, an error in version 2.
                 let stat = stat.unwrap_or(Stat { mode: 0, bytes: 0, modified: 0 });
                 if name != b"." && name != b".." {
                     entries.push(Entry { name, stat });
@@ -188,7 +186,7 @@ impl Device {
                     break;
                 }
                 if let Err(broken) = sync.request(b"DATA", &piece[..got]).await {
-                    // It may have said why before it hung up.
+                    // The device may have sent the reason before it closed the connection.
                     return Ok(sync.granted().await.and(Err(broken)));
                 }
             }
@@ -253,7 +251,7 @@ impl Device {
         self.told(answer, during).await
     }
 
-    /// The device's own words are about a file, not about the connection.
+    /// A message of the device is about a file, not about the connection.
     async fn told<T>(&self, answer: Result<T, Broken>, during: &str) -> Result<T, AdbError> {
         match answer {
             Ok(answer) => Ok(answer),
@@ -265,22 +263,22 @@ impl Device {
     }
 }
 
-/// Removed when it is dropped, unless it has got another name by then.
+/// Removes the file when dropped, unless it was renamed by then.
 struct Part(std::path::PathBuf);
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Gone already where all went well.
+        // The file is gone already if everything succeeded.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
-/// The service, opened.
+/// The open service.
 struct Sync(Connection);
 
 impl Sync {
     async fn open(device: &Device, during: &str, remote: &str) -> Result<Self, AdbError> {
-        // With the mode after it.
+        // The mode comes after the path.
         if remote.len() > PATH_BYTES - 8 || remote.contains('\0') {
             let start = remote.chars().take(40).collect();
             return Err(AdbError::Unsayable {
@@ -320,7 +318,7 @@ impl Sync {
         Ok((mode != 0).then_some(Stat { mode, bytes: bytes.into(), modified: modified.into() }))
     }
 
-    /// Behind the letters: error, dev, ino, mode, nlink, uid, gid, size, and three times.
+    /// After the letters: error, dev, ino, mode, nlink, uid, gid, size, and three times.
     async fn stat_v2(&mut self) -> Result<Option<Stat>, Broken> {
         let error = self.u32().await?;
         let _device = self.u64().await?;
@@ -369,7 +367,7 @@ fn unexpected(letters: [u8; 4]) -> Broken {
     Broken::Garbage(format!("`{}` came", letters.escape_ascii()))
 }
 
-/// What 32 bits hold of it.
+/// The seconds since 1970, limited to 32 bits.
 fn seconds(time: SystemTime) -> u32 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX)

@@ -1,14 +1,14 @@
-//! Every change among the devices that a server knows.
+//! Reports every change of the devices that a server knows.
 
 use super::AdbError;
 use super::listing::{Listed, read};
 use super::server::{SERVER_LIMIT, Server};
 use super::wire::{Connection, Frame};
 
-/// Lists the devices now and whenever one changes.
+/// Lists the devices now and after every change.
 const TRACK: &str = "host:track-devices";
 
-/// Hears of every change among the devices.
+/// Receives every change of the devices.
 #[derive(Debug)]
 pub struct Tracker {
     server: Server,
@@ -17,7 +17,7 @@ pub struct Tracker {
 }
 
 impl Server {
-    /// Hears of every change.
+    /// Starts to receive every change.
     ///
     /// # Errors
     /// The server cannot be asked.
@@ -28,11 +28,10 @@ impl Server {
 }
 
 impl Tracker {
-    /// The devices as they are now, then after each change; without details. May be cancelled and
-    /// called again.
+    /// The current devices, then those after each change; without details. May be cancelled and called again.
     ///
     /// # Errors
-    /// The server is gone, or speaks nonsense.
+    /// The server is gone, or violates the protocol.
     pub async fn next(&mut self) -> Result<Vec<Listed>, AdbError> {
         let heard = self.connection.frame(&mut self.frame).await;
         heard.and_then(|text| read(&text)).map_err(|broken| self.server.broken(TRACK, broken))

@@ -1,7 +1,7 @@
-//! The smart-socket protocol: a request is four hexadecimal digits of length and a text, the answer
-//! `OKAY` or `FAIL` with such a text. Four digits bound every text, so nothing here can grow.
+//! The smart-socket protocol: a request is four hexadecimal digits of length and a text, the answer `OKAY` or `FAIL`
+//! with such a text. Four digits limit every text, so nothing here can grow.
 //!
-//! Whose fault a broken connection is (the server's, the device's) is decided by whoever asked.
+//! The caller decides which side broke a connection (the server or the device).
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use super::duplex::Duplex;
 
-/// What four hexadecimal digits can say.
+/// Maximum value of four hexadecimal digits.
 const LONGEST_TEXT: usize = 0xffff;
-/// Read at once; also the longest piece a shell gives at once.
+/// Bytes read at once; also the longest piece that a shell returns at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A connection to the server, or through it to a service of a device.
@@ -19,19 +19,18 @@ pub(super) struct Connection {
     stream: BufReader<Box<dyn Duplex>>,
 }
 
-/// How an exchange ended that did not end well.
+/// How an exchange failed.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The other side is gone. Whatever the system calls it, that is what an error of a socket
-    /// means.
+    /// The other side is gone. Every error of a socket means that, whatever the system calls it.
     Closed,
     /// `FAIL`, with its reason.
     Fail(String),
-    /// Not the protocol.
+    /// It violates the protocol.
     Garbage(String),
 }
 
-/// A text that has come in part, so that waiting for the rest can be cancelled.
+/// A text that has arrived in part, so that waiting for the rest can be cancelled.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     bytes: Vec<u8>,
@@ -54,7 +53,7 @@ pub(super) fn unsayable(request: &str) -> Option<&'static str> {
     if request.len() > LONGEST_TEXT {
         return Some("it is longer than 65535 bytes");
     }
-    // A device ends the name of a service there.
+    // A device ends the name of a service at a NUL.
     request.contains('\0').then_some("it holds a NUL")
 }
 
@@ -63,7 +62,7 @@ impl Connection {
         Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream) }
     }
 
-    /// Sends a request and hears whether it is granted.
+    /// Sends a request and waits until it is granted or refused.
     pub(super) async fn ask(&mut self, request: &str) -> Result<(), Broken> {
         self.stream.write_all(format!("{:04x}{request}", request.len()).as_bytes()).await?;
         self.verdict().await
@@ -82,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// A text with its length before it.
+    /// A text after its length.
     pub(super) async fn text(&mut self) -> Result<String, Broken> {
         self.frame(&mut Frame::default()).await
     }
@@ -110,7 +109,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What has come, at most `most` bytes of it; empty at the end. May be cancelled.
+    /// The bytes that have arrived, at most `most`; empty at the end. May be cancelled.
     pub(super) async fn piece(&mut self, most: usize) -> Result<Vec<u8>, Broken> {
         let there = self.stream.fill_buf().await?;
         let piece = there.get(..most).unwrap_or(there).to_vec();
@@ -118,7 +117,7 @@ impl Connection {
         Ok(piece)
     }
 
-    /// What has come, to be [`used`](Self::used); empty at the end. May be cancelled.
+    /// The bytes that have arrived, to be marked as [`used`](Self::used); empty at the end. May be cancelled.
     pub(super) async fn there(&mut self) -> Result<&[u8], Broken> {
         Ok(self.stream.fill_buf().await?)
     }
@@ -142,13 +141,13 @@ impl Connection {
     }
 }
 
-/// The beginning of something that was not understood.
+/// The beginning of a text that was not understood.
 pub(super) fn start_of(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
 fn hexadecimal(digits: &[u8]) -> Result<usize, Broken> {
-    // `from_str_radix` alone would take a sign.
+    // `from_str_radix` alone would accept a sign.
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
     text.and_then(|text| usize::from_str_radix(text, 16).ok()).ok_or_else(|| {
         let shown = start_of(&String::from_utf8_lossy(digits));
@@ -162,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What is made of an answer to `host:version` whose text is asked for.
+    /// The result for an answer to a `host:version` request.
     async fn heard(answer: &[u8]) -> Result<String, String> {
         let (ours, mut theirs) = duplex(1 << 20);
         theirs.write_all(answer).await.unwrap();
