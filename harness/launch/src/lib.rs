@@ -1,9 +1,8 @@
-//! Processes on this machine: start, wait, stop, and what they printed.
+//! Processes on this machine: start, wait, stop, and capture their output.
 //!
-//! Every process leads a process group of its own, so that stopping it stops what it started, and
-//! so that Ctrl-C at the terminal reaches memgate alone, which then decides. A group that is not
-//! the terminal's foreground group is stopped by the kernel when it reads from the terminal:
-//! standard input is therefore nothing unless asked for.
+//! Every process leads its own process group. So stopping it also stops the processes that it started, and Ctrl-C at
+//! the terminal reaches only memgate, which then decides. The kernel stops a group that is not the terminal's
+//! foreground group when it reads from the terminal: therefore standard input is empty unless asked for.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -21,15 +20,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// How long a process that has ended is waited for whose output somebody else still holds open.
+/// How long to wait for the output of a process that has ended while another process still holds it open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
-/// What to start.
+/// What to start, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// Looked up in `PATH` unless it holds a slash.
+    /// Looked up in `PATH` unless it contains a slash.
     pub program: PathBuf,
-    /// `argv[0]`, where it differs from `program`.
+    /// `argv[0]`, if it differs from `program`.
     pub arg0: Option<OsString>,
     /// The other arguments.
     pub arguments: Vec<OsString>,
@@ -52,10 +51,10 @@ pub enum Environment {
     Inherit {
         /// Variables to set.
         set: Vec<(OsString, OsString)>,
-        /// Variables to take away.
+        /// Variables to remove.
         remove: Vec<OsString>,
     },
-    /// These and no others.
+    /// Only these variables.
     Exactly(Vec<(OsString, OsString)>),
 }
 
@@ -66,15 +65,15 @@ pub enum Stream {
     Inherit,
     /// Nothing.
     Null,
-    /// Kept in memory, the last `limit` bytes of it. For input: an empty one.
+    /// Kept in memory, up to its last `limit` bytes. For input: an empty one.
     Capture {
-        /// Bytes kept at most.
+        /// Maximum number of bytes kept.
         limit: usize,
     },
 }
 
-/// A process that was started. Dropping it before it ended kills its group; what an ended process
-/// left running (a build daemon) is the user's.
+/// A process that was started. Dropping it before it has ended kills its group. Processes that an ended process left
+/// running (a build daemon) belong to the user.
 #[derive(Debug)]
 pub struct Running {
     program: PathBuf,
@@ -94,20 +93,20 @@ pub struct Ended {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
-    /// Whether more was printed than is kept.
+    /// Was more printed than is kept?
     pub cut: bool,
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself.
+    /// It exited.
     Code(i32),
     /// By a signal.
     Signal {
         /// Which.
         number: i32,
-        /// Whether it left a core.
+        /// Did it leave a core?
         core_dumped: bool,
     },
 }
@@ -142,7 +141,7 @@ pub enum LaunchError {
 }
 
 impl Launch {
-    /// A program in our own surroundings whose output is ours and which has no input.
+    /// A program with our environment and output, and without input.
     #[must_use]
     pub fn new(
         program: impl Into<PathBuf>,
@@ -197,7 +196,7 @@ impl Launch {
 }
 
 impl Environment {
-    /// The value a variable will have.
+    /// The value that a variable will have.
     #[must_use]
     pub fn get(&self, name: &OsStr) -> Option<OsString> {
         let among =
@@ -209,7 +208,7 @@ impl Environment {
         }
     }
 
-    /// Gives a variable a value.
+    /// Sets a variable.
     pub fn set(&mut self, name: OsString, value: OsString) {
         let (Self::Inherit { set, .. } | Self::Exactly(set)) = self;
         set.retain(|(n, _)| *n != name);
@@ -236,10 +235,10 @@ impl Running {
 
     /// Waits until the process has ended. May be cancelled and called again.
     ///
-    /// What it started may live on, in its group: [`Running::kill`] ends that.
+    /// Processes that it started may live on, in its group: [`Running::kill`] ends them.
     ///
     /// # Errors
-    /// The system cannot tell how it ended.
+    /// The system cannot report how it ended.
     pub async fn wait(&mut self) -> Result<Ended, LaunchError> {
         let status = self
             .child
@@ -252,7 +251,7 @@ impl Running {
         Ok(Ended { exit: Exit::from(status), stdout, stderr, cut: out_cut || err_cut })
     }
 
-    /// Asks the whole group to end (SIGTERM), and kills what is left of it after `grace`.
+    /// Asks the whole group to end (SIGTERM), and kills the remaining processes after `grace`.
     ///
     /// # Errors
     /// As [`Running::wait`].
@@ -297,7 +296,7 @@ impl From<ExitStatus> for Exit {
 }
 
 impl Exit {
-    /// Whether the process says that all is well.
+    /// Did the process report success?
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Code(0))
@@ -319,7 +318,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Starts a program, waits for it and gives what it printed; kills it after `limit`.
+/// Starts a program, waits for it and returns its output; kills it after `limit`.
 ///
 /// # Errors
 /// It cannot be started, or does not end in time.
@@ -357,7 +356,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
     })
 }
 
-/// A pipe that is read to its end by a task, of which the last bytes are kept.
+/// A pipe that a task reads to its end; its last bytes are kept.
 #[derive(Debug)]
 struct Capture {
     tail: Arc<Mutex<Tail>>,
@@ -385,7 +384,7 @@ impl Capture {
         Some(Self { tail, reader })
     }
 
-    /// What was printed until the pipe's end, which a descendant that lives on may delay forever.
+    /// The output until the pipe's end; a surviving descendant may delay that end forever.
     async fn finish(capture: Option<&mut Self>) -> (Vec<u8>, bool) {
         let Some(Self { tail, reader }) = capture else { return (Vec::new(), false) };
         if !reader.is_finished() && tokio::time::timeout(OUTPUT_GRACE, &mut *reader).await.is_err() {

@@ -1,24 +1,24 @@
 //! The harness's unsafe fence: the shared control page of a spool.
 //!
-//! The recorder maps the first page of a spool that a tested process writes, waits on its words and
-//! wakes the process. This crate knows offsets, not their meaning (`memgate_wire::spool` has that),
-//! and leaves out everything else of the file.
+//! The recorder maps the first page of a spool that a tested process writes, waits on its words and wakes the
+//! process. This crate knows offsets, not their meaning (`memgate_wire::spool` does), and does not use the rest of
+//! the file.
 //!
 //! # Why nothing is read through the mapping
 //!
-//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page
-//! after the end of its file is SIGBUS, and no check beforehand can exclude it. So values are read
-//! by `pread` and written by `pwrite` on the descriptor that is kept open: the kernel serves them
-//! from the same page cache as the guest's mapping. The mapping gives only the *address* that a
-//! futex needs, and there a missing page is `EFAULT`, not a signal. What remains:
+//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page after the end of
+//! its file raises SIGBUS, and no check beforehand can exclude it. So values are read by `pread` and written by
+//! `pwrite` on the open descriptor: the kernel serves them from the same page cache as the guest's mapping. The
+//! mapping provides only the *address* that a futex needs, and there a missing page is `EFAULT`, not a signal.
+//! Remaining risks:
 //!
-//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. Whoever reads a double word
-//!   that the guest stores reads until two reads agree (`reading/stream.rs` of the harness). A guest that met a torn
+//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. A reader of a double word
+//!   that the guest stores reads until two reads agree (`reading/stream.rs` of the harness). A guest that read a torn
 //!   number would at worst go on too early.
-//! - A store into a shortened file makes it longer again. Nobody reads such a file as whole:
-//!   `committed` lies after its end.
-//! - A file system that serves mappings and `pread` from different caches does not work (none of
-//!   those that can hold a shared mapping at all do so on Linux).
+//! - A store into a shortened file makes it longer again. Such a file is never read as complete: `committed` is after
+//!   its end.
+//! - A file system that serves mappings and `pread` from different caches does not work (on Linux no file system that
+//!   supports shared mappings does so).
 #![expect(unsafe_code, reason = "the fence: maps one page and hands its words to futex calls")]
 
 use std::fs::File;
@@ -56,7 +56,7 @@ pub struct Bell(AtomicU32);
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// The word differs from what was seen, or somebody woke its waiters.
+    /// The word differs from the seen value, or its waiters were woken.
     Page,
     /// The bell was rung.
     Bell,
@@ -112,8 +112,7 @@ impl ControlPage {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Writes the word at `offset`. Stores of one thread become visible to the guest in their
-    /// order.
+    /// Writes the word at `offset`. Stores of one thread become visible to the guest in their order.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -138,8 +137,7 @@ impl ControlPage {
     /// # Errors
     /// The page is no longer backed by its file.
     pub fn wait(&self, offset: usize, seen: u32, bell: &Bell, timeout: Duration) -> io::Result<Woken> {
-        // Taken in one step: a plain store could wipe out a ring whose reason is not yet visible
-        // here.
+        // Taken in one step: a plain store could erase a ring whose reason is not yet visible here.
         if bell.0.swap(0, Ordering::AcqRel) != 0 {
             return Ok(Woken::Bell);
         }
@@ -158,7 +156,7 @@ impl ControlPage {
         }
     }
 
-    /// Wakes everybody who waits on the word at `offset`, in any process.
+    /// Wakes all threads that wait on the word at `offset`, in any process.
     ///
     /// # Errors
     /// The page is no longer backed by its file.
@@ -174,7 +172,7 @@ impl ControlPage {
     pub fn ring(&self, bell: &Bell, offset: usize) -> io::Result<()> {
         bell.0.store(1, Ordering::Release);
         futex::wake(&bell.0, futex::Flags::empty(), i32::MAX.unsigned_abs())?;
-        // For a thread that waits on the page alone. The guest never waits on this word.
+        // For a thread that waits only on the page. The guest never waits on this word.
         self.wake(offset)
     }
 
