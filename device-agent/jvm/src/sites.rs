@@ -238,7 +238,7 @@ impl Sites {
 
     fn set(&self, interval: u32) {
         self.interval.store(interval, Ordering::Relaxed);
-        // As at the start.
+        // A refusal is ignored, as in `new`.
         let _as_it_is = self.jvmti.set_sampling_interval(interval);
     }
 

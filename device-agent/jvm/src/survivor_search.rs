@@ -99,7 +99,7 @@ impl SurvivorSearch {
     /// Finds the survivors and their holders, in a heap with these `live` objects.
     pub(crate) fn end(self, env: &mut Env<'_>, live: &[Live]) -> Vec<Found> {
         let few = self.born.filter(|born| *born <= MAX_REFERENCES);
-        // Of what is looked at, some survived and some are new.
+        // Some of these instances survived and some are new, hence the factor 2.
         let looked_at = (self.wanted.len() as u64).saturating_mul(2 * MAX_INSTANCES);
         let room = few.unwrap_or(0).saturating_add(looked_at).saturating_add(16);
         let room = usize::try_from(room).unwrap_or(0);
@@ -136,7 +136,7 @@ impl SurvivorSearch {
     /// Looks at all instances of these classes, for survivors and for new ones.
     fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
         let jvmti = self.jvmti.get();
-        // By name: several classes may have one.
+        // By name: several classes may have the same name.
         let mut counts = vec![[0_u64; 2]; names.len()];
         with_classes(env, jvmti, |_, classes| {
             let place = |(known, _): &(Known, _)| names.iter().position(|name| *name == known.name);

@@ -1,5 +1,4 @@
-//! Where descriptors were opened and threads started: the stack of the call, by the number of the
-//! descriptor or thread.
+//! The stacks of the calls that opened descriptors and started threads, by the number of the descriptor or thread.
 //!
 //! Data flow: an exported function of the agent calls the C library's, then [`opened`] with the result; before a
 //! descriptor is closed, [`closes`] forgets it. A new thread passes through [`begun`]. At a boundary the session asks
@@ -101,9 +100,9 @@ impl Start {
         }
     }
 
-    /// The thread's owner owns what the C library allocated for the thread, or had kept, until somebody joins or
-    /// detaches it: a thread that is never joined leaks it. Neither the thread nor its starter went on before this, but
-    /// one of the two may do so meanwhile, and give the thread up.
+    /// Notes the block that the C library allocated, or had kept, for the thread. The block belongs to the thread's
+    /// owner until the thread is joined or detached: a thread that is never joined leaks it. Neither the thread nor
+    /// its starter went on before this call, but one of the two may do so during it, and give the thread up.
     fn note(&self) {
         let (address, bytes) = (self.kept.0.load(Ordering::Relaxed), self.kept.1.load(Ordering::Relaxed));
         let seen = self.state.load(Ordering::Acquire);
@@ -125,11 +124,11 @@ impl Start {
 
 /// The state of a thread that was asked for, in the lowest bits. The bits above count the threads that had this place.
 mod state {
-    /// Somebody has to join or to detach it.
+    /// It must be joined or detached.
     pub(super) const JOINABLE: u32 = 0;
-    /// Somebody has to join or detach it, and its block is noted.
+    /// It must be joined or detached, and its block is noted.
     pub(super) const NOTED: u32 = 1;
-    /// Nobody has to join or detach it, or somebody has begun to.
+    /// It need not be joined or detached, or a thread has begun to do so.
     pub(super) const GIVEN_UP: u32 = 2;
 
     const ALL: u32 = 3;
@@ -163,7 +162,7 @@ pub struct Kept {
 pub struct Asked {
     /// See [`Start::place`].
     pub place: usize,
-    /// Nobody will join it.
+    /// It will not be joined.
     pub is_detached: bool,
     /// What it is to run.
     pub routine: usize,
@@ -272,7 +271,7 @@ struct Join {
     by: AtomicUsize,
     /// The block that is kept of the thread; 0: not known yet.
     address: AtomicUsize,
-    /// Somebody else gave the thread up meanwhile.
+    /// Another thread gave the thread up meanwhile.
     given_up: AtomicBool,
     /// Size of the block that was forgotten; 0: none yet.
     size: AtomicU64,
@@ -452,7 +451,7 @@ pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// In a forked child: threads that were asked for do not begin here, and nobody waits for one.
+/// In a forked child: threads that were asked for do not begin here, and no thread waits for one.
 pub(crate) fn after_fork() {
     STARTS.iter().for_each(Start::give_back);
     JOINS.iter().for_each(Join::give_back);

@@ -116,7 +116,7 @@ pub struct Mapping {
     pub kind: MappedKind,
     /// Nothing can be stored there yet (`PROT_NONE`).
     pub is_reserved: bool,
-    /// Who chose the place.
+    /// Who chose the address.
     pub placed: Placed,
 }
 

@@ -50,7 +50,7 @@ pub struct Session {
     pid: u32,
     executable: String,
     pub(crate) offers: Offers,
-    /// The main thread's pointer; 0: another thread opened the session (an agent that was attached).
+    /// The thread pointer of the main thread; 0: another thread opened the session (an agent that was attached).
     main_thread: usize,
     pub(crate) carrier: Carrier,
     pub(crate) buffer: Vec<u8>,
@@ -85,8 +85,8 @@ pub struct Session {
     left: bool,
     /// The last boundary before which a descriptor or a thread came or went.
     pub(crate) handles_came: u32,
-    /// The source of a list of allocations if our own tracker does not run; looked up once, when a test first ends
-    /// so.
+    /// The source of a list of allocations if our own tracker does not run; looked up once, when a test first ends in
+    /// that state.
     pub(crate) lists: OnceCell<Option<Source>>,
 }
 
@@ -327,8 +327,8 @@ impl Session {
         self.flush();
     }
 
-    /// Need the harness not look at the test that has just begun? It need not if it looked at the end of the test
-    /// before, and nothing is known to have happened since: this test began with what it saw then.
+    /// Can the harness skip the test that has just begun? It can if it looked at the end of the test before, and
+    /// nothing is known to have happened since: this test began with what it saw then.
     pub(crate) fn begins_as_seen(&mut self) -> bool {
         let lasts = self.options.look_lasts.max(LOOK_LASTS);
         self.is_as_seen() && self.looks.stands(self.sequence, nanos(lasts))

@@ -232,7 +232,7 @@ pub enum BoundaryKind {
     /// Tracking is on, `main` is about to run. Suite and test are empty.
     #[default]
     ProcessStart,
-    /// The process ends in an orderly way. Survivors are everything still alive.
+    /// The process ends normally. Survivors are everything still alive.
     ProcessEnd,
     /// A test begins.
     TestStart,

@@ -181,7 +181,7 @@ pub struct JavaSites {
 
 macro_rules! holder_kinds {
     ($($(#[$doc:meta])* $kind:ident $text:literal,)*) => {
-        /// What kind of reference holds an object. On the wire it is its text.
+        /// Kind of the reference that holds an object. On the wire it is a text.
         #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
         #[serde(from = "String")]
         pub enum HolderKind {

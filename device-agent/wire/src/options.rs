@@ -214,7 +214,7 @@ pub struct Options {
     pub harness: bool,
     /// How frames leave the process.
     pub carrier: Carrier,
-    /// The app; empty: not told.
+    /// The app; empty: not given.
     pub package: String,
     /// The secret that a client of the socket must know.
     pub token: String,

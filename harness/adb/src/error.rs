@@ -43,7 +43,7 @@ pub enum AdbError {
     StartServer {
         /// Where.
         address: String,
-        /// By what.
+        /// The program.
         program: PathBuf,
         /// Its output.
         said: String,

@@ -80,7 +80,7 @@ impl Contents {
         let field = |name| field(dump, graph, text, &about.bytes, name);
         let all = match found.kind {
             5 => utf16(&found.bytes, u16::from_be_bytes),
-            // In the byte order of the machine that wrote it.
+            // Written as it was in memory.
             8 if field("coder") == Some(1) => utf16(&found.bytes, u16::from_le_bytes),
             8 => found.bytes.iter().map(|byte| char::from(*byte)).collect(),
             _ => return None,

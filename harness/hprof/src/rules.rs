@@ -310,7 +310,7 @@ mod tests {
         assert!(rules.objects.len() >= 24, "{}", rules.objects.len());
     }
 
-    /// Of the table of patterns, without those that LeakCanary builds and never uses.
+    /// Patterns in LeakCanary's table, without those that it builds and never uses.
     const LIBRARY: usize = 91;
     const IGNORED: usize = 18;
 

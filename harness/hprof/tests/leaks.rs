@@ -648,8 +648,8 @@ fn an_object_keeps_its_class_and_its_loader() {
         dominators.retained(object.unwrap()).unwrap()
     };
     assert!(retained("com.acme.Plugin") >= 50_000 + 4321, "{}", retained("com.acme.Plugin"));
-    // Of the loader two classes, with what their static fields hold, and an instance of each; of the package two more
-    // classes, and the loader.
+    // The loader has two classes, with what their static fields hold, and an instance of each; the package has two
+    // more classes, and the loader.
     for (grouping, name, count) in
         [(Grouping::Loader, "com.acme.Loader 0x", 4), (Grouping::Package, "com.acme", 7)]
     {

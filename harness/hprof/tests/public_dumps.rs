@@ -1,9 +1,8 @@
 //! Public dumps, compared with the results of LeakCanary's Shark, AOSP's ahat and hprof-slurp.
 //!
-//! They are not part of this project: `MEMGATE_HPROF_DUMPS` names the folder where they lie (else
-//! `shared/fixtures/hprof` beside the checkout), unpacked or packed by xz, with the files that those
-//! programs printed in `oracle/`. Without it these tests say that they are skipped. By the git blob
-//! of the unpacked dump:
+//! They are not part of this project: `MEMGATE_HPROF_DUMPS` names their folder (else `shared/fixtures/hprof` next to
+//! the checkout), unpacked or packed by xz, with the files that those programs printed in `oracle/`. Without it these
+//! tests report that they are skipped. By the git blob of the unpacked dump:
 //!
 //! | file | blob | from |
 //! |---|---|---|

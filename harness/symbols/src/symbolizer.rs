@@ -150,7 +150,7 @@ impl Symbolizer {
         entry.as_ref().map(|variables| variables.at(offset, thread_local)).map_err(Clone::clone)
     }
 
-    /// The builds of a library that lie in the symbol folders, for who knows its name alone.
+    /// The builds of a library in the symbol folders, for callers that know only its name.
     pub fn builds(&mut self, name: &str) -> Vec<Build> {
         let build = |found: Found| {
             let Found { path, info: ElfInfo { build_id, code, base, .. } } = found;

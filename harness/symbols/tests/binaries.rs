@@ -46,7 +46,7 @@ const ID_FLAG: &str = "-Wl,--build-id=0xabcdef0102030405";
 struct Program {
     dir: TempDir,
     path: PathBuf,
-    /// Of the plain and of the inlined call.
+    /// Addresses of the plain and of the inlined call.
     addresses: Vec<u64>,
 }
 

@@ -5,8 +5,8 @@
 //! how the run ended, and each test has its [`Status`].
 //!
 //! The exit status of `am` and of adb is useless (0 after a crash, 0 after the cable was pulled), so it is not used
-//! here. A run counts only if the system reported its end (`INSTRUMENTATION_CODE: -1`), that does not hide a fatal
-//! error of the runner, every announced test began and ended, and there was at least one. Every other result is a
+//! here. A run counts only if all of this holds: the system reported its end (`INSTRUMENTATION_CODE: -1`), the runner
+//! reported no fatal error, every announced test began and ended, and there was at least one. Every other result is a
 //! separate [`Ending`], and none of these is a pass.
 
 mod raw;

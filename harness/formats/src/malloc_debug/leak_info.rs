@@ -51,9 +51,9 @@ pub enum LeakInfoError {
         "info_size {info_size} does not fit to backtrace_size {backtrace_size}: it is (2 + backtrace_size) words of 4 or 8 bytes"
     )]
     Shape {
-        /// As told.
+        /// The reported value.
         info_size: u64,
-        /// As told.
+        /// The reported value.
         backtrace_size: u64,
     },
     /// The buffer is not a whole number of records.
@@ -61,7 +61,7 @@ pub enum LeakInfoError {
     PartOfARecord {
         /// Bytes at hand.
         found: u64,
-        /// As told.
+        /// The reported value.
         info_size: u64,
     },
     /// A record that no malloc_debug writes: the out values are wrong, or it is no such buffer.

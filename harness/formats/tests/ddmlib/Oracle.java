@@ -6,7 +6,10 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Arrays;
 
-/** What ddmlib makes of streams of {@code am instrument -r}: a line for each call of its listener, the streams behind one another. */
+/**
+ * How ddmlib reads streams of {@code am instrument -r}: a line for each call of its listener, one stream after
+ * another.
+ */
 public final class Oracle {
     public static void main(String[] files) throws Exception {
         for (String file : files) {

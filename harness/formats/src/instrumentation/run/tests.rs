@@ -32,7 +32,7 @@ impl Stream {
         self
     }
 
-    /// As `am instrument -r` prints it: keys in the order of `order`.
+    /// As `am instrument -r` prints it; `backwards`: with the keys in reverse order.
     fn text(&self, backwards: bool, end: &str) -> Vec<u8> {
         let mut text = String::new();
         for item in &self.0 {

@@ -40,7 +40,7 @@ public final class Hooks {
     /** The test class whose window is open, and how many of its tests run now. */
     private static String openClass = "";
     private static int running;
-    /** Reported like a system property, but it is none. */
+    /** Reported like a system property, but it is not one. */
     private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
     /** The same: names of system properties that were set since the start. */
     private static final String SET_LATER = "memgate.set.later";
