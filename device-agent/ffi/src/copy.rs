@@ -5,9 +5,9 @@
 //!
 //! Effects on the guest:
 //! - no SIGCHLD, and no result of `wait`: a child whose end sends no signal is visible only to a wait for clones
-//! (`__WCLONE`, `__WALL`);
+//!   (`__WCLONE`, `__WALL`);
 //! - no signal handler in the child, because all signals are blocked in it; no exit handler, because it ends by the
-//! system call; no lock and no allocation, because it makes only four system calls;
+//!   system call; no lock and no allocation, because it makes only four system calls;
 //! - no pipe that the child keeps open: it closes its own descriptors first.
 
 use core::arch::asm;
