@@ -24,6 +24,10 @@ pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 const ALIGNMENT: f64 = 8.0;
 /// Share of equal steps in a series that makes them the usual step.
 const USUAL_SHARE: f64 = 0.5;
+/// What is left at the low points of a series that gives back what it adds, as a share of its steps.
+const LEFT_AT_LOWS: f64 = 0.05;
+/// Low points that are needed to tell.
+const LOW_POINTS: usize = 3;
 /// Strings that a compiler resolves come irregularly. The series of a leak stays this near to its line, as a share of
 /// its slope.
 const REGULAR_SHARE: f64 = 0.25;
@@ -156,9 +160,14 @@ impl Findings {
                 continue;
             }
             let figures = if grows[0] { &series.instances } else { &series.bytes };
+            // A low point that is a little higher than those before may be a rare leak: more iterations show it.
+            let rise = rise_of_lows(figures, warm_up);
+            if rise.is_some_and(|rise| rise <= 0.0) {
+                continue;
+            }
             let unexplained = !explained.contains_key(series.class.as_str());
             let accidental = unexplained && steps(figures, warm_up) < FEW_STEPS;
-            if accidental || has_stalled(figures, warm_up) {
+            if accidental || rise.is_some() || has_stalled(figures, warm_up) {
                 stalled = true;
                 findings.cannot_tell(series.class, bytes.slope.slope);
                 continue;
@@ -391,22 +400,39 @@ pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
+/// By how much its low points rose, where a series adds the same in most iterations and gives all of it back from
+/// time to time, as entries that expire after a second. `None`: it keeps what it adds.
+fn rise_of_lows(values: &[f64], warm_up: usize) -> Option<f64> {
+    let step = usual_step(values.get(warm_up..)?)?;
+    let is_low = |at: usize| {
+        let next = values.get(at + 1).copied().unwrap_or(f64::INFINITY);
+        at > 0 && values[at] < values[at - 1] && values[at] <= next
+    };
+    let late = warm_up.max(values.len() * 45 / 100);
+    let lows: Vec<usize> = (late..values.len()).filter(|at| is_low(*at)).collect();
+    let (first, last) = (*lows.first()?, *lows.last()?);
+    let rise = values[last] - values[first];
+    (lows.len() >= LOW_POINTS && rise <= LEFT_AT_LOWS * step * as_f64(last - first)).then_some(rise)
+}
+
 /// The usual step of an iteration: the one that at least half of them take. `None`: there is none, so the slope is
 /// used. The usual step is exact where noise of the virtual machine is added to a leak now and then. The noise is then
 /// removed from the values.
 fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     let counted = values.get_mut(warm_up..).unwrap_or_default();
-    let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let step = usual_step(counted)?;
+    let from = counted.first().copied().unwrap_or(0.0);
+    counted.iter_mut().enumerate().for_each(|(i, value)| *value = from + step * as_f64(i));
+    Some(step)
+}
+
+/// The step that at least half of the iterations take.
+fn usual_step(values: &[f64]) -> Option<f64> {
+    let mut steps: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).collect();
     steps.sort_by(f64::total_cmp);
-    let needed = as_f64(steps.len()) * USUAL_SHARE;
     let middle = *steps.get(steps.len() / 2)?;
     let same = steps.iter().filter(|step| **step == middle).count();
-    if middle <= 0.0 || as_f64(same) < needed {
-        return None;
-    }
-    let from = counted.first().copied().unwrap_or(0.0);
-    counted.iter_mut().enumerate().for_each(|(i, value)| *value = from + middle * as_f64(i));
-    Some(middle)
+    (middle > 0.0 && as_f64(same) >= as_f64(steps.len()) * USUAL_SHARE).then_some(middle)
 }
 
 /// Does the series stay near its line?
@@ -422,6 +448,7 @@ pub(super) fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::java::dsl::Jvm;
 
     #[test]
     fn the_usual_step_is_exact_below_noise() {
@@ -453,6 +480,57 @@ mod tests {
                 None => assert_eq!(values, before),
             }
         }
+    }
+
+    /// `int[]` of the destinations of Jetty's HTTP client, which are removed once a second: at the end of 74 executions.
+    const EXPIRING: [u64; 74] = [
+        754, 759, 760, 761, 762, 763, 767, 763, 764, 765, 766, 767, 768, 769, 763, 764, 765, 766, 767, 771,
+        772, 766, 767, 768, 769, 770, 771, 765, 766, 767, 768, 769, 770, 771, 772, 765, 766, 767, 768, 769,
+        770, 771, 772, 766, 767, 768, 769, 770, 771, 772, 766, 767, 768, 769, 770, 771, 772, 773, 774, 775,
+        776, 777, 766, 767, 768, 769, 770, 771, 772, 773, 774, 775, 766, 767,
+    ];
+
+    #[test]
+    fn what_expires_again_and_again_does_not_grow() {
+        let found = |figures: &[u64]| {
+            let mut jvm = Jvm::new();
+            for (i, count) in (0..).zip(figures) {
+                jvm.window("com.example.PagesTest", "reads", i, |jvm| jvm.set("int[]", *count, 144 * count));
+            }
+            jvm.held(
+                "int[]",
+                &[(1, &["static com.example.Pages.client -> com.example.Client.destinations"])],
+            );
+            let last = u32::try_from(figures.len()).expect("few") - 1;
+            jvm.explained("com.example.PagesTest", "reads", last);
+            let findings = Findings::of(&jvm.end(), "com.example.PagesTest.reads", 3, 0.99);
+            (findings.growing.len(), findings.open.len(), findings.paused)
+        };
+        assert_eq!(found(&EXPIRING), (0, 1, true), "the low points rose by one");
+        let settled: Vec<u64> =
+            (0..).zip(EXPIRING).map(|(i, count)| if i > 33 { count.max(766) } else { count }).collect();
+        assert_eq!(found(&settled).0, 0);
+        let and_a_leak: Vec<u64> = (0..).zip(EXPIRING).map(|(i, count)| count + i / 5).collect();
+        assert_eq!(found(&and_a_leak).0, 1, "the low points rise with the leak");
+    }
+
+    #[test]
+    fn low_points_tell_what_is_given_back() {
+        let of = |n: usize, at: &dyn Fn(usize) -> usize| {
+            rise_of_lows(&(0..n).map(|i| as_f64(at(i))).collect::<Vec<_>>(), 3)
+        };
+        for n in 71..200 {
+            assert_eq!(of(n, &|i| 40 + i % 8), Some(0.0), "{n}");
+            let leaks: [&dyn Fn(usize) -> usize; 5] =
+                [&|i| 12 * i, &|i| i % 8 + i / 8, &|i| 2 * i - i % 8, &|i| i % 8 + i, &|i| {
+                    3 * i + 40 * usize::from(i % 7 == 0)
+                }];
+            for (which, leak) in leaks.iter().enumerate() {
+                assert_eq!(of(n, leak), None, "{which}, {n}");
+            }
+        }
+        assert_eq!(of(20, &|i| 40 + i % 8), None, "too few");
+        assert_eq!(of(0, &|i| i), None);
     }
 
     #[test]
