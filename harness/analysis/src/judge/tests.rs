@@ -1367,6 +1367,12 @@ fn the_cost_of_measuring_is_told() {
         .expect("CPU time is known");
     // Of each millisecond, one microsecond is for boundaries and three are for recording.
     assert!((ratio - 1000.0 / 996.0).abs() < 1e-9, "{ratio}");
+    let mut busy = Process::screen();
+    busy.run(TEST, 0, |_| ());
+    let mut busy = busy.end();
+    busy.cost.boundary_ns = busy.cpu_ns.expect("CPU time is known") * 3 / 5;
+    let of_busy = report(&run_of(suite(vec![busy.into()])), &policy).agent_cost;
+    assert_eq!(of_busy.cpu_ratio, None, "boundaries waited for a processor");
     let screened = || {
         let mut p = Process::screen();
         p.run(TEST, 0, |p| p.alloc(1, 1 << 20, 1));
