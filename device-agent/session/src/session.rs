@@ -45,8 +45,8 @@ static OWN: ForkMark = ForkMark::new();
 /// The loader's count of loads, plus one, at the time when the guest's constructors were about to load a library that
 /// binds past the agent; 0: none.
 static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
-/// Test boundaries reached so far: zero means that the process is the test.
-static TESTS: AtomicU64 = AtomicU64::new(0);
+/// Have boundaries of tests been reached? Else the process is the test.
+static HAS_TESTS: AtomicBool = AtomicBool::new(false);
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
@@ -187,7 +187,7 @@ pub fn channel() -> Option<Meeting> {
 /// A test that is not measured and gets no orders: the guest does not wait.
 pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
-    TESTS.fetch_add(1, Ordering::Relaxed);
+    HAS_TESTS.store(true, Ordering::Relaxed);
     if let Some(session) = SESSION.lock().as_mut() {
         if kind == BoundaryKind::TestEnd {
             session.append_loaded_modules();
@@ -212,7 +212,7 @@ pub fn window_ends(
     frames: Option<(u64, &mut Append<'_>)>,
 ) -> Reply {
     let Some(_work) = begin() else { return Reply::default() };
-    TESTS.fetch_add(1, Ordering::Relaxed);
+    HAS_TESTS.store(true, Ordering::Relaxed);
     let is_measured = frames.is_some();
     let waiting = {
         let mut guard = SESSION.lock();
@@ -242,7 +242,6 @@ pub fn window_ends(
 pub fn test_begins<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>) {
     let Some(_work) = begin() else { return };
     let Some((suite, test)) = names() else { return };
-    TESTS.fetch_add(1, Ordering::Relaxed);
     reach(BoundaryKind::TestStart, suite.as_ref(), test.as_ref(), None);
 }
 
@@ -317,7 +316,7 @@ pub fn iteration_begins(iteration: u32) {
     // It would repeat without a test forever: only the end of a test can stop it.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
     let is_main = || SESSION.lock().as_ref().is_some_and(ours);
-    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
+    if iteration > 0 && !HAS_TESTS.load(Ordering::Relaxed) && is_confirming() && is_main() {
         Inside::suspended(|| process::exit(0));
     }
     IN_ITERATION.store(true, Ordering::Relaxed);
@@ -370,9 +369,8 @@ pub fn is_active() -> bool {
 pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
-    let is_asked = |s: &Session| s.options.end_of_main && s.role == ProcessRole::Main && s.is_this_process();
-    let asked = SESSION.lock().as_ref().is_some_and(is_asked);
-    if asked && TESTS.load(Ordering::Relaxed) == 0 && ENDED.swap(1, Ordering::Relaxed) == 0 {
+    let asked = SESSION.lock().as_ref().is_some_and(Session::is_the_test);
+    if asked && ENDED.swap(1, Ordering::Relaxed) == 0 {
         let (suite, name) = END_OF_MAIN;
         stack::with_room(|| reach(BoundaryKind::Mark, suite, name, None));
     }
@@ -392,7 +390,7 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
     };
     look();
     TRACKER.publish();
-    if main && TESTS.load(Ordering::Relaxed) == 0 {
+    if main && !HAS_TESTS.load(Ordering::Relaxed) {
         reach(BoundaryKind::ProcessEnd, "", "", None);
     } else if let Some(session) = SESSION.lock().as_mut() {
         session.append_boundary(BoundaryKind::ProcessEnd, ("", ""), None, (0, 0));
@@ -466,6 +464,12 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let waiting = {
             let mut guard = SESSION.lock();
             let Some(session) = guard.as_mut() else { return };
+            if matches!(kind, BoundaryKind::TestStart | BoundaryKind::TestEnd) {
+                if session.is_the_test() {
+                    return;
+                }
+                HAS_TESTS.store(true, Ordering::Relaxed);
+            }
             let started = process::monotonic_ns();
             session.boundary(kind, suite, test, outcome);
             session.boundary_ns =

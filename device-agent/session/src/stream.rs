@@ -283,6 +283,12 @@ impl Session {
         }
     }
 
+    /// Is this process the test, as the harness asked for? Tests that it tells of are then no boundaries: what they
+    /// leave counts where it ends.
+    pub(crate) fn is_the_test(&self) -> bool {
+        self.options.end_of_main && self.role == ProcessRole::Main && self.is_this_process()
+    }
+
     pub(crate) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
             let epoch = self.next_epoch();

@@ -248,7 +248,8 @@ pub struct Options {
     /// The end of a test that left nothing need not wait for the harness, if it looked at the process within this
     /// time; zero: each end waits.
     pub look_lasts: Duration,
-    /// Also write the live blocks when `main` ends, before static destructors.
+    /// The process is the test, whatever tests it tells of. What is alive where `main` ends is written, too: static
+    /// destructors come later.
     pub end_of_main: bool,
     /// Which windows around tests are reported ([`crate::setup`]); empty: none.
     pub setups: String,

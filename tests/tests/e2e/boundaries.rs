@@ -355,6 +355,56 @@ fn a_whole_program_that_leaves_descriptors_and_threads_behind_leaks_them() {
     }
 }
 
+/// What tests leave that begin and end in such a program is the program's.
+#[test]
+fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
+    let leaks = "#include <fcntl.h>\n#include <stdlib.h>\n\
+         __attribute__((noinline)) void leave_open(void) { open(\"/dev/null\", O_RDONLY); }\n\
+         __attribute__((noinline)) void *lose(void) { return malloc(77); }\nvoid *volatile lost;\n";
+    let api = format!(
+        "#include <memgate.h>\n{leaks}int main(int count, char **a) {{\n  for (int n = atoi(a[1]); n > 0; --n) {{\n    \
+         MemgateTestBegin(\"A\", \"a\");\n    lost = lose(), leave_open();\n    MemgateTestEnd(\"A\", \"a\", 0);\n  }}\n  \
+         return count > 2;\n}}\n"
+    );
+    let gtest = format!("#include <gtest/gtest.h>\n{leaks}TEST(A, a) {{ lost = lose(), leave_open(); }}\n");
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let api = samples::own("tests_of_a_program", "c", &api, "cc", &["-O1", "-g", &include]);
+    let arguments = ["-std=c++17", "-O1", "-g", "-lgtest_main", "-lgtest", "-lpthread"];
+    let gtest = samples::own("gtest_of_a_program", "cc", &gtest, "c++", &arguments);
+    let project = Project::new("tests-of-a-program");
+    let suite = |program: &PathBuf, argument: &str| {
+        format!("{{ run: [{}, \"{argument}\"], runner: command }}", program.display())
+    };
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  api: {}\n  gtest: {}\n  once: {}\n",
+            suite(&api, "{n}"),
+            suite(&gtest, "--gtest_repeat={n}"),
+            suite(&api, "7"),
+        ),
+    );
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for test in ["api", "gtest"] {
+        let told = run.test(test);
+        assert_eq!(told.verdict, Verdict::Fail, "{run}");
+        for (kind, function) in [(LeakKind::Native, "lose"), (LeakKind::Os, "leave_open")] {
+            let is_there = |leak: &memgate_model::Leak| {
+                let named =
+                    leak.frames.iter().any(|f| f.function.as_ref().is_some_and(|f| f.starts_with(function)));
+                leak.kind == kind && named
+            };
+            assert!(told.leaks.iter().any(is_there), "{test}: {function}\n{run}");
+        }
+    }
+    let once = run.test("once");
+    assert!(
+        once.verdict == Verdict::Warn && once.reason.contains("not judged: 539 B in 7 allocations"),
+        "{run}"
+    );
+}
+
 #[test]
 fn a_plain_program_that_leaves_memory_behind_is_not_judged_and_says_so() {
     let project = Project::new("alive-at-exit");

@@ -179,7 +179,10 @@ async fn execute_once(
 fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let mut options = of_tests(&context.session.frames());
     options.targets.clone_from(&choice.targets);
-    options.setups = setup::EACH.to_owned();
+    options.end_of_main = choice.mode == Mode::Process && is_the_test(planned);
+    if !options.end_of_main {
+        options.setups = setup::EACH.to_owned();
+    }
     options.native_sampling = context.plan.native_sampling;
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !context.plan.settle.is_zero();
@@ -196,6 +199,11 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
         .with(orders)
         .listing_where_numbers_change()
+}
+
+/// Is a plain program the test as a whole, whatever tests it tells of?
+fn is_the_test(planned: &PlannedSuite) -> bool {
+    planned.runner == memgate_config::Runner::Command || planned.repeating.is_some()
 }
 
 /// Test programs that ran below the command without the agent.
@@ -400,8 +408,8 @@ impl Measured<'_> {
         let Self { planned, program, mode, elapsed } = *self;
         let tests = processes.iter().any(|process| ran_tests(&process.record));
         let hooked = processes.iter().any(has_boundaries);
-        // A plain program may report boundaries of its own through the C API.
-        let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
+        // A plain program may tell boundaries of its own, by the C API.
+        let told = tests && !is_the_test(planned);
         let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
         let one_by_one = gtest && !tests && !hooked && program.is_gtest();
         let mut problems = Vec::new();
