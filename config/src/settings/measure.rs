@@ -66,8 +66,9 @@ table! {
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
         /// Longest time of one test that memgate repeats, or that runs on a device. A test that is repeated may
-        /// also take no longer than a hundred times its time in the screen, or 10 s. In the
-        /// command's own run memgate kills nothing: it reports a test that takes longer.
+        /// also take no longer than a hundred times its time in the screen, or 10 s, and may always take
+        /// four times as long as there. In the command's own run memgate kills nothing: it reports a test
+        /// that takes longer.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
         /// Time between two samples of the figures of the operating system.

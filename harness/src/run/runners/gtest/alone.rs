@@ -10,7 +10,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use super::patience;
+use super::{SLOWER_AGAIN, patience};
 use crate::exit::ExpectedError;
 use crate::proc_fs;
 use crate::run::engine::{
@@ -91,12 +91,14 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
-/// Time limit of one execution: one that hangs because it cannot be repeated must not cost a minute.
+/// How long one execution may take: one that hangs because it cannot be repeated shall not cost a minute, and one for
+/// which the screen has waited longer than is set is waited for again.
 fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();
-    let longest =
-        took.map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(Duration::from_nanos(took) * SLOWER)));
+    let longest = took
+        .map(Duration::from_nanos)
+        .map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(took * SLOWER)).max(took * SLOWER_AGAIN));
     patience(longest, screened)
 }
 
@@ -188,11 +190,13 @@ mod tests {
             end_ns: ms * 1_000_000,
             ..Window::default()
         };
-        record.windows = vec![window("fast", 3), window("slow", 300), window("fast", 2)];
+        record.windows =
+            vec![window("fast", 3), window("slow", 300), window("fast", 2), window("slowest", 55_000)];
         let seconds =
             |timeout: u64, test: &str| longest(Duration::from_secs(timeout), &record, test).as_secs();
         assert_eq!([seconds(60, "A.fast"), seconds(60, "A.slow"), seconds(60, "A.unseen")], [10, 30, 60]);
         assert_eq!([seconds(1, "A.fast"), seconds(20, "A.slow")], [1, 20]);
+        assert_eq!(seconds(60, "A.slowest"), 220, "the screen has waited for it, too");
         record.windows[0].start_ns = 5_000_000_000;
         let prepared = longest(Duration::from_secs(1), &record, "A.fast").as_secs();
         assert_eq!(prepared, 20, "four times what came before the first test");

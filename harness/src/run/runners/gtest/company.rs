@@ -14,7 +14,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use super::patience;
+use super::patience_with_all;
 use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Settle, Stopped, elapsed,
     keep_output, of_programs, options_of, silent, supervise, test_id,
@@ -156,7 +156,7 @@ fn job(
         settle: Settle::new(settles),
         last: Last::new(holders),
     });
-    let limit = Limit::Ends(patience(suite.timeout, &process.record));
+    let limit = Limit::Ends(patience_with_all(suite.timeout, &process.record));
     Job::new(launch, options, Clocked::Alone, limit).with(orders).listing_where_numbers_change()
 }
 

@@ -17,7 +17,7 @@ mod stacks;
 
 use std::time::Duration;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{ProcessRecord, Window};
 
 use self::alone::{Lasts, alone};
 use self::listing::AllTests;
@@ -26,8 +26,8 @@ pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 
-/// A process's work outside of tests may take this multiple of its time in the screening pass.
-const SLOWER_BESIDE_TESTS: u32 = 4;
+/// What runs again may always take so many times as long as in the screen.
+const SLOWER_AGAIN: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.
 #[derive(Debug, Default)]
@@ -63,5 +63,12 @@ impl Framework for GoogleTest {
 /// How long a repeated process may take between two events: `of_test`, or longer if its preparation was longer in the
 /// screening pass (before its first test, or between two tests).
 fn patience(of_test: Duration, screened: &ProcessRecord) -> Duration {
-    of_test.max(screened.longest_beside_tests() * SLOWER_BESIDE_TESTS)
+    of_test.max(screened.longest_beside_tests() * SLOWER_AGAIN)
+}
+
+/// The same where any of its tests may run.
+fn patience_with_all(timeout: Duration, screened: &ProcessRecord) -> Duration {
+    let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
+    let slowest = screened.windows.iter().filter(|window| !window.is_setup()).map(took).max();
+    patience(timeout.max(Duration::from_nanos(slowest.unwrap_or(0)) * SLOWER_AGAIN), screened)
 }

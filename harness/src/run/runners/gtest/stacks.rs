@@ -11,7 +11,7 @@ use memgate_wire::setup;
 
 use super::company::MOST_FILTER;
 use super::listing::AllTests;
-use super::patience;
+use super::patience_with_all;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::run::engine::{
@@ -83,8 +83,8 @@ async fn take(
     options.setups = setup::EACH.to_owned();
     let settles = !context.plan.settle.is_zero();
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
-    // The time before the first test is limited too: it might wait for something that its first execution left.
-    let limit = Limit::Ends(patience(suite.timeout, &process.record));
+    // What comes before the first test has a time as well: it might wait for what its first execution left.
+    let limit = Limit::Ends(patience_with_all(suite.timeout, &process.record));
     let job = Job::new(silent(launch), options, Clocked::Alone, limit).with(orders);
     let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
