@@ -89,7 +89,7 @@ async fn show(store: &Store) -> Result<(), Failed> {
                 }
                 "leak" => store.leak("bench", &choice, "n1-steady-7").await?.as_ref().map(pages::leak),
                 "runs" => store.runs("bench", &choice, None).await?.as_ref().map(pages::runs),
-                "run" => store.run("bench", last, Order::Worst).await?.as_ref().map(pages::run),
+                "run" => store.run("bench", last, Order::Worst, "").await?.as_ref().map(pages::run),
                 "test" => test(metrics()[NOISY]).await?.as_ref().map(pages::test),
                 "noisy" => test(metrics()[0]).await?.as_ref().map(pages::test),
                 "compare" => store.compare("bench", before, last).await?.as_ref().map(pages::compare),

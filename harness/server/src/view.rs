@@ -361,11 +361,13 @@ pub struct RunView {
     pub leaks: Vec<SightingOf>,
     /// Its tests: first those that are no plain pass, then by name; 500 at most.
     pub tests: Vec<TestRow>,
-    /// Number of tests.
+    /// How many tests there are, of those that are asked for.
     pub of: u64,
     /// Order of the tests.
     pub order: Order,
-    /// The previous run on its line and environment, for comparison.
+    /// Part of the names of tests that are shown; empty: all.
+    pub find: String,
+    /// The run before it on its line and environment, to compare with.
     pub previous: Option<i64>,
     /// Its figures have expired; for a review, its sightings too.
     pub expired: bool,

@@ -226,12 +226,12 @@ async fn runs_json(
 async fn find_run(app: &App, project: &str, run: &str, asked: &Asked) -> Found<crate::view::RunView> {
     let Ok(run) = run.parse() else { return Ok(None) };
     let order = match asked.order.as_str() {
-        "" => Order::Worst,
+        "" | "worst" => Order::Worst,
         "slowest" => Order::Slowest,
         _ => return Ok(None),
     };
-    let found = app.store.run(project, run, order).await?;
-    // Artefacts that another server kept elsewhere cannot be served from here.
+    let found = app.store.run(project, run, order, &asked.text).await?;
+    // What another server kept elsewhere cannot be given from here.
     let is_kept = |artefacts| if app.options.artefacts.is_some() { artefacts } else { Vec::new() };
     Ok(found.map(|view| RunView { artefacts: is_kept(view.artefacts), ..view }))
 }

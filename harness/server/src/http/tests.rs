@@ -134,6 +134,26 @@ fn a_state_or_kind_that_no_leak_can_have_is_no_empty_list() {
     });
 }
 
+#[test]
+fn a_test_of_a_run_is_found_by_a_part_of_its_name() {
+    served(async |at, store, _| {
+        let run = crate::store::tests::add_one(&store).await;
+        let tests = async |asked: &str| {
+            let path = format!("/api/v1/projects/tiles/runs/{run}{asked}");
+            let answer = ask(at, &get(&path, "localhost")).await;
+            let (_, json) = answer.split_once("\r\n\r\n").unwrap();
+            let json: serde_json::Value = serde_json::from_str(json).unwrap();
+            json["of"].as_u64().unwrap()
+        };
+        assert_eq!(tests("").await, 3);
+        assert_eq!((tests("?text=ENGINE::map.SCR").await, tests("?text=nothing").await), (1, 0));
+        assert_eq!(tests("?order=slowest&text=map").await, 2);
+        let page = ask(at, &get(&format!("/p/tiles/runs/{run}?text=scroll"), "localhost")).await;
+        assert!(page.contains("Map.scroll") && !page.contains("Map.clean"), "{page}");
+        assert!(page.contains("value=\"scroll\"") && page.contains("1 test<"), "{page}");
+    });
+}
+
 /// Each page has a form that chooses branch and environment: it led to "Not found".
 #[test]
 fn a_branch_without_the_chosen_environment_is_shown_in_its_own() {

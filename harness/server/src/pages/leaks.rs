@@ -31,13 +31,7 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
             select(html, ("Owner", "owner"), &any(&view.owners), &filter.owner);
         }
         html.markup("<button>Show</button></form>");
-        html.element(
-            "p class=counts role=status",
-            &match view.of {
-                1 => "1 leak".to_owned(),
-                of => format!("{of} leaks"),
-            },
-        );
+        html.element("p class=counts role=status", &words::counted(view.of, "leak"));
         if !view.leaks.is_empty() {
             words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
         }

@@ -3,7 +3,7 @@
 use memgate_model::{format_bytes, format_value};
 use memgate_reports::page::Html;
 
-use super::frame::of_project;
+use super::frame::{of_project, select};
 use super::{link, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
@@ -149,17 +149,19 @@ fn leaks(html: &mut Html, view: &RunView) {
 }
 
 fn tests(html: &mut Html, view: &RunView) {
-    let (caption, other, order) = match view.order {
-        Order::Worst => ("Tests, the worst first", "slowest first", "?order=slowest"),
-        Order::Slowest => ("Tests, the slowest first", "worst first", ""),
+    let (caption, order) = match view.order {
+        Order::Worst => ("Tests, the worst first", "worst"),
+        Order::Slowest => ("Tests, the slowest first", "slowest"),
     };
-    html.markup("<p>");
-    words::anchor(
-        html,
-        &format!("{}{order}", link::path(&view.selection.project, &["runs", &view.run.run.to_string()])),
-        other,
-    );
-    html.markup("</p>");
+    let page = link::path(&view.selection.project, &["runs", &view.run.run.to_string()]);
+    html.markup("<form id=tools method=get").attribute("action", &page).markup(">");
+    html.markup("<label>Find <input id=q name=text type=search").value(&view.find).markup("></label>");
+    let orders = ["worst", "slowest"].map(str::to_owned);
+    select(html, ("Order", "order"), &orders, order);
+    html.markup("<button>Show</button></form>");
+    if !view.find.is_empty() {
+        html.element("p class=counts role=status", &words::counted(view.of, "test"));
+    }
     let columns = [
         ("verdict", false),
         ("test", false),
@@ -183,7 +185,10 @@ fn tests(html: &mut Html, view: &RunView) {
     }
     words::end_of_table(html);
     if (view.tests.len() as u64) < view.of {
-        html.element("p class=faint", &format!("{} of {} tests", view.tests.len(), view.of));
+        html.element(
+            "p class=faint",
+            &format!("{} of {} tests: find the others by name", view.tests.len(), view.of),
+        );
     }
 }
 
@@ -236,6 +241,7 @@ mod tests {
             tests: Vec::new(),
             of: 0,
             order: Order::Worst,
+            find: String::new(),
             previous: None,
             expired: false,
             artefacts: Vec::new(),

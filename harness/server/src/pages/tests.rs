@@ -159,6 +159,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         tests: vec![tested],
         of: 3,
         order: Order::Worst,
+        find: t(),
         previous: Some(6),
         expired: false,
     };

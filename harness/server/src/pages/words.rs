@@ -19,6 +19,12 @@ pub(super) fn when(us: i64) -> String {
         .map_or_else(|_out_of_range| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
+/// `1 leak`, `7 leaks`.
+pub(super) fn counted(count: u64, one: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{ending}")
+}
+
 pub(super) fn duration(ms: i64) -> String {
     match ms {
         ..1000 => format!("{ms} ms"),

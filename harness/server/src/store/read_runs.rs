@@ -58,7 +58,13 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub async fn run(&self, project: &str, run: i64, order: Order) -> Result<Option<RunView>, StoreError> {
+    pub async fn run(
+        &self,
+        project: &str,
+        run: i64,
+        order: Order,
+        find: &str,
+    ) -> Result<Option<RunView>, StoreError> {
         let Some(id) = self.project(project).await? else { return Ok(None) };
         let row = sqlx::query(sql::RUN).bind(id).bind(run).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
@@ -66,7 +72,7 @@ impl Store {
         let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let previous: Option<i64> = row.try_get(21)?;
-        let (tests, of) = self.tests_of_run(shown.project, run, &roster_of(&row)?, order).await?;
+        let (tests, of) = self.tests_of_run((shown.project, run), &roster_of(&row)?, order, find).await?;
         let leaks = self.leaks_of_run(&shown, run).await?;
         let artefacts = self.artefacts_of(id, run).await?;
         let ci_url = row.try_get(13)?;
@@ -79,6 +85,7 @@ impl Store {
             tests,
             of,
             order,
+            find: find.to_owned(),
             previous,
             expired,
             artefacts,
@@ -186,10 +193,10 @@ impl Store {
 
     async fn tests_of_run(
         &self,
-        project: i64,
-        run: i64,
+        (project, run): (i64, i64),
         roster: &Roster,
         order: Order,
+        find: &str,
     ) -> Result<(Vec<TestRow>, u64), StoreError> {
         let mut exceptions = BTreeMap::<i64, (Outcome, Verdict, String)>::new();
         for row in sqlx::query(sql::EXCEPTIONS).bind(project).bind(run).fetch_all(&self.pool).await? {
@@ -222,6 +229,10 @@ impl Store {
         tests.sort_by(|a, b| {
             b.verdict.cmp(&a.verdict).then_with(|| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)))
         });
+        if !find.is_empty() {
+            let find = find.to_lowercase();
+            tests.retain(|test| format!("{}::{}", test.suite, test.name).to_lowercase().contains(&find));
+        }
         if order == Order::Slowest {
             // That a whole suite is slow is no surprise.
             tests.retain(|test| !test.name.is_empty());

@@ -274,12 +274,12 @@ async fn shows_everything(store: &Store) {
     assert_eq!(leak.lines.len(), 2);
     assert_eq!((leak.leak.culprit.as_str(), leak.leak.place.as_str()), ("tiles::load", "src/tiles.cc:7"));
     assert_eq!(leak.sightings.len(), 27);
-    let slowest = store.run("tiles", runs.runs[0].run, Order::Slowest).await.unwrap().unwrap().tests;
+    let slowest = store.run("tiles", runs.runs[0].run, Order::Slowest, "").await.unwrap().unwrap().tests;
     let names: Vec<_> = slowest.iter().map(|test| test.name.as_str()).collect();
     assert_eq!(names, ["Map.scroll", "Map.clean"], "no suite");
     let took = slowest[0].duration_ms.unwrap();
     assert!((990..=1010).contains(&took), "about a second: {took} ms");
-    let run = store.run("tiles", runs.runs[0].run, Order::Worst).await.unwrap().unwrap();
+    let run = store.run("tiles", runs.runs[0].run, Order::Worst, "").await.unwrap().unwrap();
     assert_eq!((run.of, run.tests[0].name.as_str(), run.leaks.len()), (2, "Map.scroll", 1));
     assert_eq!(run.previous, Some(runs.runs[1].run));
     assert_eq!(run.leaks[0].state, Some(State::Known));
@@ -300,7 +300,7 @@ async fn shows_everything(store: &Store) {
         let choice = Choice { branch: branch.into(), ..Choice::default() };
         assert!(store.overview(project, &choice).await.unwrap().is_none());
     }
-    assert!(store.run("tiles", 7, Order::Worst).await.unwrap().is_none());
+    assert!(store.run("tiles", 7, Order::Worst, "").await.unwrap().is_none());
     assert!(store.test("tiles", &choice, "engine", "No.such", None).await.unwrap().is_none());
 }
 
@@ -512,7 +512,7 @@ fn a_page_asks_the_database_a_few_times() {
                 }
                 "leak" => drop(store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap()),
                 "runs" => drop(store.runs("tiles", &choice, None).await.unwrap().unwrap()),
-                "run" => drop(store.run("tiles", last, Order::Worst).await.unwrap().unwrap()),
+                "run" => drop(store.run("tiles", last, Order::Worst, "").await.unwrap().unwrap()),
                 "test" => {
                     drop(store.test("tiles", &choice, "engine", "Map.scroll", None).await.unwrap().unwrap());
                 }
@@ -928,7 +928,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     let review = Choice { branch: "main → main".into(), ..Choice::default() };
     let run = async |choice: &Choice| {
         let runs = store.runs("tiles", choice, None).await.unwrap().unwrap().runs;
-        store.run("tiles", runs[0].run, Order::Worst).await.unwrap().unwrap()
+        store.run("tiles", runs[0].run, Order::Worst, "").await.unwrap().unwrap()
     };
     assert!(run(&review).await.expired && run(&review).await.leaks.is_empty() && !run(&main).await.expired);
     assert_eq!(store.retain_from(now + 13).await.unwrap(), 43);

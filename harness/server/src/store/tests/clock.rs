@@ -16,7 +16,7 @@ async fn a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(store: Store) {
         store.add_at(&manifest, &report(session, session.len(), &tests), at_us).await.unwrap().run
     };
     let (of_line, of_review) = (add("s", "main", now).await, add("ss", "fix", now).await);
-    let ended = async |run: i64| store.run("tiles", run, Order::Worst).await.unwrap().unwrap().expired;
+    let ended = async |run: i64| store.run("tiles", run, Order::Worst, "").await.unwrap().unwrap().expired;
     assert_eq!(store.retain_at(ahead).await.unwrap(), 0, "only the clock says so");
     add("sss", "main", ahead).await;
     assert_eq!(store.retain_at(ahead).await.unwrap(), 0, "a run of the same day says no more");

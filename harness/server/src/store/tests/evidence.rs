@@ -214,7 +214,7 @@ fn tests_that_a_run_does_not_have_are_not_read_for_it() {
         assert_eq!(story.next(&[("A.two", clean()), ("A.new", clean())], as_it_is).await, ["n1-a Gone"]);
         let choice = Choice { branch: "main".into(), ..Choice::default() };
         let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
-        let shown = story.store.run("tiles", runs[0].run, Order::Worst).await.unwrap().unwrap();
+        let shown = story.store.run("tiles", runs[0].run, Order::Worst, "").await.unwrap().unwrap();
         let names: Vec<_> = shown.tests.iter().map(|test| test.name.as_str()).collect();
         assert_eq!(names, ["A.new", "A.two"]);
         assert!(story.store.compare("tiles", runs[1].run, runs[0].run).await.unwrap().is_some());
