@@ -208,7 +208,7 @@ pub struct LeakFilter {
     pub kind: String,
     /// One state, or `alive`.
     pub state: String,
-    /// Part of id, title, culprit or test.
+    /// Part of id, title, culprit, place or test.
     pub text: String,
 }
 

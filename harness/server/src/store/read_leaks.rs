@@ -296,7 +296,7 @@ fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
         LeakKind::Heap => "heap",
     };
     let text = filter.text.to_lowercase();
-    let mut texts = [&leak.id, &leak.title, &leak.culprit].into_iter().chain(&leak.tests);
+    let mut texts = [&leak.id, &leak.title, &leak.culprit, &leak.place].into_iter().chain(&leak.tests);
     state
         && (filter.kind.is_empty() || filter.kind == kind)
         && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))

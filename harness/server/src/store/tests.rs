@@ -257,6 +257,11 @@ async fn shows_everything(store: &Store) {
         "judged by a threshold"
     );
     let all = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
+    for (text, found) in [("src/TILES.cc", all.len()), ("src/nowhere.cc", 0)] {
+        let filter = LeakFilter { text: text.into(), ..LeakFilter::default() };
+        let leaks = store.leaks("tiles", &choice, &filter).await.unwrap().unwrap().leaks;
+        assert_eq!(leaks.len(), found, "{text}");
+    }
     let of_test = all.iter().filter(|leak| leak.tests.iter().any(|test| test == "engine::Map.scroll"));
     let ids = |leaks: &mut dyn Iterator<Item = &crate::view::LeakRow>| {
         leaks.map(|leak| leak.id.clone()).collect::<Vec<_>>()
