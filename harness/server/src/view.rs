@@ -197,7 +197,7 @@ pub(crate) const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fix
 /// Their kinds; empty: any.
 pub(crate) const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
 
-/// Which leaks are asked for; empty: all.
+/// Filter for leaks; empty fields match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeakFilter {
     /// One owner.
@@ -367,7 +367,7 @@ pub struct RunView {
     pub order: Order,
     /// Part of the names of tests that are shown; empty: all.
     pub find: String,
-    /// The run before it on its line and environment, to compare with.
+    /// The previous run on its line and environment, for comparison.
     pub previous: Option<i64>,
     /// Its figures have expired; for a review, its sightings too.
     pub expired: bool,

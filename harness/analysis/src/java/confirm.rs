@@ -203,7 +203,7 @@ impl JavaConfirmation {
         if findings.noted && !counters.contains(&Finding::Grows) {
             return false;
         }
-        // Where something leaks for certain, the rest need not be known.
+        // If something certainly leaks, the other classes need not be decided.
         let objects = findings.open.is_empty() || !findings.growing.is_empty();
         let decided = objects && counters.iter().all(|finding| *finding != Finding::Open);
         decided || ends >= self.run.most
@@ -325,7 +325,7 @@ mod tests {
         assert!(iterations <= 23, "what is in the queue grows, too: {iterations}");
     }
 
-    /// Where the time is over for those that wait: what has begun is not left open for a few executions more.
+    /// When time is short for waiting tests, a test that has begun is not stopped a few executions before its end.
     #[test]
     fn it_gives_way_when_it_ran_its_least_and_nothing_is_about_to_be_explained() {
         let mut jvm = Jvm::new();

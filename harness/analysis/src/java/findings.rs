@@ -55,7 +55,7 @@ pub(crate) struct Findings {
     pub(crate) irregular: bool,
     /// Only a queue grows that may be emptied after some more executions.
     pub(crate) noted: bool,
-    /// The holders of some growing classes were looked for, those of others were not.
+    /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
     /// Strings or arrays come irregularly, and their holders were not searched. One may belong to the project.
     pub(crate) unasked: bool,
@@ -253,7 +253,7 @@ impl Findings {
         }
     }
 
-    /// How much of what grows was explained, and how well.
+    /// How completely the holders of growing classes are known.
     fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
         self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
         let told = |growing: &Growing| explained.get(growing.series.class.as_str());

@@ -125,7 +125,7 @@ fn without_environment(address: &Uri) -> Option<String> {
         .then(|| format!("{}?{}", address.path(), rest.join("&")))
 }
 
-/// What a route gives: a view, or none.
+/// Result of a route: a view, or none.
 type Found<T> = Result<Option<T>, StoreError>;
 
 impl App {
@@ -231,7 +231,7 @@ async fn find_run(app: &App, project: &str, run: &str, asked: &Asked) -> Found<c
         _ => return Ok(None),
     };
     let found = app.store.run(project, run, order, &asked.text).await?;
-    // What another server kept elsewhere cannot be given from here.
+    // Artefacts that another server kept elsewhere cannot be served from here.
     let is_kept = |artefacts| if app.options.artefacts.is_some() { artefacts } else { Vec::new() };
     Ok(found.map(|view| RunView { artefacts: is_kept(view.artefacts), ..view }))
 }

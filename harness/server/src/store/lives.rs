@@ -47,7 +47,7 @@ struct Folding<'a, 't> {
     events: BTreeMap<(i64, State, String), [Value; 10]>,
     /// What is told for the first time, and of which leak.
     told: Vec<(i64, Event)>,
-    /// Runs with other events than before.
+    /// Runs whose events have changed.
     touched: BTreeSet<i64>,
 }
 
@@ -140,7 +140,7 @@ impl Folding<'_, '_> {
             followed.fold.push(&observed);
             self.write(leak, &followed, before).await?;
         }
-        // New ones, and those that come back.
+        // Leaks that are new, or come back.
         let leaks: Vec<i64> = seen.into_keys().collect();
         let line = (self.adding.project, self.branch, self.environment);
         let known = rows::leaks_of_line(self.adding.connection(), line, &leaks).await?;

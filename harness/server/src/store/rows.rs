@@ -141,7 +141,7 @@ pub(super) async fn leaks_of_line(
     Ok(known)
 }
 
-/// The statement whose list, `($first)`, has so many parameters.
+/// The statement with its list `($first)` expanded to so many parameters.
 fn listed(statement: &str, first: usize, count: usize) -> String {
     let list: Vec<String> = (first..first + count).map(|parameter| format!("${parameter}")).collect();
     statement.replacen(&format!("(${first})"), &format!("({})", list.join(", ")), 1)

@@ -66,7 +66,7 @@ pub(super) fn in_order<'f>(files: impl Iterator<Item = (&'f Path, u64)>) -> Resu
     Ok(())
 }
 
-/// The ledger of a dump, as a file.
+/// Writes the ledger of a dump to a file.
 pub(super) fn ledger(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
     if same(from, to) {
         return Err(ExpectedError::usage("a ledger cannot take the place of its dump", "name another file"));

@@ -408,7 +408,7 @@ impl Measured<'_> {
         let Self { planned, program, mode, elapsed } = *self;
         let tests = processes.iter().any(|process| ran_tests(&process.record));
         let hooked = processes.iter().any(has_boundaries);
-        // A plain program may tell boundaries of its own, by the C API.
+        // A plain program may report boundaries of its own through the C API.
         let told = tests && !is_the_test(planned);
         let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
         let one_by_one = gtest && !tests && !hooked && program.is_gtest();

@@ -147,7 +147,7 @@ fn is_what_is_left(leaks: &[Leak], metrics: &BTreeMap<Metric, MetricValue>, test
     !own.is_empty() && left.is_none_or(|left| of_own <= left * (1.0 + LEFT_SHARE))
 }
 
-/// What tests leave alone, in all.
+/// Sum of what the tests leave when they run alone.
 fn left_by(tests: &[&TestReport], metric: Metric, per: Per) -> f64 {
     let figures = tests.iter().filter_map(|test| test.metrics.get(&metric));
     figures.filter(|figure| figure.per == per).map(|figure| figure.value.max(0.0)).sum()

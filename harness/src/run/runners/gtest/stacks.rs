@@ -83,7 +83,7 @@ async fn take(
     options.setups = setup::EACH.to_owned();
     let settles = !context.plan.settle.is_zero();
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
-    // What comes before the first test has a time as well: it might wait for what its first execution left.
+    // The time before the first test is limited too: it might wait for something that its first execution left.
     let limit = Limit::Ends(patience_with_all(suite.timeout, &process.record));
     let job = Job::new(silent(launch), options, Clocked::Alone, limit).with(orders);
     let mut progress = Progress::of_silent_tests(context.console, "taking stacks", count as u64);
