@@ -1,10 +1,10 @@
 //! Rules about objects that should no longer exist: the built-in ones, and those of files.
 
-use std::fs;
 use std::path::PathBuf;
 
 use memgate_hprof::Rules;
 
+use crate::bounded;
 use crate::exit::ExpectedError;
 
 /// Maximum size of a rules file.
@@ -15,15 +15,23 @@ pub(crate) fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
     let mut rules = Rules::built_in()
         .map_err(|why| ExpectedError::machinery(format!("the built-in rules cannot be read: {why}"), ""))?;
     for path in files {
-        let failed = || ExpectedError::file("read", path);
         let wrong = |why: String| {
             ExpectedError::session(path.clone(), why, "docs/heap.md shows how rules are written")
         };
-        if fs::metadata(path).map_err(failed())?.len() > LARGEST_RULES {
-            return Err(wrong("it is larger than 16 MiB".to_owned()));
-        }
-        let text = fs::read_to_string(path).map_err(failed())?;
+        let bytes = bounded::read(path, LARGEST_RULES).map_err(ExpectedError::file("read", path))?;
+        let text = String::from_utf8(bytes).map_err(|_other| wrong("it is no text in UTF-8".to_owned()))?;
         rules.add(&text).map_err(|why| wrong(why.to_string()))?;
     }
     Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_without_an_end_fill_no_memory() {
+        let why = read_rules(&[PathBuf::from("/dev/zero")]).unwrap_err().to_string();
+        assert!(why.contains("/dev/zero: it is longer than 16"), "{why}");
+    }
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod apk;
+mod bounded;
 pub mod cli;
 pub mod commands;
 pub mod deliver;

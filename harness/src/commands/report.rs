@@ -1,10 +1,10 @@
 //! `memgate report`: renders the report of a session again.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_model::RunReport;
 
+use crate::bounded;
 use crate::cli::ReportArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
@@ -26,7 +26,7 @@ pub(super) fn report(request: &ReportArgs, console: &Console) -> Result<u8, Expe
 pub(super) fn read(session: &Path) -> Result<(RunReport, PathBuf), ExpectedError> {
     let file = if session.is_dir() { session.join("report.json") } else { session.to_owned() };
     let wrong = |why: String, hint: &str| ExpectedError::session(file.clone(), why, hint);
-    let bytes = fs::read(&file).map_err(|why| {
+    let bytes = bounded::read(&file, bounded::LONGEST_REPORT).map_err(|why| {
         wrong(
             why.to_string(),
             "`memgate run` records a session; `memgate gate` judges one that was interrupted",
@@ -38,6 +38,8 @@ pub(super) fn read(session: &Path) -> Result<(RunReport, PathBuf), ExpectedError
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

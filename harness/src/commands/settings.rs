@@ -2,13 +2,14 @@
 //! environment to the configuration.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use memgate_config::{Baseline, Config, FileRef};
 
+use crate::bounded;
 use crate::exit::ExpectedError;
 use crate::origin;
 use crate::output::Console;
@@ -124,7 +125,7 @@ fn read_file(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError>
 }
 
 fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> {
-    let bytes = match bytes(path, longest) {
+    let bytes = match bounded::read(path, longest) {
         Ok(bytes) => bytes,
         Err(why) if why.kind() == ErrorKind::NotFound && path.is_symlink() => {
             // A link shows that a file is wanted: the defaults would be wrong.
@@ -144,17 +145,7 @@ fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> 
     Ok(Some(text))
 }
 
-fn bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)? as u64;
-    if read > longest {
-        let most = memgate_config::format_size(longest);
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most}")));
-    }
-    Ok(bytes)
-}
-
-/// Invalid UTF-8 is reported with its line and column.
+/// What is no text is reported with its line and column.
 fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|why| {
         let (before, rest) = why.as_bytes().split_at(why.utf8_error().valid_up_to());

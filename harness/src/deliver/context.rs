@@ -10,6 +10,7 @@ use memgate_model::{Commit, Origin, RunReport, Runner, Verdict};
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Checkout, has_unknown};
 
+use crate::bounded;
 use crate::origin::{self, project_root};
 
 /// Maximum number of earlier reports that are read: for a test that the last run left out, an older report counts.
@@ -94,7 +95,7 @@ fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
 }
 
 fn read_report(path: &Path) -> Result<RunReport, String> {
-    let bytes = fs::read(path).map_err(|why| why.to_string())?;
+    let bytes = bounded::read(path, bounded::LONGEST_REPORT).map_err(|why| why.to_string())?;
     memgate_reports::from_json(&bytes).map_err(|why| format!("it {why}"))
 }
 

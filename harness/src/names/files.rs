@@ -1,7 +1,7 @@
 //! Mapping files on disk: the one in use is read completely, candidates only up to their head, to identify their build.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use memgate_formats::mapping::Mapping;
@@ -65,6 +65,10 @@ pub(super) struct Candidate {
 impl Candidate {
     fn read(path: PathBuf) -> Result<Self, ExpectedError> {
         let mut bytes = Vec::new();
+        // Its head is read first, then all of it: a pipe would lose the head, and a device has no end.
+        if !fs::metadata(&path).map_err(ExpectedError::file("read", &path))?.is_file() {
+            return Err(ExpectedError::file("read", &path)(io::Error::other("it is no regular file")));
+        }
         let file = File::open(&path).map_err(ExpectedError::file("read", &path))?;
         file.take(HEAD).read_to_end(&mut bytes).map_err(ExpectedError::file("read", &path))?;
         let text = String::from_utf8_lossy(&bytes);
@@ -201,5 +205,14 @@ mod tests {
         let text = format!("# pg_map_id: 4eb8288\n# {}\n", "x".repeat(1 << 17));
         let file = written(folder.path(), "mapping.txt", &text);
         assert_eq!(Candidate::read(file).unwrap().head, "# pg_map_id: 4eb8288\n");
+    }
+
+    /// Of a pipe the head was lost, and with it the names of its classes.
+    #[test]
+    fn a_device_or_a_pipe_is_no_mapping_file() {
+        for path in ["/dev/zero", "/dev/null"] {
+            let why = Candidate::read(PathBuf::from(path)).unwrap_err().to_string();
+            assert!(why.contains(path) && why.contains("it is no regular file"), "{why}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind, digest};
 use memgate_model::{RunReport, Shard};
 
+use crate::bounded;
 use crate::exit::ExpectedError;
 use crate::plan::PlannedPart;
 use crate::session::Session;
@@ -35,7 +36,8 @@ impl Divided {
         let mut timings = (!planned.timings.is_empty()).then(Timings::default);
         let mut read = Vec::new();
         for path in &planned.timings {
-            let bytes = std::fs::read(path).map_err(ExpectedError::file("read", path))?;
+            let bytes =
+                bounded::read(path, bounded::LONGEST_REPORT).map_err(ExpectedError::file("read", path))?;
             let report = memgate_reports::from_json(&bytes).map_err(|why| ExpectedError::Usage {
                 what: format!("{}: {why}", path.display()),
                 hint: "--timings takes the report.json of an earlier run".to_owned(),
