@@ -5,8 +5,8 @@ def call(String command = '') {
     // Quoted: the shell of this step neither splits nor expands it.
     def quoted = "'" + command.trim().replace("'", "'\\''") + "'"
     try {
-        // A kept workspace has the reports of an earlier run. A single command runs directly: memgate sees whether it
-        // is Maven, say. Several lines or commands, pipes and redirections run in a shell.
+        // A kept workspace has the reports of an earlier run. A single command runs directly, so that memgate
+        // recognises Maven, for example. Several lines or commands, pipes and redirections run in a shell.
         sh "COMMAND=${quoted}" + '''
             rm -rf memgate-reports
             [ ! -L .memgate/latest ] || rm .memgate/latest
