@@ -1,6 +1,5 @@
-//! The baseline: figures a team accepted, by suite, test and metric. Written by `memgate baseline
-//! accept`, read by thresholds that are relative. JSON with sorted keys, so that a change reads
-//! well in a merge request.
+//! The baseline: figures that a team accepted, by suite, test and metric. `memgate baseline accept` writes it, and
+//! relative thresholds read it. It is JSON with sorted keys, so that its diffs are readable in a merge request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,13 +30,13 @@ pub struct Baseline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteBaseline {
-    /// Of the suite as a whole.
+    /// Figures of the suite as a whole.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<Metric, Figure>,
-    /// Of its tests.
+    /// Figures of its tests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tests: BTreeMap<String, TestBaseline>,
-    /// For a JVM suite, what its test classes left behind where they are clean.
+    /// For a JVM suite: its windows (groups of test classes), and what each clean window left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowBaseline>,
 }
@@ -51,16 +50,16 @@ pub type TestBaseline = BTreeMap<Metric, Figure>;
 pub struct Figure {
     /// In the metric's unit.
     pub value: f64,
-    /// Per what it was measured.
+    /// Scope that it was measured for.
     pub per: Per,
 }
 
-/// Why a text is no baseline.
+/// Error in a baseline file.
 #[derive(Debug)]
 pub enum BaselineError {
-    /// Not the JSON it should be.
+    /// The text is not JSON of the expected shape.
     Json(serde_json::Error),
-    /// Written by another version.
+    /// The file has this version, which differs from [`BASELINE_VERSION`].
     Version(u32),
 }
 
@@ -85,13 +84,12 @@ impl Default for Baseline {
 }
 
 impl Baseline {
-    /// Reads what [`Baseline::to_json`] wrote.
+    /// Parses the text that [`Baseline::to_json`] writes.
     ///
     /// # Errors
     /// The text is not JSON of this shape and version.
     pub fn from_json(text: &str) -> Result<Self, BaselineError> {
-        // The version is looked at first: another version's shape would only give a confusing
-        // message.
+        // The version is checked first: the shape of another version would give a confusing message.
         #[derive(Deserialize)]
         struct Head {
             schema_version: u32,
@@ -111,10 +109,10 @@ impl Baseline {
         serde_json::to_string_pretty(self).map(|json| json + "\n").map_err(BaselineError::Json)
     }
 
-    /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A
-    /// test that was not judged or could not be measured keeps its figures too. After a `partial` run, tests
-    /// that did not run keep theirs, and so does the suite that they belong to: some of its tests do not measure it.
-    /// Returns of how many tests it took them.
+    /// Accepts the figures of every suite in the report. Suites that did not run keep theirs, and so do tests that were
+    /// not judged or could not be measured. After a `partial` run, tests that did not run keep their figures. Their
+    /// suite keeps its figures too: a part of its tests does not measure the whole suite. Returns the number of tests
+    /// whose figures were accepted.
     pub fn accept(&mut self, report: &RunReport, partial: bool) -> usize {
         let mut taken = 0;
         for suite in &report.suites {
@@ -129,7 +127,7 @@ impl Baseline {
                     taken += 1;
                 }
             }
-            // A suite that was measured completely forgets tests that are gone.
+            // If the suite was measured completely, tests that no longer exist are removed.
             if suite.verdict != Verdict::Error && !partial {
                 accepted.tests.retain(|id, _| ran(id));
             }
@@ -137,9 +135,9 @@ impl Baseline {
         taken
     }
 
-    /// Takes today's windows of a suite. Of those in which something was found only the place
-    /// stays: they are screened again each time. Of a suite that was not measured completely the
-    /// accepted ones stay, and so they do if a `partial` run lacks one of their classes.
+    /// Accepts the windows of a suite. A window with findings keeps only its classes, so it is screened again every
+    /// time. The accepted windows stay if the suite was not measured completely, or if a `partial` run lacks one of
+    /// their classes.
     pub fn accept_windows(
         &mut self,
         report: &RunReport,
@@ -172,8 +170,8 @@ impl Baseline {
         self.suites.entry(suite.to_owned()).or_default().windows = accepted.collect();
     }
 
-    /// Tests of JVM suites have a figure only where something grew. One that passed without it left nothing, which is a
-    /// figure where a threshold is relative to it (`is_asked`: suite, test, metric).
+    /// Accepts zeros for tests of JVM suites, which have a figure only where something grew. A test that passed without
+    /// a figure left nothing. Zero is accepted where a threshold is relative to it (`is_asked`: suite, test, metric).
     pub fn accept_nothing(&mut self, report: &RunReport, is_asked: impl Fn(&str, &str, Metric) -> bool) {
         let judged = |suite: &&SuiteReport| suite.runner == Runner::Junit && suite.verdict != Verdict::Error;
         for suite in report.suites.iter().filter(judged) {
@@ -194,7 +192,7 @@ impl Baseline {
         }
     }
 
-    /// The accepted figure of a test, if it was measured per the same.
+    /// The accepted figure of a test, if it was measured for the same scope.
     #[must_use]
     pub fn test_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Option<f64> {
         figure(self.suites.get(suite)?.tests.get(test)?, metric, per)
@@ -247,7 +245,7 @@ mod tests {
         }))
     }
 
-    /// Before, such a test had no figure, and a leak of it was a warning for ever.
+    /// Regression: such a test had no figure, so its leak stayed a warning for ever.
     #[test]
     fn a_java_test_that_left_nothing_is_accepted_with_nothing_where_a_threshold_is_relative() {
         let bytes = Metric::JavaLiveBytes;

@@ -1,4 +1,4 @@
-//! The whole configuration: the root table, and how its parts are joined.
+//! The whole configuration: the root table, and the conversion of its parts to checked settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::value::number::Count;
 use crate::value::text::Words;
 use crate::yaml::{self, Node};
 
-/// Where accepted figures are kept if the file does not say.
+/// Default path of the file with the accepted figures.
 pub const DEFAULT_BASELINE: &str = "memgate-baseline.json";
-/// Where `memgate waive` writes if the file does not say.
+/// Default path of the file that `memgate waive` writes.
 pub const DEFAULT_WAIVERS_FILE: &str = "memgate-waivers.yaml";
 const VERSION: u32 = 1;
 
 table! {
     /// Settings of memgate: `memgate.yaml`.
     ConfigFile {
-        /// Version of the file's shape.
+        /// Version of the file format.
         #[schemars(required, extend("const" = VERSION))]
         version: At<Count>,
         /// Name of the project, for reports. Default: the name of the directory.
@@ -45,45 +45,45 @@ table! {
         waivers_file: At<Words>,
         /// Known leaks that are accepted until a date.
         waivers: Vec<At<WaiverFile>>,
-        /// Reports to write besides the session's own `report.json` and `report.html`, mail and
-        /// chat.
+        /// Reports to write in addition to `report.json` and `report.html` of the session, and mail and chat messages
+        /// to send.
         reports: ReportsFile,
-        /// What is kept of every run, to follow leaks over commits: a table, or `off`.
+        /// The history of runs, to track leaks over commits: a table, or `off`.
         history: HistoryFile,
     }
 }
 
-/// Checked settings. [`Config::default`] is what holds without a file.
+/// Checked settings. [`Config::default`] applies without a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Name of the project, if the file gives one.
     pub project: Option<String>,
-    /// What is run, in the order of the file.
+    /// Suites that run on this machine, in the order of the file.
     pub suites: Vec<Suite>,
-    /// What is run on devices, in the order of the file.
+    /// Suites that run on devices, in the order of the file.
     pub instrumented: Vec<Instrumented>,
     /// How tests are measured.
     pub measure: Measure,
     /// Largest allowed figures, by metric.
     pub thresholds: Thresholds,
-    /// Accepted figures.
+    /// File with the accepted figures.
     pub baseline: FileRef,
     /// The file `memgate waive` appends to.
     pub waivers_file: FileRef,
     /// Known leaks: the file's own, then those of the waivers file.
     pub waivers: Vec<Waiver>,
-    /// What is written where.
+    /// Reports to write, and messages to send.
     pub reports: Reports,
-    /// What is kept of every run.
+    /// The history of runs.
     pub history: History,
 }
 
 /// A file the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRef {
-    /// As written: relative to the directory of the configuration.
+    /// Path as written, relative to the directory of the configuration.
     pub path: PathBuf,
-    /// Where it is named; [`Place::Default`]: nowhere, and the file may be missing.
+    /// Where the configuration names it. [`Place::Default`]: nowhere, so the file may be missing.
     pub place: Place,
 }
 
@@ -124,15 +124,14 @@ impl Config {
         if found.is_empty() { Ok(config) } else { Err(Diagnostics::new(found)) }
     }
 
-    /// Where a configuration keeps its waivers file, found out before the whole is checked; the
-    /// default if it does not say or cannot be read.
+    /// The waivers file of a configuration, for callers that need it before the whole is checked. It is the default if
+    /// the configuration does not name one or cannot be read.
     #[must_use]
     pub fn waivers_file_of(source: &str, env: &dyn Fn(&str) -> Option<String>) -> FileRef {
         read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file
     }
 
-    /// Variables of the environment that hold secrets of mail, webhooks and uploads, with the key that
-    /// names each.
+    /// Environment variables with secrets of mail, webhooks and uploads, each with the key that names it.
     #[must_use]
     pub fn secrets(&self) -> Vec<(&'static str, &str)> {
         let mail = self.reports.mail.iter().filter_map(|mail| mail.password.as_deref());
@@ -146,7 +145,7 @@ impl Config {
     }
 }
 
-/// The settings of a file, defaults where they have mistakes; what is wrong goes to `found`.
+/// Reads the settings of a file. Settings with mistakes get their defaults, and the mistakes go to `found`.
 fn read_main(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Option<Config> {
     let mut reader = Reader::new(Arc::new(source), env);
     let config = root(&mut reader, "run `memgate init` to write one, or begin with `version: 1`")
@@ -247,7 +246,7 @@ fn file_ref(given: Option<At<Words>>, default: FileRef, reader: &Reader<'_>) -> 
     })
 }
 
-/// A leak waived twice would leave open which date holds.
+/// Refuses a leak that is waived twice: it would be unclear which date applies.
 fn check_waivers(files: Vec<At<WaiverFile>>, reader: &mut Reader<'_>) -> Vec<Waiver> {
     let mut seen = std::collections::BTreeMap::<String, Span>::new();
     let mut waivers = Vec::new();

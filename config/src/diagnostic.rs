@@ -11,16 +11,17 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use crate::source::{Source, Span};
 
-/// More are counted, not shown: nobody reads them, and a hostile file could have millions.
+/// Largest number of mistakes that are shown; the others are counted. Nobody reads more, and a hostile file could have
+/// millions.
 const SHOWN: usize = 100;
 const WIDTH: usize = 120;
 
-/// How bad it is.
+/// Severity of a mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// Something to know.
+    /// The file can be used all the same.
     Warning,
 }
 
@@ -44,7 +45,7 @@ impl Diagnostic {
         &self.title
     }
 
-    /// Advice, where there is some.
+    /// Advice, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -68,7 +69,7 @@ impl Diagnostic {
         self.source.column(self.span.start)
     }
 
-    /// How bad it is.
+    /// Severity of the mistake.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.severity
@@ -105,14 +106,14 @@ impl Diagnostic {
     }
 }
 
-/// All mistakes of a file, in the order they stand in it.
+/// All mistakes of a file, in the order of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     items: Vec<Diagnostic>,
 }
 
 impl Diagnostics {
-    /// Takes them in order; what an alias repeats is said once.
+    /// Takes mistakes in their order. A mistake that an alias repeats is kept once.
     pub(crate) fn new(mut items: Vec<Diagnostic>) -> Self {
         items.dedup_by(|a, b| a.span == b.span && a.title == b.title && a.source.name == b.source.name);
         Self { items }
@@ -123,13 +124,13 @@ impl Diagnostics {
         self.items.iter()
     }
 
-    /// How many there are.
+    /// Number of mistakes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Is there none?
+    /// Are there no mistakes?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -158,8 +159,8 @@ impl std::error::Error for Diagnostics {}
 
 const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"];
 
-/// Replaces what follows a key that names a secret by as many `*`, byte by byte so that positions
-/// stay. References to the environment (`${…}`) are kept: they say nothing and help.
+/// Replaces the value after a key that names a secret with `*`, one per byte so that positions stay. References to the
+/// environment (`${…}`) are kept: they reveal nothing and help the reader.
 fn mask_secrets(text: &str) -> String {
     text.split_inclusive('\n').map(mask_line).collect()
 }

@@ -1,16 +1,16 @@
-//! Edits a configuration as text, so that comments and what was written by hand stay as they are: where things stand
-//! in the text, and how they are written there.
+//! Helpers that edit a configuration as text, so that comments and hand-written layout stay: positions in the text, and
+//! the spelling of new values.
 
 use crate::yaml::{Kind, Node};
 
-/// The value of a key.
+/// The key with this name, and its value.
 pub(crate) fn get<'n>(node: &'n Node, name: &str) -> Option<(&'n Node, &'n Node)> {
     let Kind::Mapping(pairs) = &node.kind else { return None };
     let found = pairs.iter().find(|(key, _)| matches!(&key.kind, Kind::Scalar(text) if text == name));
     found.map(|(key, value)| (key.as_ref(), value.as_ref()))
 }
 
-/// What stands before the dash of a list's first item.
+/// The spaces before the dash of a list's first item.
 pub(crate) fn dash_indent(text: &str, item: usize) -> Option<&str> {
     let before = text.get(..item)?;
     let dash = before.rfind('-')?;
@@ -18,14 +18,13 @@ pub(crate) fn dash_indent(text: &str, item: usize) -> Option<&str> {
     indent.bytes().all(|b| b == b' ').then_some(indent)
 }
 
-/// Where the line ends that `at` is in.
+/// End of the line that contains `at`.
 pub(crate) fn line_end(text: &str, at: usize) -> usize {
     let rest = text.get(at..).unwrap_or("");
     at + rest.find('\n').map_or(rest.len(), |end| rest[..end].trim_end_matches('\r').len())
 }
 
-/// Where the last value of a node ends: the end of a block collection itself is where the next
-/// token begins.
+/// End of the last value in a node. The span of a block collection ends later: where the next token begins.
 pub(crate) fn last_byte(node: &Node) -> usize {
     match &node.kind {
         _ if node.flow => node.span.end,
@@ -39,14 +38,13 @@ pub(crate) fn last_byte(node: &Node) -> usize {
     }
 }
 
-/// Without what a terminal would obey; lines stay.
+/// Removes control characters, which a terminal would obey; line breaks stay.
 pub(crate) fn printable(text: &str) -> String {
     let kept = text.chars().filter(|&c| c == '\n' || !c.is_control()).collect::<String>();
     kept.trim().to_owned()
 }
 
-/// A text as YAML: bare where it cannot be mistaken, else in double quotes. A dollar sign is
-/// doubled (`value::env`).
+/// A text as YAML: without quotes if it is unambiguous, else in double quotes. A dollar sign is doubled (`value::env`).
 pub(crate) fn quote(text: &str) -> String {
     let bare = text.starts_with(|c: char| c.is_alphabetic())
         && text

@@ -1,12 +1,12 @@
-//! `memgate.yaml`: what the user writes, checked, with every mistake shown at once.
+//! Reads and checks `memgate.yaml`, and reports all mistakes at once.
 //!
 //! Data flow: text → [`yaml`](self) tree with positions → *file* types that mirror each table
 //! (declared once, by the `table!` macro: keys, JSON Schema and reference page come from the same
-//! lines) → *checked* types that cannot be wrong ([`Config`]). Mistakes are gathered on the way as
+//! lines) → *checked* types that cannot be wrong ([`Config`]). Each step collects mistakes as
 //! [`Diagnostics`], which render like rustc's.
 //!
-//! The crate is pure: it reads no file, no environment and no clock; the caller hands in text and a
-//! look-up function.
+//! The crate is pure: it reads no file, no environment and no clock. The caller passes the text and a function that
+//! looks up variables.
 #![forbid(unsafe_code)]
 
 mod baseline;

@@ -1,8 +1,8 @@
-//! From the tree to typed tables, gathering every mistake on the way.
+//! Reads typed tables from the tree, and collects all mistakes.
 //!
 //! [`Read`] is implemented by values (`value/`), by tables (the [`table!`](crate::read::table)
-//! macro) and by the usual containers. A failed read records why and returns `None`; its siblings
-//! are read all the same.
+//! macro) and by the usual containers. A failed read records why and returns `None`; the other fields
+//! are still read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use crate::source::{Place, Source, Span};
 use crate::value::env::{EnvProblem, interpolate};
 use crate::yaml::{Kind, Node};
 
-/// Looks a variable of the environment up.
+/// Looks up an environment variable.
 pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// What a reader needs to know, and what it found wrong.
+/// Context of a reader, and the mistakes that it found.
 pub(crate) struct Reader<'a> {
     pub(crate) source: Arc<Source>,
     pub(crate) env: &'a Env<'a>,
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
     /// Records a mistake; the returned value takes label, hint and context.
     pub(crate) fn error(&mut self, span: &Span, title: impl Into<String>) -> Report<'_> {
         let last = self.found.len();
-        // Names from the file appear in titles: what a terminal would obey is shown, not sent.
+        // Titles contain names from the file. Control characters are escaped, because a terminal would obey them.
         let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
         let title = title.into().chars().map(show).collect();
         self.found.push(Diagnostic {
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Report(self.found.get_mut(last))
     }
 
-    /// What was found, in the order of the file.
+    /// The mistakes, in the order of the file.
     pub(crate) fn finish(self) -> Vec<Diagnostic> {
         let mut found = self.found;
         found.sort_by(|a, b| (a.span.start, &a.title).cmp(&(b.span.start, &b.title)));
@@ -62,13 +62,12 @@ impl<'a> Reader<'a> {
         self.source.place(span)
     }
 
-    /// `measure.warm_up`, or `the file` at the top.
+    /// The current path, for messages: `measure.warm_up`, or `the file` at the root.
     fn here(&self) -> String {
         if self.path.is_empty() { "the file".to_owned() } else { format!("`{}`", self.path.join(".")) }
     }
 
-    /// Was something wrong in this part of the file? What is missing because of it is not reported
-    /// a second time.
+    /// Does this part of the file have a mistake? If so, a value that is missing because of it is not reported again.
     pub(crate) fn has_error_below(&self, span: &Span) -> bool {
         self.found.iter().any(|found| span.contains(&found.span.start) || found.span == *span)
     }
@@ -90,8 +89,8 @@ impl<'a> Reader<'a> {
         self.error(&node.span, title).label(label).hint(hint.map(str::to_owned));
     }
 
-    /// The pairs of a table with their names; a duplicate or unnamed key is a mistake. Nothing is
-    /// an empty table.
+    /// The pairs of a table with their names. A duplicate key, or one that is not a name, is a mistake. No value counts
+    /// as an empty table.
     pub(crate) fn pairs<'n>(&mut self, node: &'n Node) -> Option<Vec<(At<String>, &'n Rc<Node>)>> {
         let pairs = match &node.kind {
             Kind::Null => return Some(Vec::new()),
@@ -137,7 +136,7 @@ impl<'a> Reader<'a> {
         Some(fields)
     }
 
-    /// A name that is none of `known`: says which is nearest, else which there are.
+    /// Reports a name that is not in `known`, with the nearest known name, or else with all of them.
     pub(crate) fn unknown(&mut self, span: &Span, title: String, name: &str, known: &[&str]) {
         let near = nearest(name, known.iter().copied());
         let label = near.map_or_else(|| "not known".to_owned(), |near| format!("did you mean `{near}`?"));
@@ -185,7 +184,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A mistake just recorded, to be completed.
+/// The mistake that was recorded last, to add details.
 pub(crate) struct Report<'r>(Option<&'r mut Diagnostic>);
 
 impl Report<'_> {
@@ -210,7 +209,7 @@ impl Report<'_> {
     }
 }
 
-/// The nearest of `known`, if one is near enough to be meant.
+/// The nearest of `known`, if it is similar enough.
 pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let lower = name.to_lowercase();
     known
@@ -220,7 +219,7 @@ pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// The fields of one table that are there.
+/// The fields that a table contains.
 pub(crate) struct Fields<'n> {
     values: BTreeMap<String, &'n Rc<Node>>,
 }
@@ -236,7 +235,7 @@ impl Fields<'_> {
     }
 }
 
-/// The text of a value as written and as meant.
+/// The text of a value, as written and with `${…}` filled in.
 pub(crate) struct Text<'n> {
     pub(crate) raw: &'n str,
     pub(crate) value: Cow<'n, str>,
@@ -244,7 +243,7 @@ pub(crate) struct Text<'n> {
 
 /// Something that can be read from the tree.
 pub(crate) trait Read: Sized {
-    /// A list or table whose entries are all commented out counts as not there.
+    /// A list or table whose entries are all commented out counts as missing.
     const NOTHING_IS_ABSENT: bool = false;
 
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
@@ -252,15 +251,15 @@ pub(crate) trait Read: Sized {
 
 /// A single value written as text.
 pub(crate) trait Value: Sized {
-    /// With its article: `a size`.
+    /// Name of the kind of value, with its article: `a size`.
     const WHAT: &'static str;
-    /// How to write one.
+    /// How to write such a value.
     const HINT: &'static str;
 
     fn parse(text: &str) -> Result<Self, Fault>;
 }
 
-/// Why a text is not the value it should be.
+/// Why a text is not a valid value.
 pub(crate) struct Fault {
     pub(crate) label: String,
     pub(crate) hint: Option<String>,
@@ -282,8 +281,7 @@ impl<T: Value> Read for T {
         match T::parse(&text.value) {
             Ok(value) => Some(value),
             Err(fault) => {
-                // What came from the environment may be a secret: neither it nor a label about it
-                // is shown.
+                // A value from the environment may be a secret: neither it nor a label about it is shown.
                 let filled_in = text.raw != text.value;
                 let label =
                     if filled_in { "after its variables are filled in".to_owned() } else { fault.label };
@@ -296,7 +294,7 @@ impl<T: Value> Read for T {
     }
 }
 
-/// A value is quoted in a message only as far as a person reads.
+/// Shortens a value for a message: its first line, 60 characters at most.
 fn shorten(text: &str) -> String {
     let line = text.lines().next().unwrap_or("");
     if line.chars().count() > 60 || line.len() < text.trim_end().len() {
@@ -306,7 +304,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// A value with the position it stands at.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct At<T> {
     pub(crate) value: T,
@@ -350,7 +348,7 @@ impl<T: Read> Read for Vec<T> {
     }
 }
 
-/// A list, or one value that stands for a list of it.
+/// A list, or a single value that counts as a list of one.
 #[derive(Debug)]
 pub(crate) struct OneOrMore<T>(pub(crate) Vec<T>);
 
@@ -374,7 +372,7 @@ impl<T: JsonSchema> JsonSchema for OneOrMore<T> {
         format!("OneOrMore{}", T::schema_name()).into()
     }
 
-    /// The schema of one, which also allows an array of it.
+    /// The schema of one value, which also allows an array of such values.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let one = T::json_schema(generator);
         let mut both = one.clone();
@@ -424,8 +422,8 @@ impl<T: JsonSchema> JsonSchema for Named<T> {
 }
 
 /// Declares the type that mirrors a table of the file. Every field is optional in the type
-/// (`Option<…>` is added); what is required is marked `#[schemars(required)]` and checked where the
-/// table is joined with its checked type.
+/// (`Option<…>` is added). A required field is marked `#[schemars(required)]`, and the conversion to the checked type
+/// checks it.
 macro_rules! table {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*

@@ -1,5 +1,4 @@
-//! The reference page, written from the JSON Schema: what the editor shows and what the page says
-//! cannot differ.
+//! The reference page, generated from the JSON Schema, so that it always agrees with the editor help.
 
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ pub fn reference() -> String {
     page
 }
 
-/// One table, then the tables in it.
+/// Writes one table, then the tables in it.
 fn section(page: &mut String, root: &Value, path: &str, table: &Value) {
     let properties = object(table, "properties");
     let title = if path.is_empty() { "The file" } else { path };
@@ -63,7 +62,7 @@ fn section(page: &mut String, root: &Value, path: &str, table: &Value) {
     }
 }
 
-/// The table a property holds: itself, or what its list or its names contain.
+/// The table of a property: the property itself, the items of its list, or its named entries.
 fn inner_table<'s>(root: &'s Value, property: &'s Value) -> Option<(&'static str, &'s Value)> {
     let schema = resolve(root, property);
     if schema.get("properties").is_some() {
@@ -74,13 +73,13 @@ fn inner_table<'s>(root: &'s Value, property: &'s Value) -> Option<(&'static str
     item.or(named).filter(|(_, inner)| inner.get("properties").is_some())
 }
 
-/// The long form of a threshold, one of several a metric may have.
+/// The long form of a threshold, which is one of the forms that a metric allows.
 fn limit_table<'s>(root: &'s Value, property: &'s Value) -> Option<&'s Value> {
     let forms = property.get("anyOf")?.as_array()?;
     forms.iter().map(|form| resolve(root, form)).find(|form| form.get("properties").is_some())
 }
 
-/// What may be written, in a few words.
+/// Allowed values, in a few words.
 fn kind(root: &Value, property: &Value) -> String {
     let schema = resolve(root, property);
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {

@@ -20,8 +20,8 @@ pub(crate) fn tree() -> Value {
     tree
 }
 
-/// Optional fields may be `null` for schemars. In the file a table or list may stand empty, a
-/// single value may not.
+/// The generated schema allows `null` for optional fields. In the file a table or list may be empty, a single value may
+/// not.
 fn forbid_empty_values(schema: &mut Value) {
     match schema {
         Value::Object(entries) => {

@@ -1,8 +1,8 @@
 //! Sets the threshold of one test in memgate.yaml, as text: comments and everything else stay as they are.
 //!
-//! Data flow: text → tree with positions → one edit: the value of the entry that decides today if it names this test
-//! alone, else an entry before all others, because the first that matches a test wins → the result is read as the
-//! program reads it, and handed out only if nothing else has changed.
+//! Data flow: text → tree with positions → one edit → the result is parsed like every configuration, and returned only
+//! if nothing else has changed. The edit changes the value of the entry that decides now, if it names this test alone.
+//! Otherwise it adds an entry before all others, because the first entry that matches a test wins.
 
 use std::fmt;
 use std::rc::Rc;
@@ -27,20 +27,20 @@ pub struct NewThreshold {
     pub test: String,
     /// What is limited.
     pub metric: Metric,
-    /// What a larger figure is.
+    /// Whether a larger figure fails or is a warning.
     pub level: Level,
     /// The largest allowed figure, in the metric's unit.
     pub limit: u64,
-    /// What it rests on, for a comment behind it.
+    /// Why this limit was chosen, for a comment after it.
     pub evidence: String,
 }
 
 /// Why a threshold cannot be set.
 #[derive(Debug)]
 pub enum SetThresholdError {
-    /// The file is wrong as it is.
+    /// The file already has mistakes.
     Broken(Diagnostics),
-    /// The file is right, but laid out so that the threshold cannot be set without changing others.
+    /// The file is valid, but laid out so that the threshold cannot be set without changing others.
     Layout,
 }
 
@@ -61,7 +61,7 @@ impl std::error::Error for SetThresholdError {}
 /// The text of memgate.yaml with this threshold.
 ///
 /// # Errors
-/// The file is wrong, or cannot be edited.
+/// The file has mistakes, or cannot be edited.
 pub fn set_threshold(
     existing: &str,
     file_name: &str,
@@ -69,7 +69,7 @@ pub fn set_threshold(
     new: &NewThreshold,
 ) -> Result<String, SetThresholdError> {
     let before = Config::parse(existing, file_name, env, None).map_err(SetThresholdError::Broken)?;
-    // What could be read has a tree.
+    // A text that could be read has a tree.
     let root =
         yaml::parse(&Source::new(file_name, existing)).ok().flatten().ok_or(SetThresholdError::Layout)?;
     let Edit { replaced, text } = edit(existing, &root, new).ok_or(SetThresholdError::Layout)?;
@@ -98,7 +98,7 @@ fn is_set(config: &Config, new: &NewThreshold) -> bool {
     found.is_some_and(|found| (found.fail, found.warn) == (fail, warn))
 }
 
-/// Pattern, metric and limits of every rule but those of this test alone are as they were.
+/// Are pattern, metric and limits unchanged in every rule, except the rules of this test alone for this metric?
 fn others_stay(before: &Config, after: &Config, new: &NewThreshold) -> bool {
     let own = new.pattern();
     let others = |config: &Config| -> Vec<_> {
@@ -159,7 +159,7 @@ fn edit(existing: &str, root: &Node, new: &NewThreshold) -> Option<Edit> {
     }
 }
 
-/// The spaces before a key that is the first of its line.
+/// The spaces before a key that begins its line.
 fn indent_of(text: &str, key: usize) -> Option<&str> {
     let before = text.get(..key)?;
     let indent = before.get(before.rfind('\n').map_or(0, |at| at + 1)..)?;
@@ -167,7 +167,7 @@ fn indent_of(text: &str, key: usize) -> Option<&str> {
 }
 
 impl NewThreshold {
-    /// `suite::test`, in which nothing is a wildcard.
+    /// `suite::test` as a pattern, with wildcards escaped.
     #[must_use]
     pub fn pattern(&self) -> String {
         let special = |c: char| "*?\\".contains(c);
@@ -175,13 +175,13 @@ impl NewThreshold {
         name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
     }
 
-    /// The entry of this test alone that decides today, or would if it named the metric, with the value that it gives
-    /// the metric; `None`: there is none, or another one decides before it.
+    /// The entry for this test alone that decides now, or would decide if it named the metric, with its value for the
+    /// metric. `None`: there is no such entry, or another one decides before it.
     fn decides<'n>(&self, items: &'n [Rc<Node>]) -> Option<(&'n Node, Option<&'n Node>)> {
         let own = self.pattern();
         for item in items {
             let Some((_, Node { kind: Kind::Scalar(text), .. })) = get(item, "match") else { continue };
-            // As it is read: a doubled dollar sign is one.
+            // As the parser reads it: `$$` is a dollar sign.
             let text = text.replace("$$", "$");
             let value = get(item, self.metric.name()).map(|(_, value)| value);
             if text == own {
@@ -195,7 +195,7 @@ impl NewThreshold {
         None
     }
 
-    /// As memgate.yaml writes it: `96`, `{ warn: 96 }`.
+    /// The limit as written in memgate.yaml: `96`, `{ warn: 96 }`.
     #[must_use]
     pub fn value(&self) -> String {
         match self.level {
@@ -218,7 +218,7 @@ impl NewThreshold {
         format!("{{ match: {}, {}: {} }}", quote(&self.pattern()), self.metric.name(), self.value())
     }
 
-    /// Another value for what `entry` says of the metric. A table says more than a limit: it stays as it is.
+    /// Replaces the value of the metric in `entry`. `None`: that is a table with more than limits, or without braces.
     fn replace(&self, existing: &str, entry: &Node, value: &Node) -> Option<Edit> {
         let is_limit = |name: &str| matches!(name, "fail" | "limit" | "warn");
         let only_limits = match &value.kind {
@@ -235,7 +235,7 @@ impl NewThreshold {
         only_limits.then(|| Edit { replaced: value.span.clone(), text: format!("{}{comment}", self.value()) })
     }
 
-    /// One more metric in `entry`.
+    /// Adds the metric to `entry`.
     fn extend(&self, existing: &str, entry: &Node) -> Option<Edit> {
         let Kind::Mapping(pairs) = &entry.kind else { return None };
         let (metric, value) = (self.metric.name(), self.value());
@@ -355,9 +355,9 @@ reports: {}
     #[test]
     fn what_would_change_other_tests_is_left_alone() {
         for existing in [
-            // An entry that two tests share.
+            // A value that two entries share.
             "version: 1\nthresholds:\n  tests:\n    - &e { match: \"engine::Cache.warm[x]\", native.live_bytes: &n 5 }\n    - { match: b, native.live_bytes: *n }\n",
-            // Per execution: a limit that is set says per iteration.
+            // A limit per execution: the new limit would be per iteration.
             "version: 1\nthresholds: { tests: [{ match: \"engine::Cache.warm[x]\", native.live_bytes: { fail: 8, per: test } }] }\n",
             "{ version: 1 }",
         ] {

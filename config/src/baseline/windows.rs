@@ -1,6 +1,5 @@
-//! What the windows of a JVM suite left behind when they were found to be clean: `screen: baseline`
-//! compares with it. Two lines of text a window, so that a change of one reads well in a merge
-//! request.
+//! What each clean window of a JVM suite left. `screen: baseline` compares with it. A window is two lines of text, so
+//! that its diffs are readable in a merge request.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct WindowBaseline {
     /// Its test classes, in the order they ran.
     pub classes: Vec<String>,
-    /// Instances and bytes that it left, by class (or the name of another metric). `None`: it ended
-    /// there, and was not clean.
+    /// Instances and bytes that it left, by class (or the name of another metric). `None`: the window ended there, but
+    /// was not clean.
     pub left: Option<BTreeMap<String, (u64, u64)>>,
 }
 
-/// `classes`: names with spaces between; `left`: `NAME INSTANCES/BYTES`, with `, ` between.
+/// `classes`: names separated by spaces. `left`: `NAME INSTANCES/BYTES`, separated by `, `.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {

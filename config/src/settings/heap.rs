@@ -1,4 +1,4 @@
-//! `heap` of a suite: when its heap is dumped, and what is allowed in the dump.
+//! `heap` of a suite: when its heap is dumped, and the limits for the dump.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,33 +11,33 @@ use crate::value::size::Size;
 use crate::value::text::Words;
 
 table! {
-    /// The heap dump of a suite, and what is allowed in it.
+    /// The heap dump of a suite, and the limits for it.
     HeapFile {
         /// When the heap is dumped.
         #[schemars(required)]
         at: At<HeapTime>,
-        /// Files with rules about objects that are over (docs/heap.md), relative to the working
-        /// directory of memgate. The built-in ones always apply.
+        /// Files with rules that find objects no longer in use (docs/heap.md), relative to the working directory of
+        /// memgate. The built-in rules always apply.
         rules: Vec<At<Words>>,
-        /// What is allowed in a dump.
+        /// Limits for the dump. More than a limit fails the run.
         fail: HeapFailFile,
-        /// Whether the session keeps the dump. A kept one is trimmed: compressed, and without the
-        /// contents of strings and other arrays of primitives.
+        /// Whether the session keeps the dump. A kept dump is trimmed: it is compressed, and lacks the contents of
+        /// strings and other arrays of primitives.
         #[schemars(extend("default" = "over"))]
         keep: At<HeapKeep>,
     }
 }
 
 table! {
-    /// What is allowed in a dump; more of it fails the run.
+    /// Limits for a heap dump. More than a limit fails the run.
     HeapFailFile {
-        /// Leaks of the program: objects that are over and still there, counted by what holds
-        /// them. Known leaks of libraries are warnings.
+        /// Largest allowed number of leaks of the program: objects that are no longer in use, but still held. Objects
+        /// that are held in the same way count as one leak. Known leaks of libraries are warnings.
         #[schemars(extend("default" = 0))]
         leaks: At<Count>,
-        /// Bytes of the pixels of all pictures (Android's `Bitmap`), in the heap and in native memory.
+        /// Largest allowed size of the pixels of all bitmaps (Android's `Bitmap`), in the heap and in native memory.
         bitmaps: At<Size>,
-        /// Objects of a class, by its full name.
+        /// Largest allowed number of objects of a class, by its full name.
         class: Named<Count>,
     }
 }
@@ -45,9 +45,9 @@ table! {
 choice! {
     /// When the heap is dumped.
     pub enum HeapTime ("a time for a heap dump") {
-        /// When the last test of a process is over, without garbage.
+        /// After the last test of a process, without garbage.
         SuiteEnd = "suite_end",
-        /// When the first test of a process has failed, without garbage.
+        /// After the first failed test of a process, without garbage.
         TestFailed = "test_failed",
         /// At the first `OutOfMemoryError`.
         OutOfMemory = "out_of_memory",
@@ -59,36 +59,36 @@ choice! {
 choice! {
     /// Whether a heap dump is kept.
     pub enum HeapKeep ("whether a heap dump is kept") {
-        /// Never: what was found in it is in the report.
+        /// Never: the report contains the findings.
         Never = "never",
-        /// If there is more in it than is allowed, or it could not be read.
+        /// If it exceeds a limit, or could not be read.
         Over = "over",
         /// Always.
         Always = "always",
     }
 }
 
-/// The heap dump of a suite, and what is allowed in it.
+/// The heap dump of a suite, and the limits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuiteHeap {
-    /// When.
+    /// When the heap is dumped.
     pub at: HeapTime,
     /// Files with rules.
     pub rules: Vec<PathBuf>,
-    /// Leaks; `None`: only classes or pictures are limited.
+    /// Largest number of leaks; `None`: only classes or bitmaps are limited.
     pub leaks: Option<u64>,
-    /// Bytes of pictures.
+    /// Largest number of bytes of bitmaps.
     pub bitmaps: Option<u64>,
-    /// Objects of classes.
+    /// Largest number of objects, by class.
     pub class: BTreeMap<String, u64>,
-    /// Whether it is kept.
+    /// Whether the dump is kept.
     pub keep: HeapKeep,
-    /// Where `at` stands.
+    /// Position of `at`.
     pub(crate) at_span: Span,
 }
 
 impl SuiteHeap {
-    /// `None`: it has mistakes.
+    /// Checks the table. `None`: it has mistakes.
     pub(crate) fn check(At { value: file, span }: At<HeapFile>, reader: &mut Reader<'_>) -> Option<Self> {
         let HeapFile { at, rules, fail, keep } = file;
         let Some(At { value: at, span: at_span }) = at else {
@@ -114,7 +114,7 @@ impl SuiteHeap {
         }
         let rules: Vec<PathBuf> =
             rules.unwrap_or_default().into_iter().map(|path| PathBuf::from(path.value.0)).collect();
-        // Who limits nothing but classes or pictures, and names no rules, does not look for leaks.
+        // Leaks are not searched if only classes or bitmaps are limited and no rules are named.
         let limits_others = bitmaps.is_some() || !class.is_empty();
         let looks = leaks.is_some() || !rules.is_empty() || !limits_others;
         Some(Self {
@@ -128,7 +128,7 @@ impl SuiteHeap {
         })
     }
 
-    /// What it needs of a suite on a device.
+    /// Checks that a suite on a device can dump its heap this way.
     pub(crate) fn fits_device(&self, process_per_test: bool, reader: &mut Reader<'_>) {
         if matches!(self.at, HeapTime::OutOfMemory | HeapTime::Limit) {
             reader
@@ -143,7 +143,7 @@ impl SuiteHeap {
         }
     }
 
-    /// What it needs of `measure.java`.
+    /// Checks that `measure.java` allows this dump.
     pub(crate) fn fits(&self, java: &MeasureJava, reader: &mut Reader<'_>) {
         if self.at == HeapTime::Limit && java.heap_limit.is_none() {
             reader
