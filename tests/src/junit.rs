@@ -1,5 +1,5 @@
-//! JUnit without a build tool: test classes of a test's own, compiled against JUnit's console
-//! launcher, which runs them. One jar on the class path is all it takes.
+//! JUnit without a build tool: compiles a test's own classes against JUnit's console launcher, which runs
+//! them. The class path needs one jar only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::samples::successful;
 use crate::{Project, Run};
 
 const VERSION: &str = "1.11.4";
-/// Its main class, which memgate knows for one that runs tests.
+/// The launcher's main class, which memgate recognizes as a test runner.
 pub const MAIN: &str = "org.junit.platform.console.ConsoleLauncher";
 
-/// The console launcher with everything it needs: where Maven keeps it, or fetched once.
+/// The console launcher with its dependencies, from Maven's local repository or fetched once.
 #[must_use]
 pub fn jar() -> &'static Path {
     static JAR: OnceLock<PathBuf> = OnceLock::new();
@@ -34,7 +34,7 @@ pub fn jar() -> &'static Path {
     })
 }
 
-/// JUnit 4 and what it needs, as the distribution has it.
+/// JUnit 4 and its dependencies, as the distribution installs them.
 const JUNIT4: &str = "/usr/share/java/junit4.jar:/usr/share/java/hamcrest-core.jar";
 
 /// Compiles test classes, each with its name and source, into the folder `classes` below `folder`.
@@ -63,7 +63,7 @@ pub fn java(jdk: &Jdk, options: &[&str], classes: &Path) -> Vec<String> {
     words
 }
 
-/// The same with JUnit 4 beside it: Vintage runs its tests.
+/// As [`java`], with JUnit 4 on the class path: Vintage runs its tests.
 #[must_use]
 pub fn java_vintage(jdk: &Jdk, classes: &Path) -> Vec<String> {
     let mut words = java(jdk, &[], classes);
@@ -71,7 +71,7 @@ pub fn java_vintage(jdk: &Jdk, classes: &Path) -> Vec<String> {
     words
 }
 
-/// `java` with JUnit 4's own runner and one class of the folder `classes`.
+/// `java` with JUnit 4's own runner and one class from the folder `classes`.
 #[must_use]
 pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {
     let path = format!("{}:{JUNIT4}", classes.display());
@@ -79,7 +79,7 @@ pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {
     [&java, "-cp", &path, "org.junit.runner.JUnitCore", class].map(str::to_owned).to_vec()
 }
 
-/// A folder with these classes of the package `com.example`, as name and source, compiled into
+/// A project with these classes of the package `com.example`, given as name and source and compiled into
 /// `classes`.
 #[must_use]
 pub fn project(name: &str, jdk: &Jdk, sources: &[(&str, &str)]) -> Project {
@@ -92,13 +92,13 @@ pub fn project(name: &str, jdk: &Jdk, sources: &[(&str, &str)]) -> Project {
     project
 }
 
-/// Has memgate run all test classes of the project, in a virtual machine with these options.
+/// Runs all test classes of the project under memgate, in a JVM with these options.
 #[must_use]
 pub fn run(project: &Project, jdk: &Jdk, options: &[&str]) -> Run {
     run_with(project, jdk, &[], options)
 }
 
-/// The same with these options of memgate's.
+/// As [`run`], with additional options for memgate.
 #[must_use]
 pub fn run_with(project: &Project, jdk: &Jdk, of_memgate: &[&str], options: &[&str]) -> Run {
     let words = ["run"].iter().chain(of_memgate).chain(&["--"]).map(|&word| word.to_owned());

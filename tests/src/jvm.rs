@@ -1,7 +1,7 @@
-//! The JVM samples: Maven projects to run, the JDKs to run them with, and what has to come out.
+//! The JVM samples: Maven projects, the JDKs that run them, and the expected results.
 //!
-//! `tests/samples/jvm/truth.json` says per leaking test which objects one more run leaves behind;
-//! [`Truth::differences`] compares that with a report. Every other test is clean.
+//! `tests/samples/jvm/truth.json` lists the objects that each leaking test leaves per run;
+//! [`Truth::differences`] compares them with a report. Every other test is clean.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,30 +12,30 @@ use serde_json::Value;
 
 use crate::{Project, has_tool, is_long, repository, skip_without};
 
-/// Releases of Java the samples are run with.
+/// Java releases that run the samples.
 const RELEASES: [u32; 2] = [17, 25];
 const MACHINES: &str = "/usr/lib/jvm";
 
-/// A development kit.
+/// A JDK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jdk {
     /// `17`.
     pub release: u32,
-    /// Its folder.
+    /// Its home folder.
     pub home: PathBuf,
 }
 
-/// What a suite of the samples does.
+/// Expected results of a sample suite.
 #[derive(Debug)]
 pub struct Truth {
     leaks: BTreeMap<String, Value>,
-    /// Tests that leak, with the name of their leak.
+    /// Leaking tests, each with the name of its leak.
     leaking: BTreeMap<String, String>,
     junit: String,
     release: u32,
 }
 
-/// The kits found here, one of each release; says which are missing. Empty where there is no Maven.
+/// The JDKs found on this machine, one per release; reports missing ones. Empty if Maven is missing.
 #[must_use]
 pub fn jdks() -> Vec<Jdk> {
     if !has_tool("mvn") {
@@ -56,8 +56,7 @@ pub fn jdks() -> Vec<Jdk> {
     RELEASES.into_iter().filter_map(of_release).collect()
 }
 
-/// For a test that takes long: one of the kits, the `turn`-th, so that such tests share them out;
-/// all of them in the long form.
+/// JDKs for a slow test: only the `turn`-th, so that slow tests share the JDKs; all of them in the long form.
 #[must_use]
 pub fn jdks_in_turn(turn: usize) -> Vec<Jdk> {
     let mut kits = jdks();
@@ -76,7 +75,7 @@ impl Jdk {
     }
 }
 
-/// A copy of a sample project, `junit4` or `junit5`, with the sources it tests beside it.
+/// A copy of a sample project (`junit4` or `junit5`), together with the sources that it tests.
 #[must_use]
 pub fn sample(name: &str, junit: &str) -> Project {
     let project = Project::new(&format!("{name}/{junit}"));
@@ -108,7 +107,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 impl Truth {
-    /// Of `junit4` or `junit5`, in a virtual machine of this release.
+    /// Truth for `junit4` or `junit5` on a JVM of this release.
     #[must_use]
     pub fn of(junit: &str, release: u32) -> Self {
         let path = repository().join("tests/samples/jvm/truth.json");
@@ -135,7 +134,7 @@ impl Truth {
         self.leaking.get(test).map(String::as_str)
     }
 
-    /// Of a suite that holds some of the test classes only.
+    /// Reduced to the test classes that the suite contains.
     #[must_use]
     pub fn within(mut self, suite: &SuiteReport) -> Self {
         let class = |id: &str| id.rsplit_once('.').map(|(class, _)| class.to_owned());
@@ -144,7 +143,7 @@ impl Truth {
         self
     }
 
-    /// What differs between this and the report, as lines for a person; empty: nothing.
+    /// Differences between truth and report, as readable lines; empty if there are none.
     #[must_use]
     pub fn differences(&self, suite: &SuiteReport) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
@@ -166,7 +165,7 @@ impl Truth {
         wrong
     }
 
-    /// What differs of one leaking test.
+    /// Differences of one leaking test.
     #[must_use]
     pub fn leak(&self, name: &str, test: &TestReport) -> Vec<String> {
         let truth = &self.leaks[name];
@@ -203,8 +202,8 @@ impl Truth {
         wrong
     }
 
-    /// Instances per iteration and bytes of one, by class: those of every run, of this release, of
-    /// this release and JUnit.
+    /// Instances per iteration and bytes per instance, by class: those that apply to all runs, to this
+    /// release, and to this release with this JUnit.
     fn objects(&self, truth: &Value) -> BTreeMap<String, (f64, f64)> {
         let of = |key: &str| truth[key].as_object().cloned().unwrap_or_default();
         let Self { junit, release, .. } = self;
@@ -214,7 +213,7 @@ impl Truth {
     }
 }
 
-/// What the report says of a test, in a line.
+/// One line with what the report says about a test.
 fn told(test: &TestReport) -> String {
     let leak = |leak: &Leak| {
         let steps: Vec<String> =

@@ -1,9 +1,8 @@
-//! What the end-to-end tests stand on: the built program, the sample suites, and what one run of it
-//! gave.
+//! Foundation of the end-to-end tests: the built program, the sample suites, and the result of one run.
 //!
-//! Data flow: [`samples`] compiles a suite into a cache below the target folder → [`Project`] is a
-//! folder in which a user types `memgate …` → [`Run`] holds what it printed, how it ended and the
-//! report it wrote → [`truth`] says what had to come out.
+//! Data flow: [`samples`] compiles a suite into a cache below the target folder → [`Project`] is a folder in
+//! which a user types `memgate …` → [`Run`] holds its output, its exit code and the report → [`truth`] gives
+//! the expected result.
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "a test's support panics where a test would")]
 #![expect(clippy::unwrap_used, reason = "a test's support panics where a test would")]
@@ -27,25 +26,25 @@ use std::process::Command;
 pub use program::{agent, memgate};
 pub use project::{Project, Run};
 
-/// The checked-out project.
+/// Root folder of the repository.
 #[must_use]
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// A word that is seen though the test passes: by way of the handle, as the macros' output is kept
-/// back.
+/// Prints text that is visible even if the test passes. It writes to the handle directly because the test
+/// harness captures the output of the macros.
 pub fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
-/// Is every test to run in its long form?
+/// Does every test run in its long form?
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os("MEMGATE_E2E_LONG").is_some_and(|value| value == "1")
 }
 
-/// A test, or a part of it, that this machine does not allow. `tests/run` counts and names them.
+/// Skips a test, or a part of it, that this machine cannot run. `tests/run` counts and names the skips.
 pub fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     say(&format!("{test} skipped: {why}"));
@@ -55,15 +54,15 @@ pub fn skip(why: &str) {
     }
 }
 
-/// The same for want of something that `tests/run` brings: in CI, where that has run, the test
-/// fails.
+/// As [`skip`], for something that `tests/run` installs. In CI, where `tests/run` has run, the test fails
+/// instead.
 #[track_caller]
 pub fn skip_without(what: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no {what}: CI must have it");
     skip(&format!("there is no {what}"));
 }
 
-/// Something that `tests/peers/fetch` fetches, below `target/peers`; `None`: the caller skips.
+/// Path of something that `tests/peers/fetch` puts below `target/peers`; with `None` the caller skips.
 #[must_use]
 #[track_caller]
 pub fn peer(name: &str) -> Option<PathBuf> {
@@ -75,7 +74,7 @@ pub fn peer(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Is there such a tool? Where there is none, the caller skips.
+/// Is this tool installed? If not, the caller skips.
 #[must_use]
 #[track_caller]
 pub fn has_tool(name: &str) -> bool {

@@ -1,5 +1,4 @@
-//! `tests/samples/jvm/probes`: Java programs that look like runs of JUnit and do what is hard to
-//! have JUnit do.
+//! `tests/samples/jvm/probes`: Java programs that look like JUnit runs and do what is hard to do with JUnit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,15 +12,14 @@ use crate::jvm::Jdk;
 use crate::samples::successful;
 use crate::{Project, agent, repository, waiting};
 
-/// The main class that passes for JUnit's.
+/// The main class that looks like JUnit's.
 pub const RUNNER: &str = "org.junit.runner.JUnitCore";
 
-/// Options of a virtual machine that [`attach`] is going to reach. It listens from the start:
-/// `jcmd` would wake it with signals, and of those that a busy machine sees too late each makes it
-/// print all its threads.
+/// JVM options for a process that [`attach`] will reach. The attach listener runs from the start: otherwise
+/// `jcmd` wakes it with signals, and on a busy machine each signal that arrives too late prints all threads.
 pub const REACHABLE: [&str; 2] = ["-XX:+EnableDynamicAgentLoading", "-XX:+StartAttachListener"];
 
-/// All probes, compiled once per kit; returns the folder of their classes.
+/// Compiles all probes, once per JDK; returns the folder of the classes.
 #[must_use]
 pub fn compiled(jdk: &Jdk) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<u32, PathBuf>> = Mutex::new(BTreeMap::new());
@@ -44,7 +42,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// `java` of this kit with these options and the probes on its class path, and what follows.
+/// Command line: this JDK's `java`, these options, the probes on the class path, then `main`.
 #[must_use]
 pub fn java(jdk: &Jdk, options: &[&str], main: &[&str]) -> Vec<String> {
     let mut words = vec![jdk.home.join("bin/java").display().to_string()];
@@ -54,8 +52,7 @@ pub fn java(jdk: &Jdk, options: &[&str], main: &[&str]) -> Vec<String> {
     words
 }
 
-/// The folder of the agent's jars, as the program keeps them: it is told in the options of every
-/// run.
+/// The folder of the agent's jars as the program keeps them; the options of every run name it.
 #[must_use]
 pub fn jars(jdk: &Jdk) -> String {
     static JARS: OnceLock<String> = OnceLock::new();
@@ -71,8 +68,8 @@ pub fn jars(jdk: &Jdk) -> String {
     JARS.get_or_init(find).clone()
 }
 
-/// Writes options of the agent for a virtual machine of the user's: a spool in the folder `frames`
-/// of the project, and these.
+/// Writes agent options for a JVM that the user starts: a spool in the project's folder `frames`, plus
+/// `more`.
 #[must_use]
 pub fn options(jdk: &Jdk, project: &Project, more: &str) -> PathBuf {
     let frames = project.folder().join("frames");
@@ -80,18 +77,18 @@ pub fn options(jdk: &Jdk, project: &Project, more: &str) -> PathBuf {
     project.write("options", format!("dir={};wait_ms=0;java=1;jars={};{more}", frames.display(), jars(jdk)))
 }
 
-/// Attaches the agent to a virtual machine that runs.
+/// Attaches the agent to a running JVM.
 pub fn attach(jdk: &Jdk, pid: u32, options: &Path) {
     let mut jcmd = Command::new(jdk.home.join("bin/jcmd"));
     jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(agent()).arg(format!("\"{}\"", options.display()));
-    // A machine that is busy does not answer in jcmd's ten seconds.
+    // A busy machine may not answer within jcmd's ten seconds.
     let answered = (0..3).map(|_| waiting::output(&mut jcmd)).find(|output| output.status.success());
     let said =
         answered.map_or_else(|| successful(&mut jcmd), |o| String::from_utf8_lossy(&o.stdout).into_owned());
     assert!(said.contains("return code: 0"), "{said}");
 }
 
-/// The frames of the streams in `frames`, one list per stream, each with its place in the file.
+/// The frames of the streams in `frames`, one list per stream, each frame with its file offset.
 #[must_use]
 pub fn streams(project: &Project) -> Vec<Vec<(usize, Frame)>> {
     let entries = std::fs::read_dir(project.folder().join("frames")).unwrap();
@@ -100,7 +97,7 @@ pub fn streams(project: &Project) -> Vec<Vec<(usize, Frame)>> {
     paths.iter().map(|path| frames(&stream_bytes(path))).collect()
 }
 
-/// The bytes of a stream, packed or not.
+/// The bytes of a stream, decompressed if needed.
 #[must_use]
 pub fn stream_bytes(path: &Path) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap();
@@ -108,7 +105,7 @@ pub fn stream_bytes(path: &Path) -> Vec<u8> {
     if is_packed { zstd::decode_all(bytes.as_slice()).unwrap() } else { bytes }
 }
 
-/// The frames of a stream, each with its place in the file.
+/// The frames of a stream, each with its file offset.
 #[must_use]
 pub fn frames(stream: &[u8]) -> Vec<(usize, Frame)> {
     let end = Extent::of(stream).end.map_or(stream.len(), |end| usize::try_from(end).unwrap());

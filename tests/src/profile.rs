@@ -1,4 +1,4 @@
-//! The folder that this test was built into.
+//! The target folder of this test.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The program under test and the agent it carries, built once.
+//! The program under test and its embedded agent, built once.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,10 @@ use crate::waiting::Running;
 
 /// Names another `memgate` to test, for example an installed one.
 const PROGRAM_VARIABLE: &str = "MEMGATE_E2E_PROGRAM";
-/// Building it from nothing may take this much longer than anything else.
+/// Extra time for a build from scratch.
 const BUILD: Duration = Duration::from_secs(3600);
 
-/// The built `memgate`. Cargo is asked once, so that it is neither missing nor older than its
-/// sources.
+/// The built `memgate`. Cargo builds it once, so that it exists and is up to date.
 #[must_use]
 pub fn memgate() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -32,11 +31,11 @@ pub fn memgate() -> &'static Path {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--locked", "--package", "memgate", "--profile", profile, "--target-dir"]);
         cargo.arg(folder.parent().unwrap()).current_dir(crate::repository());
-        // Set for this package by the cargo that runs us: another value for another package means
-        // another build.
+        // The cargo that runs this test sets these for this package. Passed on, they would make it rebuild
+        // other packages.
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
-            // And what lets a stable test harness tell times would build everything anew.
+            // So would `RUSTC_BOOTSTRAP`, which lets a stable test harness report times.
             if text.starts_with("CARGO_PKG_")
                 || text.starts_with("CARGO_MANIFEST_")
                 || text == "RUSTC_BOOTSTRAP"

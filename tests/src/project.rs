@@ -1,4 +1,4 @@
-//! A folder in which a user types `memgate …`, and what came of it.
+//! A folder in which a user types `memgate …`, and the result.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use memgate_model::{RunReport, SuiteReport, TestReport};
 use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
-/// Variables of the caller that would change what is measured or said.
+/// Environment variables of the caller that would change measurements or output.
 const REMOVED: [&str; 28] = [
     "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
     "ACTIONS_ID_TOKEN_REQUEST_URL",
@@ -42,8 +42,7 @@ const REMOVED: [&str; 28] = [
     "CIRCLECI",
 ];
 
-/// A folder of its own below the target folder, empty at first and kept for a look at it
-/// afterwards.
+/// A separate folder below the target folder; empty at first, kept afterwards for inspection.
 #[derive(Debug)]
 pub struct Project {
     folder: PathBuf,
@@ -88,7 +87,7 @@ impl Project {
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("failed to read {}: {e}", path.display()))
     }
 
-    /// `memgate`, about to be started here.
+    /// A `memgate` command that runs in this folder.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(memgate());
@@ -99,12 +98,12 @@ impl Project {
         command
     }
 
-    /// Types `memgate ARGUMENTS` and waits for its end.
+    /// Runs `memgate ARGUMENTS` to its end.
     pub fn memgate<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Run {
         self.finish(&mut self.command(arguments))
     }
 
-    /// The same in a shell that has set a limit (`ulimit -n 1024`).
+    /// As [`Self::memgate`], in a shell that has set a limit (`ulimit -n 1024`).
     pub fn limited<S: AsRef<OsStr>>(&self, arguments: &[S], limit: &str) -> Run {
         let memgate = self.command(arguments);
         let mut shell = Command::new("sh");
@@ -116,12 +115,12 @@ impl Project {
         self.finish(&mut shell)
     }
 
-    /// Types `memgate run -- PROGRAM`.
+    /// Runs `memgate run -- PROGRAM`.
     pub fn run(&self, program: &Path) -> Run {
         self.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str()])
     }
 
-    /// Types `memgate run --filter FILTER -- PROGRAM`.
+    /// Runs `memgate run --filter FILTER -- PROGRAM`.
     pub fn run_filtered(&self, filter: &str, program: &Path) -> Run {
         self.memgate(&[
             "run".as_ref(),
@@ -137,12 +136,12 @@ impl Project {
         let report = self.session().join("report.json");
         let before = fs::canonicalize(&report).ok();
         let output = waiting::output(command);
-        // A report that was there before is not what this command wrote.
+        // A report that already existed is not from this command.
         let written = fs::canonicalize(&report).ok().filter(|after| Some(after) != before.as_ref());
         Run::of(&output, written.as_deref())
     }
 
-    /// The streams of the newest session, without those of the harness's own samples.
+    /// The streams of the newest session, except the harness's own samples.
     #[must_use]
     pub fn streams(&self) -> Vec<PathBuf> {
         let folder = self.session().join("frames");
@@ -157,16 +156,16 @@ impl Project {
     }
 }
 
-/// What one `memgate …` gave.
+/// Result of one `memgate …` command.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Exit code; `None`: a signal ended it.
+    /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// What the tests, and commands with a result, printed.
+    /// Output of the tests, and of commands that print a result.
     pub stdout: String,
-    /// What memgate said.
+    /// Messages of memgate.
     pub stderr: String,
-    /// The report of the session, where one was written.
+    /// The report of the session, if one was written.
     pub report: Option<RunReport>,
 }
 
@@ -180,7 +179,7 @@ impl Run {
         }
     }
 
-    /// The report it wrote, or printed as JSON.
+    /// The report that the command wrote, or printed as JSON.
     #[must_use]
     pub fn report(&self) -> RunReport {
         self.report.clone().unwrap_or_else(|| {
@@ -212,14 +211,14 @@ impl Run {
         self
     }
 
-    /// Checks that memgate said this on stderr.
+    /// Checks that memgate printed this text on stderr.
     #[track_caller]
     pub fn says(&self, text: &str) -> &Self {
         assert!(self.stderr.contains(text), "it does not say `{text}`:\n{self}");
         self
     }
 
-    /// Everything it said about what could not be measured.
+    /// All messages about what could not be measured.
     #[must_use]
     pub fn problems(&self) -> String {
         let report = self.report();

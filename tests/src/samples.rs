@@ -1,7 +1,7 @@
-//! Sample suites and small programs, compiled once for each state of their sources.
+//! Sample suites and small programs, compiled once per version of their sources.
 //!
-//! They lie in `TARGET/PROFILE/e2e-samples/HASH/NAME`: the hash is of the command and of every
-//! source it can read, so a changed sample is compiled again and an unchanged one never.
+//! They are cached in `TARGET/PROFILE/e2e-samples/HASH/NAME`. The hash covers the command and every source
+//! that it can read, so only changed samples are compiled again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,53 +23,52 @@ pub fn sources() -> PathBuf {
     repository().join("tests/samples/native")
 }
 
-/// One of the GoogleTest suites of the samples, by its name without `.cc`.
+/// Compiles a GoogleTest sample suite, named without `.cc`.
 #[must_use]
 pub fn suite(name: &str) -> PathBuf {
     let source = sources().join(format!("{name}.cc"));
     compile(name, "c++", &[SUITE, &[source.to_str().unwrap()], GTEST].concat(), &[])
 }
 
-/// One of the plain programs of the samples, by its name without `.cc`.
+/// Compiles a plain sample program, named without `.cc`.
 #[must_use]
 pub fn command(name: &str) -> PathBuf {
     let source = sources().join(format!("{name}.cc"));
     compile(name, "c++", &[SUITE, &[source.to_str().unwrap()]].concat(), &[])
 }
 
-/// A GoogleTest suite of a test's own.
+/// Compiles a GoogleTest suite that a test brings as source.
 #[must_use]
 pub fn own_suite(name: &str, source: &str) -> PathBuf {
     own(name, "cc", source, "c++", &[SUITE, GTEST].concat())
 }
 
-/// A plain C program of a test's own.
+/// Compiles a plain C program that a test brings as source.
 #[must_use]
 pub fn own_program(name: &str, source: &str) -> PathBuf {
     own(name, "c", source, "cc", &["-std=gnu11", "-O1", "-g", "-lpthread"])
 }
 
-/// A program of a test's own: `source` is written to a file `NAME.EXTENSION` that stands before the
-/// flags.
+/// Compiles a program that a test brings as source: `source` is written to `NAME.EXTENSION`, which precedes
+/// the flags.
 #[must_use]
 pub fn own(name: &str, extension: &str, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     let file = format!("{name}.{extension}");
     compile(name, compiler, &[&[file.as_str()], flags].concat(), &[(file.as_str(), source)])
 }
 
-/// Runs `compiler ARGUMENTS -o NAME` in the cache, with `files` written there before.
+/// Runs `compiler ARGUMENTS -o NAME` in the cache, after writing `files` there.
 #[must_use]
 pub fn compile(name: &str, compiler: &str, arguments: &[&str], files: &[(&str, &str)]) -> PathBuf {
     static KNOWN: Mutex<BTreeMap<String, Arc<OnceLock<PathBuf>>>> = Mutex::new(BTreeMap::new());
     let hash = hash(name, compiler, arguments, files);
-    // The lock is not held while compiling: two suites compile side by side, the same one only
-    // once.
+    // The lock is not held while compiling: different suites compile in parallel, each one only once.
     let once =
         Arc::clone(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).entry(hash.clone()).or_default());
     once.get_or_init(|| build(&hash, name, compiler, arguments, files)).clone()
 }
 
-/// What a command writes to stdout; panics with all it wrote where it fails.
+/// Stdout of a command; panics with its whole output if it fails.
 pub fn successful(command: &mut Command) -> String {
     let output = waiting::output(command);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -88,7 +87,7 @@ fn build(hash: &str, name: &str, compiler: &str, arguments: &[&str], files: &[(&
     for (file, text) in files {
         fs::write(folder.join(file), text).unwrap();
     }
-    // Under its final name only when it is whole.
+    // The final name is used only for a complete file.
     let new = folder.join(format!("{name}.{}.new", std::process::id()));
     successful(Command::new(compiler).args(arguments).arg("-o").arg(&new).current_dir(&folder));
     fs::rename(&new, &program).unwrap();

@@ -1,5 +1,4 @@
-//! `tests/samples/native/truth.json`: what each sample leaves behind, and the comparison with a
-//! report.
+//! `tests/samples/native/truth.json`: what each sample leaks, and the comparison with a report.
 
 use std::fs;
 
@@ -8,22 +7,22 @@ use serde_json::Value;
 
 use crate::samples::sources;
 
-/// What one test of a sample does.
+/// Expected result of one test of a sample.
 #[derive(Debug, Clone)]
 pub struct Expected {
     /// Test id as the runner shows it.
     pub id: String,
     /// `pass`, `fail`, `not_judged`, `error` or `not_run`.
     pub verdict: String,
-    /// Bytes per iteration, least and most.
+    /// Minimum and maximum bytes per iteration.
     pub bytes: Option<(f64, f64)>,
-    /// Allocations per iteration; 0 where growth is not by whole allocations.
+    /// Allocations per iteration; 0 if growth is not in whole allocations.
     pub count: f64,
-    /// Descriptors or threads per iteration, with the metric's name.
+    /// Metric name, and descriptors or threads per iteration.
     pub os: Option<(String, f64)>,
     /// What a leaked descriptor refers to.
     pub target: Option<String>,
-    /// The culprit, where there is one.
+    /// The culprit, if there is one.
     pub culprit: Option<Culprit>,
 }
 
@@ -34,7 +33,7 @@ pub struct Culprit {
     pub function: String,
     /// File name.
     pub file: String,
-    /// Line of its marker.
+    /// Line of the marker.
     pub line: u32,
 }
 
@@ -54,7 +53,7 @@ pub fn of_test(suite: &str, id: &str) -> Expected {
 }
 
 impl Expected {
-    /// What differs between this and the report, as lines for a person; empty: nothing.
+    /// Differences between truth and report, as readable lines; empty if there are none.
     #[must_use]
     pub fn differences(&self, test: &TestReport) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -108,7 +107,7 @@ impl Expected {
 }
 
 impl Culprit {
-    /// Is it one of these frames?
+    /// Is the culprit one of these frames?
     #[must_use]
     pub fn is_in(&self, frames: &[memgate_model::Frame]) -> bool {
         frames.iter().any(|frame| {
@@ -152,13 +151,13 @@ fn line(file: &str, marker: &str) -> u32 {
     u32::try_from(index + 1).unwrap()
 }
 
-/// As the report writes it.
+/// The verdict as written in the report.
 #[must_use]
 pub fn name(verdict: Verdict) -> String {
     serde_json::to_value(verdict).unwrap().as_str().unwrap().to_owned()
 }
 
-/// As the configuration and the report write it.
+/// The metric as written in configuration and report.
 #[must_use]
 pub fn metric_name(metric: Metric) -> String {
     serde_json::to_value(metric).unwrap().as_str().unwrap().to_owned()

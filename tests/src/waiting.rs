@@ -1,11 +1,11 @@
-//! Waiting for other programs. Both of their pipes are read meanwhile, so that none of them waits
-//! for room in one. Behind a deadline that no busy machine comes near, the test fails with what it
-//! waited for, what was said so far, and where every thread stands.
+//! Runs other programs and waits for them. Both pipes are read meanwhile, so that no program blocks on a full
+//! pipe. After a deadline that even a busy machine meets easily, the test fails with what it waited for, the
+//! output so far, and where every thread stands.
 //!
-//! Data flow: a thread for each pipe sends what comes, a third one waits for the end; the channel
-//! closes when all three are done → [`Running`] keeps what came until it is asked for → behind the
-//! deadline [`standing`] tells of the process and of those below it, virtual machines of Java print
-//! their threads into the pipes, and all of them are killed.
+//! Data flow: one thread per pipe sends the output, a third waits for the exit; the channel closes when all
+//! three are done → [`Running`] keeps the output until it is asked for → after the deadline [`standing`]
+//! describes the process and its descendants, JVMs print their threads into the pipes, and all of them are
+//! killed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A program that takes longer hangs: no bound on how fast it has to be.
+/// A program that takes longer hangs. This is not a limit on its speed.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// What is asked of those that hang is there, once nothing has come for so long.
+/// Hung programs have answered once nothing has arrived for this long.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A program that was started. It is killed when this value goes before its end.
+/// A started program. Dropping the value kills a program that still runs.
 pub struct Running {
     name: String,
     child: Child,
@@ -32,7 +32,7 @@ pub struct Running {
     came: Receiver<Came>,
     out: Vec<u8>,
     err: Vec<u8>,
-    /// Bytes of `out` that were heard line by line.
+    /// Bytes of `out` that [`Self::hears`] has consumed.
     heard: usize,
     over: bool,
 }
@@ -48,7 +48,7 @@ pub fn output(command: &mut Command) -> Output {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts the command.
     pub fn start(command: &mut Command) -> Self {
         let name = format!("{command:?}");
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -58,7 +58,8 @@ impl Running {
         read(child.stderr.take().unwrap(), sender.clone(), Came::Err);
         let pid = Pid::from_child(&child);
         thread::spawn(move || {
-            // It stays there to be killed or asked: its status is taken later.
+            // The process stays a zombie, so that it can still be killed or inspected; its status is
+            // collected later.
             let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while waitid(WaitId::Pid(pid), ended).is_err_and(|why| why == Errno::INTR) {}
             drop(sender);
@@ -75,25 +76,25 @@ impl Running {
         }
     }
 
-    /// For work that takes longer by its nature.
+    /// Adds time for work that is slow by nature.
     #[must_use]
     pub fn with_patience(mut self, more: Duration) -> Self {
         self.patience += more;
         self
     }
 
-    /// Its number.
+    /// Its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it reads from.
+    /// Its standard input.
     pub fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().unwrap()
     }
 
-    /// Waits for the next line of its stdout, which has to be this one.
+    /// Waits for the next line of stdout, which must be `line`.
     #[track_caller]
     pub fn hears(&mut self, line: &str) {
         let until = Instant::now() + self.patience;
@@ -109,7 +110,7 @@ impl Running {
         assert_eq!(heard, line, "{}", self.name);
     }
 
-    /// Waits for its end, and for everything it says that was not heard yet.
+    /// Waits for the exit, and collects all output that [`Self::hears`] has not consumed.
     #[track_caller]
     pub fn output(mut self) -> Output {
         let until = Instant::now() + self.patience;
@@ -129,7 +130,7 @@ impl Running {
         }
     }
 
-    /// False: nothing has come in this time.
+    /// False if nothing arrived in this time.
     fn comes(&mut self, limit: Duration) -> bool {
         match self.came.recv_timeout(limit) {
             Ok(Came::Out(bytes)) => self.out.extend(bytes),
@@ -140,14 +141,14 @@ impl Running {
         true
     }
 
-    /// Where its threads stand; what virtual machines say of theirs comes through the pipes.
+    /// Where its threads stand; the answers of JVMs arrive through the pipes.
     fn asked(&mut self) -> String {
         let family = family(self.id());
         let asked = family.iter().map(|&pid| standing(pid)).collect();
         for &pid in family.iter().filter(|&&pid| is_java(pid)) {
             signal(pid, Signal::QUIT);
         }
-        // One that hangs and goes on talking is not waited for.
+        // Limited, because a hung program may keep printing.
         let quiet = QUIET.min(self.patience);
         let until = Instant::now() + quiet * 6;
         while !self.over && Instant::now() < until && self.comes(quiet) {}
@@ -165,7 +166,7 @@ impl Drop for Running {
         if !self.over {
             family(self.id()).into_iter().for_each(|pid| signal(pid, Signal::KILL));
             drop(self.child.wait());
-            // Behind this none of them is there any more.
+            // Afterwards none of them is left.
             while !self.over && self.comes(QUIET) {}
         }
     }
@@ -175,13 +176,13 @@ fn read(mut from: impl Read + Send + 'static, to: Sender<Came>, came: fn(Vec<u8>
     thread::spawn(move || {
         let mut room = vec![0; 1 << 16];
         while let Ok(bytes @ 1..) = from.read(&mut room) {
-            // Nobody listens any more: still nobody is to wait for room in this pipe.
+            // Keep reading even if nobody listens any more: the program must not block on a full pipe.
             drop(to.send(came(room[..bytes].to_vec())));
         }
     });
 }
 
-/// A process, and those that it and they have started.
+/// A process and all its descendants.
 fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let parents: Vec<(u32, u32)> = numbers("/proc").filter_map(|pid| Some((pid, parent(pid)?))).collect();
@@ -195,7 +196,7 @@ fn family(pid: u32) -> Vec<u32> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may hold anything.
+    // The process name before it may contain anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -209,8 +210,8 @@ fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Every thread of a process with its state and what it waits in, and its native stacks where there
-/// is a debugger.
+/// Every thread of a process with its state and wait channel, and the native stacks if a debugger is
+/// available.
 fn standing(pid: u32) -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let mut text = format!("--- process {pid}: {}\n", read("cmdline").replace('\0', " "));
@@ -226,7 +227,7 @@ fn standing(pid: u32) -> String {
     }
     let debugger = ["60", "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off"];
     let debugger = [&debugger[..], &["-ex", "thread apply all backtrace 40", "-p"]].concat();
-    // Bounded by itself: it is not there everywhere, and not everywhere allowed.
+    // Has its own timeout. The debugger may be missing or not permitted.
     let stacks = Command::new("timeout").args(debugger).arg(pid.to_string()).stdin(Stdio::null()).output();
     text + &stacks.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).into_owned())
 }
@@ -272,8 +273,7 @@ mod tests {
         let below =
             told.lines().find_map(|line| line.strip_prefix("--- process ")?.strip_suffix(": sleep 1000 "));
         let below = below.unwrap_or_else(|| panic!("{told}"));
-        // A process that has ended has no command line, whether somebody has asked for its status
-        // or not.
+        // An ended process has no command line, whether or not its status has been collected.
         assert!(
             fs::read(format!("/proc/{below}/cmdline")).unwrap_or_default().is_empty(),
             "{below} is killed"

@@ -1,5 +1,4 @@
-//! Real adb servers of our own: a private home, a socket with a name of its own, gone with the
-//! test.
+//! Real adb servers, private to a test: each has its own home and socket name, and ends with the test.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,16 +11,16 @@ use tempfile::TempDir;
 use super::StandIn;
 use crate::{peer, skip_without};
 
-/// An adb program.
+/// An adb binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adb {
     /// `adb 29`.
     pub name: &'static str,
-    /// Where it is.
+    /// Its path.
     pub program: PathBuf,
 }
 
-/// A private server of an adb; ended with this.
+/// A private adb server; dropping it ends the server.
 #[derive(Debug)]
 pub struct AdbServer {
     adb: Adb,
@@ -30,10 +29,10 @@ pub struct AdbServer {
     calls: AtomicU32,
 }
 
-/// Where Debian puts its own.
+/// Debian's adb.
 const DEBIAN: &str = "/usr/lib/android-sdk/platform-tools/adb";
 
-/// The programs found here: Debian's 29 and Google's 36. Says which is missing.
+/// The adb binaries found here: Debian's 29 and Google's 36. Reports missing ones.
 #[must_use]
 pub fn adbs() -> Vec<Adb> {
     let debian = Path::new(DEBIAN);
@@ -46,7 +45,7 @@ pub fn adbs() -> Vec<Adb> {
 }
 
 impl AdbServer {
-    /// A server that runs.
+    /// Starts a server.
     #[must_use]
     pub fn start(adb: &Adb) -> Self {
         let server = Self::prepare(adb);
@@ -55,7 +54,7 @@ impl AdbServer {
         server
     }
 
-    /// A place for a server that does not run yet.
+    /// Prepares a server without starting it.
     #[must_use]
     pub fn prepare(adb: &Adb) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -65,7 +64,7 @@ impl AdbServer {
         Self { adb: adb.clone(), home, socket, calls: AtomicU32::new(0) }
     }
 
-    /// Which program it is.
+    /// Its adb binary.
     #[must_use]
     pub fn program(&self) -> &Adb {
         &self.adb
@@ -77,7 +76,7 @@ impl AdbServer {
         self.socket.clone()
     }
 
-    /// What `memgate`, or another adb, must have in its environment to use it.
+    /// Environment that `memgate` or another adb needs to use this server.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let folder = self.adb.program.parent().unwrap().to_owned();
@@ -85,7 +84,7 @@ impl AdbServer {
         let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path))).unwrap();
         let home = self.home.path().as_os_str();
         let pair = |name: &str, value: OsString| (name.into(), value);
-        // Newer ones look for devices elsewhere only if these let them.
+        // Newer versions look for devices elsewhere unless these turn it off.
         let off = ["ADB_MDNS", "ADB_EMU", "ADB_USB"].map(|name| pair(name, "0".into()));
         let ours = [
             pair("PATH", path),
@@ -106,13 +105,13 @@ impl AdbServer {
         assert!(ready.status.success(), "{ready:?}");
     }
 
-    /// Runs the program against its server.
+    /// Runs the adb binary against this server.
     #[must_use]
     pub fn adb(&self, arguments: &[&str]) -> Output {
-        // Files, because a server that it starts keeps a pipe open.
+        // Output goes to files, because a server that this call starts keeps a pipe open.
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let [out, err] = ["out", "err"].map(|name| self.home.path().join(format!("{name}-{number}")));
-        // So long nothing takes that will end; then it is killed, and its status says so (124).
+        // Anything that takes longer hangs; it is killed, with status 124.
         let status = Command::new("timeout")
             .args(["--kill-after=10", "600"])
             .arg(&self.adb.program)
@@ -126,7 +125,7 @@ impl AdbServer {
         Output { status, stdout: std::fs::read(out).unwrap(), stderr: std::fs::read(err).unwrap() }
     }
 
-    /// Its port forwards; none of ours may stay.
+    /// Its port forwards; memgate must leave none of its own.
     #[must_use]
     pub fn forwards(&self) -> String {
         String::from_utf8_lossy(&self.adb(&["forward", "--list"]).stdout).into_owned()

@@ -1,4 +1,4 @@
-//! What goes wrong with a device, at once or at a given moment.
+//! Faults of a device, immediate or at a given moment.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::transport::Transport;
 use super::{PoisonError, StandIn, thread};
 
-/// Something that goes wrong, once.
+/// A fault that happens once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// When.
@@ -15,19 +15,19 @@ pub struct Fault {
     pub what: What,
 }
 
-/// When a fault strikes.
+/// When a fault happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
-    /// So many messages of the transport from now on, in both directions together.
+    /// After this many messages of the transport from now on, counting both directions.
     Messages(u64),
-    /// So many messages of streams to a service whose name begins so, in both directions together.
+    /// After this many messages, in both directions, of streams to services with this prefix.
     Exchanged {
         /// `sync:`.
         starts_with: String,
-        /// From the first, which opens the stream: 0.
+        /// Counted from the message that opens the stream: 0.
         messages: u64,
     },
-    /// When a service whose name begins so has written that many bytes.
+    /// When a service with this prefix has written this many bytes.
     Service {
         /// `shell,v2,raw:am instrument`.
         starts_with: String,
@@ -36,34 +36,34 @@ pub enum When {
     },
 }
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// The device is gone, for good.
+    /// The device disappears for good.
     Unplug,
-    /// It comes back after a while.
+    /// The device disappears and comes back later.
     UnplugFor(Duration),
-    /// It says nothing any more, though its connection stays.
+    /// The device stops answering; its connection stays.
     Silence,
-    /// It no longer knows the host's key.
+    /// The device no longer knows the host's key.
     Unauthorize,
-    /// It sends what is no message.
+    /// The device sends bytes that are not a message.
     TransportGarbage,
-    /// The next bytes of a service are others.
+    /// The next bytes of a service are replaced by garbage.
     ServiceGarbage,
 }
 
-/// Faults that wait for their moment.
+/// Pending faults.
 #[derive(Default)]
 pub(super) struct Faults {
     waiting: Vec<Fault>,
     garble: bool,
-    /// Faults that struck.
+    /// Number of faults that happened.
     struck: usize,
     messages: u64,
 }
 
-/// Bytes that no protocol begins with, and always the same.
+/// Fixed bytes with which no protocol begins.
 fn garbage(length: usize) -> Vec<u8> {
     let mut seed: u32 = 0x2545_f491;
     let next = || {
@@ -76,15 +76,15 @@ fn garbage(length: usize) -> Vec<u8> {
 }
 
 impl StandIn {
-    /// The cable is pulled: who connects is refused from when this returns.
+    /// Pulls the cable: once this returns, connections are refused.
     pub fn unplug(&self) {
         self.state().unplugged = true;
         self.inner.port.close();
         self.hang_up();
     }
 
-    /// The cable is back: connections are taken from when this returns. adb finds it by itself
-    /// after some seconds.
+    /// Plugs the cable in: once this returns, connections are accepted. adb finds the device by itself after
+    /// some seconds.
     pub fn plug_in(&self) {
         let mut state = self.state();
         (state.unplugged, state.silent) = (false, false);
@@ -93,36 +93,36 @@ impl StandIn {
         self.listen();
     }
 
-    /// It says nothing any more, though its connection stays.
+    /// The device stops answering; its connection stays.
     pub fn silence(&self) {
         self.state().silent = true;
     }
 
-    /// It no longer knows the host's key.
+    /// The device no longer knows the host's key.
     pub fn unauthorize(&self) {
         self.state().unauthorized = true;
         self.hang_up();
     }
 
-    /// It sends what is no message.
+    /// The device sends bytes that are not a message.
     pub fn garbage(&self) {
         for transport in self.transports() {
             transport.send_garbage(&garbage(4096));
         }
     }
 
-    /// Lets something go wrong later.
+    /// Schedules a fault.
     pub fn inject(&self, fault: Fault) {
         self.faults().waiting.push(fault);
     }
 
-    /// How many of the injected faults have struck.
+    /// Number of injected faults that have happened.
     #[must_use]
     pub fn struck(&self) -> usize {
         self.faults().struck
     }
 
-    /// How many messages have passed, in both directions.
+    /// Number of messages so far, in both directions.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.faults().messages
@@ -151,8 +151,8 @@ impl StandIn {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message is about to be sent, or was read: of a stream to this service, or of the transport
-    /// itself.
+    /// Called before a message is sent and after one is read; `service` is `None` for messages of the
+    /// transport itself.
     pub(super) fn message_passes(&self, transport: &Transport, service: Option<&str>) -> io::Result<()> {
         let mut due = Vec::new();
         self.faults().messages += 1;
@@ -179,7 +179,7 @@ impl StandIn {
         if transport.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// A service is about to write; gives what it writes instead.
+    /// Called before a service writes; returns replacement bytes, if any.
     pub(super) fn service_writes(&self, service: &str, sent_bytes: usize, piece: &[u8]) -> Option<Vec<u8>> {
         let mut due = Vec::new();
         self.faults().waiting.retain(|fault| match &fault.when {
@@ -191,7 +191,7 @@ impl StandIn {
             }
             _ => true,
         });
-        // What is meant for this service does not hit another that writes at the same moment.
+        // A fault of this service must not hit another one that writes at the same moment.
         let (own, others): (Vec<What>, Vec<What>) =
             due.into_iter().partition(|what| *what == What::ServiceGarbage);
         others.into_iter().for_each(|what| self.strike(what));
@@ -208,7 +208,7 @@ impl StandIn {
             What::UnplugFor(time) => {
                 self.unplug();
                 let device = Self { inner: super::Arc::clone(&self.inner), _owner: None };
-                // The time is the fault's own: nothing happens at its end but this.
+                // The time belongs to the fault: nothing else happens when it ends.
                 thread::spawn(move || {
                     thread::sleep(time);
                     device.plug_in();

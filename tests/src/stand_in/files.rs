@@ -1,4 +1,4 @@
-//! The device's files, in a temporary folder of this machine, and who may touch which.
+//! The device's files, in a temporary folder of this machine, and the access rights to them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::Package;
 
-/// Who acts.
+/// Who accesses a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Who {
     /// The shell, uid 2000.
@@ -22,7 +22,7 @@ pub(super) enum Who {
 
 pub(super) struct Files {
     root: TempDir,
-    /// What was there at the start, with what is in it.
+    /// The files at the start, with their hashes.
     before: BTreeMap<String, Vec<u8>>,
 }
 
@@ -50,12 +50,12 @@ impl Files {
         self.root.path()
     }
 
-    /// Where an absolute path of the device lies. `..` does not lead out.
+    /// Host path of an absolute device path. `..` cannot leave the device's root.
     pub(super) fn host_path(&self, path: &str) -> PathBuf {
         self.root.path().join(canonical("/", path).trim_start_matches('/'))
     }
 
-    /// What is there, and what is in it; folders end with `/`.
+    /// All files with their hashes; folders end with `/`.
     fn all(&self) -> BTreeMap<String, Vec<u8>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.root.path().to_owned()];
@@ -67,7 +67,7 @@ impl Files {
                     found.insert(format!("{shown}/"), Vec::new());
                     folders.push(path);
                 } else {
-                    // One that vanishes meanwhile is as good as empty.
+                    // A file that vanishes meanwhile counts as empty.
                     let hash = Sha256::digest(fs::read(&path).unwrap_or_default());
                     found.insert(shown, hash.to_vec());
                 }
@@ -76,7 +76,7 @@ impl Files {
         found
     }
 
-    /// What differs from the start.
+    /// Changes since the start.
     pub(super) fn changes(&self) -> Vec<String> {
         let now = self.all();
         let new = now.iter().filter_map(|(path, hash)| match self.before.get(path) {
@@ -92,13 +92,13 @@ impl Files {
         new.chain(gone).collect()
     }
 
-    /// Where `path` lies, if `who` may read it.
+    /// Host path of `path`, if `who` may read it.
     pub(super) fn readable(&self, who: &Who, path: &str) -> io::Result<PathBuf> {
         let host = self.host_path(path);
         let allowed = match who {
             _ if self.owns(who, path) => true,
             Who::Shell => !path.starts_with(APPS),
-            // The files of the shell, where everybody may.
+            // Files of the shell, if world-readable.
             Who::App(_) if in_shells(path) => {
                 fs::metadata(&host).map_or(true, |about| about.permissions().mode() & 0o004 != 0)
             }
@@ -107,7 +107,7 @@ impl Files {
         if allowed { Ok(host) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
-    /// The same, if `who` may write there.
+    /// Host path of `path`, if `who` may write it.
     pub(super) fn writable(&self, who: &Who, path: &str) -> io::Result<PathBuf> {
         if self.owns(who, path) {
             Ok(self.host_path(path))
@@ -131,7 +131,7 @@ fn in_shells(path: &str) -> bool {
     SHELLS.iter().any(|folder| path == *folder || path.starts_with(&format!("{folder}/")))
 }
 
-/// The absolute form of a path: `..` is followed, and links of every Android are.
+/// The absolute form of a path, with `..` and the links of every Android resolved.
 pub(super) fn canonical(folder: &str, path: &str) -> String {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{folder}/{path}") };
     let mut parts: Vec<&str> = Vec::new();
@@ -152,7 +152,7 @@ pub(super) fn canonical(folder: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// The words of a device for what went wrong.
+/// The device's message for an error.
 pub(super) fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "No such file or directory".to_owned(),

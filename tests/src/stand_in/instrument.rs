@@ -1,11 +1,10 @@
-//! What an app does when its tests are run: for a test of memgate to say, with a real virtual
-//! machine or without.
+//! What an app does when its tests run. A test of memgate defines it, with or without a real JVM.
 
 use std::path::Path;
 
 use super::{StandIn, Terminal};
 
-/// `am instrument`, as it was asked for.
+/// Arguments of an `am instrument` call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Instrumentation {
     /// `-r`
@@ -20,20 +19,20 @@ pub struct Instrumentation {
     pub user: Option<String>,
     /// `-e`, in order.
     pub arguments: Vec<(String, String)>,
-    /// The app with the tests.
+    /// The app that contains the tests.
     pub package: String,
-    /// Its class that runs them.
+    /// The class that runs them.
     pub runner: String,
 }
 
 /// The apps of a device.
 pub trait Instrument: Send + Sync + 'static {
-    /// `am instrument`: writes its stream to the terminal, and gives the exit status of `am`. As on
-    /// a device the app goes on when the client leaves, until [`Instrument::force_stop`].
-    /// [`StandIn::process`] tells that the app's process runs.
+    /// `am instrument`: writes its stream to the terminal and returns the exit status of `am`. As on a
+    /// device, the app continues when the client leaves, until [`Instrument::force_stop`]. The implementation
+    /// registers the app's process with [`StandIn::process`].
     fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8;
 
-    /// `am attach-agent`. That the agent was really loaded is not told.
+    /// `am attach-agent`. As on a device, success does not mean that the agent was loaded.
     ///
     /// # Errors
     /// What `am` prints.
@@ -41,10 +40,10 @@ pub trait Instrument: Send + Sync + 'static {
         Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"))
     }
 
-    /// `am force-stop`, and what `pm clear` does besides.
+    /// `am force-stop`; `pm clear` calls it too.
     fn force_stop(&self, _: &StandIn, _package: &str) {}
 
-    /// `am dumpheap`, into a file of this machine.
+    /// `am dumpheap`, into a file on this machine.
     ///
     /// # Errors
     /// What `am` prints.
@@ -59,7 +58,7 @@ pub trait Instrument: Send + Sync + 'static {
         Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"))
     }
 
-    /// A command that the device itself does not know; `None`: nor does this.
+    /// A command that the device itself does not know; `None` if unknown here too.
     fn command(&self, _: &StandIn, _words: &[String], _: &mut Terminal) -> Option<u8> {
         None
     }
@@ -73,7 +72,7 @@ impl Instrument for NoTests {
     fn instrument(&self, _: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
         let stream =
             "INSTRUMENTATION_RESULT: stream=\n\nTime: 0.001\n\nOK (0 tests)\n\n\nINSTRUMENTATION_CODE: -1\n";
-        // A client that has left hears nothing.
+        // A client that has left reads nothing.
         if call.raw && terminal.out(stream.as_bytes()).is_err() { 1 } else { 0 }
     }
 }

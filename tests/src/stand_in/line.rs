@@ -1,14 +1,14 @@
-//! The command lines memgate and adb send, read as mksh would; nothing of them reaches a shell of
-//! this machine.
+//! Parses the command lines that memgate and adb send, as mksh would; nothing reaches a shell of this
+//! machine.
 //!
-//! Known: words with quotes and `\`, `$?`, `;`, `&&`, `||`, line ends, `2>&1`, `2>/dev/null`,
-//! `>/dev/null`, `</dev/null`. Everything else a shell would give a meaning is refused, so that no
-//! test passes by a meaning that is missing here.
+//! Supported: words with quotes and `\`, `$?`, `;`, `&&`, `||`, line ends, `2>&1`, `2>/dev/null`,
+//! `>/dev/null`, `</dev/null`. All other shell syntax is refused, so that no test passes because the parser
+//! ignored it.
 
 /// One command of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Step {
-    /// When it is run.
+    /// Condition for running it.
     pub(super) when: When,
     /// Its words; `$?` is [`STATUS`].
     pub(super) words: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct Step {
     pub(super) err: Sink,
 }
 
-/// By what the command before it decides.
+/// Condition on the status of the previous command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum When {
     #[default]
@@ -38,10 +38,10 @@ pub(super) enum Sink {
     Out,
 }
 
-/// Stands for `$?` in a word: no command line holds it.
+/// Stands for `$?` in a word: no command line contains this character.
 pub(super) const STATUS: char = '\u{f8ff}';
 
-/// Reads a line; an error is what it holds that is not known here.
+/// Parses a line; the error names the unsupported syntax.
 pub(super) fn read(line: &str) -> Result<Vec<Step>, String> {
     Reader { rest: line.chars().peekable(), steps: Vec::new(), step: Step::default(), word: None }.read()
 }

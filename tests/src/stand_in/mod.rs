@@ -1,11 +1,11 @@
-//! A device that is none: it speaks the device's side of adb's transport over TCP, so that a real
-//! adb server takes it for one, and answers what memgate and adb ask of a device from tables of its
-//! own. It runs nothing of this machine's shell.
+//! A stand-in device. It speaks the device's side of adb's transport over TCP, so that a real adb server
+//! accepts it, and answers what memgate and adb ask of a device from its own tables. It never runs a shell of
+//! this machine.
 //!
-//! Data flow: [`AdbServer`] (a real `adb`, private) ⇄ TCP ⇄ `transport` → `services` (shell, files,
-//! sockets) → `commands` over `files` (a temporary folder), the properties and packages of
-//! [`Builder`], and [`Instrument`], which runs the tests of an app. What is not known here is
-//! answered as a device answers, remembered, and fails the test when the device is dropped.
+//! Data flow: [`AdbServer`] (a real `adb`, private) ⇄ TCP ⇄ `transport` → `services` (shell, files, sockets)
+//! → `commands` over `files` (a temporary folder), the properties and packages of [`Builder`], and
+//! [`Instrument`], which runs the tests of an app. An unknown request gets the answer that a device gives. It
+//! is recorded, and fails the test when the device is dropped.
 
 mod adb;
 mod commands;
@@ -38,10 +38,10 @@ use port::Port;
 pub use terminal::Terminal;
 use transport::Transport;
 
-/// How long a test waits for what must come: on a machine that does much else, too.
+/// How long a test waits for an event; long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(180);
 
-/// Answers a stream to an abstract socket; reads and writes until it returns.
+/// Serves a stream to an abstract socket: reads and writes until it returns.
 pub type Handler = Arc<dyn Fn(&mut dyn Stream) + Send + Sync>;
 
 /// Both directions of a stream to a socket of the device.
@@ -49,12 +49,12 @@ pub trait Stream: io::Read + io::Write {}
 
 impl<T: io::Read + io::Write> Stream for T {}
 
-/// A device. Clones are the same one; where the last clone of a test is dropped, what was not known
-/// fails the test.
+/// A stand-in device. Clones share the same device; when a test drops its last clone, recorded unknown
+/// requests fail the test.
 #[derive(Clone)]
 pub struct StandIn {
     inner: Arc<Inner>,
-    /// Its own threads hold the device without this.
+    /// `None` in clones that the device's own threads hold.
     _owner: Option<Arc<Owner>>,
 }
 
@@ -86,7 +86,7 @@ struct State {
     ended: bool,
 }
 
-/// How a device is made.
+/// Configures a stand-in device.
 #[derive(Clone)]
 pub struct Builder {
     api: u32,
@@ -101,55 +101,55 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Its API level; 34 without this.
+    /// Sets the API level; default 34.
     #[must_use]
     pub fn api(mut self, api: u32) -> Self {
         self.api = api;
         self
     }
 
-    /// Its instruction sets, `x86_64` without this.
+    /// Sets the instruction sets; default `x86_64`.
     #[must_use]
     pub fn abi(self, list: &str) -> Self {
         self.property("ro.product.cpu.abilist", list)
     }
 
-    /// What it is called.
+    /// Sets the model name.
     #[must_use]
     pub fn model(mut self, model: &str) -> Self {
         model.clone_into(&mut self.model);
         self
     }
 
-    /// What it offers to adb: `shell_v2,cmd,stat_v2` without this. Never `delayed_ack`.
+    /// Sets the features offered to adb; default `shell_v2,cmd,stat_v2`. Never `delayed_ack`.
     #[must_use]
     pub fn features(mut self, features: &str) -> Self {
         features.clone_into(&mut self.features);
         self
     }
 
-    /// It asks for a key and takes any.
+    /// Makes the device ask for a key; it accepts any key.
     #[must_use]
     pub fn asks_for_a_key(mut self) -> Self {
         self.key = true;
         self
     }
 
-    /// A system property.
+    /// Sets a system property.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// An installed app.
+    /// Installs an app.
     #[must_use]
     pub fn package(mut self, package: Package) -> Self {
         self.packages.push(package);
         self
     }
 
-    /// Who answers at an abstract socket, instead of this machine's socket of that name.
+    /// Serves an abstract socket with `handler`, instead of this machine's socket of that name.
     #[must_use]
     pub fn abstract_handler(
         mut self,
@@ -160,21 +160,21 @@ impl Builder {
         self
     }
 
-    /// What a command prints, and its exit status, where it says exactly this.
+    /// Sets output and exit status for exactly this command line.
     #[must_use]
     pub fn answer(mut self, command: &str, printed: &str, status: u8) -> Self {
         self.answers.insert(command.to_owned(), (printed.to_owned(), status));
         self
     }
 
-    /// Who runs the tests of apps.
+    /// Sets the implementation that runs the tests of apps.
     #[must_use]
     pub fn instrument(mut self, instrument: impl Instrument) -> Self {
         self.instrument = Arc::new(instrument);
         self
     }
 
-    /// Switches it on.
+    /// Starts the device.
     #[must_use]
     pub fn start(self) -> StandIn {
         let files = Files::new(&self.packages);
@@ -205,7 +205,7 @@ impl Builder {
 }
 
 impl StandIn {
-    /// A device of API level 34 without apps.
+    /// A builder for a device of API level 34 without apps.
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
@@ -221,13 +221,13 @@ impl StandIn {
         }
     }
 
-    /// What adb calls it once it is connected.
+    /// The serial by which adb names it once connected.
     #[must_use]
     pub fn serial(&self) -> String {
         self.inner.port.address().to_string()
     }
 
-    /// Where a path of the device lies on this machine.
+    /// The path on this machine of a path of the device.
     #[must_use]
     pub fn host_path(&self, path: &str) -> PathBuf {
         self.inner.files.host_path(path)
@@ -239,19 +239,20 @@ impl StandIn {
         format!("/data/user/0/{package}")
     }
 
-    /// A property as it is now; `None`: empty.
+    /// Current value of a property; `None` if empty.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         self.state().properties.get(name).cloned()
     }
 
-    /// A process of the device, in truth one of this machine, has begun: `name` is that of its app.
+    /// Registers a process of the device, which is really a process of this machine; `name` is that of its
+    /// app.
     pub fn process(&self, name: &str, pid: u32) {
         self.state().processes.insert(pid, name.to_owned());
         self.inner.changed.notify_all();
     }
 
-    /// It has ended.
+    /// Removes a process that has ended.
     pub fn process_ended(&self, pid: u32) {
         self.state().processes.remove(&pid);
         self.inner.changed.notify_all();
@@ -296,26 +297,25 @@ impl StandIn {
         self.inner.made.packages.iter().find(|package| package.name == name)
     }
 
-    /// Every command line that came, in its order.
+    /// All command lines received, in order.
     #[must_use]
     pub fn commands(&self) -> Vec<String> {
         self.state().commands.clone()
     }
 
-    /// What was installed: the words of the command and the bytes that came.
+    /// Installed apps: the words of the command and the received bytes.
     #[must_use]
     pub fn installed(&self) -> Vec<String> {
         self.state().installed.clone()
     }
 
-    /// What it was asked and does not know; what is taken no longer fails the test.
+    /// Takes the recorded unknown requests; those taken no longer fail the test.
     #[must_use]
     pub fn take_unknown(&self) -> Vec<String> {
         std::mem::take(&mut self.state().unknown)
     }
 
-    /// What is there now and was not at the start: files, properties, agents of apps, processes,
-    /// open streams.
+    /// What differs from the start: files, properties, agents of apps, processes, open streams.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
         let mut left = self.inner.files.changes();
@@ -331,13 +331,13 @@ impl StandIn {
         left
     }
 
-    /// Waits until no stream is open: what serves one that was cut off ends a moment later.
+    /// Waits until no stream is open: a service whose stream was cut off ends a moment later.
     #[track_caller]
     pub fn wait_until_idle(&self) {
         self.wait_until("no stream is open", |device| device.state().open.is_empty());
     }
 
-    /// Waits until nothing is left, as what was cut off ends a moment later.
+    /// Waits until nothing is left over: a service that was cut off ends a moment later.
     #[track_caller]
     pub fn assert_clean(&self) {
         let until = Instant::now() + LONG;
@@ -365,7 +365,7 @@ impl StandIn {
         }
     }
 
-    /// Until something changes, or `most` has passed: files change unheard.
+    /// Waits for a change, at most this long: changes of files send no notification.
     fn wait(&self, most: Duration) {
         drop(self.inner.changed.wait_timeout(self.state(), most).unwrap_or_else(PoisonError::into_inner));
     }
@@ -404,12 +404,12 @@ impl StandIn {
         self.inner.files.root()
     }
 
-    /// Takes connections from when this returns.
+    /// Starts to listen; connections are accepted once this returns.
     fn listen(&self) {
         let device = Self { inner: Arc::clone(&self.inner), _owner: None };
         self.inner.port.open(move |stream| {
             let device = device.clone();
-            // It ends when the server hangs up, or sends nonsense: nobody to tell.
+            // It ends with an error when the server hangs up or sends garbage; nobody needs to know.
             thread::spawn(move || drop(transport::serve(&device, stream, services::serve)));
         });
     }
@@ -437,7 +437,7 @@ impl Drop for Owner {
         device.state().ended = true;
         device.inner.port.close();
         device.hang_up();
-        // Its threads may outlive the test program's last moment: the folder must not.
+        // Its threads may outlive the test program, but its folder must not.
         drop(std::fs::remove_dir_all(device.root()));
         let unknown = device.take_unknown();
         if !thread::panicking() {

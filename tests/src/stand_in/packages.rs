@@ -1,6 +1,6 @@
 //! Installed apps.
 
-/// The first id that Android gives to an app.
+/// First user id that Android gives to an app.
 const FIRST_UID: u32 = 10_000;
 
 /// An installed app.
@@ -8,11 +8,11 @@ const FIRST_UID: u32 = 10_000;
 pub struct Package {
     /// `com.example.tiles`.
     pub name: String,
-    /// May it be debugged?
+    /// Is it debuggable?
     pub debuggable: bool,
-    /// The instruction set of its process; `None`: it has no native code.
+    /// The instruction set of its process; `None` if it has no native code.
     pub abi: Option<String>,
-    /// Its instrumentations: class and tested app.
+    /// Its instrumentations: runner class and tested app.
     pub instrumentations: Vec<(String, String)>,
 }
 
@@ -23,25 +23,25 @@ impl Package {
         Self { name: name.to_owned(), debuggable: true, abi: None, instrumentations: Vec::new() }
     }
 
-    /// An app with the tests of another one.
+    /// An app that contains tests of another app.
     #[must_use]
     pub fn test(name: &str, runner: &str, target: &str) -> Self {
         Self { instrumentations: vec![(runner.to_owned(), target.to_owned())], ..Self::app(name) }
     }
 
-    /// A release build.
+    /// Turns it into a release build.
     #[must_use]
     pub fn not_debuggable(self) -> Self {
         Self { debuggable: false, ..self }
     }
 
-    /// With native code of this instruction set.
+    /// Adds native code for this instruction set.
     #[must_use]
     pub fn with_abi(self, abi: &str) -> Self {
         Self { abi: Some(abi.to_owned()), ..self }
     }
 
-    /// What `dumpsys package` says of it.
+    /// The output of `dumpsys package`.
     pub(super) fn dump(&self, uid: u32) -> String {
         let flags = if self.debuggable {
             "DEBUGGABLE HAS_CODE ALLOW_CLEAR_USER_DATA"

@@ -1,6 +1,6 @@
-//! The port at which a device listens while it is plugged in. Its number stays the device's own
-//! while it does not listen: a socket that is bound and never listens keeps it from everybody else,
-//! and the system refuses who connects.
+//! The port of a device, which listens while the device is plugged in. While it does not listen, a socket
+//! that is bound but never listens reserves the port number for the device, and the kernel refuses
+//! connections.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -17,16 +17,16 @@ pub(super) struct Port {
     open: Mutex<Option<Open>>,
 }
 
-/// Who takes its connections.
+/// The thread that accepts connections.
 struct Open {
     closed: Arc<AtomicBool>,
     taking: JoinHandle<()>,
 }
 
 impl Port {
-    /// A port that nobody else has, closed.
+    /// Reserves a free port, closed.
     pub(super) fn reserve() -> Self {
-        // Programs that tests start meanwhile do not inherit it.
+        // Not inherited by programs that other tests start meanwhile.
         let reserved =
             socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         sockopt::set_socket_reuseaddr(&reserved, true).unwrap();
@@ -39,7 +39,7 @@ impl Port {
         self.address
     }
 
-    /// When this returns, connections are taken.
+    /// Opens the port: connections are accepted once this returns.
     pub(super) fn open(&self, take: impl Fn(TcpStream) + Send + 'static) {
         let mut open = self.locked();
         if open.is_some() {
@@ -54,19 +54,19 @@ impl Port {
                 if ends.load(Ordering::Acquire) {
                     return;
                 }
-                // Who connects and leaves at once is no connection.
+                // A client that disconnected at once is ignored.
                 accepted.into_iter().for_each(|(stream, _)| take(stream));
             }
         });
         *open = Some(Open { closed, taking });
     }
 
-    /// When this returns, connections are refused.
+    /// Closes the port: connections are refused once this returns.
     pub(super) fn close(&self) {
         let mut open = self.locked();
         let Some(Open { closed, taking }) = open.take() else { return };
         closed.store(true, Ordering::Release);
-        // It waits for a connection: this is one.
+        // The thread blocks in `accept`; this connection wakes it.
         drop(TcpStream::connect(self.address));
         taking.join().unwrap();
     }

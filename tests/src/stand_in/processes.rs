@@ -1,4 +1,4 @@
-//! `/proc`: that of this machine, for the processes that stand for those of the device.
+//! `/proc` of the device: that of this machine, for the processes that represent the device's.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::io;
 use super::StandIn;
 use super::files::Who;
 
-/// What the shell may read of every process.
+/// Files that the shell may read for every process.
 const OPEN: [&str; 4] = ["status", "stat", "statm", "cmdline"];
-/// Of no process.
+/// Files that belong to no process.
 const GENERAL: [&str; 4] = ["/proc/net/unix", "/proc/meminfo", "/proc/version", "/proc/uptime"];
 
-/// Reads a file below /proc.
+/// Reads a file below `/proc`.
 pub(super) fn read(device: &StandIn, who: &Who, path: &str) -> io::Result<Vec<u8>> {
     if GENERAL.contains(&path) {
         return fs::read(path);
@@ -26,7 +26,7 @@ pub(super) fn read(device: &StandIn, who: &Who, path: &str) -> io::Result<Vec<u8
     fs::read(format!("/proc/{pid}/{file}"))
 }
 
-/// The names in a folder below /proc.
+/// Lists a folder below `/proc`.
 pub(super) fn list(device: &StandIn, who: &Who, path: &str) -> io::Result<Vec<String>> {
     let (pid, name, file) = process(device, path)?;
     if !may_look(who, &name) {
@@ -39,7 +39,7 @@ pub(super) fn list(device: &StandIn, who: &Who, path: &str) -> io::Result<Vec<St
     Ok(names)
 }
 
-/// `/proc/PID/FILE` of a process that the device has.
+/// Splits `/proc/PID/FILE`; the device must have the process.
 fn process<'a>(device: &StandIn, path: &'a str) -> io::Result<(u32, String, &'a str)> {
     let parts = path.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'));
     let found = parts.and_then(|(pid, file)| {

@@ -1,4 +1,4 @@
-//! What a stream is opened for: a command, files, a socket of an app.
+//! The services that a stream can open: a command, file transfer, a socket of an app.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -73,16 +73,16 @@ fn bridge(device: &StandIn, channel: &Arc<Channel>, name: &str) -> io::Result<()
                 break;
             }
         }
-        // The client left: the app hears of it, and so ends the other direction.
+        // The client left: shutting down tells the app, which then ends the other direction.
         drop(into.shutdown(Shutdown::Both));
     });
-    // The app hung up: what it wrote has been brought, and the stream ends.
+    // The app hung up: its output has been delivered, so the stream ends.
     drop(up.join());
     drop(socket.shutdown(Shutdown::Both));
     Ok(())
 }
 
-/// A stream as a handler sees it.
+/// A stream as a handler sees it, with the bytes not read yet.
 struct Ends<'a> {
     channel: &'a Channel,
     came: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The device's side of `sync:`.
+//! The device's side of the `sync:` service.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ struct Sync<'a> {
     came: Vec<u8>,
 }
 
-/// Serves requests until the client leaves or says goodbye.
+/// Serves requests until the client disconnects or quits.
 pub(super) fn serve(device: &StandIn, channel: &Arc<Channel>) -> io::Result<()> {
     let mut sync = Sync { device, channel, came: Vec::new() };
     loop {
@@ -149,7 +149,7 @@ impl Sync<'_> {
                 }
                 (Ok(_), Err(_)) => {}
                 (Err(why), written) => {
-                    // It did not come whole: adbd removes it.
+                    // An incomplete file: adbd removes it.
                     if let Ok((target, _)) = written {
                         fs::remove_file(target)?;
                     }
@@ -184,7 +184,7 @@ impl Sync<'_> {
     }
 }
 
-/// Mode, size and time, all 0 where there is nothing.
+/// Mode, size and time; all 0 if the file does not exist.
 fn short(about: Option<&fs::Metadata>) -> Vec<u8> {
     let [mode, size, time] = about.map_or([0; 3], |about| {
         let low = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -193,7 +193,7 @@ fn short(about: Option<&fs::Metadata>) -> Vec<u8> {
     [mode, size, time].map(u32::to_le_bytes).concat()
 }
 
-/// The same and more, in 68 bytes behind the letters.
+/// The longer form, 68 bytes after the letters.
 fn long(about: Result<&fs::Metadata, &io::Error>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let Ok(about) = about else {

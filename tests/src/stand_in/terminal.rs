@@ -1,5 +1,4 @@
-//! What a command prints to and reads from: packets of `shell,v2`, or the bare stream of older
-//! services.
+//! Input and output of a command: packets of `shell,v2`, or the bare stream of older services.
 
 use std::io;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const EXIT: u8 = 3;
 const CLOSE_STDIN: u8 = 4;
-/// adbd's own buffer.
+/// Size of adbd's own buffer.
 const PACKET_BYTES: usize = 32 << 10;
 
-/// The terminal of a command, though it is none.
+/// Input and output of a command; not a real terminal.
 pub struct Terminal {
     channel: Arc<Channel>,
     packets: bool,
-    /// Came, and not read yet.
+    /// Received, not read yet.
     came: Vec<u8>,
     input: Vec<u8>,
     input_ended: bool,
@@ -41,7 +40,7 @@ impl Terminal {
         }
     }
 
-    /// Where the outputs of the next command go.
+    /// Sets where the outputs of the next command go.
     pub(super) fn redirect(&mut self, out_is_nothing: bool, err_is_nothing: bool, err_is_out: bool) {
         (self.out_is_nothing, self.err_is_nothing, self.err_is_out) =
             (out_is_nothing, err_is_nothing, err_is_out);
@@ -89,7 +88,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Takes the packets that have come whole.
+    /// Takes the complete packets.
     fn unpack(&mut self) {
         while let Some((head, rest)) = self.came.split_first_chunk::<5>() {
             let [id, length @ ..] = *head;

@@ -1,9 +1,9 @@
 //! The device's side of adb's transport over TCP: messages of 24 bytes and a payload, streams with
 //! one write in flight.
 //!
-//! Data flow: the accepting thread hands a connection to [`serve`], which reads messages; each
-//! `OPEN` becomes a [`Channel`] and a thread in which [`Services`] serve it; whatever is sent goes through
-//! [`Transport::send`], where faults strike.
+//! Data flow: the accepting thread hands a connection to [`serve`], which reads messages; each `OPEN` creates
+//! a [`Channel`] and a thread in which [`Services`] serve it; everything sent goes through
+//! [`Transport::send`], where faults happen.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ const OPEN: u32 = 0x4e45_504f;
 const OKAY: u32 = 0x5941_4b4f;
 const WRTE: u32 = 0x4554_5257;
 const CLSE: u32 = 0x4553_4c43;
-/// The version from which check sums are not looked at.
+/// From this version on, checksums are not verified.
 const VERSION: u32 = 0x0100_0001;
 const MOST: u32 = 1 << 20;
 const TOKEN: u32 = 1;
@@ -92,7 +92,7 @@ fn receive(stream: &mut impl Read) -> io::Result<Message> {
 
 /// Serves a connection to its end.
 pub(super) fn serve(device: &StandIn, stream: TcpStream, services: Services) -> io::Result<()> {
-    // Without it every exchange waits 40 ms for an acknowledgement.
+    // Otherwise every exchange waits 40 ms for an acknowledgement.
     stream.set_nodelay(true)?;
     let transport = Arc::new(Transport {
         writer: Mutex::new(stream.try_clone()?),
@@ -119,7 +119,7 @@ impl Transport {
                     locked(&self.state).most = (second.min(MOST)) as usize;
                     self.welcome(device, !device.wants_key())?;
                 }
-                // A signature (2) or, where none of its keys was good, the host's public key (3).
+                // A signature (2) or, if none of its keys was accepted, the host's public key (3).
                 AUTH if first == 2 => self.welcome(device, device.accepts_key())?,
                 AUTH if device.accepts_key() => self.welcome(device, true)?,
                 AUTH => {}
@@ -132,7 +132,7 @@ impl Transport {
         }
     }
 
-    /// The service to whose stream a message belongs that came.
+    /// The service to whose stream a received message belongs.
     fn service_of(&self, message: &Message) -> Option<String> {
         match message.command {
             OPEN => Some(String::from_utf8_lossy(&message.payload).into_owned()),
@@ -177,7 +177,7 @@ impl Transport {
         device.opened(&name);
         let device = device.clone();
         thread::spawn(move || {
-            // A service that ends because the other side went away has nobody to tell.
+            // If a service ends because the client left, nobody needs the error.
             drop(services(&device, &channel));
             channel.finish();
             device.closed(&name);
@@ -192,7 +192,7 @@ impl Transport {
         }
     }
 
-    /// A message of the transport, or of a stream to this service.
+    /// Sends a message of the transport, or of a stream to `service`.
     fn send(
         &self,
         device: &StandIn,
@@ -207,13 +207,13 @@ impl Transport {
         locked(&self.writer).write_all(&[header.as_slice(), payload].concat())
     }
 
-    /// Bytes that are no message.
+    /// Sends bytes that are not a message.
     pub(super) fn send_garbage(&self, bytes: &[u8]) {
         // The server may have hung up already.
         drop(locked(&self.writer).write_all(bytes));
     }
 
-    /// Ends the connection and everything in it.
+    /// Ends the connection and all its streams.
     pub(super) fn close(&self) {
         drop(self.stream.shutdown(Shutdown::Both));
         let channels = {
@@ -233,17 +233,17 @@ impl Transport {
 }
 
 impl Channel {
-    /// The service it was opened for.
+    /// The service that the stream was opened for.
     pub(super) fn service(&self) -> &str {
         &self.service
     }
 
-    /// Grants the stream.
+    /// Accepts the stream.
     pub(super) fn accept(&self) -> io::Result<()> {
         self.send(OKAY, self.ours, &[])
     }
 
-    /// Refuses it: the client hears "closed".
+    /// Refuses the stream: the client sees "closed".
     pub(super) fn refuse(&self) -> io::Result<()> {
         locked(&self.state).closed = true;
         self.send(CLSE, 0, &[])
@@ -254,7 +254,7 @@ impl Channel {
         transport.send(&self.device, Some(&self.service), [command, ours, self.theirs], payload)
     }
 
-    /// Writes; waits for each piece to be taken.
+    /// Writes; before each piece, waits until the previous one is acknowledged.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let most = self.transport.upgrade().map_or(1, |transport| locked(&transport.state).most);
         for piece in bytes.chunks(most) {
@@ -282,7 +282,7 @@ impl Channel {
         if flow.closed { Err(gone()) } else { Ok(()) }
     }
 
-    /// The next piece; `None`: the other side has hung up.
+    /// The next piece; `None` if the other side has hung up.
     pub(super) fn read(&self) -> io::Result<Option<Vec<u8>>> {
         let flow = locked(&self.state);
         let mut flow = self
@@ -318,7 +318,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Closes from our side, when the last write was taken.
+    /// Closes the stream after the last write has been acknowledged.
     fn finish(&self) {
         if self.until_free().is_ok() {
             self.hang_up();

@@ -38,7 +38,7 @@ impl Shell<'_> {
                 ) else {
                     return self.not_found(words);
                 };
-                // The shell that calls opens the file.
+                // The calling shell opens the file.
                 let Ok(file) = self.device.inner.files.writable(&self.who, &self.path(path)) else {
                     return self.complain(&format!("Error: Unable to open file: {path}"), 255);
                 };
@@ -122,7 +122,7 @@ impl Shell<'_> {
     }
 }
 
-/// The options of `am instrument`, and its component; `None`: not known here.
+/// The options of `am instrument`, and its component; `None` if one is unknown here.
 fn options(rest: &[&str]) -> Option<(Instrumentation, String)> {
     let mut call = Instrumentation::default();
     let mut words = rest.iter().copied();

@@ -1,4 +1,4 @@
-//! Commands on files, with the words of toybox for what goes wrong.
+//! Commands on files, with toybox's error messages.
 
 use std::fs;
 use std::io;
@@ -68,7 +68,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Does the same with each path; what goes wrong is printed, and the status is then 1.
+    /// Applies `act` to each path; errors are printed, and then the status is 1.
     fn each(
         &mut self,
         name: &str,
@@ -149,7 +149,7 @@ impl Shell<'_> {
             }
             let mode = fs::metadata(&source)?.permissions().mode();
             fs::copy(&source, &target)?;
-            // The mask of apps is 077.
+            // Apps have umask 077.
             let mode = if owner_is_app { mode & 0o700 } else { mode & 0o777 };
             fs::set_permissions(target, fs::Permissions::from_mode(mode))
         })

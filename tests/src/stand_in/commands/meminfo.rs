@@ -1,8 +1,7 @@
-//! `dumpsys meminfo`: the figures of the process of this machine that stands for the app's, in the
-//! two forms that Android prints.
+//! `dumpsys meminfo`: the figures of the process on this machine that represents the app, in both of
+//! Android's formats.
 //!
-//! Half of its private memory is called native, half Java's, so that every sum of a real answer
-//! holds.
+//! Half of its private memory counts as native, half as Java, so that every sum of a real answer holds.
 
 use std::fs;
 use std::io;
@@ -12,10 +11,10 @@ use super::Shell;
 /// The first Android that prints resident memory here, and the first stand-in that knows `--proto`.
 const WITH_RSS: u32 = 30;
 const WITH_PROTO: u32 = 29;
-/// One screen is open, whoever asks.
+/// One screen is open for every app.
 const ACTIVITIES: u64 = 1;
 
-/// Of a process, in KB.
+/// Memory figures of a process, in KB.
 struct Memory {
     pid: u32,
     name: String,
@@ -26,7 +25,7 @@ struct Memory {
 }
 
 impl Shell<'_> {
-    /// Of the processes that were asked for, by id or by name, this answers for the first.
+    /// Answers for the first process that matches the given id or name.
     pub(super) fn dump_memory(&mut self, words: &[String], rest: &[&str]) -> io::Result<u8> {
         let (proto, asked) = match rest {
             ["--proto", asked] => (true, *asked),
@@ -40,7 +39,7 @@ impl Shell<'_> {
         let found = processes.iter().find(|(pid, name)| pid.to_string() == asked || *name == asked);
         let memory = found.and_then(|(pid, name)| Memory::of(*pid, name));
         match memory {
-            // With the protobuf nothing is said of who is not there.
+            // The protobuf form prints nothing for a missing process.
             None if proto => Ok(0),
             None => self.print(&format!("No process found for: {asked}\n")),
             Some(memory) if proto => {
@@ -68,7 +67,7 @@ impl Memory {
         Some(Self { pid, name, pss, rss, dirty, clean })
     }
 
-    /// Private dirty memory: native, Java's.
+    /// Private dirty memory: native, then Java.
     fn heaps(&self) -> [u64; 2] {
         [self.dirty / 2, self.dirty - self.dirty / 2]
     }
@@ -171,7 +170,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Zeros are not written.
+/// Zeros are omitted.
 fn number(field: u64, value: u64) -> Vec<u8> {
     if value == 0 { Vec::new() } else { [varint(field << 3), varint(value)].concat() }
 }

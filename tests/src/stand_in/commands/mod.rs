@@ -1,5 +1,5 @@
-//! The commands of the device: a table, not a shell. Each works on the stand-in's own files,
-//! properties and packages.
+//! The commands of the device: a table, not a shell. They work on the stand-in's own files, properties and
+//! packages.
 
 mod activity;
 mod files;
@@ -14,7 +14,7 @@ use super::line::{self, STATUS, Sink, When};
 use super::packages::uid;
 use super::{StandIn, Terminal};
 
-/// A command's surroundings.
+/// Context of a command.
 struct Shell<'a> {
     device: &'a StandIn,
     who: Who,
@@ -23,7 +23,7 @@ struct Shell<'a> {
     terminal: &'a mut Terminal,
 }
 
-/// Runs a line and gives its status; an error is that the client has hung up.
+/// Runs a command line and returns its status; an error means that the client has hung up.
 pub(super) fn run(device: &StandIn, line: &str, terminal: &mut Terminal) -> io::Result<u8> {
     if let Some((printed, status)) = device.inner.made.answers.get(line) {
         terminal.out(printed.as_bytes())?;
@@ -104,7 +104,7 @@ impl Shell<'_> {
         Ok(status)
     }
 
-    /// What nobody knows is answered as by a device, and remembered.
+    /// Answers an unknown command as a device does, and records it.
     fn not_found(&mut self, words: &[String]) -> io::Result<u8> {
         if let Some(status) =
             self.device.inner.made.instrument.clone().command(self.device, words, self.terminal)

@@ -60,7 +60,7 @@ impl Shell<'_> {
         self.print("Success\n")
     }
 
-    /// The bytes of the app come on standard input.
+    /// The app's bytes arrive on standard input.
     fn install(&mut self, options: &[&str]) -> io::Result<u8> {
         let size = options
             .iter()

@@ -1,11 +1,11 @@
-//! Properties, identities, processes, the log.
+//! Commands for properties, user ids, processes and the log.
 
 use std::io;
 
 use super::Shell;
 use crate::stand_in::files::Who;
 
-/// The longest value of a property.
+/// Maximum length of a property value.
 const LONGEST: usize = 91;
 
 impl Shell<'_> {
