@@ -1,11 +1,11 @@
-//! What joins libFuzzer with the targets, which live in `tests/fuzz-targets`.
+//! Connects libFuzzer with the targets, which live in `tests/fuzz-targets`.
 
 #[doc(hidden)]
 pub use libfuzzer_sys;
 #[doc(hidden)]
 pub use memgate_fuzz_targets as targets;
 
-/// The target of this name, for libFuzzer. A stream of frames is mutated frame by frame.
+/// Defines the fuzz target of this name for libFuzzer. A stream of frames is mutated frame by frame.
 #[macro_export]
 macro_rules! fuzz {
     ($name:ident) => {

@@ -1,9 +1,9 @@
-//! `spools FOLDER`: reads every spool in a folder to its end, one line per process; `blind …` and
-//! `full …` tell what the agent itself says it could not see, `bad …` whatever a healthy agent
-//! never leaves behind. What the proofs ask whether recording itself came through.
+//! `spools FOLDER`: reads every spool in a folder to its end and prints one line per process. `blind …` and
+//! `full …` report what the agent itself says it could not see; `bad …` reports what a healthy agent never
+//! leaves. The proofs use it to check the recording itself.
 //!
-//! Data flow: files of the folder → [`read`] decodes frame by frame → [`Process`] → lines on
-//! stdout; exit status 1 when one was bad.
+//! Data flow: files of the folder → [`read`] decodes frame by frame → [`Process`] → lines on stdout; exit
+//! status 1 if one was bad.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
@@ -15,20 +15,19 @@ use std::process::ExitCode;
 use memgate_wire::spool::{EXTENSION, Extent, state};
 use memgate_wire::{Decoded, ErrorCode, Frame, Hello, decode};
 
-/// What one spool tells of its process.
+/// Content of one spool.
 #[derive(Default)]
 struct Process {
     hello: Option<Hello>,
     allocations: u64,
     frames: usize,
-    /// `goodbye` where there is one; else the process was killed, or replaced itself by another
-    /// program.
+    /// `goodbye` if there is one; otherwise the process was killed or ran another program (exec).
     end: Option<String>,
-    /// Why some of its allocations are not seen: told, so nobody takes it for measured.
+    /// Reasons why some of its allocations are not seen; reported, so that nobody takes them for measured.
     blind: Vec<String>,
-    /// Recording stopped for want of room in the spool, or of the right to it: told by its state.
+    /// Recording stopped because the spool could not grow: no space or no permission. Its state says so.
     full: bool,
-    /// What should not be.
+    /// Defects.
     bad: Vec<String>,
 }
 
@@ -65,7 +64,7 @@ fn main() -> io::Result<ExitCode> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads the file up to what its control page says is whole.
+/// Reads the file up to the end that its control page gives.
 fn read(path: &Path) -> io::Result<Process> {
     let bytes = fs::read(path)?;
     let extent = Extent::of(&bytes);
@@ -96,7 +95,7 @@ fn read(path: &Path) -> io::Result<Process> {
             }
         }
     }
-    // A process can be killed between the making of its spool and its first frame.
+    // A process can be killed between the creation of its spool and its first frame.
     if process.hello.is_none() && (process.frames > 0 || extent.state != state::RECORDING) {
         process.bad.push("no hello".to_owned());
     }

@@ -1,5 +1,5 @@
-//! An adb server, or a device behind it, that says anything: every request ends, keeps to its
-//! bounds and gives no more than came.
+//! An adb server, or a device connected to it, that sends arbitrary bytes: every request ends, keeps to its
+//! bounds and returns no more than was sent.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 /// Bytes before the frames.
 pub(crate) const PREFIX: usize = 2;
-/// Nothing that is said takes longer.
+/// No answer takes longer.
 const HANG: Duration = Duration::from_secs(20);
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), bytes: 8 << 10 };
 const MODERN: u8 = 16;
@@ -27,7 +27,7 @@ fn world() -> &'static (Runtime, PathBuf) {
     })
 }
 
-/// What is asked, with its length before it.
+/// Reads a request; its length precedes it.
 async fn request(stream: &mut UnixStream) -> Option<String> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.ok()?;
@@ -41,7 +41,7 @@ fn granted(text: &str) -> Vec<u8> {
     format!("OKAY{:04x}{text}", text.len()).into_bytes()
 }
 
-/// 0 to 3: the server says anything; else it knows a device, and that says anything.
+/// 0 to 3: the server sends arbitrary bytes; otherwise it knows a device, and the device sends them.
 async fn serve(listener: UnixListener, how: u8, chunk: usize, said: &[u8]) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let Some(asked) = request(&mut stream).await else { continue };
@@ -65,7 +65,7 @@ async fn serve(listener: UnixListener, how: u8, chunk: usize, said: &[u8]) {
                 break;
             }
         }
-        // A tracker is still listened to; everything else ends here.
+        // A tracker keeps being read; everything else ends here.
         let _gone = stream.shutdown().await;
     }
 }
@@ -119,10 +119,10 @@ async fn of_device(device: &Device, how: u8, came: usize) -> Result<(), AdbError
     Ok(())
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[how, chunk], said)) = data.split_first_chunk::<PREFIX>() else { return };
     let (runtime, socket) = world();

@@ -1,12 +1,12 @@
-//! The agent's option string: total, printed and parsed again it is the same, and patterns agree
-//! with a plain definition.
+//! The agent's option string: every text parses, printed options parse to the same options, and patterns
+//! agree with a plain definition.
 
 use memgate_wire::options::{Options, Target, fits};
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let options = Options::default().parse(text);

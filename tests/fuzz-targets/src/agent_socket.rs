@@ -1,5 +1,5 @@
-//! The agent's socket as the peer of a hostile harness: anything before and after the handshake,
-//! and orders. The connection ends, and the next one is served.
+//! The agent's socket with a hostile harness as peer: arbitrary bytes before and after the handshake, and
+//! orders. The connection ends, and the next one is served.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -14,7 +14,7 @@ use memgate_wire::options::Carrier;
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Protocol: memgate.v1\r\nAuthorization: Bearer secret\r\n\r\n";
-/// Longer than its own patience with a handshake.
+/// Longer than the socket waits for a handshake.
 const HANG: Duration = Duration::from_secs(10);
 
 fn served() -> &'static (Socket, String) {
@@ -35,10 +35,10 @@ fn message(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((how, said)) = data.split_first() else { return };
     let (socket, name) = served();
@@ -58,7 +58,7 @@ pub fn run(data: &[u8]) {
     if how & 4 != 0 {
         socket.write(&said[..said.len().min(64)]);
     }
-    // It may close before everything is said.
+    // The socket may close before everything is sent.
     let _said = peer.write_all(&bytes).and_then(|()| peer.shutdown(std::net::Shutdown::Write));
     let mut heard = Vec::new();
     if let Err(e) = peer.read_to_end(&mut heard) {
@@ -67,7 +67,7 @@ pub fn run(data: &[u8]) {
             "the connection stays open"
         );
     }
-    // A boundary without a peer waits for nobody.
+    // A boundary without a peer does not wait.
     if how & 8 != 0 {
         let Ok(_orders) = meet(socket, u32::from(*how), Duration::from_millis(5), false);
     }

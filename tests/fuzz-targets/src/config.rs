@@ -1,7 +1,6 @@
-//! `memgate.yaml`, the waivers file, their mistakes as people read them, and a waiver added to
-//! them.
+//! `memgate.yaml`, the waivers file, their errors as people read them, and a waiver added to them.
 //!
-//! The text is split at the first `\u{1}`: before it the settings, behind it the waivers file.
+//! The text is split at the first `\u{1}`: settings before it, the waivers file after it.
 
 use memgate::plan::{self, Settings};
 use memgate_config::{Config, NewWaiver, Until, append_waiver};
@@ -17,10 +16,10 @@ fn variable(name: &str) -> Option<String> {
     }
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (settings, waivers) = match text.split_once('\u{1}') {
@@ -33,7 +32,7 @@ pub fn run(data: &[u8]) {
             for colour in [false, true] {
                 let shown = mistakes.render(colour);
                 assert!(!shown.is_empty());
-                // A terminal must not be steered by what stands in the file.
+                // Escape sequences in the file must not reach the terminal.
                 assert!(colour || !shown.contains('\u{1b}'), "{shown:?}");
             }
             for mistake in mistakes.iter() {

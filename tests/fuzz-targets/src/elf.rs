@@ -1,13 +1,13 @@
-//! Both looks into an ELF file: the runner's (how it is loaded, GoogleTest) and the one before its
+//! Both readers of an ELF file: the runner's (how it is loaded, GoogleTest) and the one that runs before its
 //! symbols are read.
 
 use crate::file;
 use memgate::suite::Elf;
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let (file, path) = file(data);
     let found = Elf::read(&file).expect("a file in memory can be read");

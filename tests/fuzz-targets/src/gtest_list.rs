@@ -1,5 +1,5 @@
-//! The output of `--gtest_list_tests`, and the filter for each test it lists: it selects that test
-//! and no other.
+//! The output of `--gtest_list_tests`, and the filter for each listed test: it selects that test and no
+//! other.
 
 use memgate::suite::gtest::{filter_for, parse_list};
 
@@ -7,7 +7,7 @@ fn any(patterns: &str, text: &str) -> bool {
     patterns.split(':').any(|pattern| crate::glob(pattern.as_bytes(), text.as_bytes()))
 }
 
-/// GoogleTest's reading of `--gtest_filter`.
+/// Interprets `--gtest_filter` as GoogleTest does.
 fn selects(filter: &str, text: &str) -> bool {
     match filter.split_once('-') {
         Some((positive, negative)) => any(positive, text) && !any(negative, text),
@@ -15,18 +15,18 @@ fn selects(filter: &str, text: &str) -> bool {
     }
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Ok(mut tests) = parse_list(data) else { return };
     tests.truncate(8);
     if tests.iter().any(|test| test.len() > 60) {
         return;
     }
-    // Bytes that were no UTF-8 are one character here and several to GoogleTest: names with them
-    // are selected with `*`.
+    // A byte that is not UTF-8 is one character here and several for GoogleTest: names with such bytes are
+    // selected with `*`.
     for id in &tests {
         let Ok(filter) = filter_for(id, &tests) else { continue };
         let selected: Vec<_> = tests.iter().filter(|test| selects(&filter, test)).collect();

@@ -1,5 +1,5 @@
-//! The harness as the peer of a hostile agent: a WebSocket whose other side says anything, before
-//! or after the handshake. Whatever it says, the recording ends, and what was kept is whole frames.
+//! The harness with a hostile agent as peer: a WebSocket whose other side sends arbitrary bytes, before or
+//! after the handshake. Whatever arrives, the recording ends, and only whole frames are kept.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ use tungstenite::http::HeaderValue;
 
 /// Bytes before the frames.
 pub(crate) const PREFIX: usize = 2;
-/// Nothing that is said takes longer.
+/// No answer takes longer.
 const HANG: Duration = Duration::from_secs(20);
 
 struct Nobody;
@@ -59,7 +59,7 @@ fn world() -> &'static World {
     })
 }
 
-/// What a WebSocket client asks is not looked at; its answer is right.
+/// Ignores the WebSocket client's request; answers correctly.
 async fn shake_hands(stream: UnixStream) -> Option<UnixStream> {
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |_: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
@@ -79,7 +79,7 @@ fn message(body: &[u8]) -> Vec<u8> {
 
 async fn agent(listener: UnixListener, how: u8, chunk: usize, said: Vec<u8>) {
     let Ok((mut stream, _)) = listener.accept().await else { return };
-    // 0: instead of the handshake; 1: raw bytes behind it; else: in binary messages.
+    // 0: bytes instead of the handshake; 1: raw bytes after it; otherwise: in binary messages.
     if how & 3 != 0 {
         let Some(shaken) = shake_hands(stream).await else { return };
         stream = shaken;
@@ -95,10 +95,10 @@ async fn agent(listener: UnixListener, how: u8, chunk: usize, said: Vec<u8>) {
     }
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[how, chunk], said)) = data.split_first_chunk::<PREFIX>() else { return };
     let World { runtime, frames, socket } = world();

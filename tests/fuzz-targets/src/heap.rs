@@ -1,6 +1,5 @@
-//! A heap dump, whole or not, and everything that can be asked of it: an answer that adds up, or an
-//! error. A rules file: rules, or a mistake that is told. What Tailor trimmed: a dump, or an error. A
-//! ledger: one that makes sense, or an error.
+//! A heap dump, whole or not, and every query on it: a consistent answer or an error. A rules file: rules or
+//! a reported mistake. Tailor's output: a dump or an error. A ledger: a consistent one or an error.
 
 use memgate_hprof::read::{DumpFile, ReadError};
 use memgate_hprof::{
@@ -8,10 +7,10 @@ use memgate_hprof::{
     trim_file, uncrop,
 };
 
-/// Fewer bytes of a file hold no object.
+/// An object takes at least this many bytes of a file.
 const LEAST: usize = 9;
 
-/// Takes no more than so much: arrays that were cut out may be long.
+/// Accepts a bounded number of bytes: restored arrays may be long.
 struct Bounded<'a>(&'a mut Vec<u8>);
 
 impl std::io::Write for Bounded<'_> {
@@ -30,7 +29,7 @@ impl std::io::Write for Bounded<'_> {
 
 fn quiet(_: &'static str, _: u64, _: Option<u64>) {}
 
-/// Everything there is to ask; it must not change what the first pass counted.
+/// Runs every query; none may change what the first pass counted.
 fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     let file = DumpFile::of_bytes(bytes)?;
     let heap = Heap::read(file.clone(), rules, &quiet)?;
@@ -92,10 +91,10 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((how, rest)) = data.split_first() else { return };
     let mut rules = Rules::default();
@@ -123,7 +122,7 @@ pub fn run(data: &[u8]) {
         }
         return;
     }
-    // Parsed once: it is the same each time.
+    // Parsed once because it never changes.
     static BUILT_IN: std::sync::LazyLock<Rules> =
         std::sync::LazyLock::new(|| Rules::built_in().expect("the built-in rules are rules"));
     if let Err(why) = ask(rest, &BUILT_IN) {

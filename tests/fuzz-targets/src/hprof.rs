@@ -1,17 +1,17 @@
-//! A heap dump, trimmed: what comes out is what came in but for the contents of arrays of
-//! primitives, as a reader of its own finds them; what is no whole dump for one is none for the
-//! other; and no length in it makes anybody take much memory.
+//! Trimming a heap dump: the output equals the input except for the contents of primitive arrays, which an
+//! independent reader locates. Both readers agree on whether a dump is whole, and no length in it causes a
+//! large allocation.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use memgate_hprof::{TrimError, trim};
 
-/// Bytes that may be asked for, or written, at a time.
+/// Maximum bytes that one read or write may ask for.
 const AT_ONCE: usize = 1 << 16;
 const TIMES: [u8; 8] = [0, 0, 1, 2, 3, 4, 5, 6];
 
-/// Gives at most so many bytes at a time.
+/// Returns at most this many bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
@@ -22,7 +22,7 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// Takes no more than so many bytes.
+/// Accepts at most this many bytes.
 struct Bounded(Vec<u8>, usize);
 
 impl Write for Bounded {
@@ -56,7 +56,7 @@ fn value_bytes(kind: usize, id: usize) -> Option<usize> {
     }
 }
 
-/// Where the object or root at `at` ends, and where the contents of an array of primitives lie.
+/// End of the object or root at `at`, and the range of the contents if it is a primitive array.
 fn object(heap: &[u8], at: usize, id: usize) -> Option<(usize, Range<usize>)> {
     let body = at + 1;
     let mut contents = 0..0;
@@ -87,7 +87,7 @@ fn object(heap: &[u8], at: usize, id: usize) -> Option<(usize, Range<usize>)> {
     (end <= heap.len()).then_some((end, contents))
 }
 
-/// Constants, static fields, fields: where they end.
+/// End of the constants, static fields and fields.
 fn class(heap: &[u8], mut at: usize, id: usize) -> Option<usize> {
     for head in [2, id] {
         let count = number(heap, at, 2)?;
@@ -99,7 +99,7 @@ fn class(heap: &[u8], mut at: usize, id: usize) -> Option<usize> {
     Some(at + 2 + number(heap, at, 2)? * (id + 1))
 }
 
-/// The contents of all arrays of primitives; `None`: it is no whole dump.
+/// The contents of all primitive arrays; `None` if the dump is not whole.
 fn contents(dump: &[u8]) -> Option<Vec<Range<usize>>> {
     let title = dump.iter().take(64).position(|byte| *byte == 0)?;
     let id = number(dump, title + 1, 4).filter(|id| [4, 8].contains(id))?;
@@ -122,8 +122,8 @@ fn contents(dump: &[u8]) -> Option<Vec<Range<usize>>> {
     [0x0c, 0x2c].contains(&last).then_some(found)
 }
 
-/// A dump of what came: each record ends where the bytes end, and a heap before its first object
-/// that makes no sense.
+/// Builds a dump from the input: each record ends where the bytes end, and a heap before its first invalid
+/// object.
 fn repaired(how: u8, mut records: &[u8]) -> Vec<u8> {
     let id = if how & 2 == 0 { 4 } else { 8 };
     let title = format!("JAVA PROFILE 1.0.{}\0", how >> 2 & 3);
@@ -170,10 +170,10 @@ fn check(dump: &[u8], piece: usize) {
     assert_eq!((again, result.expect("still a whole dump")), (told, bytes as u64), "trimmed twice");
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[how, piece], dump)) = data.split_first_chunk::<2>() else { return };
     let piece = usize::from(piece) * 16 + 1;

@@ -1,5 +1,5 @@
-//! What `am instrument` prints: the same tests and the same end, whatever pieces it arrives in; and
-//! an end only where the protocol has one.
+//! The output of `am instrument`: however it is split into pieces, it gives the same tests and the same end.
+//! It has an end only where the protocol has one.
 
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream, Status, TestResult};
 
@@ -20,10 +20,10 @@ fn check((ending, tests): &Told) {
     }
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((piece, stream)) = data.split_first() else { return };
     let piece = usize::from(*piece) + 1;

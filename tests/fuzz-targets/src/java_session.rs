@@ -1,8 +1,7 @@
-//! From the frames of Java virtual machines to the report. Bytes 0 to 3 say how they are run; each
-//! hello begins one: the first is the build's own, the second runs the rounds, the others repeat
-//! the suspects.
+//! From the frames of JVMs to the report. Bytes 0 to 3 set how they are run. Each hello begins a process: the
+//! first is the build's own, the second runs the rounds, the others repeat the suspects.
 //!
-//! Besides living through it: a class that was not measured in the rounds does not pass.
+//! Besides not crashing: a class that was not measured in the rounds does not pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,10 +18,10 @@ use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
 pub(crate) const PREFIX: usize = 4;
 const SUITE: &str = "suite";
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[how, end, tuning, more], stream)) = data.split_first_chunk::<PREFIX>() else { return };
     let mut records = records(&sealed(stream)).into_iter();

@@ -1,5 +1,5 @@
-//! What the targets that judge share: streams of several processes, names as a hostile file could
-//! give them, every report.
+//! Shared by the targets that judge: streams of several processes, function names as a hostile file could
+//! contain them, and every report format.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use memgate_wire::Frame;
 
 use crate::decoded;
 
-/// Names of functions as a hostile file could give them.
+/// Function names as a hostile file could contain them.
 pub struct Named(pub Vec<String>);
 
 impl Resolve for Named {
@@ -31,7 +31,7 @@ impl Resolve for Named {
     }
 }
 
-/// The records, one for each hello; few limits, so that they are met too.
+/// The records, one per hello; the limits are small, so that they are reached too.
 #[must_use]
 pub fn records(stream: &[u8]) -> Vec<ProcessRecord> {
     let small = Limits { records: 200, windows: 60, stacks: 400, names: 50, modules: 20 };
@@ -46,7 +46,7 @@ pub fn records(stream: &[u8]) -> Vec<ProcessRecord> {
     observers.into_iter().map(Observer::into_record).collect()
 }
 
-/// How a process ended.
+/// How a process ended, from arbitrary bits.
 #[must_use]
 pub fn ending(bits: u8) -> Ending {
     match bits & 7 {
@@ -58,7 +58,7 @@ pub fn ending(bits: u8) -> Ending {
     }
 }
 
-/// What its functions are called.
+/// Function names for a process, from its hello.
 #[must_use]
 pub fn names(record: &ProcessRecord) -> Vec<String> {
     let Some(hello) = &record.hello else { return Vec::new() };
@@ -86,13 +86,12 @@ fn render(report: &RunReport) {
     assert_eq!(json(&again).expect("JSON holds every report"), text);
 }
 
-/// The exit code is that of the verdict, and every report can be made.
+/// Checks that the exit code fits the verdict and that every report format can be written.
 ///
 /// # Panics
-/// When not.
+/// When one of them does not hold.
 pub fn is_sound(report: &RunReport) {
-    // Tests of the user's own that fail make it 1, whatever the verdict; 0 is for what was
-    // measured.
+    // Failing tests of the user make it 1, whatever the verdict; 0 needs a harmless verdict.
     let harmless = matches!(report.verdict, Verdict::Pass | Verdict::NotJudged | Verdict::Warn);
     assert!(report.exit_code != 0 || harmless, "{report:?}");
     render(report);

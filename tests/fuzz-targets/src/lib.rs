@@ -1,12 +1,12 @@
-//! What is tried with any bytes: one module for each place that reads bytes from outside.
+//! Fuzz targets: one module for each place that reads bytes from outside.
 //!
-//! Data flow: an input → [`Target::run`], which panics where a promise does not hold. `fuzz/` hands
-//! it inputs of libFuzzer's making; `tests/replay.rs` hands it the seeds, and each of them changed
-//! by a fixed series of mutations: the same ones each time.
+//! Data flow: an input → [`Target::run`], which panics if a promise does not hold. `fuzz/` provides inputs
+//! that libFuzzer generates; `tests/replay.rs` provides the seeds and a fixed series of mutations of each,
+//! the same on every run.
 //!
-//! A stream of frames protects each with a checksum, so that blind mutation would never get behind
-//! it. [`sealed`] makes any bytes a stream whose lengths and checksums are right; [`mutate_frames`]
-//! changes the body of one frame, drops, repeats or exchanges frames, and leaves the rest whole.
+//! In a stream, a checksum protects each frame, so blind mutation would never get past it. [`sealed`] turns
+//! any bytes into a stream with correct lengths and checksums; [`mutate_frames`] changes the body of one
+//! frame, or drops, repeats or exchanges frames, and leaves the rest intact.
 #![deny(unsafe_code)]
 #![expect(clippy::panic_in_result_fn, reason = "a finding is a panic")]
 
@@ -42,15 +42,15 @@ use memgate_wire::{Decoded, Frame, HEADER_BYTES, decode};
 /// One place that reads bytes from outside.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// As its module, and the folder of its seeds.
+    /// Name of its module and of the folder of its seeds.
     pub name: &'static str,
-    /// Tries one input.
+    /// Runs one input.
     pub run: fn(&[u8]),
-    /// Where a stream of frames begins in its inputs: they are mutated frame by frame.
+    /// Offset of the stream of frames in its inputs, if any: it is mutated frame by frame.
     pub frames_at: Option<usize>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 20] = [
     Target { name: "adb", run: adb::run, frames_at: None },
     Target { name: "agent_options", run: agent_options::run, frames_at: None },
@@ -74,7 +74,7 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "wire", run: wire::run, frames_at: Some(0) },
 ];
 
-/// `*` and `?`, by table: a plain definition to hold others against.
+/// `*` and `?`, by table: a plain reference definition.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let mut row: Vec<bool> = (0..=text.len()).map(|n| n == 0).collect();
     for p in pattern {
@@ -88,7 +88,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     row[text.len()]
 }
 
-/// The frames of `stream` by their lengths; the last one ends where the bytes end.
+/// The frames of `stream` by their lengths; the last one is cut at the end of the bytes.
 fn frames(stream: &[u8]) -> Vec<Range<usize>> {
     let (mut frames, mut at) = (Vec::new(), 0);
     while let Some(length) = stream.get(at..at + HEADER_BYTES).and_then(<[u8]>::first_chunk) {
@@ -100,7 +100,7 @@ fn frames(stream: &[u8]) -> Vec<Range<usize>> {
     frames
 }
 
-/// The same bytes with every length cut to what is there and every checksum right.
+/// The same bytes, with every length cut to the available bytes and every checksum corrected.
 #[must_use]
 pub fn sealed(stream: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(stream.len());
@@ -116,7 +116,7 @@ pub fn sealed(stream: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The frames of a stream up to the first one that is damaged, and whether one is.
+/// The frames of a stream up to the first damaged one, and whether there is a damaged one.
 #[must_use]
 pub fn decoded(stream: &[u8]) -> (Vec<(Frame, u64)>, bool) {
     let (mut out, mut at) = (Vec::new(), 0);
@@ -133,8 +133,7 @@ pub fn decoded(stream: &[u8]) -> (Vec<(Frame, u64)>, bool) {
     (out, false)
 }
 
-/// A mutation of `data[prefix..]` as a stream of frames. `change` is the mutator of plain bytes;
-/// the result is the new size.
+/// Mutates `data[prefix..]` as a stream of frames. `change` mutates plain bytes; returns the new size.
 pub fn mutate_frames(
     data: &mut [u8],
     size: usize,
@@ -162,7 +161,7 @@ pub fn mutate_frames(
             let other = usize::try_from(seed >> 11).unwrap_or(0) % all.len();
             whole.swap(at, other);
         }
-        // The header but for length and checksum: type, version, flags, time.
+        // The header except length and checksum: type, version, flags, time.
         4 => drop(change(&mut whole[at][4..16], 12, 12)),
         _ => {
             let frame = &mut whole[at];
@@ -187,7 +186,7 @@ pub fn mutate_frames(
     new
 }
 
-/// A file in memory with these contents, and a path by which this process can open it.
+/// An in-memory file with these contents, and a path by which this process can open it.
 #[must_use]
 pub fn file(contents: &[u8]) -> (File, PathBuf) {
     use std::os::fd::AsRawFd;
@@ -198,7 +197,7 @@ pub fn file(contents: &[u8]) -> (File, PathBuf) {
     (file, path)
 }
 
-/// A folder of this process and one target alone.
+/// A folder for this process and target only.
 #[must_use]
 pub fn folder(target: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("memgate-fuzz-{}", std::process::id())).join(target);

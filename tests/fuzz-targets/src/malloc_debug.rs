@@ -1,4 +1,4 @@
-//! Heap dumps and leak-info buffers: what is read adds up, and a snapshot does not differ from
+//! Heap dumps and leak-info buffers: the figures read are consistent, and a snapshot does not differ from
 //! itself.
 
 use memgate_formats::malloc_debug::{OutValues, Snapshot, compare, read_heap_dump, read_leak_info};
@@ -15,10 +15,10 @@ fn check(snapshot: &Snapshot) {
     assert!(snapshot.oddities.iter().all(|odd| !odd.to_string().is_empty()));
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     if let Ok(snapshot) = read_heap_dump(data) {
         check(&snapshot);

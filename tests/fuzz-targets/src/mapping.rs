@@ -1,18 +1,17 @@
-//! A mapping file, and what is retraced with it; what else build tools write, and what a Java
-//! virtual machine answers with.
+//! A mapping file and names retraced with it; other files that build tools write, and a JVM's answers.
 
 use memgate_formats::jar::manifest_class_path;
 use memgate_formats::mapping::{Mapping, map_ids};
 use memgate_formats::test_results::test_results;
 use memgate_wire::hotspot::{class_histogram, number_behind, thread_names};
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     for id in map_ids(data) {
-        // JSON may write any character of it as an escape.
+        // JSON may escape any character of the id.
         let stands_there =
             data.contains(&b'\\') || data.windows(id.len()).any(|window| window == id.as_bytes());
         assert!(!id.is_empty() && stands_there, "{id}");

@@ -1,6 +1,6 @@
-//! What a device tells of a process: `dumpsys meminfo`, as text and as protobuf, and the texts of
-//! `/proc`. Line ends change nothing, nothing is taken from a line that may go on, what is cut off
-//! gives no other figures, and no answer is without figures.
+//! A device's information on a process: `dumpsys meminfo`, as text and as protobuf, and the texts of `/proc`.
+//! Line ends do not matter, a line that may continue yields nothing, truncation yields no other figures, and
+//! every answer has figures.
 
 use memgate_formats::meminfo::{ProcessMemory, read_meminfo, read_meminfo_proto};
 use memgate_formats::proc_text::{read_smaps_rollup, read_status};
@@ -12,7 +12,7 @@ fn has_figures(processes: &[ProcessMemory]) {
     assert!(!processes.is_empty());
 }
 
-/// What a terminal of an old device makes of it.
+/// The text with the line ends of an old device's terminal.
 fn with_returns(text: &[u8]) -> Vec<u8> {
     let mut returned = Vec::new();
     for byte in text {
@@ -22,7 +22,7 @@ fn with_returns(text: &[u8]) -> Vec<u8> {
     returned
 }
 
-/// Figures that were read of the beginning of a text are those of the whole, or are missing.
+/// Figures read from the beginning of a text equal those of the whole text, or are missing.
 fn cut_off(text: &[u8]) {
     let (half, rest) = text.split_at(text.len() / 2);
     let end = rest.iter().position(|byte| *byte == b'\n').map_or(half.len(), |at| half.len() + at + 1);
@@ -45,14 +45,14 @@ fn cut_off(text: &[u8]) {
     }
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     if let Ok(processes) = read_meminfo_proto(data) {
         has_figures(&processes);
-        // As protobuf has it: one message behind the other is both together.
+        // In protobuf, two concatenated messages are their union.
         let twice = [data, data].concat();
         assert_eq!(read_meminfo_proto(&twice), Ok([processes.clone(), processes].concat()));
     }

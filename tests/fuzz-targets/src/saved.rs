@@ -1,5 +1,5 @@
-//! What memgate reads back of its own: `report.json`, the baseline, `session.json` with the facts
-//! of a run, shards of a run with what each is a part of. Byte 0 says which.
+//! Files that memgate reads back: `report.json`, the baseline, `session.json` with the facts of a run, and
+//! shards of a run, each with its partition. Byte 0 selects one.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use memgate::session::Session;
 use memgate::session::facts::Facts;
 use memgate::symbol_files::SymbolFiles;
 
-/// A session with one stream.
+/// Folder of a session with one stream.
 fn session() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -37,17 +37,17 @@ fn render(report: &RunReport) {
         assert!(colour || !text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
     for flavour in [Flavour::Strict, Flavour::Extended] {
-        // A time that is none is refused by the writer; everything else has a form.
+        // The writer refuses an invalid time; it can write everything else.
         let _xml = junit(report, &JunitOptions { flavour, charts: None });
     }
     let text = json(report).expect("JSON holds every report");
     assert_eq!(json(&from_json(text.as_bytes()).expect("it reads back")).expect("JSON holds it"), text);
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((which, bytes)) = data.split_first() else { return };
     match which % 4 {

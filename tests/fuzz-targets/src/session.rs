@@ -1,8 +1,7 @@
-//! From frames to the report: observer, screen, judge, and every reporter. Bytes 0 to 3 say how the
-//! process is run; each hello begins a process: the first is the screen's, the others repeat its
-//! suspects.
+//! From frames to the report: observer, screen, judge, and every reporter. Bytes 0 to 3 set how the process
+//! is run. Each hello begins a process: the first is the screen's, the others repeat its suspects.
 //!
-//! Besides living through it: nobody passes who was not measured to the end.
+//! Besides not crashing: a test that was not measured to its end never passes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +20,10 @@ use memgate_wire::GoodbyeReason;
 pub(crate) const PREFIX: usize = 4;
 const SUITE: &str = "suite";
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[how, end, tuning, more], stream)) = data.split_first_chunk::<PREFIX>() else { return };
     let mut records = records(&sealed(stream));

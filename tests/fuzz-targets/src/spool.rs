@@ -1,5 +1,5 @@
-//! The stream reader on a spool or bare stream, as it is and with true checksums, alone and with
-//! its samples: what was whole is delivered, damage is told with a place inside the file.
+//! The stream reader on a spool or bare stream, with the given or with correct checksums, alone and with its
+//! samples: whole frames are delivered, and damage is reported at a place inside the file.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset};
 use crate::{file, folder, sealed};
 use memgate::reading::stream::{Reader, os_path, read_process};
 
-/// What precedes the frames: flags, and what a control page says in them.
+/// Bytes before the frames: flags, and fields of the control page.
 pub(crate) const PREFIX: usize = 24;
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((prefix, frames)) = data.split_first_chunk::<PREFIX>() else { return };
     let flags = prefix[0];

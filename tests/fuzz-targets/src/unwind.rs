@@ -1,8 +1,8 @@
-//! Unwind tables: any bytes as `.eh_frame_hdr` and `.eh_frame`, any address.
+//! Unwind tables: arbitrary `.eh_frame_hdr` and `.eh_frame`, arbitrary addresses.
 //!
-//! In production the bounds are those of one loaded object, by `_dl_find_object`; here they are
-//! those of the input. It lies once against the page behind it and once against the page before it,
-//! and neither can be read: a read outside is a fault.
+//! In production the bounds are those of one loaded object, from `_dl_find_object`; here they are those of
+//! the input. The input is placed directly before an unreadable page, and then directly after one: a read
+//! outside it is a fault.
 #![expect(unsafe_code, reason = "maps two pages that cannot be read")]
 
 use std::ptr::null_mut;
@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 const PAGE: usize = 4096;
 const ROOM: usize = 16 * PAGE;
 
-/// Where the room between the two pages begins.
+/// Start of the room between the two pages.
 fn room() -> usize {
     static ROOM_AT: OnceLock<usize> = OnceLock::new();
     *ROOM_AT.get_or_init(|| {
@@ -30,7 +30,7 @@ fn room() -> usize {
 }
 
 fn looked_up(image: &[u8], start: usize, header: usize, pc: usize) -> [Rule; 5] {
-    // SAFETY: inside the room, which lives for ever; nobody else refers to it, and the fuzzer has
+    // SAFETY: the range is inside the room, which lives forever; nobody else refers to it, and the fuzzer has
     // one thread.
     unsafe { slice::from_raw_parts_mut(start as *mut u8, image.len()) }.copy_from_slice(image);
     let object = Object { start, end: start + image.len(), eh_frame_hdr: start + header };
@@ -41,10 +41,10 @@ fn looked_up(image: &[u8], start: usize, header: usize, pc: usize) -> [Rule; 5] 
     })
 }
 
-/// One input.
+/// Runs one input.
 ///
 /// # Panics
-/// Where it does not hold: that is a finding.
+/// When a checked property does not hold; this is a finding.
 pub fn run(data: &[u8]) {
     let Some((&[h0, h1, p0, p1], image)) = data.split_first_chunk() else { return };
     let image = &image[..image.len().min(ROOM)];

@@ -1,8 +1,8 @@
-//! Every target holds for its seeds and for a fixed series of changed seeds: the same inputs each
-//! time. The fuzzer finds new ones (`tests/prove fuzz`).
+//! Every target holds for its seeds and for a fixed series of mutated seeds, the same inputs on every run.
+//! The fuzzer finds new inputs (`tests/prove fuzz`).
 //!
-//! `MEMGATE_REPLAY_RUNS` is how many changed seeds each target gets, `MEMGATE_REPLAY_SEED` begins
-//! another series.
+//! `MEMGATE_REPLAY_RUNS` sets how many mutated seeds each target gets, `MEMGATE_REPLAY_SEED` selects another
+//! series.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use memgate_fuzz_targets::{TARGETS, Target, mutate_frames};
 
 const RUNS: usize = 1000;
-/// Those that meet a peer at each input.
+/// For targets that talk to a peer for each input.
 const RUNS_WITH_A_PEER: usize = 150;
-/// As the fuzzer has it.
+/// The fuzzer's maximum input size.
 const LONGEST: usize = 16 << 10;
 
-/// One test for each target, so that they run beside each other and each has its own time.
+/// One test per target, so that they run in parallel and each is timed.
 macro_rules! replay {
     ($($target:ident)*) => {
         const NAMES: &[&str] = &[$(stringify!($target)),*];
@@ -40,7 +40,7 @@ fn no_target_is_left_out() {
     assert!(TARGETS.iter().map(|target| target.name).eq(NAMES.iter().copied()), "{NAMES:?}");
 }
 
-/// xorshift64*: small, and the same everywhere.
+/// xorshift64*: small, and the same on every platform.
 struct Random(u64);
 
 impl Random {
@@ -60,7 +60,7 @@ impl Random {
         if self.below(2) == 0 { ODD[self.below(ODD.len())] } else { u8::try_from(self.below(256)).unwrap() }
     }
 
-    /// Changes `data[..size]` in one to four places; the result is the new size, at most `longest`.
+    /// Changes `data[..size]` in one to four places; returns the new size, at most `longest`.
     fn mutate(&mut self, data: &mut [u8], mut size: usize, longest: usize) -> usize {
         let longest = longest.min(data.len());
         for _ in 0..=self.below(4) {
@@ -135,7 +135,7 @@ fn replay(target: &Target) {
     }
 }
 
-/// A finding is told with its input, which is kept.
+/// Runs an input; reports a finding with its input, which is kept.
 fn attempt(target: &Target, input: &[u8], origin: &str) {
     if let Err(finding) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
         let kept = env::temp_dir().join(format!("memgate-finding-{}", target.name));
