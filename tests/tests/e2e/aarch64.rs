@@ -1,5 +1,5 @@
-//! The native sample suites, built for arm64: `tests/aarch64/run` builds them and runs these tests
-//! where the kernel hands such programs to qemu.
+//! The native sample suites for arm64: `tests/aarch64/run` builds them and runs these tests if the kernel
+//! passes such programs to qemu.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use memgate_e2e::{Project, Run, truth};
 
-/// `memgate run` of a script that starts the suite: memgate refuses to start a program for another machine itself.
+/// `memgate run` of a script that starts the suite: memgate itself refuses to start a program for another
+/// machine.
 fn run(suite: &str) -> Run {
     let suites =
         std::env::var_os("MEMGATE_AARCH64_SUITES").expect("tests/aarch64/run names the folder of suites");

@@ -1,4 +1,4 @@
-//! A project that only members see: accounts made by the built program, a real server, a real browser.
+//! A project that only its members see: accounts created by the built program, a real server, a real browser.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use super::upload::{RUN, configure, free_address, project, serve, token, with_to
 
 const USER: [&str; 4] = ["serve", "user", "--data", "server"];
 
-/// `memgate serve user …`, on the server's machine.
+/// `memgate serve user …`, as typed on the server's machine.
 fn user(project: &Project, command: &str, more: &[&str]) -> memgate_e2e::Run {
     let [serve, user, data, server] = USER;
     project.memgate(&[&[serve, user, command, data, server], more].concat())
@@ -36,7 +36,7 @@ fn members_sign_in_and_others_see_no_such_project() {
     let listed = user(&project, "list", &[]);
     assert!(listed.stdout.contains("anna") && !listed.stdout.contains(&password), "{listed}");
 
-    // CI uploads as before, and a review reads its base.
+    // CI uploads still work, and a review can read its base.
     let run = with_token(&project, &token, &RUN);
     run.ends_with(1).says(&format!("uploaded: http://{address}/p/tiles/runs/"));
     git(&project, &["checkout", "-q", "-b", "fix"]);

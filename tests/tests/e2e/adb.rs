@@ -11,12 +11,12 @@ use memgate_adb::{AdbError, Bounds, Device, Line, Server, State, command};
 use memgate_e2e::stand_in::{Adb, AdbServer, Builder, Package, StandIn, adbs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What has not ended by then hangs, on a machine that does much else too.
+/// A test that takes longer hangs, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // A test that hangs says where.
+    // A test that hangs fails at its own place.
     runtime.block_on(async { tokio::time::timeout(LONG, future).await.expect("it hangs") })
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn with_device(adb: &Adb, builder: Builder) -> (AdbServer, StandIn) {
     (server, device)
 }
 
-/// Bytes that differ from piece to piece.
+/// Bytes that differ at every position and seed.
 fn varied(size: usize, seed: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 7 + (at >> 8) + seed).to_le_bytes()[0]).collect()
 }
@@ -140,7 +140,7 @@ fn files_come_back_as_they_went() {
             block_on(async {
                 let device = only(&server).await;
                 for (i, name) in names.iter().enumerate() {
-                    // Empty, one piece, a byte more than pieces, and some.
+                    // Empty, one byte, one piece, one byte more, and several pieces.
                     let size = [0, 1, 65_536, 65_537, 300_000][i % 5];
                     let bytes: Vec<u8> = varied(size, i);
                     let remote = format!("/data/local/tmp/a b/{name}");
@@ -334,8 +334,8 @@ fn a_server_is_started_where_nobody_listens_and_ended_where_it_is_ours() {
         block_on(async {
             let client = client(&server);
             assert!(matches!(client.version().await.unwrap_err(), AdbError::NoServer { .. }));
-            // The server takes our environment: a private home for it is what `memgate devices` is
-            // tested with.
+            // Not started by the client, because that server would inherit this process's environment,
+            // without a private home. The tests of `memgate devices` cover that start.
             let started = server.adb(&["start-server"]);
             assert!(started.status.success());
             assert_eq!(client.ensure().await.unwrap(), 41);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
 use memgate_e2e::{Project, Run};
 
-/// `memgate ARGUMENTS` beside a server.
+/// `memgate ARGUMENTS` that uses this server.
 fn command(project: &Project, server: &AdbServer, arguments: &[&str]) -> Command {
     let mut command = project.command(arguments);
     command.envs(server.environment()).env_remove("ANDROID_HOME").env_remove("ANDROID_SDK_ROOT");
@@ -21,7 +21,7 @@ fn devices(project: &Project, server: &AdbServer) -> Run {
 fn devices_are_listed_with_what_can_be_done_there() {
     let project = Project::new("adb-devices");
     for adb in adbs() {
-        // Nobody has started it: memgate does.
+        // The server is not running: memgate starts it.
         let server = AdbServer::prepare(&adb);
         devices(&project, &server)
             .ends_with(2)
@@ -65,11 +65,9 @@ fn control_c_ends_it_though_a_device_does_not_answer() {
         let server = AdbServer::start(&adb);
         let phone = StandIn::builder().start();
         server.connect(&phone);
-        // Which may build it first, and a device is not silent for so long without being taken for
-        // lost.
+        // Called first because it may build memgate: a device that is silent for that long counts as lost.
         let command = command(&project, &server, &["devices"]);
-        // Control-C counts for whoever was started in the foreground: these tests may run where it
-        // is ignored.
+        // These tests may run with SIGINT ignored, which children inherit: reset it.
         let mut heeding = Command::new("env");
         heeding.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -87,7 +85,7 @@ fn control_c_ends_it_though_a_device_does_not_answer() {
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let status = child.wait().unwrap();
-        // And not by the time that it gives to a device.
+        // The signal ended it, not the time limit for a device.
         assert_eq!(status.signal(), Some(rustix::process::Signal::INT.as_raw()), "{status:?}");
     }
 }

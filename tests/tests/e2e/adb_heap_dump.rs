@@ -1,5 +1,4 @@
-//! Heap dumps of an app's process: brought when they are whole, and nothing is left of those that
-//! never are.
+//! Heap dumps of an app's process: a complete dump is fetched, and one that never completes leaves nothing.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -20,8 +19,8 @@ const BEGINNING: &[u8] = b"JAVA PROFILE 1.0.3\0 and much more";
 /// The record that ends a dump.
 const END: [u8; 9] = [0x2c, 0, 0, 0, 1, 0, 0, 0, 0];
 
-/// Writes a dump as Android did before 10, when `am` did not wait for it: its end comes when what
-/// there is was copied to this file. Or never.
+/// Writes a dump as Android before 10 did, when `am` did not wait for it. The end follows once the beginning
+/// has been copied to this file, or never.
 struct Slow(Option<PathBuf>);
 
 impl Instrument for Slow {
@@ -67,8 +66,8 @@ fn a_dump_is_brought_when_it_is_whole_and_one_that_never_is_leaves_nothing() {
     }
 }
 
-/// Activities that are over and still held, in the dump of the app when its tests are over. Their ids
-/// begin as LeakCanary's fingerprints of the same paths.
+/// Destroyed activities that are still held are found in the app's dump at the end of its tests. Leaks of the
+/// same paths have ids that begin like LeakCanary's fingerprints.
 #[test]
 fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
@@ -83,7 +82,7 @@ fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them()
     assert_eq!(history.id, HISTORY, "{history:#?}");
     assert!(history.title.contains("com.example.tracks.HistoryActivity (Activity#mDestroyed is true)"));
     assert_eq!((history.holder[0].owner.as_str(), history.holder[0].name.as_str()), (OWNER, "SHOWN"));
-    // The agent, which repeated the test, says the same, and the dump adds what they retain.
+    // The agent, which repeated the test, agrees, and the dump adds the retained size.
     let test = run.test(leaking);
     let held = &test.leaks[0].holder[0];
     assert_eq!((held.owner.as_str(), held.name.as_str()), (OWNER, "SHOWN"), "{test:#?}");

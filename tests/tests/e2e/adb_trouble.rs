@@ -1,5 +1,5 @@
-//! Devices that go away, do not know us, or speak nonsense: errors with what to do, no hang, and
-//! nothing left behind.
+//! Devices that disappear, do not trust us, or send garbage: memgate reports an error with advice, does not
+//! hang, and leaves nothing behind.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -16,20 +16,20 @@ use tokio::io::AsyncReadExt;
 
 use crate::adb::{LONG, block_on, client, with_device};
 
-/// For a service that says nothing any more.
+/// Time limit for a service that stops responding.
 const SILENT: Duration = Duration::from_secs(1);
-/// For a device that will not come back.
+/// Time limit for a device that does not come back.
 const SHORT: Duration = Duration::from_millis(300);
 
 async fn impatient(server: &AdbServer) -> Device {
     client(server).choose(None).await.unwrap().with_patience(SHORT)
 }
 
-/// The device, connected anew, whatever became of it.
+/// Reconnects the device, whatever its state.
 async fn anew(server: &AdbServer, phone: &StandIn) -> Device {
     let adb = client(server);
     match adb.disconnect(&phone.serial()).await {
-        // Refused: the server has given it up by itself.
+        // Refused: the server has already dropped it.
         Ok(()) | Err(AdbError::Refused { .. }) => {}
         Err(why) => panic!("{why}"),
     }
@@ -39,7 +39,7 @@ async fn anew(server: &AdbServer, phone: &StandIn) -> Device {
     impatient(server).await
 }
 
-/// Its tests run until somebody stops them.
+/// Its tests run until they are stopped.
 struct Endless(mpsc::Sender<()>);
 
 impl Instrument for Endless {
@@ -72,7 +72,7 @@ fn a_device_that_does_not_know_us_says_who_must_act() {
         phone.unauthorize();
         block_on(async {
             let adb = client(&server);
-            // Old ones say so at once, new ones wait a while: both then list it as unauthorized.
+            // Old versions report it at once, new ones after a while: both then list it as unauthorized.
             assert!(adb.connect(&phone.serial()).await.is_err());
             let error = adb.choose(None).await.unwrap_err();
             assert!(matches!(error, AdbError::Unauthorized { .. }), "{error}");
@@ -110,7 +110,7 @@ fn a_request_waits_for_a_device_that_comes_back() {
     }
 }
 
-/// What is going on when the device goes away: its service, and how to begin it.
+/// The operation during which the device disappears, named by its service.
 async fn everything(device: &Device, what: &str, time: Duration) -> Result<(), AdbError> {
     let bounds = Bounds { time, ..Bounds::default() };
     let device = device.clone().with_bounds(bounds);
@@ -137,7 +137,7 @@ async fn everything(device: &Device, what: &str, time: Duration) -> Result<(), A
 
 const SERVICES: [&str; 5] = ["shell", "push", "pull", "list", "socket"];
 
-/// In the middle of such a service: its stream is open, and its end is far.
+/// A moment at which the stream of this service is open and far from its end.
 fn in_the_middle_of(service: &str) -> When {
     let starts_with = match service {
         "shell" => "shell,v2",
@@ -236,7 +236,7 @@ fn a_cancelled_command_ends_on_the_device() {
             phone.wait_until("both run", |phone| phone.commands().len() == 2);
             other.abort();
         });
-        // Both.
+        // Both commands.
         for _ in 0..2 {
             left.recv_timeout(LONG).unwrap();
         }
@@ -263,7 +263,7 @@ fn at_thirty_moments_of_a_run_anything_may_happen() {
                             let device = client(&server).choose(Some(&phone.serial())).await.unwrap();
                             let device = device.with_patience(SHORT);
                             phone.inject(Fault { when: When::Messages(moment * 7), what });
-                            // What counts is the service at which it struck, or one behind it.
+                            // The service that was hit must fail, or a later one.
                             let mut asked = SERVICES.iter().cycle();
                             let mut told = false;
                             while phone.struck() == 0 {
@@ -282,7 +282,7 @@ fn at_thirty_moments_of_a_run_anything_may_happen() {
     }
 }
 
-/// A server that is none: gives one answer to each connection, and remembers what it was asked.
+/// A fake server: gives one answer per connection, and records the requests.
 fn fake_server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> (Address, mpsc::Receiver<String>) {
     let name = format!("memgate-e2e-fake-{}-{:?}", std::process::id(), thread::current().id());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();

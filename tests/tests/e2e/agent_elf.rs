@@ -1,5 +1,5 @@
-//! The agent is a good guest: what it exports and needs, and what a process under it looks like
-//! from inside.
+//! The agent is a good guest: its exports and dependencies, and the state that a process sees with the agent
+//! loaded.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use memgate_e2e::samples::{own_program, successful};
 use memgate_e2e::{Project, agent, has_tool};
 
-/// The C library's functions it stands in for, and its own API. Another symbol would take over a
-/// guest's own.
+/// C library functions that the agent replaces, and its own API. Any other exported symbol could override one
+/// of the guest's.
 const EXPORTED: &[&str] = &[
     "Agent_OnAttach",
     "Agent_OnLoad",
@@ -44,7 +44,7 @@ const EXPORTED: &[&str] = &[
     "memgate_test_end",
 ];
 
-/// What opens and closes descriptors and starts threads, exported as well.
+/// Also exported: functions that open and close descriptors and start threads.
 const HANDLES: &[&str] = &[
     "open",
     "open64",
@@ -99,7 +99,7 @@ const HANDLES: &[&str] = &[
     "pthread_clockjoin_np",
 ];
 
-/// What maps and unmaps memory, exported as well.
+/// Also exported: functions that map and unmap memory.
 const MAPPINGS: &[&str] = &[
     "mmap",
     "mmap64",
@@ -114,7 +114,7 @@ const MAPPINGS: &[&str] = &[
     "shmget",
 ];
 
-/// The allocation functions, exported as well.
+/// Also exported: the allocation functions.
 const ALLOCATION: &[&str] = &[
     "malloc",
     "calloc",
@@ -133,7 +133,7 @@ const ALLOCATION: &[&str] = &[
 ];
 
 const MOST_BYTES: u64 = 45 << 15;
-/// The tracker's two words, and what Rust's standard library keeps.
+/// Two words of the tracker, and what Rust's standard library keeps.
 const MOST_TLS_BYTES: u64 = 256;
 
 #[test]
@@ -176,8 +176,8 @@ fn it_needs_the_c_library_alone_and_little_thread_local_storage() {
     assert!(fs::metadata(agent()).unwrap().len() <= MOST_BYTES);
 }
 
-/// In a hook nothing may be left for the loader to do: binding a function late takes its lock and 3
-/// KiB of stack.
+/// A hook must leave no work to the loader: lazy binding of a function takes the loader's lock and 3 KiB of
+/// stack.
 #[test]
 fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     if !has_tool("readelf") {
@@ -189,7 +189,7 @@ fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     let headers = successful(Command::new("readelf").arg("-lW").arg(agent()));
     let flags = |kind: &str| -> Vec<String> {
         let lines = headers.lines().filter(|line| line.split_whitespace().next() == Some(kind));
-        // What stands between the sizes and the alignment.
+        // The flags between the sizes and the alignment.
         let letters = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
         lines.map(|line| line.split_whitespace().skip(6).filter(letters).collect()).collect()
     };
@@ -197,9 +197,8 @@ fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     assert!(flags("LOAD").iter().all(|f| !(f.contains('W') && f.contains('E'))), "{headers}");
 }
 
-/// A library's general-dynamic access would call the loader's `__tls_get_addr`, which may allocate
-/// in the guest's heap. The one module number below is for this library's own stand-in of that
-/// name.
+/// With the general-dynamic model, a library would call the loader's `__tls_get_addr`, which may allocate in
+/// the guest's heap. The one module number below is for this library's own replacement of that function.
 #[test]
 fn its_thread_local_storage_is_at_a_fixed_distance() {
     if !has_tool("readelf") || !has_tool("nm") {
@@ -212,15 +211,14 @@ fn its_thread_local_storage_is_at_a_fixed_distance() {
     assert!(number("R_X86_64_DTPMOD64") <= 1, "{relocations}");
     let undefined = successful(Command::new("nm").args(["-D", "--undefined-only"]).arg(agent()));
     assert!(!undefined.contains("__tls_get_addr"), "{undefined}");
-    // A name that is missing where it is loaded (musl, a program without C++) must not end that
-    // program.
+    // A symbol that is missing in the process (musl, a program without C++) must not end the program.
     let strong = undefined.lines().filter(|line| line.split_whitespace().next() == Some("U"));
     let foreign: Vec<&str> = strong.filter(|line| line.contains(" _Z") || line.contains(" _dl_")).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
-/// Closes all descriptors but the first three: what whoever started the tests has left open here is
-/// not the agent's, and not the program's.
+/// Prefix of a command that closes all descriptors but the first three: those that the caller of the tests
+/// left open belong neither to the agent nor to the program.
 fn alone() -> Command {
     let alone = own_program(
         "alone",
@@ -237,7 +235,8 @@ int main(int argc, char** argv) {
 "#,
     );
     let mut command = Command::new(alone);
-    // What is preloaded is told to this one: the two before it are none of the agent's business.
+    // Callers pass `LD_PRELOAD` to `env` as an argument, so that neither `alone` nor `env` itself loads the
+    // agent.
     command.arg("env").env_remove("LD_LIBRARY_PATH");
     command
 }
@@ -253,7 +252,7 @@ fn tracked(project: &Project, program: &Path) -> Output {
     output
 }
 
-/// Runs it with and without the agent: the same output, which is told.
+/// Runs a program with and without the agent; checks that the output is the same, and returns it.
 #[track_caller]
 fn alike(name: &str, source: &str) -> String {
     let program = own_program(name, source);

@@ -1,8 +1,8 @@
-//! The agent as it is built for Android, read as an ELF file: Android's loader is stricter than
-//! that of Linux, and what it refuses shows only on a device.
+//! The Android build of the agent, read as an ELF file: Android's loader is stricter than that of Linux, and
+//! its refusals show only on a device.
 //!
-//! `ci/android/build` builds the libraries (into `target/android`, or the folder that
-//! `MEMGATE_ANDROID_AGENT` names); where they are not, the tests say so and are skipped.
+//! `ci/android/build` builds the libraries (into `target/android`, or the folder that `MEMGATE_ANDROID_AGENT`
+//! names); if they are missing, the tests report that and are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,15 +13,15 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol, read::elf::ElfFile64};
 
-/// Android's names of the processors, and ELF's.
+/// Android's ABI names and ELF's machine numbers.
 const ABIS: [(&str, u16); 2] = [("arm64-v8a", elf::EM_AARCH64), ("x86_64", elf::EM_X86_64)];
-/// The API level that attaches agents; the libraries run from there on.
+/// The first API level that attaches agents; the libraries run from there on.
 const LOWEST: u32 = 26;
 const MOST_BYTES: u64 = 5 << 18;
 /// Devices with Android 15 may have pages of 16 KiB.
 const ALIGNMENT: u64 = 16 << 10;
 
-/// Entries of the runtime and of the loader, and memgate's own API.
+/// Entry points for the runtime and the loader, and memgate's own API.
 const EXPORTED: &[&str] = &[
     "Agent_OnAttach",
     "Agent_OnLoad",
@@ -37,7 +37,7 @@ const EXPORTED: &[&str] = &[
     "memgate_test_end",
 ];
 
-/// What it stands in for where it is preloaded.
+/// Functions that it replaces where it is preloaded.
 const ALLOCATION: &[&str] = &[
     "aligned_alloc",
     "calloc",
@@ -80,8 +80,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What the platform's libraries define: symbol → (library, API level). See
-/// `ci/android/symbols.txt`.
+/// Symbols that the platform's libraries define: symbol → (library, API level). See `ci/android/symbols.txt`.
 fn platform() -> BTreeMap<String, (String, u32)> {
     let text = fs::read_to_string(repository().join("ci/android/symbols.txt")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
@@ -93,8 +92,7 @@ fn platform() -> BTreeMap<String, (String, u32)> {
     lines.map(entry).collect()
 }
 
-/// What has to be there. A weak symbol may be missing: the standard library asks before it calls
-/// one.
+/// Required imports. A weak symbol may be missing: the standard library checks before it calls one.
 fn imports(file: &Elf<'_>) -> Vec<String> {
     file.dynamic_symbols()
         .filter(|s| s.is_undefined() && s.elf_symbol().st_bind() != elf::STB_WEAK)
@@ -109,7 +107,7 @@ fn program_headers(file: &Elf<'_>) -> Vec<(u32, u32, u64, u64)> {
     headers.map(|h| (h.p_type(endian), h.p_flags(endian), h.p_align(endian), h.p_memsz(endian))).collect()
 }
 
-/// The entries of the dynamic section, texts where they are such.
+/// The entries of the dynamic section, with strings for those that have one.
 fn dynamic(file: &Elf<'_>, data: &[u8]) -> Vec<(i64, u64, String)> {
     let endian = file.endian();
     let header = FileHeader64::<Endianness>::parse(data).unwrap();
@@ -135,8 +133,7 @@ fn each_processor_has_its_library() {
     }
 }
 
-/// Android 8 and 9 refuse a library with thread-local storage of its own ("unsupported ELF TLS
-/// symbol").
+/// Android 8 and 9 refuse a library that has its own thread-local storage ("unsupported ELF TLS symbol").
 #[test]
 fn it_has_no_thread_local_storage() {
     each(|abi, file, _| {
@@ -172,7 +169,7 @@ fn it_needs_nothing_that_its_lowest_api_level_does_not_have() {
     });
 }
 
-/// The list must not grow into one of everything: each line is there because the agent needs it.
+/// The list must stay minimal: the agent needs each entry.
 #[test]
 fn what_is_allowed_is_needed_by_one_of_them() {
     let built = built();
@@ -201,8 +198,7 @@ fn its_segments_fit_pages_of_16_kib_and_none_is_both_writable_and_code() {
         let stack = headers.iter().find(|(kind, ..)| *kind == elf::PT_GNU_STACK);
         assert!(stack.is_some_and(|(_, flags, ..)| flags & elf::PF_X == 0), "{abi}: executable stack");
         let tags: Vec<i64> = dynamic(file, data).iter().map(|d| d.0).collect();
-        // Relocations of code are refused since API 23, and in a hook nothing may be left for the
-        // loader to do.
+        // Text relocations are refused since API 23, and a hook must leave no work to the loader.
         assert!(!tags.contains(&elf::DT_TEXTREL), "{abi}");
         assert!(
             dynamic(file, data).iter().any(|d| d.0 == elf::DT_FLAGS_1 && d.1 & u64::from(elf::DF_1_NOW) != 0),
@@ -214,7 +210,7 @@ fn its_segments_fit_pages_of_16_kib_and_none_is_both_writable_and_code() {
             Some("libmemgate_agent.so"),
             "{abi}: one library for the loader, from whatever path"
         );
-        // bionic knows both tables of names; one of them must be there.
+        // bionic supports both hash tables; one of them must be there.
         assert!(tags.contains(&elf::DT_GNU_HASH) || tags.contains(&elf::DT_HASH), "{abi}");
     });
 }

@@ -1,7 +1,6 @@
-//! The library that is built for Android's x86-64 runs here, over `tests/samples/bionic/libc.c`,
-//! which has what bionic has and glibc has not. So its constructor, its hooks, its words of each
-//! thread (thread keys), its walk along frame records and its end are seen at work. Its loader and
-//! its runtime of Java are not.
+//! The library built for Android's x86-64 runs here, on `tests/samples/bionic/libc.c`, which provides what
+//! bionic has and glibc lacks. This tests its constructor, its hooks, its per-thread data (thread keys), its
+//! frame pointer walk and its exit, but not Android's loader or Java runtime.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,11 +58,10 @@ fn native_allocations_are_tracked_with_their_stacks() {
     }
     let Some(Frame::Goodbye(goodbye)) = frames.last() else { panic!("{frames:#?}") };
     let Counters { allocations, frees, unknown_frees, .. } = goodbye.counters;
-    // 3 × 1000 times two allocations, each freed again (by `realloc` the first); libc's own for
-    // threads and output beside them.
+    // 3 × 1000 times two allocations, each freed (the first one by `realloc`), plus libc's own for threads
+    // and output.
     assert!((6000..6100).contains(&frees) && (6003..6100).contains(&allocations), "{goodbye:?}");
-    // What was there before the agent may be freed; a null pointer, of which there are 3000, is
-    // nothing.
+    // Blocks from before the agent may be freed; the 3000 frees of a null pointer do not count.
     assert!(unknown_frees < 100, "{goodbye:?}");
     assert!(
         frames.iter().any(|f| matches!(f, Frame::OsSample(s) if s.rss_bytes > 0 && !s.fds.is_empty())),
@@ -80,8 +78,7 @@ fn native_allocations_are_tracked_with_their_stacks() {
     }
 }
 
-/// What was alive at the end: bytes, how many, and the program's functions on the stack, innermost
-/// first.
+/// Live blocks at the end: bytes, count, and the program's functions on the stack, innermost first.
 fn survivors(frames: &[Frame], app: &Path) -> Vec<(u64, u64, Vec<String>)> {
     let bytes = std::fs::read(app).unwrap();
     let file = object::File::parse(&*bytes).unwrap();

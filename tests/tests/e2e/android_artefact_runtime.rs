@@ -1,6 +1,6 @@
-//! What the agent asks Android's runtime, asked of HotSpot, which has the same functions but for
-//! the extensions: collections with finalizers between them, a walk over the heap by class, natives
-//! that are bound to a class of the tests when it is there.
+//! What the agent asks of Android's runtime, tested on HotSpot, which has the same functions except for the
+//! extensions: collections with finalizers between them, a heap walk by class, natives that are bound to a
+//! class of the tests once it is loaded.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use memgate_e2e::{Project, agent, repository};
 use memgate_wire::java::{ClassCount, Holders};
 use memgate_wire::{BoundaryKind, Frame};
 
-/// As a listener in a test APK: the class with the natives comes with it, and windows end where it
+/// Acts as a listener in a test APK: the class with the natives is part of the app, and windows end where it
 /// says.
 const APP: &str = "package com.example;
 
@@ -45,14 +45,14 @@ fn an_app_is_counted_by_class_without_a_command_of_hotspots() {
     for jdk in jvm::jdks_in_turn(0) {
         let project = Project::new(&format!("android-runtime-{}", jdk.release));
         let frames = run(&jdk, &project, "");
-        // Before the first window there is no histogram of the class.
+        // Histograms before the first window do not contain the class.
         assert_eq!(
             after_each_window(&frames, "com.example.App$Tile"),
             [3, 6, 9, 12, 15, 18],
             "JDK {}",
             jdk.release
         );
-        // The first collection keeps what waits for its finalizer, the second does not.
+        // The first collection keeps objects that wait for their finalizer, the second does not.
         let finalized = after_each_window(&frames, "com.example.App$Finalized");
         assert_eq!(finalized, [0; 6], "JDK {}", jdk.release);
     }
@@ -70,7 +70,7 @@ fn the_runner_s_class_loader_is_asked_for_the_listener_before_it_is_given_one() 
     };
     for jdk in jvm::jdks_in_turn(1) {
         let project = Project::new(&format!("android-listener-{}", jdk.release));
-        // HotSpot takes no dex files; the app runs on.
+        // HotSpot does not load dex files; the app continues.
         let frames = run(&jdk, &project, options);
         let why = "memgate's listener could not be put into the app: the virtual machine does not offer this";
         assert_eq!(refused(&frames), [why], "JDK {}", jdk.release);
@@ -95,7 +95,7 @@ fn who_holds_what_grew_is_told_when_the_harness_orders_it() {
             let way: Vec<_> =
                 holders.paths.iter().flat_map(|path| &path.links).map(|link| &*link.name).collect();
             assert!(way.contains(&"KEPT"), "JDK {}: {holders:#?}", jdk.release);
-            // Of one window.
+            // The instances of one window.
             assert_eq!(holders.instances, 3, "JDK {}", jdk.release);
         }
     }
@@ -109,7 +109,7 @@ fn holders(frames: &[Frame]) -> Vec<Holders> {
     frames.iter().filter_map(of).collect()
 }
 
-/// With a harness that acknowledges each boundary, and orders who holds the instances of `explained`.
+/// Runs with a harness that acknowledges each boundary and orders the holders of the classes in `explained`.
 fn played(jdk: &Jdk, project: &Project, explained: &[&str]) -> Vec<Frame> {
     let mut java = measured(jdk, project, "wait_ms=20000;harness=1", "");
     let player = repository().join("tests/art/player.py");
@@ -133,7 +133,7 @@ fn run(jdk: &Jdk, project: &Project, more: &str) -> Vec<Frame> {
     told(project)
 }
 
-/// The app with the agent inside, which is told how to wait and `more`.
+/// The app with the agent, which gets the wait options and `more`.
 fn measured(jdk: &Jdk, project: &Project, waits: &str, more: &str) -> Command {
     compiled(jdk, project, &project.write("com/example/App.java", APP));
     let (classes, frames) = (project.folder().join("classes"), project.folder().join("frames"));
@@ -154,7 +154,7 @@ fn told(project: &Project) -> Vec<Frame> {
     crate::spool::frames(&entry.path())
 }
 
-/// Instances of a class at the end of each window, of its last histogram.
+/// Instances of a class at the end of each window, from its last histogram.
 fn after_each_window(frames: &[Frame], class: &str) -> Vec<u64> {
     let (mut number, mut now, mut all) = (None, 0, Vec::new());
     for frame in frames {

@@ -1,6 +1,6 @@
-//! Native leaks of an app on a device: the agent is loaded before everything else, as `wrap.sh`
-//! does it, and the app's own library is named, across a real adb. The stand-in's app is a Java
-//! virtual machine of this machine with this machine's agent.
+//! Native leaks of an app on a device: the agent is preloaded, as `wrap.sh` does it, and the app's own
+//! library is symbolized, over a real adb. The stand-in's app is a JVM of this machine with this machine's
+//! agent.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::instrumentation_app::{TESTS, decoder, device_with_decoder, device_wit
 const KEEPS: &str = "com.example.tracks.DecoderTest.keepsWhatItDecoded";
 const FREES: &str = "com.example.tracks.DecoderTest.freesWhatItDecoded";
 
-/// A run of the tests with native code; `more` are keys of the suite.
+/// Runs the tests with native code; `more` are keys of the suite.
 pub(crate) fn run(project: &Project, agents: &Path, adb: &Adb, device: &StandIn, more: &str) -> Run {
     let server = AdbServer::start(adb);
     server.connect(device);
@@ -29,7 +29,7 @@ pub(crate) fn run(project: &Project, agents: &Path, adb: &Adb, device: &StandIn,
     project.finish(&mut command)
 }
 
-/// What the leaking test's stack names: functions, and places as `file:line`.
+/// Symbols in the stack of the leaking test: functions, and places as `file:line`.
 fn named(run: &Run) -> Vec<String> {
     let leaking = run.test(KEEPS);
     let [leak] = leaking.leaks.as_slice() else { panic!("{:#?}\n{run}", leaking.leaks) };
@@ -61,7 +61,7 @@ fn a_stripped_library_of_an_app_is_named_by_the_file_of_its_build_and_by_no_othe
     assert_eq!(named(&ran), NAMED, "{ran}");
     device.assert_clean();
 
-    // Another machine has neither the device's files nor what was found when the tests ran.
+    // Another machine has neither the device's files nor the symbols found during the run.
     fs::remove_file(installed).unwrap();
     fs::remove_file(project.session().join("symbols.json")).unwrap();
     project.write("memgate.yaml", "version: 1\n");
@@ -104,7 +104,7 @@ fn files_with_symbols_that_are_none_are_told_before_anything_runs() {
     assert!(!project.folder().join("ran").exists());
 }
 
-/// The tests are judged as they are to be: the leak has its figures, and its name.
+/// Checks the expected verdicts: the leak has its figures and its symbol.
 pub(crate) fn is_judged(run: &Run) {
     run.ends_with(1);
     let leaking = run.test(KEEPS);

@@ -1,4 +1,4 @@
-//! Which commit brought a leak: `memgate bisect`, and its steps under the real `git bisect run`.
+//! Finds the commit that introduced a leak: `memgate bisect`, and its steps under the real `git bisect run`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use memgate_model::Verdict;
 
 use crate::history::git;
 
-/// Leaks where the working tree has a file `leaks`.
+/// Leaks if the working tree has a file `leaks`.
 const TILES: &str = "#include <gtest/gtest.h>\n#include <unistd.h>\nchar* volatile kept;\n\
     __attribute__((noinline)) void load() { kept = new char[61]; }\n\
     TEST(Tiles, Load) { if (!access(\"leaks\", F_OK)) load(); }\nTEST(Tiles, Idle) {}\n";
@@ -59,7 +59,7 @@ fn git_finds_the_commit_that_brought_a_leak() {
     assert!(said.contains(&format!("{guilty} is the first bad commit")), "{said}\n{told}");
     assert!(told.contains(&format!("bisect: {id} is not here (exit code 0)")), "{told}");
 
-    // What cannot be run, or was typed wrong, is no bad commit.
+    // A step that cannot run, or a typing error, must not mark a commit as bad.
     let step = ["run", "--bisect", "--leak", &id, "--filter", "Tiles.Load", "--"];
     project.memgate(&[&step[..], &["./no-such-program"]].concat()).ends_with(125);
     project.memgate(&["run", "--bisect", "--lek", &id, "--", "./engine_tests"]).ends_with(128);

@@ -1,5 +1,4 @@
-//! Boundaries in unmodified programs, however they are linked, repeated, shuffled, sharded and
-//! named.
+//! Boundaries in unmodified programs, however they are linked, repeated, shuffled, sharded and named.
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +49,7 @@ fn two_idle_boundaries_differ_by_nothing() {
     };
     let ends = live(BoundaryKind::TestEnd);
     assert_eq!(ends.len(), 3);
-    // The fixture comes and goes in between.
+    // The fixture is created and destroyed in between.
     assert_eq!(ends, live(BoundaryKind::TestStart));
     assert_eq!(ends[1], ends[2], "nor from one iteration to the next");
     assert!(ends.iter().all(|(.., survivors)| *survivors == 0));
@@ -63,13 +62,13 @@ fn a_shared_googletest_is_found() {
     tiny_is_right_with("gtest", "1");
 }
 
-/// Their texts lie elsewhere. Programs for old distributions are built so.
+/// The string layout differs. Programs for old distributions are built this way.
 #[test]
 fn names_are_read_from_the_strings_that_libstdcxx_had_before_cxx11() {
     tiny_is_right_with("gtest_old", "0");
 }
 
-/// `abi`: of libstdc++'s strings.
+/// `abi`: the ABI of libstdc++'s strings.
 fn tiny_is_right_with(name: &str, abi: &str) {
     let abi = format!("-D_GLIBCXX_USE_CXX11_ABI={abi}");
     let Some(library) = shared_gtest(name, &abi) else { return };
@@ -129,7 +128,7 @@ fn a_leak_that_begins_with_a_later_execution_is_seen_where_the_screen_repeats() 
     );
     assert_eq!(thrice.suite().screen_executions, Some((3, 3)));
     assert!(thrice.stderr.contains("screened 3 times in"), "{thrice}");
-    // The command's own number goes first, and what that means is said.
+    // The command's own repeat count takes precedence, and memgate reports the effect.
     let own = project.memgate(&["run", "--repeat-screen", "3", "--", program, "--gtest_repeat=1"]);
     own.ends_with(0);
     assert!(own.stderr.contains("executed 3 of 3 tests fewer than 3 times (the fewest: 1)"), "{own}");
@@ -185,7 +184,7 @@ fn a_stripped_static_binary_is_never_passed_silently() {
 
 #[test]
 fn a_program_with_an_allocator_of_its_own_is_never_passed_silently() {
-    // Blocks of one big array: `new` never reaches malloc.
+    // Blocks of one big array: `new` never calls malloc.
     let own_new = "#include <cstddef>\n#include <new>\nalignas(64) static char arena[64 << 20];\n\
                    static size_t used;\n\
                    void* operator new(size_t n) { used = (used + 63) & ~size_t(63); char* p = arena + used; used += n; return p; }\n\
@@ -225,7 +224,7 @@ fn a_program_with_the_c_api_runs_unchanged_without_the_agent() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "passed, not recorded\n");
 }
 
-/// The end of a test is what the program says it is: a leak behind it is still one.
+/// The program says when a test ends: a leak after that is still a leak.
 #[test]
 fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
     let source = "#include <memgate.h>\n#include <stdlib.h>\nvoid* volatile kept;\n\
@@ -256,7 +255,7 @@ fn a_program_with_the_c_api_tells_its_own_boundaries() {
         assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
     }
 
-    // What ran once and cannot be repeated is no pass either.
+    // A test that ran once and cannot be repeated does not pass either.
     let once = project.memgate(&["run", "--", program]);
     once.ends_with(0);
     assert_eq!(once.test("Api.stores").verdict, Verdict::Warn);
@@ -283,14 +282,14 @@ fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
         run.report().suites.iter().map(|suite| (suite.name.clone(), suite.verdict)).collect();
     assert_eq!(verdicts, [("clean".to_owned(), Verdict::Pass), ("leaks".to_owned(), Verdict::Fail)]);
     let leaking = run.test("leaks");
-    // The list of orders grows, too: that its destructor frees it when the program ends helps
-    // nobody while it runs.
+    // The list of orders grows, too. Its destructor frees it at exit, but that does not help while the
+    // program runs.
     assert_eq!(leaking.metrics[&Metric::NativeLiveBytes].value, 67.0 + 24.0);
     let functions: Vec<_> =
         leaking.leaks.iter().map(|leak| leak.frames[0].function.clone().unwrap_or_default()).collect();
     assert_eq!(functions.len(), 2, "{run}");
     assert_eq!(functions[0], "command::print_receipt()");
-    // Who holds what is known where `main` ends.
+    // Holders are found when `main` ends.
     run.says("lost: no pointer to it is left");
     run.says("held by  static command::orders (command_leaks.cc:");
 }
@@ -355,7 +354,7 @@ fn a_whole_program_that_leaves_descriptors_and_threads_behind_leaks_them() {
     }
 }
 
-/// What tests leave that begin and end in such a program is the program's.
+/// In such a program, what its tests leave counts for the program.
 #[test]
 fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
     let leaks = "#include <fcntl.h>\n#include <stdlib.h>\n\
@@ -423,7 +422,7 @@ fn a_plain_program_that_leaves_memory_behind_is_not_judged_and_says_so() {
     );
     assert_eq!(leaves.leaks[0].frames[0].function.as_deref(), Some("keep"), "{run}");
     assert!(run.stderr.contains("{n}") && run.stderr.contains("not judged"), "{run}");
-    // What prints keeps the C library's buffer, which nobody can free.
+    // Output leaves the C library's buffer allocated, which the program cannot free.
     let run = project.run(&program);
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }

@@ -1,5 +1,5 @@
-//! What users copy into their CI starts the tests that they name, all of them. The scripts are cut out of the files
-//! of `ci/`, and run by the shells that CI systems run them by.
+//! The recipes that users copy into their CI run all the tests that they name. The scripts are cut out of the
+//! files of `ci/` and run with the shells that CI systems use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,8 @@ use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, memgate, repository, samples};
 use memgate_model::Verdict;
 
-/// A script of `ci/`: its name, the shell, the variable with the command line, and the shell of several commands.
+/// A script of `ci/`: its shell, the variable with the command line, the script, and the shell for several
+/// commands.
 struct Recipe {
     shell: &'static [&'static str],
     variable: &'static str,
@@ -17,7 +18,7 @@ struct Recipe {
     inner: &'static [&'static str],
 }
 
-/// The lines between the one that ends in `begin` and the one that begins with `end`.
+/// The lines between the line that ends with `begin` and the one that starts with `end`.
 fn cut(file: &str, begin: &str, end: &str) -> String {
     let text = fs::read_to_string(repository().join("ci").join(file)).unwrap();
     let mut lines = text.lines().skip_while(|line| !line.ends_with(begin)).skip(1).peekable();
@@ -37,14 +38,14 @@ fn recipes() -> Vec<Recipe> {
         let script = cut("gitlab/memgate.yml", "- |", "after_script:");
         recipes.push(Recipe { shell, variable: "MEMGATE_COMMAND", script, inner: &["sh", "-ec"] });
     }
-    // Groovy reads a backslash and what follows it as one.
+    // Groovy reads a backslash and the character after it as one.
     let script = cut("jenkins/memgate.groovy", "+ '''", "'''").replace("\\\\", "\\");
     recipes.push(Recipe { shell: &["sh", "-xec"], variable: "COMMAND", script, inner: &["sh", "-ec"] });
     recipes
 }
 
 impl Recipe {
-    /// The script, about to run with this command line and the `memgate` of a folder.
+    /// Prepares to run the script with this command line and the `memgate` in this folder.
     fn with(&self, command: &str, project: &Project, memgate: &str) -> Command {
         let mut shell = project.command::<&str>(&[]);
         let path = format!("{memgate}:{}", std::env::var("PATH").unwrap());
@@ -87,7 +88,8 @@ fn a_single_command_is_started_as_it_is_and_several_are_started_by_a_shell() {
     }
 }
 
-/// A run that ends before it has a session (a mistake in memgate.yaml) was published with the figures of the last one.
+/// Regression: if a run ended before it had a session (an error in memgate.yaml), the figures of the previous
+/// run were published.
 #[test]
 fn reports_of_an_earlier_run_are_not_published() {
     for recipe in recipes() {
@@ -107,7 +109,7 @@ fn reports_of_an_earlier_run_are_not_published() {
     }
 }
 
-/// Before, GitLab kept all sessions of a workspace that is kept: merging them as shards failed.
+/// Regression: GitLab kept all sessions of a persistent workspace, so merging them as shards failed.
 #[test]
 fn gitlab_keeps_the_session_of_its_job_alone() {
     let project = Project::new("ci-recipes-session");

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration is said with its line; what `init` writes is right.
+//! Errors in a configuration are reported with their line; the file that `init` writes is valid.
 
 use std::process::{Command, Stdio};
 
@@ -43,7 +43,7 @@ fn every_mistake_is_shown_at_once_with_the_nearest_name() {
     );
 }
 
-/// Such files took 24 GB and 1.7 GB once.
+/// Regression: such files took 24 GB and 1.7 GB of memory.
 #[test]
 fn long_files_take_no_more_memory_than_they_need() {
     let project = Project::new("long-files");

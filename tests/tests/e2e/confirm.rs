@@ -1,13 +1,13 @@
-//! What the screen found is confirmed: rare leaks, leaks that need other tests, blocks that are
-//! handed on.
+//! Suspects of the screen are confirmed: rare leaks, leaks that need other tests, blocks that are passed to
+//! other tests.
 
 use std::process::Command;
 
 use memgate_e2e::{Project, Run, has_tool, memgate, samples, skip};
 use memgate_model::{TestReport, Verdict};
 
-/// Each leaves something in its first execution, so that the screen sees it. What comes after that
-/// decides.
+/// Each test leaves something in its first execution, so that the screen suspects it. The later executions
+/// decide.
 const RARE: &str = r#"
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,8 +37,8 @@ fn rare(arguments: &[&str]) -> Run {
     project.memgate(&all)
 }
 
-/// `one-time: 71 B; nothing more in 90 executions: a leak in one of 20 would have been missed with
-/// 1 % at most`.
+/// Parses `one-time: 71 B; nothing more in 90 executions: a leak in one of 20 would have been missed with 1 %
+/// at most`.
 #[track_caller]
 fn one_time(test: &TestReport, left: &str) -> (usize, usize) {
     let number = |text: &str| text.parse().unwrap();
@@ -64,7 +64,7 @@ fn a_leak_that_comes_now_and_then_is_no_one_time_cost() {
         assert!(bytes.contains(&leak.bytes_per_iteration), "{}: {}", test.id, leak.title);
     }
     assert_eq!(one_time(&run.test("Once.Fast"), "71 B"), (90, 20), "so many as the policy asks for");
-    // Two seconds of it, or the least that counts.
+    // Two seconds of executions, or the minimum that counts.
     let (executions, one_in) = one_time(&run.test("Once.Slow"), "73 B");
     assert!((12..20).contains(&executions) && (3..5).contains(&one_in), "{executions} {one_in}");
 }
@@ -90,8 +90,8 @@ fn the_rarest_leak_that_is_looked_for_can_be_chosen() {
     assert_eq!(one_time(&run.test("Once.Fast"), "71 B"), (228, 50));
 }
 
-/// What is seen alone is not what happens among others: a leak that needs an earlier test, a
-/// descriptor too, a block that a later test frees beside one that nobody does.
+/// Tests behave differently alone and among others: a leak that needs an earlier test, also of a descriptor,
+/// and a block that a later test frees next to one that nobody frees.
 const COMPANY: &str = r#"
 #include <gtest/gtest.h>
 #include <fcntl.h>
@@ -169,7 +169,7 @@ fn what_a_test_hands_to_a_later_one_is_not_its_leak() {
     }
 }
 
-/// What was seen once and never again, alone or with the tests before it.
+/// A leak that occurs once and never again, neither alone nor after the tests before it.
 const SEEN_ONCE: &str = r#"
 #include <gtest/gtest.h>
 #include <fcntl.h>
@@ -199,20 +199,20 @@ fn what_cannot_be_reproduced_is_unconfirmed_with_both_figures() {
     );
     assert!(test.one_time.is_empty(), "{:?}", test.one_time);
     run.says("unconfirmed: left 127 B");
-    // A test without company has its own executions alone.
+    // Without tests before it, only its executions alone count.
     std::fs::remove_file(project.folder().join("marker")).unwrap();
     let run = project.run_filtered("Seen.Once", &program);
     let test = run.test("Seen.Once");
     let why =
         "unconfirmed: left 127 B in 1 allocation in one execution; alone nothing of it in 91 executions";
     assert_eq!((test.verdict, test.reason.as_str()), (Verdict::Warn, why));
-    // From the session, and from its files alone, the same is judged.
+    // Judging the session again gives the same result.
     let session = project.session();
     let again = project.memgate(&["gate", session.to_str().unwrap()]);
     assert!(again.stdout.contains(why), "{again}");
 }
 
-/// Has no test to run any more when it is started for the second time, and repeats that for ever.
+/// From its second start on, it has no test to run, and repeats that forever.
 const OTHER_TESTS: &str = "\
 #include <gtest/gtest.h>
 #include <cstdio>
@@ -240,7 +240,7 @@ fn a_program_that_has_no_test_to_repeat_ends_at_once_and_says_so() {
     assert!(!run.stderr.contains("nothing was recorded for 60 s"), "{run}");
 }
 
-/// Overrides the test that is asked for, whatever that is, and runs both suites by itself.
+/// Ignores the requested filter and runs both suites by itself.
 const OWN_CHOICE: &str = "\
 #include <gtest/gtest.h>
 char* volatile lost;
@@ -257,7 +257,7 @@ int main(int count, char** arguments) {
 }
 ";
 
-/// Once, its first tests were repeated until they had taken a minute.
+/// Regression: its first tests were repeated until they had taken a minute.
 #[test]
 fn a_program_that_repeats_other_tests_than_it_was_asked_for_ends_at_once_and_says_so() {
     let project = Project::new("own-choice");
@@ -272,7 +272,7 @@ fn a_program_that_repeats_other_tests_than_it_was_asked_for_ends_at_once_and_say
     assert!(std::fs::read_to_string(log).unwrap().matches("Repeating all tests").count() <= 3, "{run}");
 }
 
-/// Its library asks a daemon that ended with the first run.
+/// fakeroot's library asks a daemon that ended with the first run.
 #[test]
 fn tests_below_fakeroot_are_confirmed_below_a_new_one() {
     if !has_tool("fakeroot") {
@@ -288,11 +288,11 @@ fn tests_below_fakeroot_are_confirmed_below_a_new_one() {
     assert_eq!((test.verdict, test.confirmed), (Verdict::Fail, true), "{}", test.reason);
 }
 
-/// A file system of 40 KiB is full before a stream can begin.
+/// A file system of 40 KiB is full before a stream can start.
 #[test]
 fn a_full_disk_is_named() {
     let project = Project::new("full-disk");
-    // Without the commits that the session would name, whose number grows.
+    // Without a history, so that the session does not list commits, whose number grows.
     project.write("memgate.yaml", "version: 1\nhistory: off\n");
     let clean = samples::suite("clean");
     let script = "mount -t tmpfs -o size=40k none \"$1\" || { echo no mount; exit 77; }\n\
@@ -312,7 +312,7 @@ fn a_full_disk_is_named() {
     assert!(told.contains("No space left on device") && told.contains("status 2"), "{told}");
 }
 
-/// Two tests of one slow cause, then one of another; each takes four seconds to be confirmed.
+/// Two tests with one slow cause, then one with another; each takes four seconds to confirm.
 const SLOW: &str = "\
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -346,7 +346,7 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     );
     assert_eq!(open.leaks.len(), 1, "its culprit is named all the same");
 
-    // Cut after ten executions it would be a warning, however plainly it leaks.
+    // If it were cut after ten executions, it would be a warning, however clear the leak.
     project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 3s }}\n"));
     let run = project.memgate(&["run"]);
     run.ends_with(1);
@@ -354,8 +354,8 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     assert_eq!(run.test("Slow.Third").verdict, Verdict::Warn, "{run}");
 }
 
-/// What a test leaves is freed by the next one, in part, by the tear-down of its suite, only after all tests have run,
-/// or never; and one stays where its last thread is.
+/// What a test leaves is freed by the next test, only in part, by the tear-down of its suite, only after all
+/// tests have run, or never; one test leaves a running thread.
 const FREED: &str = r#"
 #include <gtest/gtest.h>
 #include <thread>
@@ -403,11 +403,11 @@ fn without_time_a_test_passes_if_later_tests_freed_all_that_it_left() {
     let open = run.test("Remains.Last");
     assert_eq!(open.verdict, Verdict::Warn, "{}", open.reason);
     run.says("freed: 3 not confirmed, to save time: later tests freed all that they left");
-    // Judged again, without running anything.
+    // Judges again, without running anything.
     let again = project.memgate(&["gate", project.session().to_str().unwrap()]);
     again.ends_with(1);
 
-    // With time all are repeated.
+    // With enough time all are repeated.
     project.write("memgate.yaml", format!("version: 1\n{suite}\n"));
     let run = project.memgate(&["run"]);
     run.ends_with(1);

@@ -1,5 +1,5 @@
-//! A suite that ends badly is an error or a failure that says where, never a pass; the rest is
-//! judged all the same.
+//! A suite that ends badly is an error or a failure that names the place, never a pass; the other tests are
+//! still judged.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -61,7 +61,7 @@ fn a_killed_process_leaves_everything_behind_up_to_its_end() {
 #[test]
 fn leaving_in_the_middle_with_status_zero_is_no_pass() {
     let run = Project::new("exit-early").run(&samples::suite("exit_early"));
-    // Its test did not pass, whatever the status says.
+    // The test did not pass, whatever the exit status says.
     run.ends_with(1);
     let left = run.test("Crash.Exit");
     assert_eq!((left.outcome, left.verdict), (Outcome::Crashed, Verdict::Error), "{}", left.reason);
@@ -69,7 +69,7 @@ fn leaving_in_the_middle_with_status_zero_is_no_pass() {
     says_that_after_did_not_run(&run, "Crash.Exit");
 }
 
-/// The run is the user's: the time limit is for memgate's own.
+/// The time limit applies only to memgate's own runs, not to the user's run.
 #[test]
 fn leaving_between_tests_is_no_pass_and_the_tests_after_it_are_named() {
     let suite = |name: &str, before: &str| {
@@ -96,7 +96,7 @@ fn leaving_between_tests_is_no_pass_and_the_tests_after_it_are_named() {
     let whole = Project::new("leaves-not").run(&suite("leaves_not", ""));
     whole.ends_with(0);
     assert_eq!(whole.report().verdict, Verdict::Pass, "{whole}");
-    // When all tests have run, how the process ends is its own matter.
+    // After all tests have run, it does not matter how the process ends.
     let behind = samples::own_suite(
         "leaves_behind_all",
         "#include <gtest/gtest.h>\n#include <unistd.h>\nTEST(Early, Passes) {}\n\
@@ -120,7 +120,7 @@ fn a_test_that_takes_long_says_where_it_stands_and_goes_on() {
     assert_eq!(run.test("Slow.Sleeps").verdict, Verdict::Pass, "{run}");
 }
 
-/// A test that hangs only when it is repeated: there the limit ends it.
+/// A test that hangs only when it is repeated: the time limit ends it.
 #[test]
 fn a_repetition_that_hangs_is_ended_and_unconfirmed_and_says_where_it_hung() {
     let program = samples::own_suite(
@@ -153,7 +153,7 @@ fn the_wrapped_tests_own_failure_is_never_hidden_and_not_judged_for_leaks() {
     ignoring.ends_with(0);
 }
 
-/// Takes back what its tests' checks told, as tests of test tools do.
+/// Removes the results of failed checks, as the tests of test tools do.
 const TAKES_BACK: &str = "\
 #include <gtest/gtest.h>
 namespace testing::internal {
@@ -171,7 +171,7 @@ TEST(Parts, FailsAfterwards) { EXPECT_TRUE(false); clear(); EXPECT_TRUE(false); 
 TEST(Parts, FailsForGood) { ASSERT_TRUE(false); }
 ";
 
-/// The listener once took every failed check for a failed test.
+/// Regression: the listener took every failed check for a failed test.
 #[test]
 fn a_test_that_takes_its_failed_checks_back_has_passed() {
     let project = Project::new("takes-back");
@@ -300,7 +300,7 @@ fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
-        // Another process's doing: there is no event of ours to wait for.
+        // Another process does it: there is no event to wait for.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -12,7 +12,7 @@ fn session() -> &'static Run {
     SESSION.get_or_init(|| Project::new("epochs").run(&samples::suite("epochs")))
 }
 
-/// The tests of `class` are as they are told to be, and none is missing.
+/// The tests of `class` have the expected results, and none is missing.
 #[track_caller]
 fn as_told(suite: &str, class: &str, run: &Run) {
     let all = truth::of(suite);
@@ -23,7 +23,7 @@ fn as_told(suite: &str, class: &str, run: &Run) {
     assert_eq!(run.suite().tests.len(), all.len(), "{run}");
 }
 
-/// Nothing of this test was alive at its end: the screen had no reason to look again.
+/// Nothing of these tests was alive at their end: the screen had no reason to repeat them.
 #[track_caller]
 fn left_nothing(ids: &[&str]) {
     for id in ids {
@@ -34,7 +34,7 @@ fn left_nothing(ids: &[&str]) {
     }
 }
 
-/// What was allocated once and stayed: the bytes, and the function that allocated them.
+/// The one-time allocation: its bytes, and the function that allocated it.
 #[track_caller]
 fn one_time(id: &str) -> (f64, String) {
     let test = session().test(id);
@@ -92,8 +92,8 @@ fn the_suite_ends_as_its_leaks_demand() {
     session().ends_with(1).says("7 of 19 tests leak");
 }
 
-/// Overlapping tests are told apart from those that run alone, whatever their leaks: what each left
-/// nobody can know.
+/// Overlapping tests are separated from those that run alone, whatever their leaks: nobody can know what each
+/// one left.
 #[test]
 fn tests_that_overlap_are_never_blamed_for_each_other() {
     let source = samples::sources().join("overlap.c");

@@ -1,5 +1,4 @@
-//! The first use on a machine that others use too: whatever the umask, and wherever somebody else
-//! was first.
+//! First use on a machine that others use too: with any umask, and if another user created the folders first.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -12,7 +11,7 @@ use memgate_e2e::{memgate, skip};
 const SUITE: &str = "#include <gtest/gtest.h>\nTEST(Small, Passes) { EXPECT_EQ(1 + 1, 2); }\n";
 const USER: u32 = 4242;
 
-/// A home of a user who is not root, with memgate and a suite in it.
+/// Home of a user who is not root, with memgate and a suite in it.
 struct Home {
     folder: tempfile::TempDir,
     is_root: bool,
@@ -26,7 +25,8 @@ impl Home {
         let flags = ["small.cc", "-std=c++17", "-lgtest", "-lgtest_main", "-lpthread"];
         let suite = compile("small_first", "c++", &flags, &[("small.cc", SUITE)]);
         for (from, to) in [(memgate(), "memgate"), (&*suite, "suite")] {
-            // Not by this process: what it forks meanwhile would hold the file open, and nobody could execute it.
+            // Copied by another process: a child forked from this one could keep the file open for writing,
+            // and then it could not be executed.
             successful(Command::new("cp").arg(from).arg(folder.path().join(to)));
         }
         let home = Self { folder, is_root };
@@ -44,7 +44,7 @@ impl Home {
         }
     }
 
-    /// `memgate run -- ./suite`, as the user who lives here.
+    /// `memgate run -- ./suite`, as the user of this home.
     fn run(&self, umask: &str) -> Output {
         self.shell(&format!("umask {umask}; exec ./memgate run -- ./suite"))
     }
@@ -104,7 +104,7 @@ fn a_test_cannot_read_the_secrets_of_memgate() {
     }
 }
 
-/// Whoever could write there would have every tested process load a library of theirs.
+/// Anyone who can write there could make every tested process load their library.
 #[test]
 fn a_cache_that_is_somebody_else_s_is_refused() {
     let home = Home::new();
@@ -119,13 +119,13 @@ fn a_cache_that_is_somebody_else_s_is_refused() {
         assert!(told(&run).contains("belongs to somebody else"), "{why}: {}", told(&run));
         assert!(told(&run).contains("XDG_CACHE_HOME"), "{why}: {}", told(&run));
     };
-    // A link that another user made, to a folder of the user's own.
+    // A link that another user made, to a folder of this user.
     home.give(&theirs, USER);
     let cache = home.path(".cache");
     std::os::unix::fs::symlink(&theirs, &cache).unwrap();
     std::os::unix::fs::lchown(&cache, Some(USER + 1), None).unwrap();
     refused("a link");
-    // A folder in which another user put one for us.
+    // A folder that another user made for us.
     fs::remove_file(&cache).unwrap();
     fs::rename(&theirs, &cache).unwrap();
     home.give(&cache, USER + 1);

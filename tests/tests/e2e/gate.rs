@@ -1,5 +1,4 @@
-//! Recordings are judged again without running anything, however damaged, large or strange they
-//! are.
+//! Recordings are judged again without running anything, however damaged, large or unusual they are.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -21,7 +20,7 @@ fn fixture() -> Vec<u8> {
     fs::read(repository().join("tests/fixtures/v1.mgf")).unwrap()
 }
 
-/// Every whole frame of a spool with the offset at which it begins.
+/// Every whole frame of a spool, with its offset.
 fn frames(spool: &[u8]) -> Vec<(usize, Frame)> {
     let (mut at, mut frames) = (CONTROL_BYTES, Vec::new());
     while let Ok(Decoded::Frame { frame, bytes, .. }) = decode(&spool[at..], at as u64) {
@@ -43,7 +42,7 @@ fn gate(name: &str, spool: &[u8]) -> Run {
     project.memgate(&["gate", "--format", "json", file.to_str().unwrap()])
 }
 
-/// An error at that offset, and what came before was used.
+/// Checks for an error at that offset, and that the data before it was used.
 #[track_caller]
 fn damaged_at(run: &Run, offset: usize, tests_before: usize) {
     run.ends_with(2);
@@ -99,7 +98,8 @@ fn a_session_on_another_machine_needs_nothing_else() {
     assert_eq!(gate.test("Leaks.Strdup").leaks, run.test("Leaks.Strdup").leaks);
 }
 
-/// What memgate saw of descriptors lies in files of its own: a copy without them passed a test that leaks one.
+/// memgate samples descriptors into separate files. Regression: a copy without them passed a test that leaks
+/// one.
 #[test]
 fn descriptors_that_the_session_does_not_have_are_not_nothing() {
     let (project, run) = leaks_session();
@@ -157,7 +157,7 @@ fn what_a_killed_process_left_behind_is_used_up_to_its_last_whole_frame() {
         frames.iter().position(|(_, frame)| is_boundary(frame, BoundaryKind::TestStart, "Getline")).unwrap();
     set_committed(&mut spool, frames[open + 1].0 as u64);
     let run = gate("killed", &spool);
-    // Its test ended the process, as far as anybody knows: it did not pass.
+    // As far as the recording shows, the test ended the process: it did not pass.
     run.ends_with(1);
     assert_eq!(run.test("Leaks.Getline").verdict, Verdict::Error);
     assert_eq!(judged(&run), tests_that_ended(&frames[..open]), "{}", run.stdout);
@@ -217,7 +217,7 @@ fn frames_of_another_version_and_of_unknown_types_are_skipped() {
     for (number, (at, _)) in frames.iter().enumerate() {
         let end = frames.get(number + 1).map_or_else(|| at + whole(&spool[*at..]), |(next, _)| *next);
         other.extend_from_slice(&spool[*at..end]);
-        // A Java frame of a later memgate, and a log of a version to come.
+        // A Java frame of a later memgate, and a log frame of a future version.
         other.extend_from_slice(&raw_frame(63, 1, b"what nobody here can read"));
         other.extend_from_slice(&raw_frame(8, 99, b"\xff\xff"));
     }
@@ -298,8 +298,7 @@ fn a_spool_of_more_than_a_gigabyte_is_read_in_bounded_memory() {
     assert_eq!(run.test("Gigabyte.Last").verdict, Verdict::Pass, "{run}");
 }
 
-/// Hello, half a million counters, a hundred thousand windows of one test, and a gigabyte of log
-/// lines.
+/// A hello, half a million counters, a hundred thousand windows of one test, and a gigabyte of log lines.
 fn write_gigabyte(path: &Path) -> u64 {
     let fixture = fixture();
     let (_, hello) = &frames(&fixture)[0];
@@ -358,7 +357,7 @@ fn boundary(kind: BoundaryKind, sequence: u32, test: &str, iteration: u32) -> Fr
     })
 }
 
-/// Runs `memgate gate FILE` and reads its peak memory while it works.
+/// Runs `memgate gate FILE` and reads its peak memory meanwhile.
 fn peak_memory(project: &Project, file: &Path) -> (Run, u64) {
     let out = project.folder().join("out.json");
     let mut gate = project
@@ -378,8 +377,7 @@ fn peak_memory(project: &Project, file: &Path) -> (Run, u64) {
             break ended;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "it does not come to its end");
-        // The kernel's own high-water mark: only the time between the last look and the end is
-        // unseen.
+        // The kernel keeps the high-water mark: only the time between the last read and the end is missed.
         std::thread::sleep(Duration::from_millis(2));
     };
     assert!(peak > 0);
@@ -392,12 +390,12 @@ fn high_water_kib(status: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// Bytes of the frame at the start of `bytes`.
+/// Size of the frame at the start of `bytes`.
 fn whole(bytes: &[u8]) -> usize {
     memgate_wire::HEADER_BYTES + u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize
 }
 
-/// A frame no encoder here writes.
+/// A frame that no encoder here writes.
 fn raw_frame(number: u16, version: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
     frame.extend_from_slice(&number.to_le_bytes());

@@ -1,9 +1,8 @@
-//! Drives a small program twice, plain and with the agent recording in every process of its tree,
-//! and compares: the same output, the same status, no hang. What the agent recorded is given back
-//! for a closer look; what memgate says of it, `gate` tells.
+//! Runs a small program twice, plain and with the agent recording in every process of its tree, and compares:
+//! same output, same status, no hang. The recording is returned for further checks; `gate` returns memgate's
+//! result.
 //!
-//! The programs lie in `tests/samples/proofs/life*`; the tests in the `guest_life_*` files beside
-//! this one, by theme.
+//! The programs are in `tests/samples/proofs/life*`; the tests are in the `guest_life_*` files, by topic.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,18 +20,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::spool;
 
-/// Longer than anything here takes.
+/// Longer than any program here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Without built-in functions: the compiler would take a pair of malloc and free away.
+/// Without built-in functions: otherwise the compiler would remove a pair of malloc and free.
 pub(crate) const FLAGS: &[&str] = &["-O1", "-g", "-pthread", "-fno-builtin"];
 
-/// A sample program, by its name without `life_` and extension, as `cc` makes it.
+/// Compiles a sample program with `cc`, named without `life_` and extension.
 pub(crate) fn program(name: &str) -> PathBuf {
     compiled(name, &format!("life_{name}.c"), "cc", &[])
 }
 
-/// The program `name` of the source file `source`.
+/// Compiles `source` into the program `name`.
 pub(crate) fn compiled(name: &str, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     static KNOWN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     if let Some(known) = KNOWN.lock().unwrap().get(name) {
@@ -47,8 +46,7 @@ pub(crate) fn compiled(name: &str, source: &str, compiler: &str, flags: &[&str])
     program
 }
 
-/// A library or archive that the compiler finds. Says so where there is none: the caller then
-/// skips.
+/// Path of a library or archive that the compiler finds. Reports a missing one; the caller then skips.
 pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
     let told = samples::successful(Command::new("cc").arg(format!("-print-file-name={name}")));
     let path = PathBuf::from(told.trim());
@@ -59,8 +57,7 @@ pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
     None
 }
 
-/// Only root may do what the caller tests. Says so where that is not the case: the caller then
-/// skips.
+/// Checks for root, which the caller's test needs. Reports it if missing; the caller then skips.
 pub(crate) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -69,7 +66,7 @@ pub(crate) fn is_root(what: &str) -> bool {
     root
 }
 
-/// One program about to be driven.
+/// A program to run both ways.
 pub(crate) struct Guest {
     folder: PathBuf,
     agent: PathBuf,
@@ -79,30 +76,31 @@ pub(crate) struct Guest {
     variables: Vec<(String, String)>,
 }
 
-/// What came of both runs; both are alike.
+/// Result of both runs; status and stdout are the same.
 pub(crate) struct Driven {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
-    /// Of the plain and of the tracked run: sanitizers write addresses and process ids there.
+    /// Of the plain and of the tracked run: they differ, because sanitizers write addresses and process ids
+    /// there.
     pub(crate) stderr: [String; 2],
     pub(crate) streams: Vec<Stream>,
 }
 
-/// What one process recorded.
+/// The recording of one process.
 pub(crate) struct Stream {
     pub(crate) hello: Hello,
     pub(crate) frames: Vec<Frame>,
 }
 
 impl Guest {
-    /// `name`: of the folder that keeps what the test left behind.
+    /// `name`: name of the folder that keeps the files of the test.
     pub(crate) fn new(name: &str, program: &Path, arguments: &[&str]) -> Self {
         let folder = Project::new(&format!("life-{name}")).folder().to_owned();
         let command = std::iter::once(program.into()).chain(arguments.iter().map(Into::into)).collect();
         Self { folder, agent: agent().to_owned(), command, before: None, behind: None, variables: Vec::new() }
     }
 
-    /// In a folder that every user reaches, with the agent beside it.
+    /// Uses a folder that every user can access, with a copy of the agent.
     pub(crate) fn in_reach_of_everybody(mut self, folder: &Path) -> Self {
         self.agent = folder.join("libmemgate_agent.so");
         fs::copy(agent(), &self.agent).unwrap();
@@ -111,7 +109,7 @@ impl Guest {
         self
     }
 
-    /// Preloads a library before the agent, or behind it.
+    /// Preloads a library before or after the agent.
     pub(crate) fn preload(mut self, library: &Path, before: bool) -> Self {
         let place = if before { &mut self.before } else { &mut self.behind };
         *place = Some(library.to_owned());
@@ -124,7 +122,7 @@ impl Guest {
         self
     }
 
-    /// Runs it both ways.
+    /// Runs it both ways; stderr must be the same.
     #[track_caller]
     pub(crate) fn drive(&self) -> Driven {
         let driven = self.drive_loudly();
@@ -132,13 +130,13 @@ impl Guest {
         driven
     }
 
-    /// As `drive`, for programs whose stderr differs from run to run.
+    /// As `drive`, for programs whose stderr differs between runs.
     #[track_caller]
     pub(crate) fn drive_loudly(&self) -> Driven {
         let (plain, out, err) = self.once("plain", None);
         let spools = self.folder.join("spools");
         fs::create_dir(&spools).unwrap();
-        // Those who change their user go on writing theirs.
+        // A process that changes its user still writes its spool.
         fs::set_permissions(&spools, fs::Permissions::from_mode(0o777)).unwrap();
         let (tracked, tracked_out, tracked_err) = self.once("tracked", Some(&spools));
         assert_eq!((tracked, &tracked_out), (plain, &out), "tracked and plain\n{tracked_err}\n{err}");
@@ -155,7 +153,7 @@ impl Guest {
         let (out, err) = (self.folder.join(format!("{how}.out")), self.folder.join(format!("{how}.err")));
         let mut command = Command::new(program);
         command.args(arguments).env_remove("LD_LIBRARY_PATH").stdin(Stdio::null());
-        // Files: a pipe would be waited for as long as a descendant holds it.
+        // Files: a pipe would stay open as long as a descendant holds it.
         command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let agent = spools.map(|_| &self.agent);
@@ -183,7 +181,7 @@ impl Guest {
 }
 
 impl Driven {
-    /// Checks how it ended: a status, or minus the number of a signal.
+    /// Checks how it ended: exit status, or minus the signal number.
     #[track_caller]
     pub(crate) fn ends_with(self, wanted: i32) -> Self {
         let ended = self.status.code().unwrap_or_else(|| -self.status.signal().unwrap());
@@ -191,7 +189,7 @@ impl Driven {
         self
     }
 
-    /// The only process that ran this program from its beginning.
+    /// The only process that ran this program from the start.
     #[track_caller]
     pub(crate) fn main(&self, program: &Path) -> &Stream {
         let of_it: Vec<&Stream> = self.mains(program).collect();
@@ -199,7 +197,7 @@ impl Driven {
         only
     }
 
-    /// The processes that ran this program from their beginning, in the order of their names.
+    /// The processes that ran this program from the start, ordered by the names of their streams.
     pub(crate) fn mains(&self, program: &Path) -> impl Iterator<Item = &Stream> {
         let path = program.to_str().unwrap().to_owned();
         self.streams.iter().filter(move |s| s.hello.role == ProcessRole::Main && s.hello.executable == path)
@@ -218,7 +216,7 @@ impl Stream {
         Self { hello, frames }
     }
 
-    /// Blocks of this size that were alive at its end.
+    /// Number of blocks of this size alive at its end.
     pub(crate) fn kept(&self, size: u64) -> u64 {
         let records = self.frames.iter().filter_map(|frame| match frame {
             Frame::NativeSnapshot(part) => Some(&part.records),
@@ -227,12 +225,12 @@ impl Stream {
         records.flatten().filter(|r| r.size == size).map(|r| r.count).sum()
     }
 
-    /// Its last words.
+    /// Its goodbye frame.
     pub(crate) fn goodbye(&self) -> Option<&Goodbye> {
         self.frames.iter().find_map(|frame| if let Frame::Goodbye(bye) = frame { Some(bye) } else { None })
     }
 
-    /// What the agent could not do.
+    /// The agent's errors.
     pub(crate) fn errors(&self) -> Vec<&ErrorFrame> {
         self.frames
             .iter()
@@ -240,8 +238,8 @@ impl Stream {
             .collect()
     }
 
-    /// Is this recorded exactly as `keeps` (size, count) says, or does the stream say that it
-    /// cannot be, because of `whom`?
+    /// Checks that the recording is exactly `keeps` (size, count), or that the stream says it is blind
+    /// because of `whom`.
     #[track_caller]
     pub(crate) fn is_exact_or_says(&self, keeps: &[(u64, u64)], whom: &str) {
         match &self.hello.blind {
@@ -253,7 +251,7 @@ impl Stream {
         }
     }
 
-    /// Everything was recorded, and this was alive at the end.
+    /// Checks that everything was recorded, and that these blocks were alive at the end.
     #[track_caller]
     pub(crate) fn is_exact(&self, keeps: &[(u64, u64)]) {
         assert_eq!(self.hello.blind, None);
@@ -265,14 +263,14 @@ impl Stream {
     }
 }
 
-/// What `memgate run -- PROGRAM ARGUMENTS` says.
+/// Result of `memgate run -- PROGRAM ARGUMENTS`.
 pub(crate) fn gate(name: &str, program: &Path, arguments: &[&str]) -> Run {
     let program = program.to_str().unwrap();
     Project::new(&format!("life-gate-{name}")).memgate(&[&["run", "--", program], arguments].concat())
 }
 
-/// It says that it did not measure, and this about the reason and what to do about it, and ends
-/// accordingly.
+/// Checks that memgate reports "not measured" with these texts about cause and advice, and ends with the
+/// matching exit code.
 #[track_caller]
 pub(crate) fn is_not_measured(run: &Run, why: &[&str]) {
     run.ends_with(2);

@@ -1,5 +1,5 @@
-//! Other allocators in the process: before the agent, behind it, linked in. Each is measured
-//! exactly, or said not to be.
+//! Other allocators in the process: before the agent, after it, linked in. Each is measured exactly or
+//! reported as not measured.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::guest_life::{Guest, compiled, gate, is_not_measured, library, program};
 use crate::guest_rules;
 
-/// Library, flag that links it, name in paths, packages.
+/// Library, linker flag, name in paths, packages.
 const ALLOCATORS: [(&str, &str, &str, &str); 3] = [
     ("libjemalloc.so.2", "-ljemalloc", "jemalloc", "libjemalloc2 and libjemalloc-dev"),
     (
@@ -19,7 +19,7 @@ const ALLOCATORS: [(&str, &str, &str, &str); 3] = [
     ("libmimalloc.so.2.0", "-lmimalloc", "mimalloc", "libmimalloc2.0 and libmimalloc-dev"),
 ];
 
-/// What `life_allocators.c` keeps.
+/// Blocks that `life_allocators.c` keeps.
 const KEPT: &[(u64, u64)] = &[(4241, 3), (4243, 2), (4259, 1), (4261, 1), (4271, 1), (4288, 1)];
 
 fn replaced_new() -> PathBuf {
@@ -34,8 +34,8 @@ fn the_whole_family_in_threads_is_recorded_exactly() {
     let stream = driven.main(&program);
     stream.is_exact(KEPT);
     let counters = stream.goodbye().unwrap().counters;
-    // 4 x 20,000 rounds of the churn, a third and more of them of two allocations (a realloc is a
-    // free and an allocation).
+    // 4 x 20,000 rounds of the churn; more than a third of them with two allocations (a realloc is a free and
+    // an allocation).
     assert!(counters.allocations > 80_000 && counters.unknown_frees == 0, "{counters:?}");
     gate("allocators", &program, &[]).ends_with(0);
 }
@@ -56,13 +56,13 @@ fn an_allocator_preloaded_behind_the_agent_is_the_one_it_hands_on_to() {
         let driven =
             Guest::new(&format!("behind-{whom}"), &c, &[]).preload(&library, false).drive().ends_with(0);
         driven.main(&c).is_exact_or_says(KEPT, whom);
-        // Its own operator new stands before that of the library, and calls malloc.
+        // The program's own operator new precedes that of the library, and calls malloc.
         let driven = Guest::new(&format!("behind-{whom}-new"), &new, &[]).preload(&library, false).drive();
         driven.ends_with(0).main(&new).is_exact(&[(4241, 3)]);
     }
 }
 
-/// What a library leaves out of the family is the C library's, with the agent as without it.
+/// Functions that a library does not define come from the C library, with and without the agent.
 #[test]
 fn a_library_with_a_part_of_the_family_leaves_the_rest_to_the_c_library() {
     let program = program("family");
@@ -74,8 +74,8 @@ fn a_library_with_a_part_of_the_family_leaves_the_rest_to_the_c_library() {
     assert_eq!(Guest::new("family", &program, &[]).drive().ends_with(0).stdout, "all\n");
 }
 
-/// What an allocator refuses, and how it says so, passes through unchanged. (jemalloc has no
-/// `pvalloc`: what stands in for it refuses as the C library's would.)
+/// Refusals of an allocator, and how it reports them, pass through unchanged. (jemalloc has no `pvalloc`: its
+/// replacement refuses as the C library's would.)
 #[test]
 fn every_function_of_another_allocator_answers_as_it_does_alone() {
     for (name, _, whom, package) in ALLOCATORS {
@@ -108,7 +108,7 @@ fn an_allocator_preloaded_before_the_agent_is_named_as_the_reason_that_nothing_i
 #[test]
 fn an_allocator_linked_to_the_program_is_measured_exactly_or_named() {
     for (_, flag, whom, package) in ALLOCATORS {
-        // What the linker looks for: the library alone is not enough.
+        // The linker looks for this name; the shared library alone is not enough.
         if library(&format!("{}.so", flag.replace("-l", "lib")), package).is_none() {
             continue;
         }
@@ -121,7 +121,7 @@ fn an_allocator_linked_to_the_program_is_measured_exactly_or_named() {
     }
 }
 
-/// Once, this passed without a word: the program's malloc was compared with itself.
+/// Regression: this passed without a message because the program's malloc was compared with itself.
 #[test]
 fn an_allocator_in_the_program_itself_is_never_passed_silently() {
     let mut programs = vec![program("own_malloc")];

@@ -1,5 +1,4 @@
-//! However a process ends, it ends as it does without the agent, and the stream says how far it
-//! goes.
+//! A process ends as it does without the agent, however it ends, and the stream says how complete it is.
 
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason};
 
@@ -40,7 +39,7 @@ fn a_signal_ends_it_as_ever_and_nothing_pretends_to_be_an_orderly_end() {
         let ended = |f: &Frame| matches!(f, Frame::Boundary(b) if b.kind == BoundaryKind::ProcessEnd);
         assert!(!stream.frames.iter().any(ended), "{how}");
     }
-    // Their test failed: that is the exit code, and the report says that nothing was measured.
+    // The program's own test failed: that sets the exit code, and the report says that nothing was measured.
     let run = gate("killed", &program("ends"), &["kill"]);
     run.ends_with(1).says("SIGKILL");
     assert_eq!(run.report().verdict, memgate_model::Verdict::Error, "{run}");
@@ -50,15 +49,14 @@ fn a_signal_ends_it_as_ever_and_nothing_pretends_to_be_an_orderly_end() {
 fn exit_handlers_that_allocate_are_recorded_to_the_last() {
     let driven = drive("handlers").ends_with(3);
     assert_eq!(driven.stdout.matches("handler").count(), 40);
-    // The first of the three blocks is overwritten by each handler with a new one, and all are
-    // lost.
+    // Each handler overwrites the first of the three blocks with a new one, and all are lost.
     driven.main(&program("ends")).is_exact(&[(4241, 3), (4253, 40)]);
 }
 
 #[test]
 fn thread_key_destructors_that_arm_themselves_again_are_recorded_to_the_last() {
     let driven = drive("destructors").ends_with(3);
-    // glibc gives keys four rounds; this one asks for three: 800 threads that keep one block in
+    // glibc runs key destructors in four rounds; this program needs three. 800 threads keep one block in
     // each.
     driven.main(&program("ends")).is_exact(&[(4241, 3), (4253, 2400), (71, 0), (33, 0)]);
 }

@@ -1,5 +1,4 @@
-//! Programs the agent cannot be loaded into, or not as into others: musl, static ones, set-user-id
-//! ones.
+//! Programs into which the agent cannot be loaded, or not in the usual way: musl, static, set-user-id.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -59,7 +58,7 @@ fn foreign_programs_beside_the_tested_one_stay_as_they_are() {
     driven.main(&plain).is_exact(&[(4241, 3)]);
 }
 
-/// A folder that every user reaches; gone when the test is over, also when it fails.
+/// A folder that every user can access; removed after the test, even if it fails.
 struct Open(PathBuf);
 
 impl Open {
@@ -105,7 +104,7 @@ fn a_set_user_id_program_in_the_tree_runs_with_its_rights_and_without_the_agent(
     assert_eq!(driven.stdout, "runs as the file's owner: yes\n0\nsome text\n");
     assert_eq!(driven.mains(&helper).count(), 0);
     driven.main(&tested).is_exact(&[(4241, 3)]);
-    // For root itself a file of root's is none that changes anything.
+    // For root, a set-user-id file owned by root changes nothing: give it another owner.
     std::os::unix::fs::chown(&helper, Some(65534), None).unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o4755)).unwrap();
     is_not_measured(
@@ -114,8 +113,8 @@ fn a_set_user_id_program_in_the_tree_runs_with_its_rights_and_without_the_agent(
     );
 }
 
-/// glibc repeats it in every thread of the process, and fails where one cannot: an agent's thread
-/// would be such a one.
+/// glibc repeats the call in every thread of the process and fails if a thread cannot do it. A thread of the
+/// agent would be such a thread.
 #[test]
 fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     if !is_root("giving up rights") || !has_tool("setpriv") {
@@ -130,8 +129,8 @@ fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     assert!(driven.forked().all(|child| child.goodbye().is_some()) && driven.forked().count() == 1);
 }
 
-/// musl since 1.2.4, played by a library that answers the agent's questions as it does. What it passes on it jumps to:
-/// the loader looks at who asks.
+/// Simulates musl since 1.2.4: answers the agent's lookups as musl does. It passes lookups on by a jump,
+/// because the loader checks the caller.
 const TELLS_NO_64: &str = r#"#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
@@ -141,7 +140,7 @@ void* dlsym(void* handle, const char* name) {
 }
 "#;
 
-/// Once, a program that was linked to these names could open no file.
+/// Regression: a program linked to these names could open no file.
 #[test]
 fn functions_whose_names_with_a_64_the_c_library_does_not_tell_work_as_ever() {
     let library = samples::own("tells_no_64.so", "c", TELLS_NO_64, "cc", &["-shared", "-fPIC", "-O2"]);

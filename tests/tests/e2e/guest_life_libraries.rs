@@ -1,4 +1,4 @@
-//! Libraries that come and go at run time, and those that the loader binds past the agent.
+//! Libraries that are loaded and unloaded at run time, and those that the loader binds past the agent.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ fn a_library_whose_constructor_forks_is_loaded_as_ever() {
     driven.main(&program("libraries")).is_exact(&[(4241, 3), (333, 1)]);
     assert!(child(&driven), "its child has a stream");
 
-    // Before main, and thus before anything is recorded.
+    // Before main, and thus before the recording starts.
     let library = plugin();
     let path = library.to_str().unwrap();
     let linked = compiled("libraries_linked", "life_libraries.c", "cc", &["-Wl,--no-as-needed", path]);
@@ -47,8 +47,8 @@ fn a_library_whose_constructor_forks_is_loaded_as_ever() {
     assert!(!child(&driven));
 }
 
-/// The loader looks at the return address of `dlopen` to find the caller's run path: the agent's
-/// would be another one.
+/// The loader uses the return address of `dlopen` to find the caller's run path: a call from the agent would
+/// use the wrong one.
 #[test]
 fn a_library_is_found_by_the_run_path_of_the_program() {
     let library = plugin();
@@ -58,7 +58,7 @@ fn a_library_is_found_by_the_run_path_of_the_program() {
     driven.main(&program).is_exact(&[(4241, 3)]);
 }
 
-/// Once, what such a library allocated was missing in a report that said nothing about it.
+/// Regression: allocations of such a library were missing in a report that did not say so.
 #[test]
 fn a_library_bound_past_the_agent_is_said_and_never_passed() {
     let libraries = program("libraries");
@@ -73,11 +73,11 @@ fn a_library_bound_past_the_agent_is_said_and_never_passed() {
         run.ends_with(2).says("not measured").says("for the gate");
         assert_eq!(run.report().verdict, Verdict::Error, "{run}");
     }
-    // One that was asked for so, and was not found, is nothing.
+    // A library that was requested this way but not found has no effect.
     guest("not-found", "not found").drive().ends_with(0).main(&libraries).is_exact(&[(4241, 3)]);
 }
 
-/// Loads a library with this constructor, then says so. An alarm ends what hangs.
+/// Loads a library with this constructor, then prints `as ever`. An alarm ends a hang.
 fn loads(name: &str, constructor: &str, main: &str) {
     let library = format!(
         r#"#define _GNU_SOURCE
@@ -113,8 +113,8 @@ static void* load(void* unused) {{ (void)unused; return dlopen("{}", RTLD_NOW); 
     assert_eq!(printed, ["as ever\n"; 3]);
 }
 
-/// Once, such a thread waited for the loader's lock, which its constructor holds: the agent looked for a function of
-/// the C library where it was called first.
+/// Regression: the agent looked up a C library function on its first call. Such a thread then waited for the
+/// loader's lock, which the constructor's thread holds.
 #[test]
 fn a_library_whose_constructor_waits_for_a_thread_is_loaded_as_ever() {
     let constructor = r#"
@@ -146,8 +146,8 @@ __attribute__((constructor)) static void begin(void) {
     loads("loads_and_waits", constructor, main);
 }
 
-/// Once, these waited for ever for a thread that loads a library: a signal handler, and a forked child, in which there
-/// is no such thread.
+/// Regression: a signal handler, and a forked child (which has no such thread), waited forever for a thread
+/// that loads a library.
 #[test]
 fn a_process_ends_at_once_while_a_library_is_loaded() {
     let constructor = r#"

@@ -1,5 +1,5 @@
-//! The agent runs out of memory while the program goes on with what it has: the program lives, the
-//! stream says it, the gate too.
+//! The agent runs out of memory while the program continues with what it has: the program survives, and the
+//! stream and the gate report it.
 
 use memgate_model::Verdict;
 use memgate_wire::{ErrorCode, Frame};
@@ -36,7 +36,7 @@ fn no_memory_for_the_table_stacks_threads_or_the_snapshot_ends_the_recording_and
     }
 }
 
-/// Once, it ended by SIGABRT: a failed allocation of Rust's ends the process.
+/// Regression: the program ended with SIGABRT, because a failed allocation in Rust aborts the process.
 #[test]
 fn wherever_in_the_snapshot_the_memory_ends_the_program_lives() {
     for more in [0, 100_000, 400_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000, 20_000_000, 28_000_000] {
@@ -45,7 +45,7 @@ fn wherever_in_the_snapshot_the_memory_ends_the_program_lives() {
         let stream = driven.main(&program("memory"));
         let whole = stream.goodbye().is_some() && stream.errors().is_empty();
         let kept: u64 = (41..91).map(|size| stream.kept(size)).sum();
-        // All or an error, or a spool that could not grow and says so in its first page.
+        // Everything, or an error, or a spool that could not grow and says so in its first page.
         assert!(!whole || kept == 200_000, "{more}: {kept} blocks and no word about the others");
     }
 }
@@ -58,7 +58,7 @@ fn a_fork_without_memory_for_the_agent_gives_a_child_as_ever() {
 
 #[test]
 fn a_program_with_hardly_any_memory_from_its_beginning_runs_recorded_or_not() {
-    // With less, the loader itself does not come to an end, with the agent's half a megabyte more.
+    // With a lower limit the loader itself fails; the agent needs half a megabyte more.
     for limit in (16..24).map(|n| n * 1_000_000) {
         let driven = drive(&format!("start-{limit}"), &["start", &limit.to_string()]);
         let started = driven

@@ -1,5 +1,4 @@
-//! Processes that make processes: from many threads, in storms, in shared memory, into other
-//! programs.
+//! Processes that create processes: from many threads, in storms, in shared memory, into other programs.
 
 use memgate_e2e::samples;
 use memgate_model::Verdict;
@@ -31,8 +30,8 @@ fn a_fork_storm_leaves_a_stream_for_each_of_its_processes() {
     driven.main(&program("forks")).is_exact(&[(4241, 3), (4253, 0)]);
 }
 
-/// Once, `entr` hung: its SIGCHLD handler ends the process, and came while the agent's locks were
-/// held for the fork.
+/// Regression: `entr` hung. Its SIGCHLD handler ends the process, and ran while the agent held its locks for
+/// the fork.
 #[test]
 fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     let driven = drive("signal", 3);
@@ -41,8 +40,8 @@ fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     assert!(driven.forked().all(|child| child.goodbye().is_some()));
 }
 
-/// Once, the agent copied the names of tests before it said that it was at work: the fork then waited for the lock of
-/// its heap, in the thread that holds it.
+/// Regression: the agent copied the names of tests before it marked itself busy. The fork then waited for the
+/// lock of its heap, in the thread that held it.
 #[test]
 fn a_signal_handler_that_forks_may_come_in_where_a_test_begins_or_ends() {
     let source = r#"#define _GNU_SOURCE
@@ -91,8 +90,8 @@ int main(void) {
     assert!(stream.frames.iter().any(ends) && stream.goodbye().is_some());
 }
 
-/// Once, a child that shares its parent's memory and left by `_exit` ended the recording of its
-/// parent, without a word.
+/// Regression: a child that shares its parent's memory and left by `_exit` ended the parent's recording
+/// without a message.
 #[test]
 fn a_child_in_its_parents_memory_does_not_end_the_parents_recording() {
     let forks = program("forks");
@@ -107,8 +106,8 @@ fn a_child_in_its_parents_memory_does_not_end_the_parents_recording() {
     let stream = driven.main(&forks);
     stream.is_exact(&[(4241, 3), (4253, 0)]);
     let goodbye = stream.goodbye().unwrap();
-    // 200 by the child in this memory, 2,000 later; those of a child past the handlers are in
-    // nobody's books.
+    // 200 by the child in this memory, 2,000 later; frees of a child that bypasses the handlers are not
+    // counted anywhere.
     assert_eq!((goodbye.reason, goodbye.counters.frees), (GoodbyeReason::Exit, 2200));
     assert_eq!(driven.forked().count(), 0);
 }
@@ -126,10 +125,10 @@ fn a_daemon_is_recorded_to_its_end() {
     let driven = drive("daemon", 3);
     driven.main(&program("forks")).is_exact(&[(4241, 3), (4253, 0)]);
     let [first, second, daemon] = driven.forked().collect::<Vec<_>>()[..] else { panic!("three forks") };
-    // In the order of their process ids, which is that of their birth.
+    // Ordered by process id, which is the order of creation.
     assert!([first, second].iter().all(|s| s.goodbye().unwrap().reason == GoodbyeReason::QuickExit));
     assert_eq!(daemon.goodbye().unwrap().counters.frees, 1000);
-    // Its own status is 3; memgate does not wait for what it left running.
+    // Its own status is 3; memgate does not wait for processes that it left running.
     let run = gate("daemon", &program("forks"), &["daemon"]);
     run.ends_with(1).says("failed by itself");
 }

@@ -1,4 +1,4 @@
-//! Sanitizers see what they see without the agent: as the tested program and elsewhere in the tree.
+//! Sanitizers report the same as without the agent: in the tested program and elsewhere in the process tree.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn every_sanitizer_finds_the_same_as_without_the_agent() {
         assert_eq!(tracked, plain, "{name}");
         let all = tracked.join("\n");
         assert!(found.map_or(all.is_empty(), |found| all.contains(found)), "{name}: {all}");
-        // The blocks are kept by the program, and one is lost: where they are seen, all are.
+        // The program keeps the blocks and loses one: if they are visible, all of them are.
         if mistake == "well" {
             let stream = driven.main(&program);
             stream.is_exact_or_says(&[(4241, 3)], &format!("lib{}san", &sanitizer[..1]));
@@ -60,7 +60,7 @@ fn sanitizers_beside_the_tested_program_stay_as_they_are() {
         thread.display(),
         leak.display()
     );
-    // What the leaking one had printed is lost with its buffer: so LeakSanitizer ends it.
+    // The leaking program's output is lost with its buffer, because LeakSanitizer ends it.
     let driven =
         Guest::new("sanitized-tree", "/bin/sh".as_ref(), &["-c", &script]).drive_loudly().ends_with(9);
     assert_eq!(driven.stdout, "child 6\na shell\n7\nchild 6\na shell\n7\n23\n");

@@ -1,5 +1,5 @@
-//! The guest changes what surrounds it: descriptors, name spaces, its root folder. Nothing of the
-//! agent's gets into its way.
+//! The guest changes its environment: descriptors, namespaces, its root folder. Nothing of the agent gets in
+//! its way.
 
 use memgate_model::Verdict;
 
@@ -10,8 +10,7 @@ fn drive(how: &str) -> Driven {
     Guest::new(&name, &program("surroundings"), &[how]).drive().ends_with(3)
 }
 
-/// 5,000 survivors more are alive at the end: the spool needs room again, and thus a descriptor for
-/// a moment.
+/// 5,000 more blocks are alive at the end: the spool must grow again, and needs a descriptor for a moment.
 #[test]
 fn a_guest_that_closes_or_takes_every_number_finds_its_files_untouched() {
     for how in ["closefrom", "close_range", "dup2 high"] {

@@ -1,9 +1,9 @@
-//! The rules of a good guest, one test each: `tests/samples/proofs/guest_*.c` run plain and
-//! tracked, and nothing may differ.
+//! The rules of a good guest, one test each: `tests/samples/proofs/guest_*.c` run plain and tracked, without
+//! any difference.
 //!
-//! Data flow: [`program`] compiles a guest once → [`alike`] runs it without and with the agent,
-//! without a harness, and compares status and output but for lines that begin with `#` →
-//! [`Tracked`] holds what it said and the frames of its streams, main process first.
+//! Data flow: [`program`] compiles a guest once → [`alike`] runs it without and with the agent, without a
+//! harness, and compares status and output except for lines that begin with `#` → [`Tracked`] holds its
+//! output and the frames of its streams, main process first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use std::process::{Command, ExitStatus};
 use memgate_e2e::{Project, agent, repository, samples, say};
 use memgate_wire::{ErrorCode, Frame, Goodbye, ProcessRole};
 
-/// Most stack a hook may need below the call. Where the allocator itself needs more, the hook's own
-/// frame comes on top.
+/// Maximum stack that a hook may use below the call. Where the allocator itself needs more, the hook's own
+/// frame is added to that.
 const HOOK_BYTES: i64 = 1024;
 const HOOK_FRAME: i64 = 128;
 
-/// One of the guests, by its name without `.c`.
+/// Compiles a guest, named without `.c`.
 pub(crate) fn program(name: &str) -> PathBuf {
     compiled(name, name, &["-Wl,-z,now", "-lpthread", "-ldl"])
 }
@@ -32,7 +32,7 @@ pub(crate) fn compiled(name: &str, output: &str, flags: &[&str]) -> PathBuf {
     samples::compile(output, "cc", &arguments, &[(&file, &read(&file)), ("guest.h", &read("guest.h"))])
 }
 
-/// What a tracked run gave.
+/// Result of a tracked run.
 pub(crate) struct Tracked {
     pub(crate) plain: String,
     pub(crate) told: String,
@@ -41,7 +41,7 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// Last words of the main process.
+    /// The goodbye frame of the main process.
     pub(crate) fn goodbye(&self) -> &Goodbye {
         let said = self.streams[0].iter().find_map(|frame| match frame {
             Frame::Goodbye(goodbye) => Some(goodbye),
@@ -50,14 +50,14 @@ impl Tracked {
         said.expect("the main process says goodbye")
     }
 
-    /// Did recording stop, for want of memory?
+    /// Did recording stop because memory ran out?
     pub(crate) fn stopped(&self) -> bool {
         self.streams[0].iter().any(|frame| {
             matches!(frame, Frame::Error(e) if matches!(e.code, ErrorCode::OutOfMemory | ErrorCode::OutOfTable))
         })
     }
 
-    /// The number behind this word in a line of either run.
+    /// The number before this word in a line of either run: plain, tracked.
     pub(crate) fn figures(&self, line: &str, word: &str) -> (i64, i64) {
         let of = |text: &str| {
             let line =
@@ -68,8 +68,8 @@ impl Tracked {
         (of(&self.plain), of(&self.told))
     }
 
-    /// The books are exact: what the guest says is `alive SIZE COUNT` is in the last snapshot, and
-    /// that agrees with the counters.
+    /// Checks the books: the last snapshot contains what the guest reports as `alive SIZE COUNT`, and agrees
+    /// with the counters.
     #[track_caller]
     pub(crate) fn agrees(&self) {
         let parts = self.streams[0].iter().filter_map(|frame| match frame {
@@ -104,7 +104,7 @@ pub(crate) fn alike(name: &str, guest: &str, arguments: &[&str]) -> Tracked {
     })
 }
 
-/// As [`alike`], for a command that is made of what to preload and the agent's options.
+/// As [`alike`], for a command built from the preload list and the agent's options.
 #[track_caller]
 pub(crate) fn alike_with(name: &str, command: impl Fn(&str, &str) -> Command) -> Tracked {
     let project = Project::new(name);
@@ -127,7 +127,7 @@ pub(crate) fn alike_with(name: &str, command: impl Fn(&str, &str) -> Command) ->
     Tracked { plain: plain.1, told: tracked.1, streams }
 }
 
-/// Everything the agent left in a folder; only streams are expected.
+/// All files that the agent left in a folder; only streams are expected.
 fn spools(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
@@ -149,8 +149,8 @@ fn every_function_answers_as_the_c_library_does_and_sets_errno_as_it_does() {
         });
         assert_eq!(sizes.flatten().sum::<u64>(), count, "blocks of {size} bytes");
     };
-    // Kept, kept in spite of a failed realloc, moved by realloc; and none that realloc to 0 gave
-    // back.
+    // Blocks that are kept, kept in spite of a failed realloc, or moved by realloc; and none that realloc to
+    // 0 freed.
     for (size, count) in [(70_001, 10), (70_003, 3), (1009, 1), (4001, 1), (1013, 0), (1019, 0), (2027, 0)] {
         alive(size, count);
     }
@@ -172,7 +172,7 @@ fn the_guests_heap_looks_the_same() {
 #[test]
 fn no_hook_needs_more_than_a_kibibyte_of_stack() {
     let path = program("guest_stack");
-    // What it says are the figures themselves, which differ: they are marked for that.
+    // The output consists of the figures, which differ: mark the lines with `#`.
     let run = alike_with("rules-stack", |preload, options| {
         let mut command = Command::new("sh");
         command.args(["-c", "LD_PRELOAD=$1 \"$0\" | sed 's/^/# /'", path.to_str().unwrap(), preload]);
@@ -204,14 +204,14 @@ fn small_stacks_are_large_enough() {
             let run = alike(&format!("rules-small-{place}-{what}"), "guest_small", &[place, what]);
             assert_eq!(run.streams.len(), streams, "{place}, {what}");
             assert!(!run.stopped(), "{place}, {what}");
-            // What ended by `_exit` has said so all the same.
+            // A process that ended by `_exit` has written its goodbye too.
             assert!(run.goodbye().counters.allocations > 0);
         }
     }
 }
 
-/// How much stack each way of starting a program needs, where its environment has to be changed; and how many pages the
-/// process has more after many of them.
+/// Prints the stack that each way of starting a program needs when its environment has to be changed, and by
+/// how many pages the process grows after many starts.
 const STARTS: &str = r#"#define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -253,7 +253,7 @@ int main(void) {
 }
 "#;
 
-/// Once, each start in the child of a `vfork` left a mapping in the parent, and took 4.6 KiB of stack.
+/// Regression: each start in the child of a `vfork` left a mapping in the parent, and took 4.6 KiB of stack.
 #[test]
 fn starting_a_program_needs_little_stack_and_keeps_no_memory() {
     let program = samples::own("starts", "c", STARTS, "cc", &["-std=gnu11", "-O1", "-Wl,-z,now"]);
