@@ -34,7 +34,38 @@ impl Place {
         let starts = has("!std::rt::lang_start") && !has("__rust_begin_short_backtrace");
         starts || has("!test::test_main") && !has("!test::__rust_begin_short_backtrace")
     }
+
+    /// Does glibc keep there, until the process ends, what a program can neither free nor let grow: the locale, the time
+    /// zone, where messages and users are looked up? Its own symbols have a prefix where they are known.
+    pub(crate) fn is_glibcs_own(&self) -> bool {
+        let functions = self.names.iter().filter_map(|name| name.strip_prefix("libc.so.6!"));
+        let mut plain =
+            functions.map(|function| function.trim_start_matches("__GI_").trim_start_matches('_'));
+        plain.any(|function| KEPT_BY_GLIBC.contains(&function))
+    }
 }
+
+/// Functions of glibc whose allocations stay, and are bounded.
+const KEPT_BY_GLIBC: [&str; 18] = [
+    "setlocale",
+    "tzset",
+    "tzset_internal",
+    "tz_convert",
+    "localtime",
+    "mktime",
+    "bindtextdomain",
+    "textdomain",
+    "dcigettext",
+    "getpwnam",
+    "getpwuid",
+    "getgrnam",
+    "getgrgid",
+    "nss_database_get",
+    "resolv_conf_get_current",
+    "resolv_context_get",
+    "strerror_l",
+    "strsignal",
+];
 
 /// Names the place of a stack.
 pub(crate) fn place(stack: &ResolvedStack) -> Place {
@@ -374,6 +405,17 @@ mod tests {
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {
         let frames = frames.iter().map(|(module, function)| frame(module, function)).collect();
         ResolvedStack { frames, truncated: false }
+    }
+
+    #[test]
+    fn what_glibc_keeps_is_known_by_its_functions() {
+        let of = |libc: &str| {
+            place(&stack(&[("libc.so.6", "__GI___strdup"), ("libc.so.6", libc), ("app", "main")]))
+                .is_glibcs_own()
+        };
+        assert!(["setlocale", "__GI_setlocale", "__tz_convert", "getpwuid"].into_iter().all(of));
+        assert!(!["newlocale", "fopen", "getaddrinfo", "setenv", "getpwuid_r"].into_iter().any(of));
+        assert!(!place(&stack(&[("app", "setlocale"), ("app", "main")])).is_glibcs_own());
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl TestJudge<'_, '_> {
         let (mut bytes, mut count) = (0.0, 0.0);
         let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
         for group in &groups {
-            if is_stream_buffer(group) || group.place.is_rusts_own() {
+            if is_stream_buffer(group) || group.place.is_rusts_own() || group.place.is_glibcs_own() {
                 continue;
             }
             if !self.list(leaks::in_all(group), &group.place.names) {
