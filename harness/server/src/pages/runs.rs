@@ -154,7 +154,8 @@ fn tests(html: &mut Html, view: &RunView) {
         Order::Slowest => ("Tests, the slowest first", "slowest"),
     };
     let page = link::path(&view.selection.project, &["runs", &view.run.run.to_string()]);
-    html.markup("<form id=tools method=get").attribute("action", &page).markup(">");
+    // The table of leaks is above: the browser scrolls past it to what was found.
+    html.markup("<form id=tools method=get").attribute("action", &format!("{page}#tools")).markup(">");
     html.markup("<label>Find <input id=q name=text type=search").value(&view.find).markup("></label>");
     let orders = ["worst", "slowest"].map(str::to_owned);
     select(html, ("Order", "order"), &orders, order);
