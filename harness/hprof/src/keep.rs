@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::analysis::Heap;
 use crate::ids::{index, number};
+use crate::index::Index;
 use crate::objects::{WATCHERS, watched};
 use crate::read::{REFERENCE, value_bytes};
 use crate::rules::Rules;
@@ -75,6 +76,15 @@ const OF_TEXTS: [(&str, &str); 3] =
 /// Static primitive fields that an analysis reads.
 const STATICS: [(&str, &str); 2] =
     [("android.os.Build$VERSION", "SDK_INT"), (WATCHERS[0], "heapDumpUptimeMillis")];
+
+impl Index {
+    /// What a copy without any text keeps: what classes, fields, methods and source files are called. Of HotSpot's other
+    /// symbols many are literals of the program.
+    #[must_use]
+    pub fn kept_names(&self) -> Keep {
+        Keep { names: Some(self.names()), ..Keep::default() }
+    }
+}
 
 impl Heap {
     /// What a trimmed dump must keep, so that [`Heap::analyse`] finds the same in it.

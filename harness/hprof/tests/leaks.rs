@@ -149,6 +149,12 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     {
         assert!(holds(&whole, text) && holds(&trimmed, text) == stays, "{text}");
     }
+    let (mut bare, names) = (Vec::new(), Index::read(&file, &|_, _, _| ()).unwrap().kept_names());
+    trim_file(&file, &names, &mut bare, &|_, _, _| ()).unwrap();
+    for text in ["a secret", "a symbol that", "samsung", "c0ffee"] {
+        assert!(!holds(&bare, text), "{text}");
+    }
+    assert!(holds(&bare, "com.acme.Session") || holds(&bare, "com/acme/Session"));
     let before = analysis(whole, &[]);
     assert!(before.leaks.len() == 1 && shown(&before).contains("key = c0ffee"));
     assert_eq!(shown(&analysis(trimmed.clone(), &[])), shown(&before));

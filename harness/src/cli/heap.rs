@@ -206,7 +206,8 @@ pub enum HeapCommand {
         /// Output file; `-`: standard output. A name that ends with .gz or .zst is compressed.
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         to: PathBuf,
-        /// Keep no strings at all, not even those that rules read: device, process, threads.
+        /// Keep no strings at all, not even those that rules read: device, process, threads. From
+        /// standard input, literals of the program stay among HotSpot's symbols.
         #[arg(long)]
         zero: bool,
         /// Also cut out the values of single fields (numbers, characters, truths), but for those that

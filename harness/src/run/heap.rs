@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -259,9 +259,10 @@ fn is_over(seen: &HeapSeen, heap: &SuiteHeap) -> bool {
 /// Trims a dump into a compressed file. An incomplete file is removed.
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     let trimmed = || -> Result<(), memgate_hprof::TrimError> {
-        let from = BufReader::new(File::open(raw)?);
+        let from = DumpFile::open(raw)?;
+        let keep = Index::read(&from, &|_, _, _| ())?.kept_names();
         let mut packed = Packed::gzip(BufWriter::new(File::create(to)?));
-        let _zeroed = memgate_hprof::trim(from, &mut packed)?;
+        let _zeroed = memgate_hprof::trim_file(&from, &keep, &mut packed, &|_, _, _| ())?;
         packed.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(())
     };

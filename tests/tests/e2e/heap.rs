@@ -394,6 +394,17 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         wrong.ends_with(2).says("day0.hprof was written before day4.hprof");
         project.memgate(&["heap", "diff", days[4], days[0]]).ends_with(0);
 
+        // A literal of the program is a symbol of HotSpot, too.
+        let holds = |file: &str, text: &str| {
+            let bytes = fs::read(project.folder().join(file)).unwrap();
+            bytes.windows(text.len()).any(|at| at == text.as_bytes())
+        };
+        project.memgate(&["heap", "trim", "--zero", days[0], "bare.hprof"]).ends_with(0);
+        for text in ["com.sun.management:type=HotSpotDiagnostic", "guest \u{1}"] {
+            assert!(holds(days[0], text) && !holds("bare.hprof", text), "{text}");
+        }
+        assert!(holds("bare.hprof", "Shop$Order"));
+
         // Between two of them: what changed, and where.
         let diff = |more: &[&str]| {
             project.memgate(&[&["heap", "diff", "day0.hprof", "day4.hprof", "--top", "1000"], more].concat())

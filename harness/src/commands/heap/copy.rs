@@ -5,7 +5,9 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use memgate_hprof::read::{DumpFile, Packing, ReadError};
-use memgate_hprof::{Cropped, Heap, Keep, Question, RestoreError, Rules, TrimError, tree_of_trimmed, uncrop};
+use memgate_hprof::{
+    Cropped, Heap, Index, Question, RestoreError, Rules, TrimError, tree_of_trimmed, uncrop,
+};
 
 use super::read::{bad, open, read_heap, read_rules};
 use super::target::{STREAM, is_file, same, write};
@@ -64,7 +66,7 @@ pub(super) fn trim(
     let rules = read_rules(rules)?;
     let file = open(from)?;
     let (keep, before) = if kept == Kept::Nothing {
-        (Keep::default(), None)
+        (watch.passes(|told| Index::read(&file, told)).map_err(bad(from))?.kept_names(), None)
     } else {
         let heap = read_heap(from, &rules, watch)?;
         let keep = if kept == Kept::InPrivate { heap.kept_in_private(&rules) } else { heap.kept() };
