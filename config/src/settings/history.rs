@@ -1,4 +1,4 @@
-//! `history`: what is kept of every run, to follow leaks over commits.
+//! `history`: how runs are recorded, to track leaks over commits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,47 +13,47 @@ use crate::value::text::Words;
 use crate::value::variable::Variable;
 use crate::yaml::{Kind, Node};
 
-/// Branches that are lines where the file does not say.
+/// Default of `lines`.
 const LINES: [&str; 3] = ["main", "master", "release/*"];
 
 table! {
-    /// Every run adds itself to `.memgate/history.db`, which `memgate history` and `memgate serve` show. `off`: no run
-    /// does.
+    /// Every run is recorded in `.memgate/history.db`, which `memgate history` and `memgate serve` show. `off`: runs
+    /// are not recorded.
     HistoryTable {
-        /// Branches whose leaks are followed over commits. Runs of other branches, and of pull or merge requests, are
-        /// kept and change nothing.
+        /// Branches whose leaks are tracked over commits. Runs of other branches, and of pull or merge requests, are
+        /// recorded, but do not change what is tracked.
         #[schemars(extend("default" = LINES))]
         lines: Vec<At<Glob>>,
-        /// Labels of the environment by name, for example `runner: ci-x86`. Figures are compared only where the
+        /// Labels of the environment by name, for example `runner: ci-x86`. Figures are compared only if the
         /// architecture and all labels are equal.
         labels: Named<At<Words>>,
-        /// Address of a `memgate serve` to which every run uploads itself: `https://memgate.example.com`. Without
-        /// encryption only on this machine.
+        /// Address of a `memgate serve` to which every run is uploaded: `https://memgate.example.com`. An address
+        /// without encryption is allowed only for this machine.
         server: At<Words>,
         /// Environment variable with the token: `${MEMGATE_TOKEN}`.
         token: At<Variable>,
-        /// What an upload that fails means. It never changes the verdict.
+        /// Effect of a failed upload (never on the verdict), or `off`: runs are not uploaded.
         #[schemars(extend("default" = "best_effort"))]
         upload: At<UploadMode>,
-        /// How long a run tries to upload itself, `15m` at most.
+        /// Longest time for which a run tries to upload, `15m` at most.
         #[schemars(extend("default" = "60s"))]
         wait: At<Time>,
-        /// What is uploaded beside the figures, if the server keeps artefacts. Heap dumps have every text of the tested
-        /// program.
+        /// What is uploaded in addition to the figures, if the server keeps artefacts. Heap dumps contain all texts
+        /// of the tested program.
         #[schemars(extend("default" = ["page"]))]
         artefacts: Vec<At<Artefact>>,
-        /// What a leak means for a pull or merge request that the branch it is merged into has too. A new one, one that
-        /// was fixed there, and one that grew fail all the same; one that comes and goes there warns. Default: `warn`
-        /// with `server`, else `fail`.
+        /// Effect on a pull or merge request of a leak that the target branch has too. A leak that is new, was fixed
+        /// there, or has grown still fails. A leak that comes and goes there is a warning. Default: `warn` with
+        /// `server`, else `fail`.
         known: At<KnownLeaks>,
-        /// What a waiver means whose leak is fixed, as the history says.
+        /// Effect of a waiver whose leak is fixed, according to the history.
         #[schemars(extend("default" = "warn"))]
         stale_waivers: At<StaleWaivers>,
     }
 }
 
 choice! {
-    /// What a known leak means for a review.
+    /// Effect of a known leak on a pull or merge request.
     pub enum KnownLeaks ("`allow`, `warn` or `fail`") {
         /// Nothing.
         Allow = "allow",
@@ -65,7 +65,7 @@ choice! {
 }
 
 choice! {
-    /// What a waiver means whose leak is fixed.
+    /// Effect of a waiver whose leak is fixed.
     pub enum StaleWaivers ("`warn` or `fail`") {
         /// A warning.
         Warn = "warn",
@@ -75,9 +75,9 @@ choice! {
 }
 
 choice! {
-    /// The word in place of a table.
+    /// The word that replaces the table.
     enum Never ("`off`, or a table") {
-        /// No run is kept.
+        /// Runs are not recorded.
         Off = "off",
     }
 }
@@ -114,20 +114,20 @@ impl JsonSchema for HistoryFile {
     }
 }
 
-/// What is kept of every run.
+/// How runs are recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    /// Is anything?
+    /// Are runs recorded?
     pub kept: bool,
-    /// Patterns of the branches whose leaks are followed over commits.
+    /// Patterns of the branches whose leaks are tracked over commits.
     pub lines: Vec<String>,
     /// Labels of the environment.
     pub labels: BTreeMap<String, String>,
-    /// Where runs upload themselves; `None`: nowhere.
+    /// Where runs are uploaded; `None`: nowhere.
     pub upload: Option<Upload>,
-    /// What a leak means for a review that its target has too.
+    /// Effect on a pull or merge request of a leak that the target branch has too.
     pub known: KnownLeaks,
-    /// What a waiver means whose leak is fixed.
+    /// Effect of a waiver whose leak is fixed.
     pub stale_waivers: StaleWaivers,
 }
 
@@ -172,7 +172,7 @@ impl History {
                             .map(|(name, At { value: Words(value), .. })| (name.value, value))
                             .collect()
                     }),
-                    // Without a server a job of CI has no history that a review could be held against.
+                    // Without a server, a CI job has no history to compare a pull or merge request with.
                     known: known.map_or(
                         if server.is_some() { KnownLeaks::Warn } else { KnownLeaks::Fail },
                         |known| known.value,

@@ -8,7 +8,7 @@ use crate::settings::heap::SuiteHeap;
 use crate::source::Place;
 use crate::value::text::{Argument, Words};
 
-/// What concerns a suite of instrumented tests alone, as the file has it.
+/// The keys that only suites of instrumented tests have, as read from the file.
 pub(crate) struct OnDevice {
     pub(crate) package: Option<At<Words>>,
     pub(crate) instrumentation: Option<At<Words>>,
@@ -21,13 +21,13 @@ pub(crate) struct OnDevice {
 }
 
 choice! {
-    /// Which tests leave a heap dump.
+    /// Which tests get a heap dump.
     pub(crate) enum DumpOf ("a test of which a heap dump is kept") {
         /// None.
         Never = "never",
-        /// Each that was seen to leak when it was repeated.
+        /// Each test that leaked when it was repeated.
         Leak = "leak",
-        /// The same, without the contents of arrays of primitives.
+        /// The same tests; their dumps lack the contents of arrays of primitives.
         Trimmed = "trimmed",
     }
 }
@@ -37,17 +37,17 @@ choice! {
     pub(crate) enum Execution ("a way to execute tests") {
         /// All of them.
         Host = "host",
-        /// None: each has its own, as below the orchestrator.
+        /// None: each test has its own process, as with Android's Test Orchestrator.
         Orchestrator = "orchestrator",
     }
 }
 
 choice! {
-    /// How the agent comes into the app.
+    /// How the agent gets into the app.
     pub(crate) enum AgentFrom ("a way of the agent into the app") {
-        /// memgate brings it.
+        /// memgate delivers it.
         Delivered = "delivered",
-        /// The test APK has it.
+        /// The test APK contains it.
         Packaged = "packaged",
     }
 }
@@ -55,11 +55,11 @@ choice! {
 /// The devices of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Devices {
-    /// The only one, or the one that `ANDROID_SERIAL` names.
+    /// The only device, or the one in `ANDROID_SERIAL`.
     Only,
-    /// This one.
+    /// The device with this serial.
     Serial(String),
-    /// Every one that is ready.
+    /// Every device that is ready.
     All,
 }
 
@@ -70,36 +70,36 @@ pub struct Instrumented {
     pub name: String,
     /// The package of the tests.
     pub package: String,
-    /// Class of its runner, where the package has several.
+    /// Class of the runner, if the package has several.
     pub instrumentation: Option<String>,
     /// Where it runs.
     pub devices: Devices,
-    /// APKs to install before.
+    /// APKs to install first.
     pub apks: Vec<PathBuf>,
     /// Arguments of the runner, in the order of the file.
     pub arguments: Vec<(String, String)>,
-    /// Does the test APK bring the agent?
+    /// Does the test APK contain the agent?
     pub packaged: bool,
-    /// Is a heap dump of each test that leaks kept?
+    /// Does the session keep a heap dump of each test that leaks?
     pub heap_dumps: bool,
-    /// Without the contents of arrays of primitives?
+    /// Do these dumps lack the contents of arrays of primitives?
     pub trimmed_dumps: bool,
-    /// Its heap dump.
+    /// Heap dump of the suite.
     pub heap: Option<SuiteHeap>,
-    /// Has each test a process of its own?
+    /// Does each test have its own process?
     pub process_per_test: bool,
-    /// Longest time of one test, if it is not the one of `measure`.
+    /// Longest time of one test, if it differs from `measure.timeout`.
     pub timeout: Option<Duration>,
-    /// Mapping files of R8 or ProGuard, and folders of some.
+    /// Mapping files of R8 or ProGuard, and folders with such files.
     pub mapping: Vec<PathBuf>,
     /// Folders and APKs with symbols of native libraries.
     pub symbols: Vec<PathBuf>,
-    /// Where it stands.
+    /// Position in the configuration.
     pub place: Place,
 }
 
 impl Instrumented {
-    /// `None`: it has mistakes.
+    /// Checks the suite. `None`: it has mistakes.
     pub(crate) fn check(
         name: &At<String>,
         file: OnDevice,
@@ -150,7 +150,7 @@ impl Instrumented {
         })
     }
 
-    /// Refuses what only this runner understands.
+    /// Refuses these keys for suites with another runner.
     pub(crate) fn refuse(file: OnDevice, reader: &mut Reader<'_>) {
         let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution } =
             file;
@@ -175,7 +175,7 @@ impl Instrumented {
     }
 }
 
-/// What memgate sets itself cannot be set by the user.
+/// Refuses arguments that memgate sets itself, and names that are not valid.
 fn check_arguments(arguments: Option<At<Named<Argument>>>, reader: &mut Reader<'_>) -> Vec<(String, String)> {
     const OURS: [&str; 2] = ["log", "debug"];
     let mut checked = Vec::new();

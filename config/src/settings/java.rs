@@ -1,4 +1,4 @@
-//! `measure.java`: what is looked at in Java virtual machines beside the heap's classes.
+//! `measure.java`: what is measured in Java virtual machines, in addition to the classes of the heap.
 
 use crate::read::{At, Reader, choice, table};
 use crate::value::number::{Count, Share};
@@ -6,7 +6,7 @@ use crate::value::size::Size;
 use crate::value::text::Words;
 
 const SAMPLING: u64 = 512 << 10;
-/// A finer one costs more than the tests do.
+/// A shorter interval costs more than the tests themselves.
 const FINEST_SAMPLING: u64 = 4 << 10;
 const COARSEST_SAMPLING: u64 = 1 << 30;
 
@@ -37,8 +37,8 @@ table! {
         blame_ignore: Vec<At<Words>>,
         /// The only classes that may be blamed.
         blame_target: Vec<At<Words>>,
-        /// Share of the maximum heap. A test during which more is alive gets a warning with the
-        /// curve of the heap.
+        /// Share of the maximum heap. If live objects take more during a test, the test gets a warning with the curve
+        /// of the heap.
         heap_limit: At<Share>,
         /// When the virtual machine writes a heap dump into the session.
         #[schemars(extend("default" = "never"))]
@@ -58,7 +58,7 @@ table! {
 choice! {
     /// When native memory of a JVM suite is judged.
     pub enum JavaNative ("a time to judge native memory") {
-        /// Where its tests load a library that is not the JDK's.
+        /// If its tests load a library from outside the JDK.
         Auto = "auto",
         /// Always.
         On = "on",
@@ -72,7 +72,7 @@ choice! {
     pub enum JavaAgent ("a way to measure") {
         /// Into those that run tests.
         Loaded = "loaded",
-        /// Into none: memgate's own virtual machines are asked from outside.
+        /// Into none: memgate queries its own virtual machines from outside.
         None = "none",
     }
 }
@@ -94,11 +94,11 @@ choice! {
 pub struct MeasureJava {
     /// Mean bytes between sampled allocations; `None`: none are sampled.
     pub sampling: Option<u32>,
-    /// Classes that are followed.
+    /// Classes whose objects are tracked.
     pub follow: Vec<String>,
-    /// Bytes of the smallest followed object.
+    /// Smallest size of a tracked object, in bytes.
     pub follow_at_least: u64,
-    /// One object of so many.
+    /// One object of this many is tracked.
     pub follow_every: u32,
     /// Largest number of tracked objects.
     pub follow_at_most: u32,
@@ -108,7 +108,7 @@ pub struct MeasureJava {
     pub blame_ignore: Option<Vec<String>>,
     /// The only classes that are blamed; empty: any.
     pub blame_target: Vec<String>,
-    /// Percent of the largest heap that may be in use; `None`: all.
+    /// Percent of the maximum heap that live objects may take; `None`: all.
     pub heap_limit: Option<u32>,
     /// When a heap dump is written.
     pub heap_dump: HeapDump,
@@ -201,7 +201,7 @@ impl MeasureJava {
     }
 }
 
-/// Names of classes, and beginnings of them.
+/// Checks names and prefixes of classes.
 fn classes(parts: Vec<At<Words>>, reader: &mut Reader<'_>) -> Vec<String> {
     for At { value: Words(part), span } in &parts {
         if part.trim_start_matches('!').trim_end_matches('*').contains(['*', '!', ',', ';', ' ']) {

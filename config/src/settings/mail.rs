@@ -43,7 +43,7 @@ table! {
 /// Mail to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// Where to.
+    /// The mail server.
     pub server: MailServer,
     /// Environment variable with the password.
     pub password: Option<String>,
@@ -57,9 +57,9 @@ pub struct Mail {
     pub addresses: Vec<(String, String)>,
     /// When to send it.
     pub when: When,
-    /// Longest time for all of it.
+    /// Longest time for sending.
     pub timeout: Duration,
-    /// Certificates to trust besides those of the system.
+    /// Certificates to trust, in addition to those of the system.
     pub ca: Option<PathBuf>,
 }
 
@@ -79,11 +79,11 @@ pub struct MailServer {
 /// How a connection is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// From the start.
+    /// TLS from the start.
     Tls,
-    /// By STARTTLS, or not at all used.
+    /// STARTTLS, which is required.
     StartTls,
-    /// Not.
+    /// No encryption.
     None,
 }
 
@@ -157,7 +157,8 @@ impl Mail {
     }
 }
 
-/// A sign on each side of the `@`, and a name before it as RFC 5322 has them; the rest is the server's to judge.
+/// Checks that text is on both sides of the `@`, and that a name before the address follows RFC 5322. The mail server
+/// checks the rest.
 fn address(given: &At<Words>, reader: &mut Reader<'_>) -> Option<String> {
     let At { value: Words(text), span } = given;
     let (name, bare) = text.trim().rsplit_once('<').unwrap_or(("", text.trim()));
@@ -187,7 +188,7 @@ fn check_server(given: &At<Words>, reader: &mut Reader<'_>) -> Option<MailServer
     let At { value: Words(text), span } = given;
     let mut wrong = |title: &str, label: &str| {
         let hint = "write `smtps://user@host`, `smtp://user@host:587` or `smtp+plain://host:25`";
-        // It may hold a password.
+        // The text may contain a password: the message does not repeat it.
         reader.error(span, title).label(label).hint(Some(hint));
     };
     let schemes = [
@@ -226,7 +227,7 @@ fn check_server(given: &At<Words>, reader: &mut Reader<'_>) -> Option<MailServer
         wrong("this is no mail server", "no name of a host");
         return None;
     }
-    // A user may be an address.
+    // The user may be a mail address, with `%40` for its `@`.
     let user = user.map(|user| user.replace("%40", "@")).filter(|user| !user.is_empty());
     Some(MailServer { host: host.trim_matches(['[', ']']).to_owned(), port, encryption, user })
 }

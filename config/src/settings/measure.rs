@@ -1,4 +1,4 @@
-//! `measure`: how often and how long.
+//! `measure`: how often and how long tests are measured.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -20,14 +20,14 @@ const CONFIDENCE: f64 = 0.99;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(50);
-/// A slope with an interval needs some points.
+/// A slope with a confidence interval needs some points.
 const FEWEST_ITERATIONS: u32 = 5;
 const MOST_ITERATIONS: u32 = 100_000;
 const RAREST: u32 = 10_000;
-/// Below, sampling costs as much as it saves; above, it sees nothing.
+/// A shorter interval costs as much as it saves; a longer one records nothing.
 const SAMPLING_INTERVALS: RangeInclusive<u64> = 4 << 10..=1 << 30;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-/// A leak is watched for so long before it is called one.
+/// A leak is observed for this long before it is confirmed.
 const SHORTEST_BUDGET: Duration = Duration::from_secs(2);
 const LONGEST_SETTLE: Duration = Duration::from_secs(60);
 
@@ -37,13 +37,13 @@ table! {
         /// Executions of a suspect before the first measured one.
         #[schemars(extend("default" = WARM_UP))]
         warm_up: At<Count>,
-        /// Measured executions of a suspect, at least. There are more as long as they take less
-        /// than 2 s in all, and up to 40 if the result is still open.
+        /// Smallest number of measured executions of a suspect. There are more as long as they take less than 2 s in
+        /// total, and up to 40 if the result is still open.
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
-        /// The rarest leak that a confirmation must find: one in this many executions, missed with
-        /// a probability of 1 % at most. A suspect is repeated so often before its memory is called
-        /// one-time. A slow one is repeated for 2 s, and the report says what was reached.
+        /// The rarest leak that a confirmation must find: one in this many executions, missed with a probability of 1
+        /// % at most. A suspect is repeated often enough for this before its memory counts as one-time. A slow
+        /// suspect is repeated for 2 s, and the report says what was reached.
         #[schemars(extend("default" = RAREST_LEAK))]
         rarest_leak: At<Count>,
         /// Verdict for growth that cannot be confirmed, because the suite cannot be repeated or the
@@ -52,23 +52,21 @@ table! {
         unconfirmed: LevelFile,
         /// Longest time for confirming the suspects of a native suite or of a JUnit suite. Default:
         /// ten times the time of the suite, at least `60s`, or `5m` for JUnit. A test that has begun
-        /// runs `warm_up` and `iterations` times; tests that were not reached are unconfirmed.
+        /// still runs `warm_up` and `iterations` times. Tests that were not reached are unconfirmed.
         confirm_budget: At<Time>,
         /// How a JVM suite is screened. (Native suites are always screened in one pass.)
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
-        /// How often the screen executes each GoogleTest test, in one process: a leak that begins
-        /// later than with the first execution is then seen. Other tests are executed once, those of
-        /// a JVM suite in rounds.
+        /// How often the screen executes each GoogleTest test, in one process. More than once finds a leak that does
+        /// not begin with the first execution. Other tests are executed once, those of a JVM suite in rounds.
         #[schemars(extend("default" = SCREEN_REPETITIONS))]
         screen_repetitions: At<Count>,
         /// Confidence of the interval that decides a verdict.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test that memgate repeats, or that runs on a device. A test that is repeated may
-        /// also take no longer than a hundred times its time in the screen, or 10 s, and may always take
-        /// four times as long as there. In the command's own run memgate kills nothing: it reports a test
-        /// that takes longer.
+        /// Longest time of one test that memgate repeats, or that runs on a device. For a repeated test, a hundred
+        /// times its time in the screen, and at least 10 s, is a limit too. Four times its time in the screen is
+        /// always allowed. In the command's own run memgate kills nothing: it only reports a test that takes longer.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
         /// Time between two samples of the figures of the operating system.
@@ -87,28 +85,28 @@ table! {
 table! {
     /// What is measured in native programs.
     NativeFile {
-        /// Whether memgate searches a copy of a process whose test leaks for who holds the leaked
-        /// memory: a variable, a stack, other memory, or nobody. The process is copied as by `fork`
-        /// at the end of its last execution.
+        /// Whether memgate finds out what holds leaked memory: a variable, a stack, other memory, or nothing. It
+        /// searches a copy of the process whose test leaks, made as by `fork` at the end of the last execution.
         #[schemars(extend("default" = "on"))]
         holders: Holders,
-        /// Mean bytes between two recorded native allocations in the screen; `0`: all are recorded. For suites of
-        /// hours: with `512 KiB` hardly any allocation is. Every byte has the same chance, so figures are
-        /// estimates with an interval, and a test that leaves little may leave no sample: the report says how much
-        /// goes unseen. What leaves a sample is confirmed as always, by runs that record everything.
+        /// Mean bytes between two recorded native allocations in the screen; `0`: all are recorded. Meant for suites
+        /// that take hours: with `512 KiB` hardly any allocation is recorded. Every byte has the same chance, so
+        /// figures are estimates with an interval. A test that leaves little may leave no sample: the report says how
+        /// much remains unseen. A test that leaves a sample is confirmed as usual, by runs that record everything.
         #[schemars(extend("default" = 0))]
         sampling: At<Size>,
-        /// Of which tests the call stacks of allocations are taken. `suspects`: the screen of a GoogleTest program
-        /// that memgate starts itself takes none; tests that leave something run once more for them, together, before
-        /// they are confirmed. `always`: in the screen. So it is also without confirmation (`--no-confirm`), where
-        /// the command starts the test programs, with `sampling`, with repeated or shuffled tests, and in recordings.
+        /// Which tests get call stacks of their allocations. `suspects`: the screen of a GoogleTest program that
+        /// memgate starts itself records no stacks. Tests that leave something run once more, together, to record
+        /// stacks before they are confirmed. `always`: the screen records stacks. It also does so without
+        /// confirmation (`--no-confirm`), if the command starts the test programs, with `sampling`, with repeated or
+        /// shuffled tests, and in recordings.
         #[schemars(extend("default" = "suspects"))]
         stacks: StacksFile,
     }
 }
 
 choice! {
-    /// Whether it is found out who holds what leaks.
+    /// Whether memgate finds out what holds leaked memory.
     pub(crate) enum Holders ("whether holders are searched") {
         /// In tests that leak.
         On = "on",
@@ -118,17 +116,17 @@ choice! {
 }
 
 choice! {
-    /// Of which tests stacks are taken.
+    /// Which tests get stacks.
     pub(crate) enum StacksFile ("whose stacks are taken") {
-        /// Of those that left something.
+        /// Those that left something.
         Suspects = "suspects",
-        /// Of all.
+        /// All.
         Always = "always",
     }
 }
 
 choice! {
-    /// What something is taken for.
+    /// Level of a finding.
     pub(crate) enum LevelFile ("a level") {
         /// Shown, does not fail.
         Warn = "warn",
@@ -152,15 +150,15 @@ choice! {
 /// How tests are measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measure {
-    /// Executions before the first that counts.
+    /// Executions before the first measured one.
     pub warm_up: u32,
-    /// Executions that count, at least.
+    /// Smallest number of measured executions.
     pub iterations: u32,
-    /// One-time costs are told from leaks in one of so many executions.
+    /// The rarest leak that a confirmation must find: one in this many executions.
     pub rarest_leak: u32,
     /// The level of growth that could not be confirmed.
     pub unconfirmed: Level,
-    /// Longest time for running the suspects of a native suite again; `None`: by the suite's own.
+    /// Longest time for confirming the suspects of a suite; `None`: it depends on the time of the suite.
     pub confirm_budget: Option<Duration>,
     /// How a JVM suite is screened.
     pub screen: Screen,
@@ -183,11 +181,11 @@ pub struct Measure {
 /// What is measured in native programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureNative {
-    /// Is it found out who holds what leaks?
+    /// Does memgate find out what holds leaked memory?
     pub holders: bool,
     /// Mean bytes between two recorded allocations of the screen; 0: all are recorded.
     pub sampling: u64,
-    /// Are stacks taken in the screen? Else of suspects alone.
+    /// Does the screen record stacks? If not, only suspects get stacks.
     pub stacks_always: bool,
 }
 

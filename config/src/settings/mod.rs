@@ -1,5 +1,5 @@
 //! One file per table of the configuration: the type that mirrors the file, the checked type, and
-//! how one becomes the other.
+//! the conversion.
 
 pub(crate) mod heap;
 pub(crate) mod history;

@@ -1,4 +1,4 @@
-//! `reports`: what is written where, and who is told.
+//! `reports`: reports to write, and messages to send.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use crate::source::Span;
 use crate::value::text::Words;
 
 table! {
-    /// Reports to write besides the session's own `report.json` and `report.html`, mail and chat.
+    /// Reports to write in addition to `report.json` and `report.html` of the session, and mail and chat messages to
+    /// send.
     ReportsFile {
         /// JUnit XML, for CI servers.
         junit: At<JunitFile>,
@@ -31,7 +32,7 @@ table! {
         speedscope: At<PlainFile>,
         /// Charts as SVG and PNG files, in a folder.
         charts: At<PlainFile>,
-        /// Report of an earlier run, to tell which leaks are new. Default: the last session.
+        /// Report of an earlier run, to recognise new leaks. Default: the last session.
         previous: Words,
         /// Mail to teams and code owners.
         mail: At<MailFile>,
@@ -77,7 +78,7 @@ table! {
 }
 
 choice! {
-    /// How much a JUnit file says.
+    /// How much a JUnit file contains.
     pub enum JunitFlavour ("a flavour of JUnit XML") {
         /// With properties and totals.
         Extended = "extended",
@@ -87,7 +88,7 @@ choice! {
 }
 
 choice! {
-    /// Where Markdown goes to.
+    /// Where a Markdown summary is used.
     pub enum MarkdownFor ("a place for Markdown") {
         /// A step summary: 1 MiB.
         Summary = "summary",
@@ -96,14 +97,14 @@ choice! {
     }
 }
 
-/// What is written where, and who is told.
+/// Reports to write, and messages to send.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reports {
     /// JUnit XML.
     pub junit: Option<JunitReport>,
     /// Copy of `report.json`.
     pub json: Option<PathBuf>,
-    /// The page.
+    /// HTML page.
     pub html: Option<PathBuf>,
     /// Markdown.
     pub markdown: Option<MarkdownReport>,
@@ -117,7 +118,7 @@ pub struct Reports {
     pub folded: Option<PathBuf>,
     /// A speedscope profile.
     pub speedscope: Option<PathBuf>,
-    /// Folder of pictures.
+    /// Folder for charts.
     pub charts: Option<PathBuf>,
     /// Report of an earlier run.
     pub previous: Option<PathBuf>,
@@ -132,7 +133,7 @@ pub struct Reports {
 pub struct JunitReport {
     /// File to write.
     pub path: PathBuf,
-    /// How much it says.
+    /// How much the file contains.
     pub flavour: JunitFlavour,
     /// Patterns of the runner's own files.
     pub merge: Vec<PathBuf>,
@@ -143,7 +144,7 @@ pub struct JunitReport {
 pub struct MarkdownReport {
     /// File to write.
     pub path: PathBuf,
-    /// Where it goes to.
+    /// Where the summary is used.
     pub r#for: MarkdownFor,
 }
 

@@ -1,4 +1,4 @@
-//! `suites`: what is run.
+//! `suites`: the suites to run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::value::duration::Time;
 use crate::value::glob::TargetGlob;
 use crate::value::text::{Argument, Words};
 
-/// In an argument: how often the program repeats its work.
+/// Placeholder in an argument: the number of times that the program repeats its work.
 pub const REPETITIONS: &str = "{n}";
 
 table! {
@@ -25,8 +25,8 @@ table! {
         /// The test framework. Without it memgate recognises GoogleTest and JUnit, and a program
         /// without tests is one test.
         runner: At<RunnerFile>,
-        /// Executables below the command that count as suites. Default: the program itself, and
-        /// every GoogleTest executable that it starts.
+        /// Executables that count as suites, among those that the command starts. Default: the program
+        /// itself, and every GoogleTest executable that it starts.
         targets: Vec<At<TargetGlob>>,
         /// Variables to add to the environment of the command.
         env: Named<Argument>,
@@ -36,12 +36,12 @@ table! {
         timeout: At<Time>,
         /// For Java: the mapping file that R8 or ProGuard wrote for the tested build, a folder of
         /// such files (`mapping.txt`), or a list of both, relative to the working directory of
-        /// memgate. Of several files memgate uses the one that belongs to the code in `apks`.
+        /// memgate. If there are several files, memgate uses the one that belongs to the code in `apks`.
         /// Reports, ids, thresholds and waivers then use the original names.
         mapping: At<OneOrMore<At<Words>>>,
         /// Folders with unstripped libraries or `.debug` files, and APKs, relative to the working
-        /// directory of memgate. They give native stacks functions, files and lines. A file is used
-        /// only if its build id is that of the library in the process.
+        /// directory of memgate. They provide functions, files and lines for native stacks. A file is
+        /// used only if its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
         /// For the runners `junit` and `instrumentation`: a heap dump of the tests, searched for
         /// leaks afterwards.
@@ -78,23 +78,23 @@ table! {
 }
 
 choice! {
-    /// Who tells the tests apart.
+    /// The test framework.
     pub(crate) enum RunnerFile ("a runner") {
         /// GoogleTest.
         Gtest = "gtest",
         /// The process is the test.
         Command = "command",
-        /// JUnit: Maven, Gradle, or a launcher of JUnit itself.
+        /// JUnit: Maven, Gradle, or a JUnit launcher.
         Junit = "junit",
         /// Instrumented tests of an Android app, on a device.
         Instrumentation = "instrumentation",
     }
 }
 
-/// Who tells the tests apart.
+/// The test framework.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runner {
-    /// Found out from the program.
+    /// Detected from the program.
     Auto,
     /// GoogleTest.
     Gtest,
@@ -111,28 +111,28 @@ pub struct Suite {
     pub name: String,
     /// Program and arguments, at least one; see [`Suite::command`].
     pub run: Vec<String>,
-    /// Who tells the tests apart.
+    /// The test framework.
     pub runner: Runner,
-    /// Executables that count as suites; empty: the program, and what is recognised below it.
+    /// Executables that count as suites; empty: the program, and the recognised ones that it starts.
     pub targets: Vec<TargetGlob>,
     /// Variables added to the environment, in the order of the file.
     pub env: Vec<(String, String)>,
     /// Directory to run in.
     pub cwd: Option<PathBuf>,
-    /// Longest time of one test, if it is not the one of `measure`.
+    /// Longest time of one test, if it differs from `measure.timeout`.
     pub timeout: Option<Duration>,
-    /// Mapping files of R8 or ProGuard, and folders of some.
+    /// Mapping files of R8 or ProGuard, and folders with such files.
     pub mapping: Vec<PathBuf>,
     /// Folders and APKs with symbols of native libraries.
     pub symbols: Vec<PathBuf>,
-    /// Its heap dump.
+    /// Heap dump of the suite.
     pub heap: Option<SuiteHeap>,
-    /// Where it stands.
+    /// Position in the configuration.
     pub place: Place,
 }
 
 impl Suite {
-    /// Does an argument say how often the work is repeated?
+    /// Does an argument contain the number of repetitions?
     #[must_use]
     pub fn repeats(&self) -> bool {
         self.run.iter().any(|argument| argument.contains(REPETITIONS))
@@ -144,7 +144,7 @@ impl Suite {
         self.run.iter().map(|argument| argument.replace(REPETITIONS, &repetitions.to_string())).collect()
     }
 
-    /// `None`: it has mistakes, or runs on a device.
+    /// Checks the suite. `None`: it has mistakes, or runs on a device.
     pub(crate) fn check(
         name: &At<String>,
         file: At<SuiteFile>,

@@ -1,4 +1,4 @@
-//! `thresholds`: how much of what is allowed.
+//! `thresholds`: the largest allowed figures.
 
 mod file;
 
@@ -13,19 +13,19 @@ use crate::source::{Place, Span};
 use crate::value::amount::{Amount, LimitOrOff, Quantity};
 use crate::value::glob::TestGlob;
 
-/// How much is allowed.
+/// The largest allowed figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// This much, in the metric's unit.
+    /// This figure, in the metric's unit.
     Absolute(u64),
-    /// The baseline's figure and this much more.
+    /// The figure of the baseline plus this much.
     AboveBaseline(u64),
-    /// The baseline's figure and this many percent more.
+    /// The figure of the baseline plus this many percent.
     PercentAboveBaseline(f64),
 }
 
 impl Limit {
-    /// The largest allowed figure; `None`: it is relative and there is no baseline.
+    /// The largest allowed figure; `None`: the limit is relative, and there is no baseline.
     #[must_use]
     pub fn resolve(self, baseline: Option<f64>) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a limit above 2⁵³ bytes is no limit")]
@@ -37,18 +37,18 @@ impl Limit {
     }
 }
 
-/// What is allowed of one metric. At least one of the limits is there.
+/// The limits of one metric: `fail`, `warn`, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
-    /// What is limited.
+    /// The limited metric.
     pub metric: Metric,
-    /// What the figure is measured for.
+    /// Scope of the figure.
     pub per: Per,
     /// More than this fails.
     pub fail: Option<Limit>,
     /// More than this is a warning.
     pub warn: Option<Limit>,
-    /// Where it stands.
+    /// Position in the configuration.
     pub place: Place,
 }
 
@@ -59,16 +59,16 @@ pub struct Override {
     pub tests: TestGlob,
     /// Their limits; `None`: switched off.
     pub limits: BTreeMap<Metric, Option<Threshold>>,
-    /// Where it stands.
+    /// Position in the configuration.
     pub place: Place,
 }
 
-/// One line of the thresholds in their order of precedence.
+/// One rule of the thresholds: a metric, the tests, and the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule<'t> {
     /// The tests; `None`: all.
     pub tests: Option<&'t TestGlob>,
-    /// What is limited.
+    /// The limited metric.
     pub metric: Metric,
     /// The limits; `None`: switched off.
     pub threshold: Option<&'t Threshold>,
@@ -78,9 +78,9 @@ pub struct Rule<'t> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds {
     overrides: Vec<Override>,
-    /// Of tests, where no entry says otherwise.
+    /// Thresholds of tests to which no override applies.
     general: BTreeMap<Metric, Threshold>,
-    /// Of suites as a whole: beside those of tests.
+    /// Thresholds of suites as a whole, in addition to those of tests.
     of_suites: BTreeMap<Metric, Threshold>,
 }
 
@@ -102,7 +102,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// What holds for a metric of one test: per iteration or per execution.
+    /// The threshold for a metric of one test, per iteration or per execution.
     #[must_use]
     pub fn for_test(&self, suite: &str, test: &str, metric: Metric) -> Option<&Threshold> {
         self.rules()
@@ -111,12 +111,13 @@ impl Thresholds {
             .threshold
     }
 
-    /// What holds for suites as a whole.
+    /// The thresholds of suites as a whole.
     pub fn for_suite(&self) -> impl Iterator<Item = &Threshold> {
         self.of_suites.values()
     }
 
-    /// Every rule; for a metric of a test, and of a suite as a whole, the first that applies counts.
+    /// All rules, in their order of precedence: the first rule that applies to a metric of a test, or of a suite as a
+    /// whole, counts.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let overrides = self.overrides.iter().flat_map(|entry| {
             entry.limits.iter().map(|(metric, threshold)| Rule {
@@ -153,7 +154,7 @@ impl Thresholds {
         let mut thresholds = Self::default();
         for (metric, threshold) in check_entries(entries, false, reader) {
             match threshold {
-                // It says nothing of what a test leaves behind.
+                // A limit per suite does not limit what a test leaves.
                 Some(threshold) if threshold.per == Per::Suite => {
                     thresholds.of_suites.insert(metric, threshold)
                 }
@@ -191,7 +192,7 @@ fn check_entries(
 
 type Parts = (Per, Option<Limit>, Option<Limit>);
 
-/// `None`: switched off.
+/// Checks the parts of a threshold. `None`: it is switched off.
 fn parts(
     metric: MetricName,
     value: EntryFile,

@@ -1,4 +1,4 @@
-//! `history.server` and what goes with it: where runs upload themselves.
+//! `history.server` and the keys about uploads: where runs are uploaded.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use crate::value::text::Words;
 use crate::value::variable::Variable;
 
 const WAIT: Duration = Duration::from_secs(60);
-/// Longer than this nobody waits for a run's own upload.
+/// Nobody waits longer for the upload at the end of a run.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 choice! {
-    /// What an upload that fails means.
+    /// Effect of a failed upload.
     pub enum UploadMode ("a way to upload") {
         /// A warning.
         BestEffort = "best_effort",
-        /// A warning, and exit code 2 in place of 0. The verdict stays.
+        /// A warning, and exit code 2 instead of 0. The verdict stays.
         Required = "required",
-        /// Runs do not upload themselves; `memgate upload` does.
+        /// Runs are not uploaded at their end; `memgate upload` uploads them.
         Off = "off",
     }
 }
 
 choice! {
-    /// What is uploaded beside a run's figures.
+    /// What is uploaded in addition to a run's figures.
     pub enum Artefact ("`page` or `heap_dumps`") {
         /// Its report page.
         Page = "page",
-        /// The Java heap dumps in its session. They have every text of the tested program.
+        /// The Java heap dumps in its session. They contain all texts of the tested program.
         HeapDumps = "heap_dumps",
     }
 }
@@ -49,21 +49,21 @@ pub(crate) struct UploadKeys {
 pub struct Upload {
     /// Address of the server, without a slash at its end.
     pub server: String,
-    /// Variable of the environment with the token.
+    /// Environment variable with the token.
     pub token: Option<String>,
-    /// What an upload that fails means.
+    /// Effect of a failed upload.
     pub mode: UploadMode,
-    /// How long a run tries.
+    /// Longest time for which a run tries to upload.
     pub wait: Duration,
-    /// What is uploaded beside its figures, where the server keeps it.
+    /// What is uploaded in addition to its figures, if the server keeps artefacts.
     pub artefacts: Vec<Artefact>,
 }
 
 impl Upload {
-    /// To a server that was named elsewhere than in the file; `Err`: what is wrong with its address.
+    /// Uploads to a server that the file does not name. `Err`: what is wrong with its address.
     ///
     /// # Errors
-    /// It is no address, or one without encryption.
+    /// The text is not an address, or is one without encryption.
     pub fn to(server: &str) -> Result<Self, &'static str> {
         let server = address(server)?;
         Ok(Self {
@@ -122,7 +122,7 @@ impl Upload {
     }
 }
 
-/// An address as it is used; `Err`: what is wrong with it. Without encryption a token would be read by others.
+/// Checks and normalises an address. `Err`: what is wrong with it. Without encryption, others could read the token.
 fn address(text: &str) -> Result<String, &'static str> {
     let text = text.trim().trim_end_matches('/');
     let (scheme, rest) = text.split_once("://").ok_or("expected `https://` first")?;

@@ -21,7 +21,7 @@ table! {
         /// A reference on the path that holds the leak: `class.field` (Java), or a variable or
         /// function (native).
         holder: At<Glob>,
-        /// The tests in which the leak is accepted: `suite::Test.name`, or a test of any suite.
+        /// The tests in which the leak is accepted: `suite::Test.name`, or `Test.name` in any suite.
         /// Default: all tests.
         test: At<TestGlob>,
         /// Reason for accepting it.
@@ -38,7 +38,7 @@ table! {
 table! {
     /// The file `memgate waive` appends to.
     WaiversFile {
-        /// Version of the file's shape.
+        /// Version of the file format.
         #[schemars(extend("const" = 1))]
         version: At<crate::value::number::Count>,
         /// Known leaks.
@@ -49,35 +49,35 @@ table! {
 /// A known leak.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiver {
-    /// What it names.
+    /// The leaks that it names.
     pub target: WaiverTarget,
-    /// The tests it is limited to; `None`: none.
+    /// The tests that it is limited to; `None`: it applies to all tests.
     pub test: Option<TestGlob>,
     /// Reason for accepting it.
     pub reason: String,
     /// Owner of the leak.
     pub owner: Option<String>,
-    /// How long.
+    /// How long it applies.
     pub until: Until,
-    /// Where it stands.
+    /// Position in the configuration.
     pub place: Place,
 }
 
-/// What a waiver names.
+/// The leaks that a waiver names.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WaiverTarget {
     /// One leak by its id.
     Leak(String),
-    /// Native leaks with such a frame.
+    /// Native leaks with a matching frame.
     Frame(FrameGlob),
-    /// Java leaks of such a class.
+    /// Java leaks of a matching class.
     Class(Glob),
-    /// Leaks with such a step in their holder path.
+    /// Leaks with a matching step in their holder path.
     Holder(Glob),
 }
 
 impl WaiverTarget {
-    /// Does it name this leak? Dates are not looked at.
+    /// Does it name this leak? Dates are not checked.
     #[must_use]
     pub fn names(&self, leak: &Leak) -> bool {
         match self {
@@ -115,8 +115,8 @@ fn holder_name(step: &HolderStep) -> String {
 impl Waiver {
     pub(crate) fn check(file: At<WaiverFile>, reader: &mut Reader<'_>) -> Option<Self> {
         let At { value: WaiverFile { leak, frame, class, holder, test, reason, owner, until }, span } = file;
-        // A value that could not be read was reported: what is missing because of it is not
-        // reported again.
+        // A value that could not be read is already reported: a key that is missing because of it is not reported
+        // again.
         let complete = !reader.has_error_below(&span);
         let targets = [
             leak.map(|At { value: LeakId(id), span }| (WaiverTarget::Leak(id), span)),

@@ -1,5 +1,4 @@
-//! `reports.webhooks`: messages to chats. Their addresses are secrets: who knows one can write
-//! there.
+//! `reports.webhooks`: messages to chats. Their addresses are secrets: everybody who knows an address can post there.
 
 use std::path::PathBuf;
 
@@ -28,11 +27,11 @@ table! {
 }
 
 choice! {
-    /// Whose chat.
+    /// Kind of chat.
     pub enum ChatFile ("a chat") {
         /// Slack.
         Slack = "slack",
-        /// Microsoft Teams, by a workflow.
+        /// Microsoft Teams, through a workflow.
         Teams = "teams",
         /// Lark or Feishu.
         Lark = "lark",
@@ -42,15 +41,15 @@ choice! {
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
-    /// Whose chat.
+    /// Kind of chat.
     pub chat: ChatFile,
-    /// Variable of the environment with the address.
+    /// Environment variable with the address.
     pub url: String,
-    /// Variable of the environment with the key that signs.
+    /// Environment variable with the key that signs messages.
     pub secret: Option<String>,
     /// When to send it.
     pub when: When,
-    /// Certificates to trust instead of those of the system.
+    /// Certificates to trust, instead of those of the system.
     pub ca: Option<PathBuf>,
 }
 

@@ -1,15 +1,15 @@
-//! When somebody is told of a run.
+//! When a message about a run is sent.
 
 use crate::read::choice;
 
 choice! {
-    /// When somebody is told.
+    /// When a message is sent.
     pub enum When ("a time to send") {
         /// After every run.
         Always = "always",
-        /// When the run is not a pass.
+        /// If the run did not pass.
         Failed = "failed",
-        /// When a leak is new or gone, or the verdict is another.
+        /// If a leak is new or gone, or the verdict has changed.
         Changed = "changed",
     }
 }

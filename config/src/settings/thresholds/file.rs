@@ -1,5 +1,4 @@
-//! The tables of `thresholds` as the file has them: metrics are keys, so they are read and
-//! described by hand.
+//! The tables of `thresholds` as read from the file. Metrics are keys, so `Read` and the schema are written by hand.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use crate::value::amount::{Amount, LimitOrOff};
 use crate::value::glob::TestGlob;
 use crate::yaml::{Kind, Node};
 
-/// A metric by the name the file gives it.
+/// A metric, found by its name in the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MetricName(pub(crate) Metric);
 
@@ -43,8 +42,8 @@ table! {
         limit: At<Amount>,
         /// More than this is a warning.
         warn: At<Amount>,
-        /// What the figure is measured for. A limit per suite stands beside that of the tests, which stays: to end
-        /// that, write `off` for `match: "*"` in `tests`.
+        /// Scope of the figure. A limit per suite applies in addition to that of the tests. To switch the one of the
+        /// tests off, write `off` for `match: "*"` in `tests`.
         #[schemars(extend("default" = "iteration"))]
         per: At<PerFile>,
         /// The figure to which `+10%` or `+2 MiB` is added.
@@ -53,7 +52,7 @@ table! {
 }
 
 choice! {
-    /// What a figure is per.
+    /// Scope of a figure.
     pub(crate) enum PerFile ("a scope") {
         /// One more iteration of the test: the slope.
         Iteration = "iteration",
