@@ -1,5 +1,5 @@
-//! A guest under limits: it reaches them and goes on as it would alone; what the agent takes for
-//! itself has a bound.
+//! A guest under limits: it reaches them and continues as it would alone; the agent's own use of resources
+//! has a bound.
 
 use std::process::Command;
 
@@ -8,14 +8,13 @@ use memgate_wire::Frame;
 
 use crate::guest_rules::{Tracked, alike, alike_with, program};
 
-/// The agent maps at most a quarter of what the guest's addresses span for its table, in steps of
-/// 516 KiB, and this much beside it.
+/// For its table, the agent maps at most a quarter of the guest's address span, in steps of 516 KiB. This is
+/// the bound for everything else.
 const BESIDE_THE_TABLE_KIB: i64 = 6144;
 /// Call stacks that `guest_seccomp` makes: more than one chunk of the stack store holds (65,536).
 const STACKS: u64 = 1 << 17;
 
-/// Either everything was recorded and the books are exact, or the stream says that recording
-/// stopped.
+/// Either everything was recorded and the books are exact, or the stream says that recording stopped.
 #[track_caller]
 fn exact_or_told(run: &Tracked) {
     if !run.stopped() {
@@ -42,8 +41,7 @@ fn a_limit_on_file_sizes_is_no_signal_and_no_failure() {
     for (bytes, streams) in [("0", 1), ("20000", 2)] {
         let run = alike(&format!("rules-fsize-{bytes}"), "guest_limits", &["fsize", bytes]);
         assert!(run.told.contains("child: 7") && run.told.contains("signals: 0"), "{}", run.told);
-        // What is written to a stream that was opened before needs no more room; a child may be
-        // refused one.
+        // Writing to a stream that is already open needs no more space; a child may be refused a stream.
         assert_eq!(run.streams.len(), streams);
         run.agrees();
     }
@@ -58,7 +56,7 @@ fn four_descriptors_are_enough() {
 
 #[test]
 fn limits_from_before_the_start_change_nothing() {
-    // The last: an agent that can write no file does not record, and the guest does not notice.
+    // The last limits: an agent that cannot write a file does not record, and the guest does not notice.
     let limits =
         [("-n 4", 1), ("-v 80000", 1), ("-d 40000", 1), ("-s 256", 1), ("-l 0", 1), ("-f 0", 0), ("-f 8", 0)];
     let path = program("guest_calls");
@@ -92,7 +90,7 @@ fn locked_memory_stays_within_its_bound() {
 
 #[test]
 fn a_limit_on_locked_memory_leaves_the_guest_alive() {
-    // 8 MiB, what many systems grant: half of it is the guest's, half the agent's.
+    // 8 MiB, the default on many systems: half of it is the guest's, half the agent's.
     let run = alike("rules-memlock-limit", "guest_limits", &["memlock", "8388608"]);
     if run.told.contains("not possible here") {
         skip("less than 8 MiB may be locked here");
@@ -119,7 +117,7 @@ fn every_system_call_of_a_guest_seen_from_outside() {
     let path = program("guest_descriptors");
     let run = alike_with("rules-descriptors", |preload, options| {
         let mut command = Command::new(&path);
-        // Preloaded by the tracer, into the guest alone.
+        // The tracer preloads the agent, only into the guest.
         command.args(["trace", preload]).env_remove("LD_PRELOAD").env("MEMGATE_AGENT_OPTIONS", options);
         command
     });
@@ -129,11 +127,11 @@ fn every_system_call_of_a_guest_seen_from_outside() {
     }
     assert!(run.told.contains("violations: 0\n") && run.told.contains("threads: 1\n"), "{}", run.told);
     assert_eq!(run.streams.len(), 2, "the guest and its child, under {}", agent().display());
-    // It did look at what it is about: the spool is open for a moment, at start and in the child.
+    // The trace covers the agent's descriptors: the spool is open for a moment, at start and in the child.
     assert!(run.figures("# a descriptor", " system calls").1 >= 4, "{}", run.told);
 }
 
-/// The hooks time some of what they do, and every frame has its time.
+/// The hooks measure time, and every frame has a timestamp.
 #[test]
 fn a_guest_that_gives_up_the_time_stamp_counter_lives_and_is_recorded() {
     for how in ["prctl", "syscall", "handler", "early", "child"] {
@@ -141,12 +139,12 @@ fn a_guest_that_gives_up_the_time_stamp_counter_lives_and_is_recorded() {
         assert!(!run.stopped());
         run.agrees();
         let recording_ns = run.goodbye().cost.recording_ns;
-        // Nothing was timed where it was given up before: what that costs is not known.
+        // If the guest gave the counter up before the agent started, nothing was timed: the cost is unknown.
         assert_eq!(recording_ns == 0, how == "early", "{how}: {recording_ns} ns");
     }
 }
 
-/// No call that recording needs is allowed any more.
+/// The system calls that recording needs are no longer allowed.
 #[test]
 fn a_guest_that_gives_up_system_calls_lives_and_says_that_it_is_not_measured() {
     for (what, says) in [("strict", "SECCOMP's strict mode"), ("filter", "refuses futex, mmap or munmap")] {

@@ -1,4 +1,4 @@
-//! Signals and cancellation in the midst of allocation.
+//! Signals and cancellation during allocation.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ fn a_handler_that_allocates_in_the_midst_of_a_hook_does_not_spoil_the_books() {
     let run = alike_with("rules-handlers", |preload, options| {
         let mut command = Command::new(&path);
         command.arg("handlers").env("MEMGATE_AGENT_OPTIONS", options);
-        // Below the agent: the next allocator in line.
+        // After the agent: the next allocator in the chain.
         command.env("LD_PRELOAD", format!("{preload}:{}", bump.display()));
         command
     });
@@ -32,8 +32,8 @@ fn threads_stopped_anywhere_do_not_stop_the_others() {
     assert!(c.allocations > 1000 && c.unknown_frees == 0, "{c:?}");
 }
 
-/// Once, the child of a fork in a thread to be cancelled ended before its first line: the agent's
-/// `open` had been a cancellation point.
+/// Regression: the child of a fork in a thread with a pending cancellation ended before its first line,
+/// because the agent's `open` was a cancellation point.
 #[test]
 fn nothing_becomes_a_cancellation_point() {
     let run = alike("rules-cancelled", "guest_signals", &["cancelled"]);
@@ -41,6 +41,6 @@ fn nothing_becomes_a_cancellation_point() {
         assert!(run.told.contains(line), "{}", run.told);
     }
     assert_eq!(run.streams.len(), 2);
-    // Left by `_exit` in a thread to be cancelled, and said goodbye.
+    // A thread with a pending cancellation left by `_exit`, and the goodbye was written.
     assert_eq!(run.goodbye().status, Some(8));
 }

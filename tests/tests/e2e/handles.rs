@@ -1,5 +1,4 @@
-//! Descriptors and threads that leak are told with the place that opened or started them, one by
-//! one.
+//! Leaked descriptors and threads are reported one by one, with the place that opened or started them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,9 +10,8 @@ use memgate_wire::{BoundaryKind, Frame};
 
 use crate::{leaks_session, spool};
 
-/// Two tests that leak what looks alike from outside, two that leak the same, and one that leaks
-/// nothing. Each waits a moment, so that a confirmation repeats it hundreds of times, not a hundred
-/// thousand.
+/// Two tests with leaks that look alike from outside, two with the same leak, and one without a leak. Each
+/// waits a moment, so that a confirmation repeats it hundreds of times, not a hundred thousand.
 const SUITE: &str = r#"#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -144,8 +142,8 @@ fn the_samples_descriptor_and_thread_have_a_place() {
     assert_eq!(functions(&leak(run, "Leaks.ParkedThread"))[0], "leaks::start_watcher()");
 }
 
-/// Every way in, then what must not change what is known: a failed call, a closing, a child of
-/// `vfork` that closes and opens. Prints what is open at the end.
+/// Uses every call that opens descriptors, and then what must not change the records: a failed call, a close,
+/// a child of `vfork` that closes and opens. Prints the open descriptors at the end.
 const PROGRAM: &str = r#"#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -287,15 +285,15 @@ fn every_way_to_open_is_noted_and_works_as_before() {
     let mut open: Vec<u32> = open.map(|number| number.parse().unwrap()).collect();
     open.sort_unstable();
     assert_eq!(known.keys().copied().collect::<Vec<_>>(), open, "what is open, and nothing else");
-    // The two ends of a pipe or pair come from one call.
+    // One call makes both ends of a pipe or pair.
     let mut stacks: Vec<u32> = known.into_values().collect();
     stacks.sort_unstable();
     stacks.dedup();
     assert_eq!(stacks.len(), open.len() - 3, "a place of its own for each");
 }
 
-/// The start of a test is looked at on its own where the test before may not have come to rest: a thread
-/// that was joined may still be there.
+/// The harness samples the start of a test if the test before may not have settled: a joined thread may still
+/// exist.
 #[test]
 fn a_test_after_one_that_began_a_thread_is_looked_at_and_quiet_ones_need_not_be() {
     let suite = samples::own_suite(
@@ -328,8 +326,9 @@ fn a_test_after_one_that_began_a_thread_is_looked_at_and_quiet_ones_need_not_be(
     assert!(unseen > 0, "{unseen} of 302 tests began without a look");
 }
 
-/// The C library keeps the stacks of ended threads, and what it allocated with them, for threads to come. That is
-/// nobody's leak, however a thread was given up. A thread that nobody gives up leaks it, also where it got a kept one.
+/// For future threads, the C library keeps the stacks of ended threads and what it allocated with them. That
+/// is not a leak if the thread was joined or detached in any way. A thread that is never joined or detached
+/// leaks it, even if it got a cached stack.
 const THREADS: &str = r#"#include <gtest/gtest.h>
 #include <errno.h>
 #include <future>
@@ -409,7 +408,7 @@ fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
     for name in ["Never", "Tried"] {
         let test = run.test(&format!("Kept.{name}"));
         assert_eq!(test.verdict, Verdict::Fail, "{run}");
-        // The last one may still be there where the test ends.
+        // The last thread may still exist when the test ends.
         let kept: Vec<&Leak> = test.leaks.iter().filter(|leak| leak.kind == LeakKind::Native).collect();
         let [leak] = kept[..] else { panic!("{:?}", test.leaks) };
         assert!((0.9..1.1).contains(&leak.count_per_iteration), "{}", leak.title);
@@ -418,7 +417,7 @@ fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
     }
 }
 
-/// Fast enough that it would have them all long before two seconds are over.
+/// Opens so fast that it would use up all descriptors long before two seconds have passed.
 #[test]
 fn a_leak_is_told_before_the_process_has_no_more_descriptors() {
     let suite = samples::own_suite(
@@ -459,7 +458,7 @@ fn more_descriptors_than_can_be_listed_are_not_measured() {
     assert_eq!(told.verdict, Verdict::Error, "{}", told.reason);
     let why = "not measured: its descriptors and threads could not be listed";
     assert!(told.reason.starts_with(why), "{}", told.reason);
-    // The session says it too.
+    // Judging the session again gives the same result.
     project.memgate(&["gate", ".memgate/latest"]).ends_with(2);
     project.write("memgate.yaml", "version: 1\nthresholds: { os.fds: off, os.threads: off }\n");
     let run = project.limited(&words, "ulimit -n 8192");
@@ -467,7 +466,8 @@ fn more_descriptors_than_can_be_listed_are_not_measured() {
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }
 
-/// Once, such a thread began after the end of its test, and what is kept of it counted for nobody: the test passed.
+/// Regression: such a thread began after the end of its test, no test was charged for what is kept of it, and
+/// the test passed.
 #[test]
 fn a_thread_that_begins_late_and_that_nobody_joins_is_a_leak_of_the_test_that_started_it() {
     let suite = samples::own_suite(

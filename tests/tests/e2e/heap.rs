@@ -1,4 +1,4 @@
-//! `memgate heap` on dumps that virtual machines write of a program whose objects are known.
+//! `memgate heap` on dumps that JVMs write of a program whose objects are known.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use memgate_e2e::jvm::{Jdk, jdks, jdks_in_turn};
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
-/// The classes of a program of the samples.
+/// Compiles a sample program; returns the folder of its classes.
 fn compiled(project: &Project, jdk: &Jdk, program: &str) -> PathBuf {
     let source = repository().join("tests/samples/jvm/heap").join(program);
     let classes = project.folder().join("classes");
@@ -20,7 +20,7 @@ fn compiled(project: &Project, jdk: &Jdk, program: &str) -> PathBuf {
     classes
 }
 
-/// Runs the program with this collector; gives its dump.
+/// Runs the program with this collector; returns its dump.
 fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> PathBuf {
     let classes = compiled(project, jdk, "Held.java");
     let name = if options.is_empty() { "held.hprof" } else { "held.hprof.gz" };
@@ -52,14 +52,14 @@ fn class<'a>(told: &'a Value, name: &str) -> &'a Value {
     classes.iter().find(|class| class["class"] == name).unwrap_or_else(|| panic!("no {name} in {told}"))
 }
 
-/// The planted objects are found, whatever the collector and the order in which it writes objects.
+/// Checks that the planted objects are found, whatever the collector and its order of objects.
 fn planted(project: &Project, dump: &Path, what: &str) {
     let all = ["--top", "100000"];
     let classes = json(project, "classes", dump, &all);
     assert_eq!(class(&classes, "Held$Session")["count"], 1000, "{what}");
     let retained = json(project, "classes", dump, &[&all[..], &["--retained"]].concat());
     let sessions = &class(&retained, "Held$Session");
-    // A reference of 8 bytes and a truth, and a hundred bytes of payload.
+    // A reference of 8 bytes, a boolean, and a hundred bytes of payload.
     assert_eq!((&sessions["bytes"], &sessions["retained"]), (&9000.into(), &109_000.into()), "{what}");
     let paths = json(project, "paths", dump, &["Held$Session"]);
     let path = paths["paths"][0]["path"].as_array().unwrap();
@@ -128,8 +128,8 @@ fn objects_are_as_many_as_jcmd_counts() {
             .iter()
             .map(|class| (class["class"].as_str().unwrap(), class["count"].as_u64().unwrap()))
             .collect();
-        // Not what changes meanwhile, nor what has another name in a dump (arrays, hidden classes); a dump
-        // has class objects apart.
+        // Compares only classes whose count is stable and whose name is the same in a dump (not arrays or
+        // hidden classes); a dump lists class objects separately.
         let steady = before.iter().filter(|(class, count)| {
             let named = !class.starts_with('[') && !class.contains('/') && *class != "java.lang.Class";
             named && after.get(*class) == Some(count)
@@ -167,7 +167,7 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         assert!(run.stdout.contains("Leaking: YES (Held$Session#closed is true)"), "{run}");
         assert!(!run.stdout.contains(r"\u{"), "an escaped character of the drawing: {run}");
 
-        // The same of a program that was renamed: rules know original names.
+        // The same for a renamed program: rules use the original names.
         let mapping =
             "com.acme.Holder -> Held:\ncom.acme.Session -> Held$Session:\n    boolean over -> closed\n";
         let mapping = project.write("mapping.txt", mapping).display().to_string();
@@ -276,14 +276,14 @@ fn a_trimmed_dump_is_smaller_and_tells_the_same() {
                 all.iter().map(|text| (text["bytes"].as_u64().unwrap(), text["copies"].as_u64().unwrap()));
             sizes.filter(|(bytes, _)| *bytes >= 8).collect()
         };
-        // But for what the copy keeps as it is, which is equal to nothing that it cut out.
+        // Except for what the copy keeps unchanged, which equals nothing that was cut out.
         let (before, after) = (copies(&path), copies(&twins));
         assert!(before.len() > 10 && after.len() * 10 >= before.len() * 9, "{before:?} {after:?}");
         assert_eq!(after[0], before[0], "{before:?} {after:?}");
     }
 }
 
-/// A page of a dump: what the other commands tell, whole, escaped, and at ease in a browser.
+/// The page of a dump: it shows what the other commands print, in full, escaped, and works in a browser.
 #[test]
 fn a_page_of_a_dump_tells_leaks_sizes_threads_and_texts() {
     for jdk in jdks_in_turn(0) {
@@ -387,7 +387,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         }
         growth(&[&days[..], &["--loops", "3"]].concat()).ends_with(0);
         growth(&days[..2]).ends_with(2).says("2 dumps decide nothing");
-        // `*.hprof` may name them so.
+        // `*.hprof` may list the dumps in the wrong order.
         let wrong = growth(&[days[0], days[2], days[1], days[3]]);
         wrong.ends_with(2).says("day1.hprof was written before day2.hprof").says("the oldest dump first");
         let wrong = project.memgate(&["heap", "diff", days[4], days[0], "--fail-over-count", "7"]);
@@ -427,7 +427,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         told.ends_with(0);
         assert!(told.stdout.contains("held by static Shop.HISTORY: java.util.LinkedList"), "{told}");
 
-        // Dumps may be deleted once their ledgers are written.
+        // Dumps may be deleted once their ledgers have been written.
         let told = growth(&[&days[..], &["--json"]].concat()).stdout;
         let ledgers: Vec<String> = days.iter().map(|day| day.replace("hprof", "json")).collect();
         for (day, ledger) in days.iter().zip(&ledgers) {

@@ -1,4 +1,4 @@
-//! Leaks over commits: what a run adds to the history, what `memgate history` and `memgate serve` show of it.
+//! Leaks over commits: what a run adds to the history, and what `memgate history` and `memgate serve` show.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,7 +12,7 @@ use memgate_e2e::{Project, Run, memgate, samples};
 
 const TEST: &str = "engine_tests::Title.IsRead";
 
-/// Builds the suite into the project: the same test, with and without its leak.
+/// Builds the suite into the project: the same test, with or without its leak.
 pub(super) fn build(project: &Project, leaks: bool) {
     let (name, body) = if leaks { ("history_leak", "") } else { ("history_clean", "delete[] t;") };
     let built = samples::own_suite(
@@ -36,7 +36,7 @@ pub(super) fn git(project: &Project, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A commit on the branch that is checked out, and a run of it.
+/// Makes a commit on the current branch and runs it.
 fn commit_and_run(project: &Project, leaks: bool) -> (String, Run) {
     build(project, leaks);
     git(project, &["commit", "-q", "--allow-empty", "-m", "x"]);
@@ -177,8 +177,8 @@ fn shown_in_a_browser(project: &Project, id: &str) {
     assert_eq!(server.wait().unwrap().code(), Some(0), "it ends when it is asked to");
 }
 
-/// What a person sees: pictures are in `pages` of the project's folder. `UPDATE_PICTURE=1` replaces the one of the
-/// README.
+/// Checks the pages as a person sees them; pictures go into `pages` of the project's folder.
+/// `UPDATE_PICTURE=1` replaces the picture of the README.
 fn looked_at(project: &Project, address: &str, pages: &[String]) {
     let folder = project.folder().join("pages");
     fs::create_dir_all(&folder).unwrap();
@@ -210,7 +210,7 @@ fn without_a_commit_each_run_counts_and_a_broken_history_changes_no_verdict() {
     let leaks = history(&project, &["leaks"]);
     assert!(leaks.contains("known") && leaks.contains("2 of 2"), "{leaks}");
 
-    // An artefact of CI, in a folder that nobody may write to: root may, so that it is somebody else who reads.
+    // A CI artefact in a read-only folder. Root could write there, so another user reads it.
     read_by_somebody_else(&project);
     fs::write(project.folder().join(".memgate/history.db"), "no database").unwrap();
     run().ends_with(1).says("this run is not in the history");

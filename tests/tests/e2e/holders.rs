@@ -1,5 +1,5 @@
-//! Who holds what a native test leaks: each way of `holders.cc` has its root, and where nobody can
-//! look, that is said. A tested program sees nothing of it.
+//! Who holds the leaks of a native test: each case of `holders.cc` has its root, and a search that is not
+//! possible is reported. The tested program does not notice the search.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use memgate_e2e::{Project, Run, samples, skip};
 use memgate_model::{Leak, Reach, Verdict};
 
-/// The function that leaks, what becomes of its blocks, and the first step that holds them: its kind
-/// and its variable or function; and how many steps there are at least.
+/// The leaking function, the state of its blocks, the first step that holds them (its kind and its variable
+/// or function), and the minimum number of steps.
 const TRUTH: [(&str, Reach, &str, &str, usize); 43] = {
     use Reach::{IndirectlyLost, Lost, LostCycle, Reachable};
     [
@@ -76,7 +76,7 @@ fn session() -> &'static (Project, Run) {
     })
 }
 
-/// The largest leak in which a function of this name takes part.
+/// The largest leak with a function of this name in its stack.
 fn leak_of(leaks: &[Leak], function: &str) -> Option<Leak> {
     let is_named = |leak: &&Leak| {
         let names = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
@@ -116,7 +116,7 @@ fn every_way_to_hold_a_leak_has_its_root() {
     run.says("lost with  a lost block: 72 B allocated in make_owner()");
 }
 
-/// The page, the JUnit file and SARIF say it in the same words; the session says it again.
+/// The page, the JUnit file and SARIF use the same words; judging the session again gives the same holders.
 #[test]
 fn holders_are_in_every_report_and_in_a_session_that_is_judged_again() {
     let (project, _) = session();
@@ -150,7 +150,7 @@ fn a_leak_is_waived_by_its_holder() {
     assert!(waived.iter().all(|leak| leak.holder[0].owner.starts_with("Registry::")), "{gate}");
 }
 
-/// It counts its children as programs do, and gets no signal for one it did not start.
+/// A program that counts its children must not see a child or a SIGCHLD that is not its own.
 const COUNTS: &str = r#"
 #include <gtest/gtest.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-//! Growth that does not come with every execution: nothing of it is seen in one, `--hunt` repeats
-//! what was never suspect.
+//! Growth that does not occur in every execution: one execution shows nothing of it; `--hunt` repeats tests
+//! that were never suspects.
 
 use memgate_e2e::{Project, Run, junit, jvm, samples};
 use memgate_model::{Hunt, Metric, Verdict};

@@ -1,4 +1,4 @@
-//! The id of a leak names the leak, not the build or the address it was seen at.
+//! The id of a leak identifies the leak, not the build or the address where it was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

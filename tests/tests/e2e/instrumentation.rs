@@ -1,5 +1,5 @@
-//! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on
-//! the device.
+//! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on the
+//! device.
 
 use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
 use memgate_e2e::waiting::Running;
@@ -52,7 +52,7 @@ fn a_filter_chooses_tests_of_the_app_and_clean_ones_pass_with_every_adb() {
 
 #[test]
 fn every_way_into_an_app_finds_its_leak() {
-    // The one by the oldest adb, the other by the newest.
+    // One with the oldest adb, the other with the newest.
     let programs = adbs();
     let ways = [(programs.first(), 29, "am set-agent-app"), (programs.last(), 28, "am attach-agent")];
     for (adb, api, way) in ways {
@@ -132,8 +132,8 @@ fn ctrl_c_leaves_nothing_on_the_device() {
     device.assert_clean();
 }
 
-/// The figures of a Java virtual machine, as Android's tools tell them: every source was asked, and
-/// every sum holds.
+/// The memory figures of a JVM as Android's tools report them: every source was asked, and every sum is
+/// consistent.
 fn tells_of_memory(suite: &SuiteReport) {
     let memory = suite.app_memory.as_ref().unwrap();
     let bytes =
@@ -150,7 +150,7 @@ fn tells_of_memory(suite: &SuiteReport) {
     assert!(memory.objects["threads"] > 5, "{memory:?}");
 }
 
-/// What differs between the sample's truth and the report, as lines for a person; empty: nothing.
+/// Differences between the sample's truth and the report, as readable lines; empty if there are none.
 pub(crate) fn differences(suite: &SuiteReport) -> Vec<String> {
     let path = repository().join("tests/samples/android/truth.json");
     let truth: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! The app of `tests/samples/android` on a stand-in device: `am instrument` starts it in a real
-//! virtual machine, with Robolectric's framework and AndroidX Test's own runner arguments and
-//! result printer inside, and with the agent that was delivered to the device.
+//! The app of `tests/samples/android` on a stand-in device: `am instrument` starts it in a real JVM, with
+//! Robolectric's framework, AndroidX Test's own runner arguments and result printer, and the agent that was
+//! delivered to the device.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,21 +19,21 @@ use tempfile::TempDir;
 pub(crate) const APP: &str = "com.example.tracks";
 pub(crate) const TESTS: &str = "com.example.tracks.test";
 pub(crate) const RUNNER: &str = "androidx.test.runner.AndroidJUnitRunner";
-/// Robolectric 4.14 knows the releases up to 23; it is run with this.
+/// Robolectric 4.14 supports Java releases up to 23; this one is used.
 const RELEASE: u32 = 17;
 
-/// What is on the class path of the app's process: the "APKs".
+/// The class path of the app's process: the "APKs".
 #[derive(Debug)]
 struct Apks {
     jdk: Jdk,
     framework: PathBuf,
     class_path: String,
-    /// What is compiled of the sample, and its project.
+    /// The compiled classes of the sample, and its project.
     classes: PathBuf,
     project: PathBuf,
 }
 
-/// Built once; `None`, and said: something it needs is not here.
+/// Built once; `None`, with a message, if something it needs is missing.
 fn apks() -> Option<&'static Apks> {
     static APKS: OnceLock<Option<Apks>> = OnceLock::new();
     APKS.get_or_init(build).as_ref()
@@ -62,8 +62,7 @@ fn build() -> Option<Apks> {
         jars.push(folder.join("classes.jar"));
     }
     let framework = target.join("framework");
-    // Compiled against, and needed outside of the framework's own class loader for names in
-    // annotations.
+    // Needed for compilation, and outside of the framework's own class loader for names in annotations.
     jars.push(framework.join("android-all-instrumented-14-robolectric-10818077-i7.jar"));
     let classes = target.join("apk");
     let java = repository().join("device-agent/java");
@@ -87,25 +86,25 @@ fn build() -> Option<Apks> {
     Some(Apks { jdk, framework, class_path: joined(&jars), classes, project })
 }
 
-/// A part of the app as R8 renames it, and the mapping file that R8 wrote with it.
+/// A part of the app as renamed by R8, with R8's mapping file.
 #[derive(Debug, Clone)]
 pub(crate) struct Renamed {
     classes: PathBuf,
     pub(crate) mapping: PathBuf,
 }
 
-/// Made once; `None`, and said: something it needs is not here.
+/// Built once; `None`, with a message, if something it needs is missing.
 pub(crate) fn renamed() -> Option<&'static Renamed> {
     static RENAMED: OnceLock<Option<Renamed>> = OnceLock::new();
     RENAMED.get_or_init(|| Some(rename(apks()?))).as_ref()
 }
 
-/// The jar of R8, which has D8 in it.
+/// The jar of R8, which also contains D8.
 pub(crate) fn r8() -> Option<PathBuf> {
     Some(apks()?.project.join("target/r8/r8.jar"))
 }
 
-/// Classes that need nothing of Android, with their tests.
+/// Classes that do not depend on Android, with their tests.
 const RENAMED: [&str; 2] = ["Route", "TileCache"];
 
 fn rename(apks: &Apks) -> Renamed {
@@ -149,21 +148,19 @@ fn java_files(folder: &Path) -> Vec<PathBuf> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tracks {
     processes: Arc<Mutex<BTreeMap<u32, Process>>>,
-    /// Folder of the agent's library in the test APK.
+    /// Folder of the agent's library, if the test APK contains it.
     brings: Option<PathBuf>,
-    /// The app's own library. Its APK has a `wrap.sh` then, which loads the agent before everything
-    /// else.
+    /// The app's own library, if any. Its APK then has a `wrap.sh`, which preloads the agent.
     native: Option<PathBuf>,
-    /// That `wrap.sh` switches malloc_debug on instead: its library, and the options.
+    /// Set if `wrap.sh` enables malloc_debug instead: its library and options.
     malloc_debug: Option<(PathBuf, &'static str)>,
-    /// Classes that come before those of the app.
+    /// Classes that precede those of the app.
     renamed: Option<PathBuf>,
     /// The app as dex: its process is genuine ART (tests/art).
     dex: Option<PathBuf>,
 }
 
-/// A process of the app, and where it puts what it needs for a while: it is killed, so it does not
-/// tidy up by itself.
+/// A process of the app, with its temporary folder: it is killed, so it cannot clean up itself.
 #[derive(Debug)]
 struct Process {
     java: Child,
@@ -177,47 +174,47 @@ impl Drop for Process {
     }
 }
 
-/// A device with the app and its tests; `None`, and said: the app cannot be built here.
+/// A device with the app and its tests; `None`, with a message, if the app cannot be built here.
 pub(crate) fn device(api: u32) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(with_app(api, None, None))
 }
 
-/// The same, of this model.
+/// As [`device`], of this model.
 pub(crate) fn device_of(model: &str) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(installed(StandIn::builder().model(model), Tracks::default()))
 }
 
-/// The same, with classes that R8 has renamed.
+/// As [`device`], with classes that R8 has renamed.
 pub(crate) fn device_with_renamed(api: u32) -> Option<(StandIn, Tracks)> {
     let tracks = Tracks { renamed: Some(renamed()?.classes.clone()), ..Tracks::default() };
     Some(installed(StandIn::builder().api(api), tracks))
 }
 
-/// A device whose runtime is genuine ART, with this app of dex.
+/// A device whose runtime is genuine ART, with this app as dex.
 pub(crate) fn device_in_art(api: u32, dex: PathBuf) -> (StandIn, Tracks) {
     installed(StandIn::builder().api(api), Tracks { dex: Some(dex), ..Tracks::default() })
 }
 
-/// The same, with the agent's library in the test APK.
+/// As [`device`], with the agent's library in the test APK.
 pub(crate) fn device_with_library(api: u32) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(with_app(api, Some(library()), None))
 }
 
-/// The same, with a library of the app's own and a `wrap.sh` in its APK.
+/// As [`device`], with a library of the app and a `wrap.sh` in its APK.
 pub(crate) fn device_with_wrap(api: u32) -> Option<(StandIn, Tracks)> {
     device_with_decoder(api, decoder(&[])?)
 }
 
-/// The same, with this build of the library.
+/// As [`device_with_wrap`], with this build of the library.
 pub(crate) fn device_with_decoder(api: u32, library: PathBuf) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(with_app(api, None, Some(library)))
 }
 
-/// The same, with a `wrap.sh` that switches malloc_debug on and loads nothing of memgate's.
+/// As [`device_with_wrap`], with a `wrap.sh` that enables malloc_debug and loads nothing of memgate.
 pub(crate) fn device_with_malloc_debug(
     api: u32,
     decoder: PathBuf,
@@ -230,7 +227,7 @@ pub(crate) fn device_with_malloc_debug(
     Some(installed(StandIn::builder().api(api), tracks))
 }
 
-/// The app's own library, built with these flags too.
+/// Builds the app's own library, with additional flags.
 pub(crate) fn decoder(more: &[&str]) -> Option<PathBuf> {
     let home = &apks()?.jdk.home;
     let [java, linux] =
@@ -240,8 +237,8 @@ pub(crate) fn decoder(more: &[&str]) -> Option<PathBuf> {
     Some(compile("libtracks.so", "cc", &[&flags[..], more].concat(), &[("decoder.c", &source)]))
 }
 
-/// A library for `System.loadLibrary("memgate_agent")` that is a phone's runtime to HotSpot's
-/// agent: it attaches it.
+/// A library for `System.loadLibrary("memgate_agent")` that acts for HotSpot's agent as a phone's runtime
+/// does: it attaches the agent.
 fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -282,7 +279,7 @@ pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
 }
 
 impl Tracks {
-    /// What a process of the app is started with: the agents that the device would load into it.
+    /// JVM arguments for the agents that the device would load into a process of the app.
     fn agents(device: &StandIn, options: &Path, library: fn(PathBuf) -> PathBuf) -> Vec<String> {
         let startup = device.startup_agents(APP).into_iter();
         let set = device.agent_app(APP).map(|agent| device.host_path(&agent));
@@ -295,8 +292,8 @@ impl Tracks {
         std::env::var_os("MEMGATE_ART_AGENT").map_or(delivered, PathBuf::from)
     }
 
-    /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file
-    /// there; this machine's agent is told of it.
+    /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file there. This
+    /// machine's agent needs the path.
     fn options(device: &StandIn) -> PathBuf {
         device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options")
     }
@@ -336,7 +333,7 @@ impl Tracks {
         let more = std::env::var("MEMGATE_ART_OPTIONS").unwrap_or_default();
         art.arg(dex).args(agents).args(more.split_whitespace()).arg("standin.ArtProcess");
         art.args(arguments.iter().flat_map(|(key, value)| [key, value]));
-        // What the system asks of it goes there.
+        // Stdin takes the requests of the system.
         art.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process { java: art.spawn().unwrap(), _temporary: tempfile::tempdir().unwrap() }
     }
@@ -346,22 +343,22 @@ impl Tracks {
         if let Ok(told) = fs::read_to_string(&options)
             && !told.contains("machine=art")
         {
-            // Android's agent is made for nothing else; and the device's files are here.
+            // Android's agent needs no `machine` option; the device's files have other paths here.
             let here = format!(";dex={}/", device.host_path("/").display());
             fs::write(&options, format!("{};machine=art", told.trim_end().replace(";dex=/", &here))).unwrap();
         }
         options
     }
 
-    /// Tells a process of ART what the system would ask of it.
+    /// Sends a request of the system to an ART process.
     fn order(&self, pid: u32, order: &str) {
         let mut processes = self.processes.lock().unwrap();
         let orders = processes.get_mut(&pid).and_then(|process| process.java.stdin.as_mut()).unwrap();
         writeln!(orders, "{order}").unwrap();
     }
 
-    /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options;
-    /// Android's looks for their file itself.
+    /// The variables that `wrap.sh` sets: the agent is preloaded and gets its options; Android's agent finds
+    /// its options file itself.
     fn wrapped(&self, device: &StandIn) -> Vec<(&'static str, OsString)> {
         if let Some((library, options)) = &self.malloc_debug {
             return vec![("LD_PRELOAD", library.into()), ("LIBC_DEBUG_MALLOC_OPTIONS", options.into())];
@@ -374,7 +371,7 @@ impl Tracks {
 
     fn end(&self, device: &StandIn, pid: u32) {
         device.process_ended(pid);
-        // Waited for without the lock.
+        // Dropped, which waits for its end, without the lock.
         let process = self.processes.lock().unwrap().remove(&pid);
         drop(process);
     }
@@ -389,7 +386,7 @@ impl Instrument for Tracks {
         let errors = process.java.stderr.take().unwrap();
         self.processes.lock().unwrap().insert(pid, process);
         device.process(APP, pid);
-        // Logcat.
+        // Stderr becomes logcat.
         let log = device.clone();
         let logging = std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
@@ -398,14 +395,14 @@ impl Instrument for Tracks {
         });
         let (mut complete, mut heard) = (false, true);
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // A client that has left hears nothing; the app goes on.
+            // A client that has left reads nothing; the app continues.
             heard = heard && terminal.out(format!("{line}\n").as_bytes()).is_ok();
             if line.starts_with("INSTRUMENTATION_CODE: ") {
                 complete = true;
                 break;
             }
         }
-        // The system ends the app as soon as its instrumentation is over.
+        // The system ends the app as soon as its instrumentation ends.
         self.end(device, pid);
         if !complete && heard {
             drop(
@@ -430,7 +427,7 @@ impl Instrument for Tracks {
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));
         jcmd.arg(format!("\"{}\"", options.display()));
-        // As on a device, nobody waits for it, and nobody is told whether it was loaded.
+        // As on a device, nobody waits for it or learns whether the agent was loaded.
         std::thread::spawn(move || waiting::output(&mut jcmd));
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! The part of `tests/samples/android` that needs no framework, in genuine ART: `memgate run` over a real adb and the
-//! stand-in device, whose app is started by `tests/art/start`. `tests/art/run` makes the dex and runs these tests.
+//! The part of `tests/samples/android` that needs no framework, in genuine ART: `memgate run` with a real adb
+//! and the stand-in device, whose app `tests/art/start` starts. `tests/art/run` builds the dex and runs these
+//! tests.
 
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ fn run(name: &str, device: &StandIn, classes: &[&str], measure: &str) -> Run {
     run_with(name, device, classes, (measure, "")).1
 }
 
-/// With settings, and more of the suite.
+/// As [`run`], with settings and additional keys of the suite.
 fn run_with(
     name: &str,
     device: &StandIn,
@@ -98,7 +99,7 @@ fn a_planted_leak_has_the_id_it_has_in_hotspot_and_clean_tests_pass() {
     assert_eq!((&twin.id, site(&twin)), (&found.id, site(&found)), "{art}{hotspot}");
 }
 
-/// The suite of `memgate demo`, by `java` in HotSpot and by `am instrument` in ART.
+/// The suite of `memgate demo`, run by `java` in HotSpot and by `am instrument` in ART.
 #[test]
 #[ignore = "needs ART: tests/art/run"]
 fn the_demos_leaks_have_the_ids_in_art_that_they_have_in_hotspot() {
@@ -167,7 +168,7 @@ fn a_test_that_fails_is_not_judged_and_one_that_takes_its_process_along_is_no_pa
     device.assert_clean();
 }
 
-/// The app brings no listener: ART's class loader gets memgate's.
+/// The app contains no listener: ART's class loader gets memgate's.
 #[test]
 #[ignore = "needs ART: tests/art/run"]
 fn an_app_without_memgates_listener_gets_it_with_the_agent() {

@@ -1,5 +1,4 @@
-//! Several devices at once: each runs its share of the tests, and one report tells of all, device
-//! by device.
+//! Several devices at once: each runs its share of the tests, and one report covers all, device by device.
 
 use std::collections::BTreeMap;
 
@@ -46,10 +45,10 @@ fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
     second.assert_clean();
 }
 
-/// One leaks on each device.
+/// Two leaking tests, one for each device.
 const ONE_EACH: &str =
     "com.example.tracks.ScreensTest#historyIsKeptByAStatic,com.example.tracks.TileCacheTest#keepsAllTiles";
-/// What was accepted may leak, and a tenth more.
+/// Allows the accepted figures plus a tenth.
 const RELATIVE: &str = "{ java.live_bytes: { fail: +10%, against: baseline }, java.live_objects: { fail: +10%, against: baseline } }";
 
 #[test]
@@ -92,8 +91,7 @@ fn each_device_is_compared_with_its_own_baseline() {
     again.ends_with(0);
     assert_eq!(verdicts(&again), both(Verdict::Pass, Verdict::Pass), "{again}");
 
-    // Less was accepted on the one device; what the other's baseline says of that test is not its
-    // own.
+    // One device accepted less for a test; the other device's baseline for that test must not apply to it.
     let mut baseline: Value = serde_json::from_str(&project.read("memgate-baseline.json")).unwrap();
     let tests = baseline["suites"][on_large]["tests"].as_object().unwrap().clone();
     let (test, accepted) = tests.into_iter().next().unwrap();

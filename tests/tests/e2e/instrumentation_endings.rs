@@ -1,5 +1,5 @@
-//! Every way in which `am instrument` ends badly is an error that repeats what the device said, and
-//! nothing stays on the device.
+//! Every bad ending of `am instrument` is an error that repeats the device's message, and nothing stays on
+//! the device.
 
 use std::sync::{Condvar, Mutex};
 
@@ -9,7 +9,7 @@ use memgate_e2e::stand_in::{
 
 use crate::instrumentation_app::{APP, RUNNER, TESTS, project};
 
-/// An app that says this, whatever it is asked, and has no agent in it.
+/// An app that always prints this text and has no agent in it.
 struct Says(&'static str, u8);
 
 impl Instrument for Says {
@@ -61,7 +61,7 @@ const ENDINGS: [(&str, u8, &str); 9] = [
     ("Error: Unknown option: -q\n", 0, "it reported nothing: Error: Unknown option: -q"),
 ];
 
-/// An app that names its test, and never ends by itself when it is to run it.
+/// An app that lists its test, and never ends by itself when it has to run it.
 #[derive(Default)]
 struct Endless {
     stopped: Mutex<bool>,
@@ -76,10 +76,10 @@ impl Instrument for Endless {
         if call.arguments.iter().any(|(key, _)| key == "log") {
             return Says(NAMES, 0).instrument(device, call, terminal);
         }
-        // Any process of this machine.
+        // Any process of this machine will do.
         let pid = std::process::id();
         device.process(APP, pid);
-        // Whoever listens has left by then, or is about to.
+        // The client may have left by now.
         drop(terminal.out(b"INSTRUMENTATION_STATUS: class=A\n"));
         let stopped = self.stopped.lock().unwrap();
         drop(self.changed.wait_while(stopped, |stopped| !*stopped).unwrap());
@@ -134,7 +134,7 @@ fn an_app_in_which_the_agent_does_not_run_is_an_error_that_names_every_way_that_
 #[test]
 fn an_app_whose_run_nobody_hears_of_any_more_is_ended() {
     let Some(adb) = adbs().pop() else { return };
-    // The agent comes with the tests, so that their names are enough to begin.
+    // The agent is in the test APK, so that the run starts once the tests are listed.
     let device = device(28).instrument(Endless::default()).start();
     let tests = "shell,v2,raw:am instrument -w -r -e listener".to_owned();
     device.inject(Fault {
@@ -155,7 +155,7 @@ fn what_cannot_be_entered_or_found_is_an_error_that_says_what_to_do() {
     let missing = run(&adb, &none, "instrumentation-missing");
     missing.ends_with(2);
     assert!(missing.problems().contains("no instrumented tests of the package"), "{missing}");
-    // A car's user is not the first.
+    // The user of a car is not the first user.
     let entering = format!("run-as {APP} --user 10 id");
     let unknown = format!("run-as: unknown package: {APP}\n");
     let car = device(34).answer("am get-current-user", "10\n", 0).answer(&entering, &unknown, 1).start();

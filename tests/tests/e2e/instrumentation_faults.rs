@@ -1,9 +1,9 @@
-//! The device fails at any moment of a run: memgate ends, says why, and passes nothing that was not
-//! measured; no panic, no hang.
+//! The device fails at any moment of a run: memgate ends, reports why, and passes nothing that was not
+//! measured. It neither panics nor hangs.
 //!
-//! In CI it fails at four chosen moments with the newest adb; a device that falls silent costs a
-//! minute, and is left to `MEMGATE_E2E_LONG=1`, which takes thirty moments of the whole run with
-//! each adb, the same in every run of the test.
+//! In CI it fails at four chosen moments with the newest adb. A silent device costs a minute, so that is left
+//! to `MEMGATE_E2E_LONG=1`, which takes thirty moments of the whole run with each adb. The moments are the
+//! same every time.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -26,25 +26,24 @@ const FAULTS: [What; 6] = [
     What::TransportGarbage,
     What::ServiceGarbage,
 ];
-/// A run that has not ended by then hangs: it waits for nothing longer than a test may take, but
-/// the machine may be busy.
+/// A run that has not ended by then hangs: it waits for nothing longer than a test may take, but the machine
+/// may be busy.
 const HANG: Duration = Duration::from_secs(600);
-/// How long a test may take, and a device be away: short where many moments are tried, and long
-/// where the fault has to strike, which the app has to be started for on whatever machine.
+/// How long a test may take, and a device be away. Short if many moments are tried; long if the fault must
+/// occur, because the app has to start first, on any machine.
 const PATIENCE: [&str; 2] = ["    timeout: 10s\n", "    timeout: 120s\n"];
-/// The one leaks: no run of it may pass. The others are clean: only a run that measured both of
-/// them may.
+/// The first test leaks: no run of it may pass. The others are clean: only a run that measured both may pass.
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const CLEAN: &str = "com.example.tracks.CleanTest";
-/// Runs at once: most of the time of each is waiting.
+/// Parallel runs: each mostly waits.
 const AT_ONCE: usize = 3;
 
-/// One run with one fault.
+/// A run with one fault.
 struct Moment {
     adb: Adb,
     tests: &'static str,
     fault: Fault,
-    /// Is it certain that the run comes so far?
+    /// Is it certain that the run reaches this moment?
     must_strike: bool,
 }
 
@@ -76,8 +75,7 @@ fn a_device_that_fails_at_any_moment_gives_an_error_and_never_a_pass() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// Early ones: the library is brought, the runner names its tests, the agent speaks for the first
-/// time, the tests run.
+/// Early moments: the library is delivered, the runner lists its tests, the agent connects, the tests run.
 fn chosen(adb: &Adb) -> Vec<Moment> {
     let stream = |starts_with: &str, messages| When::Exchanged { starts_with: starts_with.into(), messages };
     let (files, am, agent) = ("sync:", "shell,v2,raw:am instrument", "localabstract:");
@@ -96,7 +94,7 @@ fn chosen(adb: &Adb) -> Vec<Moment> {
     moments.into_iter().map(moment).collect()
 }
 
-/// Spread over the whole of a run.
+/// Moments spread over a whole run.
 fn thirty(adb: &Adb) -> Vec<Moment> {
     let healthy = [(LEAKING, 1), (CLEAN, 0)].map(|(tests, code)| (tests, healthy(adb, tests, code)));
     let mut random = SEED;
@@ -104,7 +102,7 @@ fn thirty(adb: &Adb) -> Vec<Moment> {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // Each kind with both.
+        // Each fault with both.
         let (tests, messages) = healthy[n / FAULTS.len() % 2];
         let fault = Fault { when: When::Messages(1 + random % messages), what: FAULTS[n % FAULTS.len()] };
         Moment { adb: adb.clone(), tests, fault, must_strike: false }
@@ -112,7 +110,7 @@ fn thirty(adb: &Adb) -> Vec<Moment> {
     (0..30).map(&mut moment).collect()
 }
 
-/// How many messages a run takes in which nothing happens.
+/// Number of messages in a run without a fault.
 fn healthy(adb: &Adb, tests: &str, code: i32) -> u64 {
     let (device, _app) = device(34).unwrap();
     let server = AdbServer::start(adb);
@@ -125,7 +123,7 @@ fn healthy(adb: &Adb, tests: &str, code: i32) -> u64 {
     device.messages() - before
 }
 
-/// What is wrong about the run.
+/// What is wrong with the run.
 fn strike(n: usize, moment: &Moment) -> Option<String> {
     let Moment { adb, tests, fault, must_strike } = moment;
     let (device, _app) = device(34)?;
@@ -142,12 +140,12 @@ fn strike(n: usize, moment: &Moment) -> Option<String> {
         return Some(format!("{told}: it hangs"));
     };
     say(&format!("{told}: {code:?} after {:.1} s", began.elapsed().as_secs_f64()));
-    // What it did not know because of the garbage is no mistake of the stand-in's.
+    // Unknown requests caused by the garbage are not the stand-in's fault.
     drop(device.take_unknown());
     let panicked = stderr.contains("panicked") || stderr.contains("ended by a defect");
     let says_why =
         stderr.contains("not measured") || stderr.contains("error:") || stderr.contains("was not removed");
-    // It struck when all was measured, or was overcome.
+    // The fault occurred after everything was measured, or memgate recovered.
     let measured = match code {
         Some(0) => *tests == CLEAN && both_pass(&project),
         Some(1) => *tests == LEAKING && stderr.contains("TileCache$Tile"),
@@ -158,7 +156,7 @@ fn strike(n: usize, moment: &Moment) -> Option<String> {
     (!right).then(|| format!("{told}: exit code {code:?}, struck {}\n{stderr}", device.struck()))
 }
 
-/// Both clean tests were measured.
+/// Were both clean tests measured?
 fn both_pass(project: &Project) -> bool {
     let text = std::fs::read(project.session().join("report.json")).unwrap();
     let report: RunReport = serde_json::from_slice(&text).unwrap();
@@ -166,12 +164,12 @@ fn both_pass(project: &Project) -> bool {
     report.errors.is_empty() && tests.clone().count() == 2 && tests.all(|test| test.verdict == Verdict::Pass)
 }
 
-/// Exit code and stderr; `None`: it had to be killed.
+/// Exit code and stderr; `None` if it had to be killed.
 fn within(command: &mut Command, limit: Duration) -> Option<(Option<i32>, String)> {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, ended) = channel();
-    // Nobody receives what comes behind the limit.
+    // After the limit, nobody receives it.
     let waiting = thread::spawn(move || drop(sender.send(child.wait_with_output().unwrap())));
     let output = ended.recv_timeout(limit);
     if output.is_err() {

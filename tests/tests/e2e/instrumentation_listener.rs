@@ -1,6 +1,6 @@
-//! A listener for apps that are built without memgate's: D8 makes a dex file of it, which goes to
-//! the device with the agent and away again. That a class loader of Android takes it, `tests/art/run`
-//! shows.
+//! A listener for apps that are built without memgate's: D8 turns it into a dex file, which is delivered to
+//! the device with the agent and removed again. `tests/art/run` tests that a class loader of Android accepts
+//! it.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
 
 use crate::instrumentation_app::{device, project, r8};
 
-/// Runs a clean test of the app; `MEMGATE_D8` is this.
+/// Runs a clean test of the app with `MEMGATE_D8` set to `d8`.
 fn run(device: &StandIn, name: &str, d8: &std::path::Path) -> Option<(Run, String)> {
     let server = AdbServer::start(&adbs().pop()?);
     server.connect(device);
@@ -22,7 +22,7 @@ fn run(device: &StandIn, name: &str, d8: &std::path::Path) -> Option<(Run, Strin
     Some((run, String::from_utf8_lossy(&dex.unwrap_or_default()).into_owned()))
 }
 
-/// Orders to the device about the file.
+/// Commands that the device received about the file.
 fn orders(device: &StandIn) -> Vec<String> {
     device.commands().into_iter().filter(|command| command.contains("memgate-listener.dex")).collect()
 }
@@ -38,7 +38,7 @@ fn a_dex_file_with_the_listener_goes_to_the_device_and_away_again() {
     }
     let orders = orders(&device);
     let said = |what: &str| orders.iter().any(|order| order.contains(what));
-    // Android 14 loads no code that can be written.
+    // Android 14 does not load writable code.
     assert!(said("cp ") && said("chmod 400 "), "{orders:?}");
     device.assert_clean();
 }

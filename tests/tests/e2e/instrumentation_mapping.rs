@@ -1,5 +1,5 @@
-//! An app that R8 has renamed: classes are followed, leaks named and failures told by the names
-//! that were written, on a device too.
+//! An app that R8 has renamed: on a device too, classes are followed, leaks named and failures reported by
+//! the original names.
 
 use std::fs;
 
@@ -42,12 +42,12 @@ fn a_renamed_app_is_followed_and_its_leaks_and_failures_have_the_names_that_were
         line.unwrap_or_else(|| panic!("{class} was not renamed:\n{map}")).trim_end_matches(':').to_owned()
     };
 
-    // What the device said has the new names.
+    // The device's output has the new names.
     let printed = fs::read_dir(project.session().join("instrumentation")).unwrap();
     let printed: String = printed.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     let place = "com.example.tracks.Route.point(Route.java:";
     assert!(printed.contains("no point: somewhere") && !printed.contains(place), "{printed}");
-    // What memgate says has the old ones, with the line that throws.
+    // memgate's output has the original names, with the line that throws.
     let source = repository().join("tests/samples/android/app/com/example/tracks/Route.java");
     let source = fs::read_to_string(source).unwrap();
     let line = source.lines().position(|line| line.contains("\"no point: \"")).unwrap() + 1;
@@ -62,7 +62,7 @@ fn a_renamed_app_is_followed_and_its_leaks_and_failures_have_the_names_that_were
         "static com.example.tracks.TileCache.ALL"
     );
 
-    // One class was asked for by its old name; the agent saw the new one.
+    // The class was requested by its original name; the agent saw the new one.
     let followed = run.report().followed.unwrap_or_else(|| panic!("nothing was followed:\n{run}"));
     let told: Vec<(&str, u64, u64)> =
         followed.sites.iter().map(|site| (site.class.as_str(), site.allocations, site.live)).collect();

@@ -1,6 +1,6 @@
-//! Each test in a process of its own, as below Android's Test Orchestrator, also where the app's
-//! data is cleared before each: the agent and its options are there again, figures are those of
-//! single tests, and the report says so.
+//! Each test in its own process, as with Android's Test Orchestrator, also if the app's data is cleared
+//! before each test: the agent and its options are restored, figures are those of single tests, and the
+//! report says so.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const CLEAN: &str = "com.example.tracks.CleanTest.adds";
 const CRASHING: &str = "com.example.tracks.CrashingTest.ends";
 
-/// Runs the suite with these lines more.
+/// Runs the suite with additional lines of configuration.
 fn run(adb: &Adb, device: &StandIn, name: &str, more: &str) -> (Run, Project) {
     let server = AdbServer::start(adb);
     server.connect(device);
@@ -53,8 +53,8 @@ fn each_test_has_its_own_process_and_the_agent_survives_cleared_data() {
     assert_eq!(run.test(CLEAN).verdict, Verdict::Pass, "{run}");
     assert_eq!(run.test(LEAKING).verdict, Verdict::Fail, "{run}");
     assert_eq!(run.test(LEAKING).leaks[0].title, "5 × com.example.tracks.TileCache$Tile", "{run}");
-    // What would fail in a shared process passes, and fails where it is repeated: nothing is known
-    // of it, so it is no pass.
+    // These tests would fail in a shared process. Here they pass, but fail when repeated: nothing is known
+    // about them, so that is no pass.
     for id in ["com.example.tracks.IsolatedTest.isTheFirst", "com.example.tracks.IsolatedTest.isTheFirstToo"]
     {
         let test = run.test(id);
@@ -71,14 +71,14 @@ fn each_test_has_its_own_process_and_the_agent_survives_cleared_data() {
     device.assert_clean();
 }
 
-/// Before each start of tests the data of app and tests was cleared, and after that came library
-/// and options.
+/// Checks that before each start the data of app and tests was cleared, and then library and options were
+/// delivered.
 fn everything_was_put_back(device: &StandIn) {
     let commands = device.commands();
     let starts: Vec<usize> = (0..commands.len())
         .filter(|at| commands[*at].starts_with("am instrument") && !commands[*at].contains("-e log true"))
         .collect();
-    // Once each, again where it passed, and alone where it leaks.
+    // Once each, again if it passed, and alone if it leaks.
     assert_eq!(starts.len(), 5 + 4 + 1, "{commands:#?}");
     let mut from = commands.iter().position(|line| line.contains("-e log true")).unwrap();
     for start in starts {
@@ -108,10 +108,10 @@ fn an_agent_that_is_attached_comes_into_each_process_in_time() {
     device.assert_clean();
 }
 
-/// An argument of the runner, which lies in the app's memory as a text.
+/// An argument of the runner, which the app's memory contains as text.
 const SECRET: &str = "com.example.tracks.TileCacheTest#keepsAllTiles";
 
-/// The dump has all objects, and no texts; nothing else stays.
+/// Checks that the dump has all objects but no texts, and that nothing else stays.
 fn is_trimmed(run: &Run, project: &Project) {
     let dumps: Vec<PathBuf> = std::fs::read_dir(project.session().join("heap-dumps"))
         .unwrap()

@@ -1,5 +1,5 @@
-//! The agent's library in the test APK: the way that needs neither `run-as` nor adb, and the only
-//! one of test farms.
+//! The agent's library in the test APK: it needs neither `run-as` nor adb, and is the only method that test
+//! farms allow.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -55,17 +55,17 @@ fn without_adb_the_agent_writes_files_that_are_judged_afterwards() {
     let listener = ["-e", "listener", "io.memgate.android.MemgateListener", "-e", "class", class];
     let rounds = ["-e", "runnerBuilder", "io.memgate.android.Rounds"];
     for (label, more) in [("screen", &[][..]), ("rounds", &rounds)] {
-        // As docs/android.md says; written by whoever makes the app's data folder.
+        // As docs/android.md says; written by the process that creates the app's data folder.
         let options =
             format!("dir={};java=1;target=all;windows=each;label={label}%09tracks", folder.display());
         fs::write(&file, options).unwrap();
-        // The test platform's own command.
+        // The command of the test platform.
         let line = [&["shell", "am", "instrument", "-w", "-r"], &listener[..], more, &[component.as_str()]];
         let ran = server.adb(&line.concat());
         let said = String::from_utf8_lossy(&ran.stdout);
         assert!(said.contains("INSTRUMENTATION_CODE: -1"), "{said}");
     }
-    // What the platform collects. The app's user is the shell's here.
+    // The files that the platform collects. Here the app's user is the shell's.
     for file in fs::read_dir(&folder).unwrap() {
         fs::set_permissions(file.unwrap().path(), fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -77,7 +77,7 @@ fn without_adb_the_agent_writes_files_that_are_judged_afterwards() {
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     let run = project.memgate(&[&["gate".into(), "--format=json".into()], files.as_slice()].concat());
-    // The listener says that the run is over. Growth that nobody confirmed is no failure.
+    // The listener reports the end of the run. Growth that was not confirmed is no failure.
     run.ends_with(0);
     let suite = run.suite();
     assert_eq!(suite.verdict, Verdict::Warn, "{run}");

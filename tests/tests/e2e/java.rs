@@ -1,5 +1,4 @@
-//! JUnit suites in Java virtual machines: the build runs as it is, memgate adds the rounds and the
-//! verdict.
+//! JUnit suites in JVMs: the build runs unchanged, memgate adds the rounds and the verdict.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,7 +21,7 @@ pub(crate) struct Session {
     pub(crate) run: Run,
 }
 
-/// `memgate ARGUMENTS` with this JDK, with what the user's own environment holds.
+/// `memgate ARGUMENTS` with this JDK, in an environment with the user's own variables.
 pub(crate) fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
     let mut command = project.command(arguments);
     command.env("JAVA_HOME", &jdk.home);
@@ -30,8 +29,8 @@ pub(crate) fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
     project.finish(&mut command)
 }
 
-/// JUnit 4 with the first JDK and JUnit 5 with the second; in the long form both with every JDK
-/// that is here. Run when first asked for.
+/// JUnit 4 with the first JDK and JUnit 5 with the second; in the long form, both with every JDK found here.
+/// Each runs on first use.
 pub(crate) fn sessions() -> impl Iterator<Item = &'static Session> {
     static JDKS: [OnceLock<Vec<Jdk>>; 2] = [const { OnceLock::new() }; 2];
     static SESSIONS: [OnceLock<Session>; 4] = [const { OnceLock::new() }; 4];

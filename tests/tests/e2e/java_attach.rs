@@ -1,5 +1,4 @@
-//! The agent comes into a virtual machine that runs: tests from then on are seen, and a second time
-//! changes nothing.
+//! The agent attaches to a running JVM: it sees tests from then on, and attaching again changes nothing.
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
@@ -9,7 +8,7 @@ use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, probes};
 use memgate_wire::{BoundaryKind, Frame, Outcome, Runtime};
 
-/// A virtual machine that runs the tests it is told.
+/// A JVM that runs the tests named on its stdin.
 struct Runner {
     java: Running,
     stdin: ChildStdin,
@@ -20,7 +19,7 @@ fn running(jdk: &Jdk) -> Runner {
     let words = probes::java(jdk, &java, &["com.example.Attached"]);
     let mut java = Running::start(Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()));
     let stdin = java.stdin();
-    // What -Xcheck:jni has to say would come in between.
+    // The output of -Xcheck:jni would come in between.
     java.hears("ready");
     Runner { java, stdin }
 }
@@ -61,7 +60,7 @@ fn tests_that_run_after_it_was_attached_are_seen() {
             .iter()
             .filter_map(|f| if let Frame::Event(e) = f { Some(e.name.as_str()) } else { None })
             .collect();
-        // Any thread that allocates begins to follow.
+        // Any thread that allocates starts the following.
         events.sort_unstable();
         assert_eq!(events, ["attached", "attached again", "follow"]);
         let ends: Vec<(&str, Option<Outcome>)> = frames

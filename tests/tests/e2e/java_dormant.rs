@@ -1,5 +1,4 @@
-//! A virtual machine that does not run tests does not notice the agent: build tools, compilers,
-//! programs.
+//! A JVM that does not run tests does not notice the agent: build tools, compilers, programs.
 
 use std::process::Command;
 

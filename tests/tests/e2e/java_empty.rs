@@ -1,4 +1,4 @@
-//! Tests that do nothing leave nothing behind: none is suspected, none is looked at again.
+//! Tests that do nothing leave nothing behind: none becomes a suspect, none is repeated.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn nothing_leaks(turn: usize, junit: &str, import: &str) {
     }
 }
 
-/// A sample project with 300 empty tests in the place of its own.
+/// A sample project with 300 empty tests instead of its own.
 fn nothing_leaks_with(jdk: &Jdk, junit: &str, import: &str) {
     let project = jvm::sample("jvm-empty", junit);
     fs::remove_dir_all(project.folder().join("src")).unwrap();

@@ -1,5 +1,5 @@
-//! Followed classes: every allocation and every end, by allocation site; and what may be done about
-//! it while the tests run.
+//! Followed classes: every allocation and every end, by allocation site, and the commands that work while the
+//! tests run.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ fn so_many_objects_are_followed_and_so_many_sites_reported_as_are_asked_for() {
     }
 }
 
-/// Waits until the file holds this; a hang has no end, a busy machine takes its time.
+/// Waits until the file contains this text. The limit only ends a hang; a busy machine may be slow.
 fn wait_for(project: &Project, file: &str, text: &str) {
     let began = Instant::now();
     while fs::read_to_string(project.folder().join(file)).ok().as_deref() != Some(text) {
@@ -151,7 +151,7 @@ fn following_pauses_resumes_and_begins_anew_while_the_tests_run() {
         assert!(shown.stdout.contains("200 × com.example.Probes$Note"), "{shown}");
         assert!(shown.stdout.contains("paused once"), "{shown}");
         project.memgate(&["follow", "reset"]).ends_with(0).says("following begins anew in 1 virtual machine");
-        // Again and again, until the virtual machine has ended.
+        // Repeatedly, until the JVM has ended.
         let again = Running::start(&mut project.command(&["follow", "--every", "250ms"]));
         project.write("go", "3");
         let again = String::from_utf8(again.output().stdout).unwrap();

@@ -1,5 +1,5 @@
-//! Another agent in the same virtual machine that samples allocations: only one may, so memgate
-//! leaves it to that of the build.
+//! Another agent in the same JVM samples allocations. Only one agent may, so memgate leaves it to the agent
+//! of the build.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use memgate_e2e::samples::successful;
 use memgate_e2e::{has_tool, jvm};
 use memgate_model::Verdict;
 
-/// Says whether it may sample, as a profiler does that gives up where it may not.
+/// Prints whether it may sample; acts as a profiler that gives up if it may not.
 const AGENT: &str = r#"
 #include <jvmti.h>
 #include <stdio.h>

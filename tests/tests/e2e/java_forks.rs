@@ -1,4 +1,4 @@
-//! A build that starts several virtual machines, one for each test class: they are one suite.
+//! A build that starts several JVMs, one for each test class: they are one suite.
 
 use memgate_e2e::jvm::{self, Truth};
 use memgate_model::Verdict;

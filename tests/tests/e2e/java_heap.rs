@@ -1,5 +1,5 @@
-//! Heap dumps in the gate: a suite of the probes is dumped at its end or when memory runs out, and
-//! what is in the dump is a leak like others.
+//! Heap dumps in the gate: a suite of the probes is dumped at its end or when memory runs out, and leaks
+//! found in the dump are treated like others.
 
 use std::fs;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn what_is_over_and_still_there_fails_the_suite_until_it_is_waived() {
             let text = fs::read_to_string(project.session().join(file)).unwrap();
             assert!(text.contains(wanted), "{file}");
         }
-        // As other leaks are: in the formats of CI, and with the owner of the code that holds it.
+        // Treated like other leaks: in the formats of CI, and with the owner of the code that holds it.
         assert_eq!(leak.owners, ["@probes"], "{leak:#?}");
         let session = project.session().display().to_string();
         for format in ["junit", "sarif", "markdown", "html"] {
@@ -87,7 +87,7 @@ fn what_is_over_and_still_there_fails_the_suite_until_it_is_waived() {
         }
         let known = project.memgate(&["history", "leaks", "--owner", "@probes"]);
         assert!(known.stdout.contains(&leak.id), "{known}");
-        // What its containers hold is kept beside it.
+        // The ledger of its containers is kept next to it.
         let ledger = dump.replace(".hprof.gz", ".ledger.json");
         let three = project.memgate(&["heap", "growth", &ledger, &ledger, &ledger]);
         three.ends_with(0);
@@ -177,7 +177,8 @@ fn an_error_for_lack_of_memory_says_what_held_the_heap_and_whose_local_variable(
         for told in [
             "OutOfMemoryError: Java heap space",
             "most is held by java.util.ArrayList → java.lang.Object[] (",
-            // In the constructor of a block, or where the list grows: whichever asks for more at that moment.
+            // In the constructor of a block, or where the list grows: whichever asks for more memory at that
+            // moment.
             "thread main ran out in com.example.Probes",
             "its local variable java.util.ArrayList of com.example.Probes.fillsTheHeap(Probes.java:",
             " % of the heap",

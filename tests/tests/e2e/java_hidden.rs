@@ -1,10 +1,10 @@
-//! Leaks that hide among what a virtual machine makes for itself, and what only looks like one.
+//! Leaks that hide among the JVM's own allocations, and patterns that only look like leaks.
 
 use memgate_e2e::{Project, junit, jvm};
 use memgate_model::Verdict;
 
 const SOURCES: [(&str, &str); 7] = [
-    // Some arrays each time, where the machine makes arrays and strings of its own now and then.
+    // Some arrays each time, while the JVM now and then makes arrays and strings of its own.
     (
         "BuffersTest",
         "import org.junit.jupiter.api.Test;
@@ -15,7 +15,7 @@ class BuffersTest {
 }
 ",
     ),
-    // One array in place of the one before.
+    // One array that replaces the previous one.
     (
         "GrowingTest",
         "import java.util.Arrays;
@@ -26,7 +26,7 @@ class GrowingTest {
 }
 ",
     ),
-    // A folder that is read and never closed: nothing in Java's heap remembers it.
+    // A folder that is read and never closed: no object in the Java heap refers to it.
     (
         "FoldersTest",
         "import java.nio.file.*;
@@ -36,7 +36,7 @@ class FoldersTest {
 }
 ",
     ),
-    // A class object holds it, of whose fields the virtual machine tells nothing.
+    // Held by a class object; the JVM does not report the fields of class objects.
     (
         "ValuesTest",
         "import java.util.*;
@@ -85,7 +85,7 @@ class OpensTest {
 }
 ",
     ),
-    // Leaks only where the other class ran before.
+    // Leaks only if the other class ran before.
     (
         "com/example/UsesTest",
         "package com.example;
@@ -141,7 +141,8 @@ fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_cla
     );
 }
 
-/// Each round one `Tile` of the first class goes within the second, which keeps another: there it adds nothing.
+/// In each round, the second class releases one `Tile` of the first class and keeps another: the sum in its
+/// window is zero.
 #[test]
 fn a_leak_that_what_the_class_before_gives_back_makes_up_for_is_found() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
@@ -175,7 +176,8 @@ class KeepsTest {
     assert_eq!(run.test("com.example.HandsOverTest.leaves").verdict, Verdict::Pass, "{run}");
 }
 
-/// Each test class replaces what the one before it set: the class that keeps what it sets adds nothing in its window.
+/// Each test class replaces the object that the previous class set: the class that keeps its object adds
+/// nothing in its window.
 #[test]
 fn a_leak_of_what_the_next_class_would_replace_is_found() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

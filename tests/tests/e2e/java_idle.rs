@@ -1,5 +1,4 @@
-//! Two boundaries with nothing between them show the same heap: on that every figure of a leak
-//! rests.
+//! Two boundaries with nothing between them show the same heap; every leak figure depends on that.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use memgate_e2e::{Project, agent, probes, repository, say, skip, waiting};
 use memgate_wire::Frame;
 use memgate_wire::java::ClassCount;
 
-/// In the place of memgate's launcher, and does nothing but end windows.
+/// Replaces memgate's launcher, and only ends windows.
 const IDLE: &str = "package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
@@ -26,8 +25,8 @@ public final class Main {
     }
 }
 ";
-/// Collections clear a million references; says behind how many windows not all of them are in
-/// their queue.
+/// Collections clear a million references; prints after how many windows some of them are not in their queue
+/// yet.
 const QUEUED: &str = "package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
@@ -59,17 +58,17 @@ public final class Main {
     }
 }
 ";
-/// The virtual machine loads and compiles what ends a window while the first ones end.
+/// During the first windows the JVM loads and compiles the code that ends a window.
 const WARM_UP: usize = 30;
 
-/// Objects and bytes by which the heaps of two neighbouring windows differ at most.
+/// Maximum difference in objects and bytes between the heaps of two neighbouring windows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Difference {
     objects: u64,
     bytes: u64,
 }
 
-/// Where collection and count are one safepoint, and where they are not.
+/// For collectors where collection and count are one safepoint, and for those where they are not.
 #[test]
 fn idle_boundaries_are_equal() {
     for jdk in jvm::jdks_in_turn(0) {
@@ -82,8 +81,8 @@ fn idle_boundaries_are_equal() {
     }
 }
 
-/// A cache that empties itself by its queue is as empty in each iteration, however busy the machine
-/// is.
+/// A cache that empties itself by its reference queue is equally empty in each iteration, however busy the
+/// machine is.
 #[test]
 fn references_that_a_collection_cleared_are_queued_when_the_window_is_over() {
     for jdk in jvm::jdks_in_turn(1) {
@@ -96,7 +95,7 @@ fn references_that_a_collection_cleared_are_queued_when_the_window_is_over() {
     }
 }
 
-/// A program in the place of memgate's launcher.
+/// Compiles a program that replaces memgate's launcher.
 fn compiled(jdk: &Jdk, name: &str, source: &str) -> PathBuf {
     let project = Project::new(&format!("jvm-{name}-classes-{}", jdk.release));
     let source = project.write("io/memgate/launcher/Main.java", source);
@@ -108,7 +107,7 @@ fn compiled(jdk: &Jdk, name: &str, source: &str) -> PathBuf {
     classes
 }
 
-/// `None`: this kit has no such collector, which is said.
+/// `None`, with a message, if this JDK does not have the collector.
 fn idle(jdk: &Jdk, classes: &Path, collector: &str) -> Option<Difference> {
     let java = jdk.home.join("bin/java").display().to_string();
     let option = format!("-XX:+Use{collector}GC");
@@ -129,7 +128,7 @@ fn idle(jdk: &Jdk, classes: &Path, collector: &str) -> Option<Difference> {
     Some(greatest(stream.iter().map(|(_, frame)| frame)))
 }
 
-/// Between neighbouring windows of a stream, behind the first ones.
+/// Maximum difference between neighbouring windows of a stream, after the first windows.
 fn greatest<'a>(frames: impl Iterator<Item = &'a Frame>) -> Difference {
     let (mut live, mut by_boundary) = (BTreeMap::new(), BTreeMap::new());
     for frame in frames {

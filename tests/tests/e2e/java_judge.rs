@@ -1,5 +1,5 @@
-//! What a JUnit suite is failed for, and what not: JUnit Platform's own launcher runs a few
-//! classes, without a build tool.
+//! Why a JUnit suite fails, and why not: JUnit Platform's own launcher runs a few classes, without a build
+//! tool.
 
 use std::sync::OnceLock;
 
@@ -21,8 +21,8 @@ fn first() -> Option<Jdk> {
     jvm::jdks().into_iter().next()
 }
 
-/// What the launcher itself noted of the test in the warm-up were an entry and a string, too: given back in the third
-/// round, they hid these.
+/// Regression: in the warm-up, the launcher's own records of the test were also an entry and a string. They
+/// were freed in the third round, and that hid this growth.
 #[test]
 fn one_entry_with_a_new_key_in_each_execution_is_found() {
     let Some(jdk) = first() else { return };
@@ -43,8 +43,8 @@ fn one_entry_with_a_new_key_in_each_execution_is_found() {
     }
 }
 
-/// Threads of the pool come and go, and with them strings and arrays: 200 KB more each time are
-/// seen all the same.
+/// Threads of the pool come and go, and with them strings and arrays: growth of 200 KB per execution is found
+/// anyway.
 #[test]
 fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
     let Some(jdk) = first() else { return };
@@ -87,8 +87,8 @@ fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
     }
 }
 
-/// Class and source of 260 literals, each resolved when its turn comes; three times the class that
-/// is loaded becomes a larger one.
+/// A class with 260 literals, each resolved at its turn; three times the loaded class is replaced by a larger
+/// one.
 fn late_classes() -> String {
     let literals: String = (0..260).map(|n| format!("case {n}: return \"literal {n} of many\";\n")).collect();
     let fields = |count: usize| (0..count).map(|n| format!("static long f{n};")).collect::<String>();
@@ -118,8 +118,7 @@ fn late_classes() -> String {
     ))
 }
 
-/// As where a method handle is specialised after so many calls: a class goes, and a larger one
-/// comes.
+/// As when a method handle is specialised after many calls: a class is replaced by a larger one.
 #[test]
 fn classes_that_are_loaded_now_and_then_are_no_leak() {
     let Some(jdk) = jvm::jdks().into_iter().last() else { return };
@@ -164,7 +163,7 @@ fn a_leak_that_fills_the_heap_is_named_with_the_error() {
     }
 }
 
-/// Two seconds are of no use to a virtual machine: none is started, and no leak passes.
+/// Two seconds are not enough to start a JVM: none is started, and no leak passes.
 #[test]
 fn what_there_is_no_time_to_confirm_is_unconfirmed_and_never_a_pass() {
     let Some(jdk) = first() else { return };
@@ -195,7 +194,7 @@ fn what_there_is_no_time_to_confirm_is_unconfirmed_and_never_a_pass() {
     assert!(run.stderr.contains(left), "{run}");
 }
 
-/// A class is loaded under another name in every virtual machine, as Mockito 4 has it.
+/// A class is loaded under another name in every JVM, as with Mockito 4.
 const GENERATED: &str = "class MockTest {
     static class Stub$MockitoMock$00000000$auxiliary$11111111 { }
     static final Object KEPT = make();
@@ -226,7 +225,7 @@ fn a_baseline_knows_generated_classes_by_what_is_the_same_in_every_run() {
     assert!(run.stderr.contains("1 of 1 test class left no more than the baseline says"), "{run}");
 }
 
-/// As Kotest's engine does that looks through the class path each time.
+/// Like Kotest's engine, which searches the class path each time.
 const LOUD_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
 public class LoudEngine implements TestEngine {
     static final List<Object[]> KEPT = new ArrayList<>();
@@ -261,7 +260,7 @@ fn what_another_engine_keeps_when_it_looks_for_tests_is_no_leak_of_a_test() {
     assert_eq!(titles, ["1 × int[]"], "{run}");
 }
 
-/// As Kotest's engine does: a test is known only when its class runs, and cannot be selected alone.
+/// Like Kotest's engine: a test is known only when its class runs, and cannot be selected alone.
 const SPEC_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
 import org.junit.platform.engine.discovery.*;
 import org.junit.platform.engine.support.descriptor.*;
@@ -333,7 +332,7 @@ fn a_test_that_its_engine_knows_only_when_its_class_runs_is_judged_with_the_clas
     assert_eq!(run.report().errors, [], "{run}");
 }
 
-/// Four classes, each with something to be said of it.
+/// Three classes, each with a special message.
 fn said() -> &'static Option<(Project, Run)> {
     static SAID: OnceLock<Option<(Project, Run)>> = OnceLock::new();
     SAID.get_or_init(|| {
@@ -376,7 +375,7 @@ fn a_test_is_failed_for_what_grew_in_the_rounds_of_its_class() {
         (first.verdict, first.leaks[0].title.as_str()),
         (Verdict::Fail, "1 × com.example.PagesTest$Tile")
     );
-    // Alone it would grow; the other test of its class gives back what it leaves.
+    // Alone it would grow; the other test of its class frees what it leaves.
     let second = run.test("com.example.PagesTest.second");
     assert_eq!(second.verdict, Verdict::Pass, "{run}");
 }

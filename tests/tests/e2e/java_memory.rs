@@ -1,5 +1,5 @@
-//! A test that runs out of memory, or fills more of the heap than it may: the report says with
-//! what, where that was allocated, and shows the heap up to there.
+//! A test that runs out of memory, or fills more of the heap than allowed: the report says with what, where
+//! that was allocated, and shows the heap up to that point.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Tests of every kind have one name in all runs, and each can be run again by it.
+//! Tests of every kind have one name in all runs, by which each can be run again.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use memgate_model::Verdict;
 
 use crate::java::{Session, sessions};
 
-/// Those of a kind of their own, without what stands before them all.
+/// Test names of special kinds, without their common prefix.
 const JUNIT_4: &[&str] = &[
     "LevelsTest.loads[0]",
     "LevelsTest.loads[1]",
@@ -45,7 +45,8 @@ fn parameterised_nested_dynamic_and_repeated_tests_have_stable_ids() {
     }
 }
 
-/// Classes in classes, as jqwik's groups are, and scenarios of a feature, which are of no class, as Cucumber's.
+/// Classes in classes, like jqwik's groups, and scenarios of a feature, which belong to no class, like
+/// Cucumber's.
 const TREE_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
 import org.junit.platform.engine.discovery.*;
 import org.junit.platform.engine.support.descriptor.*;
@@ -125,7 +126,7 @@ fn tests_of_enclosed_classes_have_short_names_in_vintage_too() {
     assert_eq!(run.test("com.example.TilesTest.Open/drops").verdict, Verdict::Pass, "{run}");
 }
 
-/// JUnit filters the members of a JUnit 3 suite, and not those of a suite within it.
+/// JUnit filters the members of a JUnit 3 suite, but not those of a suite within it.
 #[test]
 fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
@@ -147,7 +148,7 @@ fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
     run.ends_with(1);
     let whole = run.test("com.example.NestedTest");
     assert!(whole.is_class && whole.verdict == Verdict::Fail, "{run}");
-    // Streams do not say that JUnit would not run these alone.
+    // The streams do not record that JUnit would not run these alone.
     let streams = project.streams();
     let words = ["gate", "--format", "json"].map(str::to_owned).into_iter();
     let words = words.chain(streams.iter().map(|stream| stream.to_string_lossy().into_owned()));
@@ -159,7 +160,7 @@ fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
     }
 }
 
-/// Kotlin's names in backticks: a name in a class file is changed for one of the same length.
+/// Kotlin allows names in backticks: here a name in the class file is replaced by one of the same length.
 #[test]
 fn classes_with_blanks_in_their_names_are_judged_and_told_by_them() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
@@ -175,7 +176,7 @@ fn classes_with_blanks_in_their_names_are_judged_and_told_by_them() {
     let project = junit::project("names-blanks", &jdk, &[("MapTest", map)]);
     for class in std::fs::read_dir(project.folder().join("classes/com/example")).unwrap() {
         let path = class.unwrap().path();
-        // As Latin-1, in which each byte is a character.
+        // Read as Latin-1, in which each byte is a character.
         let text: String = std::fs::read(&path).unwrap().into_iter().map(char::from).collect();
         let text = text.replace("When_open", "When open").replace("Kept_tile", "Kept tile");
         let bytes: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! A leak of Java objects names where it is allocated, and a local variable that holds it names its
-//! thread and frame.
+//! A leak of Java objects shows its allocation site, and a local variable that holds it shows thread and
+//! frame.
 
 use memgate_e2e::jvm;
 use memgate_model::{LeakKind, Verdict};
@@ -51,7 +51,7 @@ public class KeeperTest {
 }
 "#;
 
-/// Since JDK 21: each test leaves a virtual thread that waits for ever, in a list.
+/// Since JDK 21: each test leaves a virtual thread that waits forever, in a list.
 const PARKED: &str = r#"package com.example;
 
 import java.util.ArrayList;
@@ -128,7 +128,7 @@ fn a_leak_says_where_it_is_allocated_and_which_thread_holds_it() {
         assert_eq!(again.test("com.example.KeeperTest.keeps").leaks, keeps.leaks, "judged again");
 
         if jdk.release >= 21 {
-            // What holds a virtual thread holds its stack: all of it is one leak.
+            // What holds a virtual thread holds its stack, too: all of it is one leak.
             let parks = run.test("com.example.ParkedTest.parks");
             let java: Vec<_> = parks.leaks.iter().filter(|leak| leak.kind == LeakKind::Java).collect();
             let [leak] = java.as_slice() else { panic!("{java:?}") };

@@ -1,6 +1,5 @@
-//! 64 threads that allocate, class loaders that come and go, the agent attached late: nothing
-//! breaks, and nothing of the agent's grows. `MEMGATE_SOAK_SECONDS=600` is the long form
-//! (`tests/prove jvm`).
+//! 64 threads that allocate, class loaders that come and go, the agent attached late: nothing breaks, and the
+//! agent does not grow. `MEMGATE_SOAK_SECONDS=600` is the long form (`tests/prove jvm`).
 
 use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt as _;
@@ -17,7 +16,7 @@ use tungstenite::Message;
 
 use crate::socket::{TOKEN, connected, let_in};
 
-/// What the agent maps may grow by between the second quarter of a run and its end.
+/// Allowed growth of the agent's mappings between the second quarter of a run and its end.
 const GROWTH_BYTES: u64 = 1 << 20;
 
 #[test]
@@ -41,7 +40,7 @@ fn following_under_load_loses_rather_than_waits() {
         let freed: BTreeSet<u64> = objects().flat_map(|o| o.freed.iter().map(|freed| freed.object)).collect();
         let lost = objects().map(|o| o.lost).max().unwrap_or(0);
         assert!(born.len() > 10_000, "{} born, {lost} lost", born.len());
-        // Whoever held them had ended before the last collection.
+        // Their holders had ended before the last collection.
         let alive = born.difference(&freed).count() as u64;
         assert!(alive <= lost, "{alive} of {} never ended, {lost} lost", born.len());
     }
@@ -64,7 +63,7 @@ fn a_client_of_the_socket_may_come_and_go() {
                     other => panic!("JDK {}: {other:?}", jdk.release),
                 }
             }
-            // It goes without a word.
+            // It closes without a WebSocket close.
             drop(socket);
         }
         ended(&jdk, soaking);
@@ -72,7 +71,7 @@ fn a_client_of_the_socket_may_come_and_go() {
     }
 }
 
-/// A virtual machine under load to which the agent was attached twice.
+/// Starts a JVM under load and attaches the agent twice.
 fn begun(jdk: &Jdk, project: &Project, more: &str) -> Running {
     let seconds = std::env::var("MEMGATE_SOAK_SECONDS").unwrap_or_else(|_| "8".to_owned());
     let options = probes::options(jdk, project, more);
@@ -87,7 +86,7 @@ fn begun(jdk: &Jdk, project: &Project, more: &str) -> Running {
     soaking
 }
 
-/// Its last words, when it has ended well.
+/// Waits for its normal end; returns its last output.
 fn ended(jdk: &Jdk, soaking: Running) -> String {
     let output = soaking.output();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -126,8 +125,8 @@ fn soak(jdk: &Jdk, name: &str, more: &str) -> Vec<Frame> {
     frames
 }
 
-/// Bytes of the file that are mapped where it is written at this place: windows grow up to a limit,
-/// and that is no growth of the agent.
+/// Size of the file's mapped window at this position: windows grow up to a limit, which is no growth of the
+/// agent.
 fn window_at(at: usize) -> u64 {
     let (mut end, mut window) = (CONTROL_BYTES as u64, 64 << 10);
     loop {

@@ -11,10 +11,10 @@ use crate::java::{MVN, Session, run, sessions};
 
 /// How often [`every_run_finds_the_same`] runs everything.
 const RUNS: &str = "MEMGATE_TRUTH_RUNS";
-/// It runs these alone of `junit4`, `junit5` and `demo`, where it is set: words.
+/// If set, it runs only these of `junit4`, `junit5` and `demo`, separated by spaces.
 const ONLY: &str = "MEMGATE_TRUTH_ONLY";
 
-/// What differs comes first: a CI job's log is cut.
+/// Differences come first, because the log of a CI job is cut.
 #[track_caller]
 fn matches_truth(junit: &str) {
     for Session { jdk, run, project, .. } in sessions().filter(|session| session.junit == junit) {
@@ -75,7 +75,7 @@ fn every_run_finds_the_same() {
     assert_eq!(wrong, 0, "what differed lies in e2e-projects/truth-*");
 }
 
-/// The JUnit suite of `memgate demo`.
+/// Runs the JUnit suite of `memgate demo`.
 fn demo(n: u32, jdk: &Jdk) -> (Project, Run, Truth) {
     let project = Project::new(&format!("truth-{n}-{}/demo", jdk.release));
     let run = project.finish(project.command(&["demo"]).env("JAVA_HOME", &jdk.home));
@@ -91,7 +91,7 @@ fn jvm_suite(run: &Run) -> Option<&SuiteReport> {
     run.report.as_ref()?.suites.iter().find(|suite| suite.runner == Runner::Junit)
 }
 
-/// What is wrong with a run, as lines for a person.
+/// Errors of a run, as readable lines.
 fn differences(run: &Run, truth: &Truth) -> Vec<String> {
     let Some(suite) = jvm_suite(run) else { return vec![format!("no suite was measured:\n{run}")] };
     let mut wrong = truth.differences(suite);

@@ -1,4 +1,4 @@
-//! The JUnit file is one that CI systems read, whatever the tests are called.
+//! CI systems can read the JUnit file, whatever the tests are called.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

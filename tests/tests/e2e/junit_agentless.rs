@@ -1,5 +1,5 @@
-//! No agent at all: the build runs untouched, its own result files tell of the tests, and memgate's
-//! virtual machines are asked from outside.
+//! Without an agent: the build runs unchanged, its own result files list the tests, and memgate inspects its
+//! own JVMs from outside.
 
 use memgate_e2e::is_long;
 use memgate_e2e::jvm::{self, Truth};
@@ -9,7 +9,7 @@ use crate::java::{MVN, run};
 
 const CONFIGURATION: &str = "version: 1\nmeasure: { java: { agent: none } }\n";
 
-/// A leak of each kind that is told apart here, a cache, and clean tests.
+/// One leak of each kind that is distinguished here, a cache, and clean tests.
 const CHOSEN: &str = "-Dtest=TileCacheTest,SessionsTest,WatcherTest,CachesTest,CleanTest";
 
 #[test]
@@ -18,7 +18,7 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
     for (jdk, junit) in jvm::jdks().iter().zip(["junit4", "junit5"]).take(most) {
         let project = jvm::sample(&format!("agentless-{}", jdk.release), junit);
         project.write("memgate.yaml", CONFIGURATION);
-        // All classes in the long form: each leaking one takes seconds.
+        // In the long form all classes: each leaking one takes seconds.
         let chosen: &[&str] = if is_long() { &[] } else { &[CHOSEN] };
         let run = run(&project, jdk, &[&MVN, chosen].concat());
         run.ends_with(1);
@@ -26,7 +26,7 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
         let suite = run.suite();
         assert_eq!((suite.runner, suite.boundary), (Runner::Junit, BoundaryQuality::Observed), "{run}");
         assert_eq!(run.report().errors, [], "{run}");
-        // What nobody told: direct buffers, and where a thread-local lies.
+        // Without an agent nobody reports direct buffers and the place of a thread-local.
         let truth = Truth::of(junit, jdk.release);
         let leaking: Vec<&str> = truth.leaking().collect();
         let wrong: Vec<String> = suite.tests.iter().filter_map(|test| differs(test, &leaking)).collect();
@@ -44,8 +44,8 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
 }
 
 fn differs(test: &TestReport, leaking: &[&str]) -> Option<String> {
-    // Without holders what the virtual machine keeps for itself (its lambda forms, say) may leave a
-    // class open: a warning, never a failure.
+    // Without holders, objects that the JVM keeps for itself (for example lambda forms) may leave a class
+    // undecided: a warning, never a failure.
     let fails = test.verdict == Verdict::Fail;
     (fails != leaking.contains(&test.id.as_str()))
         .then(|| format!("{}: {:?} ({})", test.id, test.verdict, test.reason))

@@ -1,5 +1,4 @@
-//! `screen: baseline`: what an accepted run left behind is not screened again, and a new leak is
-//! still found.
+//! `screen: baseline`: what an accepted run left behind is not screened again, and a new leak is still found.
 
 use memgate_e2e::Project;
 use memgate_e2e::jvm::{self, Jdk};
@@ -11,7 +10,7 @@ fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> memgate_e2e::Run {
     project.finish(project.command(arguments).env("JAVA_HOME", &jdk.home))
 }
 
-/// A project with one fork for all, so that windows may hold several classes.
+/// A project with one fork for all classes, so that windows may hold several classes.
 fn project(jdk: &Jdk) -> Project {
     let project = jvm::project(&format!("baseline-{}", jdk.release), "jvm-reactor");
     let pom = project.read("core/pom.xml").replace("<reuseForks>false</reuseForks>", "");
@@ -36,7 +35,7 @@ fn only_what_changed_since_the_accepted_run_is_screened() {
         let accepted = project.memgate(&["baseline", "accept"]);
         accepted.ends_with(0).says("accepted the figures of 0 tests").says("not measured again: 2;");
 
-        // So does a run that was merged of shards.
+        // A merged run of shards can be accepted, too.
         let shard = [&["run", "--partition", "1/1"], &mvn[1..]].concat();
         run(&project, &jdk, &shard).ends_with(0);
         project.memgate(&["merge", ".memgate/latest"]).ends_with(0);

@@ -1,11 +1,11 @@
-//! The build is the user's: whatever its virtual machines look like and however long its tests
-//! take, memgate changes nothing about it.
+//! The build belongs to the user: whatever its JVMs look like and however long its tests take, memgate does
+//! not change it.
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, junit};
 use memgate_model::Verdict;
 
-/// A class that leaves nothing behind. In the build it takes three seconds where it is told to.
+/// A class that leaves nothing behind. With the system property `takes`, it takes that long in the build.
 const CLEAN: &str = "import org.junit.jupiter.api.Test;
 
 class CleanTest {
@@ -23,8 +23,8 @@ fn run(project: &Project, jdk: &Jdk, options: &[&str], sources: &[(&str, &str)])
     project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>())
 }
 
-/// When the agent hears that the virtual machine dies, the threads of these collectors are gone:
-/// who collects then waits for ever.
+/// When the agent is notified of the JVM's end, the threads of these collectors are gone: a collection would
+/// then wait forever.
 #[test]
 fn a_worker_ends_with_any_collector() {
     for (jdk, collector) in jvm::jdks().iter().zip(["-XX:+UseZGC", "-XX:+UseShenandoahGC"]) {

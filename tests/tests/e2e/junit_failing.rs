@@ -1,5 +1,4 @@
-//! Tests that fail, or only pass once: the rest of their class is screened, and they are not
-//! judged.
+//! Tests that fail, or pass only once, are not judged; the other tests of their class are screened.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -49,7 +48,7 @@ class MixedTest {
 }
 ";
 
-/// What a project starts once for all tests, and never ends.
+/// A thread that a project starts once for all tests and never ends.
 const SESSION: &str = "import org.junit.platform.launcher.*;
 
 public class Session implements LauncherSessionListener {
@@ -67,7 +66,7 @@ public class Session implements LauncherSessionListener {
 }
 ";
 
-/// A build that is green whatever its tests say, as with Surefire's `testFailureIgnore`.
+/// A build that succeeds whatever its tests do, as with Surefire's `testFailureIgnore`.
 fn run(name: &str, jdk: &Jdk, options: &[&str], arguments: &[&str]) -> Run {
     let project = Project::new(name);
     let classes = junit::compile(jdk, project.folder(), &[("MixedTest", MIXED), ("Session", SESSION)]);
@@ -130,7 +129,7 @@ public class FourTest {
 }
 ";
 
-/// The names of its tests differ from run to run.
+/// The names of its tests differ between runs.
 const CODEC: &str = "import java.util.*;
 import org.junit.Test;
 import org.junit.runner.RunWith;

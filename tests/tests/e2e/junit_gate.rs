@@ -1,4 +1,4 @@
-//! `memgate gate` on some of a Java run's recordings: what the run failed never passes.
+//! `memgate gate` on some of a Java run's recordings: a test that the run failed never passes.
 
 use memgate_e2e::{Project, junit, jvm, probes};
 use memgate_model::{Runner, Verdict};
@@ -26,7 +26,7 @@ class LeaksTest {
 ";
 const LEAKING: &str = "LeaksTest.keeps";
 
-/// What a stream was recorded for.
+/// The purpose of a stream.
 fn label(stream: &std::path::Path) -> String {
     let frames = probes::frames(&probes::stream_bytes(stream));
     let told = frames.into_iter().find_map(|(_, frame)| match frame {
@@ -69,7 +69,7 @@ fn the_recording_of_a_confirmation_alone_fails_what_the_run_failed() {
                 gate.ends_with(0);
                 assert_eq!(gate.test("LeaksTest").verdict, Verdict::Warn, "suspected, not confirmed: {gate}");
             }
-            // Which tests of the class grow: that decides what is confirmed, and nothing else.
+            // This run only determines which tests of the class grow, and thereby what is confirmed.
             ["narrow", ..] => {
                 gate.ends_with(2);
                 assert!(gate.problems().contains("no tests were seen"), "{gate}");

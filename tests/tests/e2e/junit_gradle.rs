@@ -1,4 +1,4 @@
-//! Gradle: its daemon and its compilers notice nothing, its test workers are measured.
+//! Gradle: its daemon and its compilers are not affected, its test workers are measured.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::partition::is_the_same_in_shards;
 
 const LEAK: &str = "com.example.TileCacheTest.evicts";
 
-/// Debian's Gradle 4.4.1 knows Java up to 17.
+/// Debian's Gradle 4.4.1 supports Java up to 17.
 fn jdk() -> Option<Jdk> {
     let jdk = jvm::jdks().into_iter().find(|jdk| jdk.release == 17).filter(|_| has_tool("gradle"));
     if jdk.is_none() {
@@ -37,7 +37,7 @@ fn is_measured(project: &Project, run: &Run) {
     let leaks = run.test(LEAK).leaks;
     assert_eq!(leaks[0].title, "5 × com.example.TileCacheTest$Tile");
     assert_eq!(leaks[0].holder[0].name, "CACHE", "{:?}", leaks[0].holder);
-    // Java virtual machines that ran no test: nothing was recorded from them.
+    // JVMs that ran no test were not recorded.
     let streams = project.streams().len();
     assert_eq!(streams, 3, "the worker, the rounds, the suspect: {:?}", project.streams());
 }
@@ -50,9 +50,9 @@ fn test_workers_are_measured_and_nothing_else_of_gradle() {
     let here = fs::canonicalize(project.folder()).unwrap();
     let seen = project.read("surroundings.txt");
     assert!(seen.lines().all(|line| line == here.display().to_string()), "{seen}");
-    // A class in which nothing grows may be done after the third round.
+    // A class in which nothing grows may be finished after the third round.
     assert!(seen.lines().count() >= 4, "once in the build, three times in rounds:\n{seen}");
-    // They are up to date now, and run all the same.
+    // The tests are up to date now, but run again.
     let again = run(&project, &jdk, &["--no-daemon", "test"]);
     is_measured(&project, &again);
     let typed = ["--", "gradle", "--no-daemon", "test"];
@@ -65,7 +65,7 @@ fn test_workers_are_measured_and_nothing_else_of_gradle() {
 fn a_daemon_that_runs_already_takes_the_agent_to_its_workers() {
     let Some(jdk) = jdk() else { return };
     let project = jvm::project("gradle-daemon", "jvm-gradle");
-    // A daemon of its own, which ends soon after the test.
+    // A separate daemon, which ends soon after the test.
     project.write(
         "gradle.properties",
         "org.gradle.daemon.idletimeout=20000\norg.gradle.jvmargs=-Xmx256m -Dtiles=1\n",
@@ -74,7 +74,7 @@ fn a_daemon_that_runs_already_takes_the_agent_to_its_workers() {
     first.arg("classes").current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
     assert!(waiting::output(&mut first).status.success());
     is_measured(&project, &run(&project, &jdk, &["test"]));
-    // What the daemon does without memgate afterwards is its own.
+    // After that, the daemon runs without memgate.
     let mut later = Command::new("gradle");
     later.args(["cleanTest", "test"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
     let said = String::from_utf8_lossy(&waiting::output(&mut later).stdout).into_owned();
