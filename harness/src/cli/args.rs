@@ -170,7 +170,7 @@ pub struct RunArgs {
     #[arg(long = "suite", value_name = "SUITE", conflicts_with = "program")]
     pub(crate) suites: Vec<String>,
     /// Run only tests whose name matches, in GoogleTest's syntax (`MapCache.*:-*.slow`).
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
     pub(crate) filter: Option<String>,
     /// Judge leaks only: failing tests do not fail the run.
     #[arg(long)]

@@ -87,6 +87,14 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_may_begin_with_what_it_leaves_out() {
+        let line = ["memgate", "run", "--filter", "-Slow.*", "--", "./t"].map(OsString::from);
+        let Command::Run(run) = parse(line).unwrap().command else { panic!("another command") };
+        assert_eq!(run.filter.as_deref(), Some("-Slow.*"));
+        assert!(parse(["memgate", "run", "--filter", "--", "./t"].map(OsString::from)).is_err());
+    }
+
+    #[test]
     fn the_help_of_the_program() {
         insta::assert_snapshot!(help(&[]));
     }
