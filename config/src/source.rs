@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memgate_model::ThresholdSource;
 
-/// Bytes of the source a mistake or a setting stands at.
+/// Byte range of a mistake or a setting in the source.
 pub(crate) type Span = Range<usize>;
 
 /// A named text.
@@ -49,10 +49,10 @@ impl Source {
     }
 }
 
-/// Where a setting stands, for reports: `memgate.yaml:24`, or `default`.
+/// Position of a setting, for reports: `memgate.yaml:24`, or `default`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// Built in: no file says it.
+    /// Built in: it is not from a file.
     #[default]
     Default,
     /// A line of a file.

@@ -1,9 +1,9 @@
-//! The `memgate.yaml` that `memgate init` writes: every setting with its default, as comments,
-//! around the suites it found.
+//! The `memgate.yaml` that `memgate init` writes: the suites that it found, and settings with their defaults as
+//! comments.
 
 use crate::edit::quote;
 
-/// What kind of project stands in the directory.
+/// Kind of a project, recognised by a file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectKind {
     /// `CMakeLists.txt`.
@@ -18,12 +18,12 @@ pub enum ProjectKind {
     Plain,
 }
 
-/// What was found out about the project.
+/// Facts about the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Its name.
     pub project: String,
-    /// Suites that were found; empty: those usual for the kind of project are written.
+    /// Suites that were found; empty: the template has the usual suites for the kind of project.
     pub suites: Vec<SuiteFact>,
 }
 
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// The comments are settings to be switched on: they must be right too.
+    /// The comments are settings that users can switch on: they must be valid too.
     #[test]
     fn templates_parse_with_their_comments_switched_on() {
         for kind in KINDS {

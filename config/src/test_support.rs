@@ -1,7 +1,6 @@
-//! For tests: committed files that are written from code.
+//! Test support for committed files that are generated from code.
 
-/// Compares a committed file of this package with what the code writes; `UPDATE_SCHEMA=1` writes it
-/// anew.
+/// Compares a committed file of this package with the generated text; `UPDATE_SCHEMA=1` writes the file.
 pub(crate) fn assert_committed(name: &str, expected: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("UPDATE_SCHEMA").is_some() {

@@ -1,8 +1,7 @@
-//! Adds a waiver to the waivers file, as text: comments and entries written by hand stay as they
-//! are.
+//! Adds a waiver to the waivers file, as text: comments and hand-written entries stay as they are.
 //!
-//! The place is found in the parsed tree, the new entry is written there, and the result is parsed
-//! again before it is handed out.
+//! It finds the place in the parsed tree, inserts the new entry there, and parses the result again before it returns
+//! it.
 
 use std::fmt;
 use std::rc::Rc;
@@ -27,33 +26,33 @@ version: 1
 pub struct NewWaiver {
     /// Id of the leak.
     pub leak: String,
-    /// The tests it is limited to, as a pattern.
+    /// The tests that it is limited to, as a pattern.
     pub test: Option<String>,
     /// Reason for accepting it.
     pub reason: String,
     /// Owner of the leak.
     pub owner: Option<String>,
-    /// How long.
+    /// How long it applies.
     pub until: Until,
-    /// What the leak is, for a comment above the entry.
+    /// Description of the leak, for a comment above the entry.
     pub comment: Option<String>,
 }
 
 /// Why a waiver cannot be added.
 #[derive(Debug)]
 pub enum WaiveError {
-    /// The file is no YAML.
+    /// The file is not valid YAML.
     Broken(Diagnostics),
     /// The leak is waived already, at this line.
     Known {
         /// Line in the waivers file.
         line: usize,
     },
-    /// The id is none.
+    /// The text is not the id of a leak.
     NotALeak(String),
     /// No reason was given.
     NoReason,
-    /// The pattern of tests is none.
+    /// The pattern of tests is not valid.
     NotATest(String),
     /// The file is YAML, but laid out so that nothing can be added to it.
     Layout,
@@ -81,7 +80,7 @@ impl std::error::Error for WaiveError {}
 /// The text of the waivers file with one more entry at its end.
 ///
 /// # Errors
-/// The file cannot be added to, the leak is waived already, or the waiver itself is incomplete.
+/// Nothing can be added to the file, the leak is waived already, or the waiver itself is incomplete.
 pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Result<String, WaiveError> {
     if LeakId::parse(&waiver.leak).is_err() {
         return Err(WaiveError::NotALeak(waiver.leak.clone()));
@@ -123,7 +122,7 @@ fn parse(source: &Source) -> Result<Option<Rc<Node>>, WaiveError> {
     })
 }
 
-/// A leak and the tests it is waived in, as written.
+/// A leak and the tests in which it is waived, as written.
 type Named = (String, Option<String>);
 
 /// Every `leak` of the file with its `test` and its position.
@@ -132,7 +131,7 @@ fn leaks(root: &Node) -> Vec<(Named, Span)> {
         return Vec::new();
     };
     let text = |item: &Rc<Node>, key| match get(item, key)?.1 {
-        // As it is read: a doubled dollar sign is one.
+        // As the parser reads it: `$$` is a dollar sign.
         Node { kind: Kind::Scalar(text), span, .. } => Some((text.replace("$$", "$"), span.clone())),
         _ => None,
     };
@@ -148,7 +147,7 @@ struct Insertion {
     text: String,
 }
 
-/// Where the entry goes and how it is written there; `None`: nowhere.
+/// Position and text of the new entry; `None`: it cannot be added.
 fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Insertion> {
     let at_end = |text: String| {
         let separator = if existing.is_empty() || existing.ends_with('\n') { "" } else { "\n" };

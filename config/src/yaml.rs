@@ -1,9 +1,9 @@
-//! The YAML engine behind one door: text in, a tree with positions out.
+//! The YAML parser: from text to a tree with positions.
 //!
-//! The events come from serde-saphyr's parser (the crate the workspace calls `serde_yaml`). A tree
-//! of our own lets every table be checked, instead of stopping at the first mistake as serde must.
-//! Aliases share their node and `<<` merges; size, depth and the number of nodes after aliases are
-//! bounded, so that a small file cannot expand without end.
+//! The events come from serde-saphyr's parser (the crate that the workspace calls `serde_yaml`). With its own tree,
+//! memgate can check every table, while serde stops at the first mistake. Aliases share their node, and `<<` merges
+//! tables. Size, depth and the number of nodes after expansion of aliases are limited, so that a small file cannot
+//! expand without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use serde_yaml::granit_parser::{
 
 use crate::source::{Source, Span};
 
-/// Far above any real configuration.
+/// Limits far above any real configuration.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NODES: usize = 50_000;
 const MAX_DEPTH: usize = 32;
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// Why the text is no tree.
+/// Why the text cannot be parsed.
 #[derive(Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) span: Span,
@@ -68,7 +68,7 @@ impl SyntaxError {
     }
 }
 
-/// Parses one document; `None`: there is nothing but comments.
+/// Parses one document; `None`: it has no values.
 pub(crate) fn parse(source: &Source) -> Result<Option<Rc<Node>>, SyntaxError> {
     let text = source.text.as_str();
     if text.len() > MAX_BYTES {
@@ -95,7 +95,7 @@ struct Builder<'a> {
     root: Option<Rc<Node>>,
 }
 
-/// A collection whose end is still to come.
+/// A collection that is not closed yet.
 struct Open {
     start: usize,
     anchor: usize,
@@ -239,7 +239,7 @@ fn check_tag(tag: Option<&Tag>, span: &Span) -> Result<(), SyntaxError> {
     }
 }
 
-/// `<<: *defaults` adds the pairs of another table that this one does not have itself.
+/// Resolves `<<: *defaults`: adds the pairs of another table whose keys this table does not have.
 fn merge(pairs: Pairs) -> Result<Pairs, SyntaxError> {
     let is_merge = |key: &Node| matches!(&key.kind, Kind::Scalar(text) if text == "<<");
     if !pairs.iter().any(|(key, _)| is_merge(key)) {
@@ -271,7 +271,7 @@ fn merge(pairs: Pairs) -> Result<Pairs, SyntaxError> {
     Ok(own)
 }
 
-/// The parser's error in words that say what to do.
+/// Translates an error of the parser into a message with advice.
 fn explain(text: &str, error: &ScanError) -> SyntaxError {
     let marker = error.marker();
     let at = marker

@@ -32,7 +32,7 @@ table! {
         server: At<Words>,
         /// Environment variable with the token: `${MEMGATE_TOKEN}`.
         token: At<Variable>,
-        /// Effect of a failed upload (never on the verdict), or `off`: runs are not uploaded.
+        /// Effect of a failed upload. It never changes the verdict. `off`: runs are not uploaded at their end.
         #[schemars(extend("default" = "best_effort"))]
         upload: At<UploadMode>,
         /// Longest time for which a run tries to upload, `15m` at most.

@@ -41,8 +41,8 @@ table! {
         /// total, and up to 40 if the result is still open.
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
-        /// The rarest leak that a confirmation must find: one in this many executions, missed with a probability of 1
-        /// % at most. A suspect is repeated often enough for this before its memory counts as one-time. A slow
+        /// The rarest leak that a confirmation must find: one in this many executions, missed with a probability of
+        /// 1 % at most. A suspect is repeated often enough for this before its memory counts as one-time. A slow
         /// suspect is repeated for 2 s, and the report says what was reached.
         #[schemars(extend("default" = RAREST_LEAK))]
         rarest_leak: At<Count>,
@@ -57,16 +57,17 @@ table! {
         /// How a JVM suite is screened. (Native suites are always screened in one pass.)
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
-        /// How often the screen executes each GoogleTest test, in one process. More than once finds a leak that does
-        /// not begin with the first execution. Other tests are executed once, those of a JVM suite in rounds.
+        /// How often the screen executes each GoogleTest test, in one process. More executions find leaks that begin
+        /// after the first one. Other tests are executed once, those of a JVM suite in rounds.
         #[schemars(extend("default" = SCREEN_REPETITIONS))]
         screen_repetitions: At<Count>,
         /// Confidence of the interval that decides a verdict.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test that memgate repeats, or that runs on a device. For a repeated test, a hundred
-        /// times its time in the screen, and at least 10 s, is a limit too. Four times its time in the screen is
-        /// always allowed. In the command's own run memgate kills nothing: it only reports a test that takes longer.
+        /// Longest time of one test that memgate repeats, or that runs on a device. A repeated test must also end
+        /// within a hundred times its time in the screen, or within 10 s if that is more. Four times its time in the
+        /// screen is always allowed. In the command's own run memgate kills nothing: it reports a test that takes
+        /// longer.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
         /// Time between two samples of the figures of the operating system.

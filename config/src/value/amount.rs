@@ -8,14 +8,14 @@ use crate::value::value_schema;
 /// A figure whose meaning depends on the metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Amount {
-    /// Written with `+`: on top of the baseline.
+    /// Written with `+`: added to the baseline.
     pub(crate) added: bool,
     pub(crate) quantity: Quantity,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Quantity {
-    /// A bare number: bytes or things.
+    /// A number without a unit: bytes or a count.
     Number(u64),
     /// With a unit: bytes.
     Size(u64),

@@ -1,4 +1,4 @@
-//! Durations: a number with its unit, several in a row from large to small.
+//! Durations: one or more numbers with units, from the largest unit to the smallest.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::read::{Fault, Value};
 use crate::value::value_schema;
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-/// Longer than any test: a slip of the pen.
+/// Longer than any test: a longer duration is a typing mistake.
 const LONGEST_MS: u64 = 30 * 24 * 3_600_000;
 
 /// A span of time.

@@ -1,8 +1,8 @@
-//! `${NAME}`, `${NAME:-default}` and the escape `$$`. A `$` before anything else stands for itself.
+//! `${NAME}`, `${NAME:-default}` and the escape `$$`. Any other `$` is a plain dollar sign.
 
 use std::borrow::Cow;
 
-/// Why a reference cannot be filled in. It never holds a value of the environment.
+/// Why a reference cannot be filled in. It never contains a value of the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum EnvProblem {
     Missing { reference: String, name: String },
@@ -10,7 +10,7 @@ pub(crate) enum EnvProblem {
 }
 
 impl EnvProblem {
-    /// The text in the file it is about.
+    /// The reference as written in the file.
     pub(crate) fn reference(&self) -> &str {
         match self {
             Self::Missing { reference, .. } | Self::Malformed { reference } => reference,

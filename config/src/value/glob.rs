@@ -1,16 +1,16 @@
-//! Globs, compiled when they are read. `*` also crosses `/`: test and function names contain it.
+//! Globs, compiled when they are read. `*` also matches `/`, because names of tests and functions contain it.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::read::{Fault, Value};
 use crate::value::value_schema;
 
-/// A pattern in which `*` and `?` alone are special: names of tests and classes contain brackets (`load[0]`, `byte[]`).
-/// A backslash before one of them, before a bracket or another backslash makes it stand for itself.
+/// A pattern in which only `*` and `?` are special, because names of tests and classes contain brackets (`load[0]`,
+/// `byte[]`). A backslash escapes `*`, `?`, a bracket, a brace or another backslash.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
-    /// `None`: the text itself, without a wildcard.
+    /// `None`: the text has no wildcard, and matches only itself.
     matcher: Option<GlobMatcher>,
 }
 
@@ -55,7 +55,7 @@ impl Value for Glob {
     }
 }
 
-/// What globset takes for special beyond `*` and `?` is escaped.
+/// Escapes the characters that are special for globset, except `*` and `?`.
 fn in_globset(text: &str) -> String {
     let mut pattern = String::new();
     let mut chars = text.chars().peekable();
@@ -69,7 +69,7 @@ fn in_globset(text: &str) -> String {
     pattern
 }
 
-/// A pattern over `suite::Test.name`; without `::` it stands for the test in every suite.
+/// A pattern for `suite::Test.name`; without `::` it matches the test in every suite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestGlob(Glob);
 
@@ -98,7 +98,7 @@ impl Value for TestGlob {
     }
 }
 
-/// A pattern over one frame: `module!function`, or a function in any module.
+/// A pattern for one frame: `module!function`, or a function in any module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrameGlob {
     text: String,
@@ -113,7 +113,7 @@ impl FrameGlob {
         &self.text
     }
 
-    /// Does it name this frame? Without a symbol only the module can match, by `module!*`.
+    /// Does it name this frame? A frame without a symbol matches only `module!*`.
     #[must_use]
     pub fn matches(&self, module: &str, function: Option<&str>) -> bool {
         self.module.as_ref().is_none_or(|glob| glob.matches(module))
@@ -132,8 +132,8 @@ impl Value for FrameGlob {
         "write `module!function`, such as `libfontconfig.so*!FcInit*`; `?` stands for any one character";
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        // `operator!=` has a `!` too: a module is what stands before the first one, and has no
-        // space or parenthesis.
+        // `operator!=` contains a `!` too. The text before the first `!` is a module only if it has no space or
+        // parenthesis.
         let (module, function) = match text.split_once('!') {
             Some((module, function)) if !module.contains(['(', ' ']) && !module.ends_with("operator") => {
                 (Some(Glob::parse(module)?), function)
@@ -144,16 +144,16 @@ impl Value for FrameGlob {
     }
 }
 
-/// A pattern over the path of an executable. The agent matches it inside the tested process, where
-/// only `*` and `?` exist.
+/// A pattern for the path of an executable. The agent matches it inside the tested process, and supports only `*` and
+/// `?`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetGlob(Glob);
 
 impl TargetGlob {
-    /// Reads one that was not written in a file.
+    /// Parses a pattern that is not from a file.
     ///
     /// # Errors
-    /// Why it is none, and how one is written.
+    /// Why the pattern is not valid, and how to write one.
     pub fn typed(text: &str) -> Result<Self, String> {
         <Self as Value>::parse(text).map_err(|why| format!("{}; {}", why.label, Self::HINT))
     }
@@ -164,8 +164,8 @@ impl TargetGlob {
         self.0.text()
     }
 
-    /// The pattern for absolute paths: one that is not absolute is taken below `directory`, and one
-    /// without `/` anywhere.
+    /// The pattern for absolute paths. A relative pattern applies below `directory`, and one without `/` applies
+    /// anywhere.
     #[must_use]
     pub fn absolute(&self, directory: &str) -> String {
         let text = self.text();

@@ -1,5 +1,5 @@
-//! Values written as text: sizes, durations, dates, globs. Each parses itself, says what it is in
-//! the JSON Schema, and has a table of right and wrong spellings as its test.
+//! Values written as text: sizes, durations, dates, globs. Each type has its parser, its JSON Schema, and a table of
+//! valid and invalid texts as its test.
 
 pub(crate) mod amount;
 pub(crate) mod date;

@@ -44,8 +44,7 @@ impl Value for Share {
     }
 }
 
-/// `12` or `12.5`: digits with at most one point, nothing that `f64` would take besides (`inf`,
-/// `1e9`).
+/// `12` or `12.5`: digits with at most one point. Other texts that `f64` parses (`inf`, `1e9`) are refused.
 pub(crate) fn decimal(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
         && text.starts_with(|c: char| c.is_ascii_digit())

@@ -69,7 +69,7 @@ fn bytes(number: &str, scale: u64) -> Result<u64, Fault> {
         .map_err(|_out_of_range| too_large())?
         .checked_mul(scale)
         .ok_or_else(too_large)?;
-    // Six places are more than anyone writes, and keep the product within 64 bits.
+    // Nobody writes more than six places, and six keep the product within 64 bits.
     if fraction.len() > 6 {
         return Err(Fault::new("more than six decimal places"));
     }
@@ -79,7 +79,7 @@ fn bytes(number: &str, scale: u64) -> Result<u64, Fault> {
     whole.checked_add(u64::try_from(part).unwrap_or(u64::MAX)).ok_or_else(too_large)
 }
 
-/// Writes bytes as a person would: `48.0 KiB`, `0 B`.
+/// Formats bytes for people: `48.0 KiB`, `0 B`.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
     let mut unit = ("B", 1);

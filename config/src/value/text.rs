@@ -3,7 +3,7 @@
 use crate::read::{Fault, Value};
 use crate::value::value_schema;
 
-/// A text with something in it.
+/// A text that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Words(pub(crate) String);
 
@@ -24,8 +24,8 @@ impl Value for Words {
     }
 }
 
-/// A text that may be empty, such as the value of a variable or an argument; YAML's numbers and
-/// words are taken as written.
+/// A text that may be empty, such as the value of a variable or an argument. Numbers and booleans of YAML are taken as
+/// written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Argument(pub(crate) String);
 

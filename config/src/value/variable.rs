@@ -1,12 +1,11 @@
-//! Secrets: the file names a variable of the environment and nothing else. Its value is looked up
-//! by whoever uses it, when it is used: it is in no checked setting, and a machine on which it is
-//! not set can still run everything else.
+//! Secrets: the file contains only the name of an environment variable. The code that needs the value looks it up when
+//! it uses it. So no checked setting contains a secret, and a machine without the variable can run everything else.
 
 use crate::read::{Read, Reader};
 use crate::value::value_schema;
 use crate::yaml::{Kind, Node};
 
-/// A variable of the environment that holds a secret.
+/// An environment variable that contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Variable(pub(crate) String);
 
@@ -21,7 +20,7 @@ impl Read for Variable {
         let name =
             raw.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).filter(|name| is_name(name));
         if name.is_none() {
-            // What stands there instead may be the secret itself: it is not repeated.
+            // The text may be the secret itself: the message does not repeat it.
             reader
                 .error(&node.span, "a secret does not belong into the file")
                 .label("expected `${NAME}`")
