@@ -1,9 +1,8 @@
-//! Leaks of a dump: what is over and still there, what holds it, how much goes with it.
+//! Leaks of a dump: objects no longer in use that are still there, what holds them, and how much they retain.
 //!
-//! Data flow: [`Index`], [`Graph`] → texts that rules need (device, names of threads) → objects
-//! that are over, by rule, by LeakCanary's own references, or as asked for → [`crate::search`] → one
-//! more pass for what is shown → reasons along each path, suspects, fingerprint → groups, those that
-//! retain most first.
+//! Data flow: [`Index`], [`Graph`] → texts that rules need (device, names of threads) → objects no longer in use, found
+//! by rules, by LeakCanary's own references, or by request → [`crate::search`] → one more pass for the details that are
+//! shown → reasons along each path, suspects, fingerprint → groups, most attributed bytes first.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,45 +25,46 @@ use crate::rules::{Device, Rules};
 use crate::search::{Cut, Path, Searched, Step, search, ways};
 use crate::text::{printable, shortened, simple_name};
 
-/// No more paths are looked at when they are so long together.
+/// Largest number of steps in all paths; further paths are not built.
 const MOST_STEPS: usize = 1_000_000;
-/// Nodes of a path that are looked at; of a longer one the beginning and the end.
+/// Largest number of nodes of a path that are shown; a longer path is shown without its middle.
 const LONGEST_PATH: usize = 200;
 
-/// Bytes of texts in all paths, and of what nothing holds; what is after them is counted.
+/// Bytes of texts in all paths, and of all unreachable objects. Objects beyond this limit are only counted.
 const MOST_TEXT: usize = 64 << 20;
 
-/// What is asked for.
+/// What to search for.
 #[derive(Debug, Clone, Default)]
 pub struct Question {
-    /// Objects of these classes, or (`0x…`) with these ids, are looked for.
+    /// Classes of the objects to search for, or their ids (`0x…`).
     pub wanted: Vec<String>,
-    /// And nothing else is.
+    /// Search only for these objects.
     pub only_wanted: bool,
-    /// So many ways to the first of them are told, each by itself, in place of the shortest to each; 0: they are not.
+    /// Number of paths to the first of these objects, each reported separately; 0: report only the shortest path to
+    /// each object.
     pub ways: usize,
 }
 
-/// What was found.
+/// Result of an analysis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Analysis {
     /// Where the dump comes from.
     pub about: About,
-    /// Groups of leaks of the program, those that retain most first.
+    /// Groups of leaks of the program, most attributed bytes first.
     pub leaks: Vec<Leak>,
-    /// Groups of leaks that are known, of libraries.
+    /// Groups of known leaks of libraries.
     pub library_leaks: Vec<Leak>,
-    /// Over, and held by nothing that is alive.
+    /// Objects no longer in use that no live object holds.
     pub unreachable: Vec<Node>,
-    /// More of them, which are not listed.
+    /// Number of further such objects, which are not listed.
     pub unreachable_more: u64,
-    /// Bytes that all leaks retain, and objects.
+    /// Bytes that all leaks retain.
     pub attributed_bytes: u64,
     /// Objects that all leaks retain.
     pub attributed_objects: u64,
-    /// Objects whose paths were not looked at: there are too many.
+    /// Number of objects whose paths were not examined, because there are too many.
     pub not_looked_at: u64,
-    /// Rules of the user that can never say anything of this dump, in sentences.
+    /// User rules that can never match in this dump, in sentences.
     pub mistakes: Vec<String>,
 }
 
@@ -75,9 +75,9 @@ pub struct About {
     pub format: String,
     /// 4 or 8.
     pub id_bytes: usize,
-    /// When it was written, in milliseconds since 1970; 0: it does not tell.
+    /// When it was written, in milliseconds since 1970; 0: unknown.
     pub milliseconds: u64,
-    /// Bytes, unpacked.
+    /// Size of the file in bytes, unpacked.
     pub file_bytes: u64,
     /// Android's API level.
     pub sdk: Option<i64>,
@@ -93,45 +93,45 @@ pub struct About {
     pub object_arrays: u64,
     /// Arrays of primitives.
     pub primitive_arrays: u64,
-    /// Threads with an object.
+    /// Threads that have an object.
     pub threads: u64,
-    /// Bytes of all objects, as the file tells them.
+    /// Bytes of all objects, by the sizes in the file.
     pub heap_bytes: u64,
-    /// Objects that a search for leaks meets.
+    /// Objects that a search for leaks visits.
     pub met: u64,
     /// Bitmaps (Android).
     pub bitmaps: u64,
-    /// LeakCanary's references whose object is gone.
+    /// LeakCanary's references whose object was collected.
     pub cleared: u64,
-    /// Rules that say of some class in the dump when its objects are over; without any, and without
-    /// LeakCanary's references, nothing was looked for but what was asked for.
+    /// Number of rules that find objects no longer in use and apply to a class in the dump; LeakCanary's references
+    /// count as one. 0: only requested objects were searched for.
     pub rules: usize,
-    /// What was odd.
+    /// Oddities of the dump.
     pub odd: Vec<String>,
     /// Is a part of the heap missing?
     pub truncated: bool,
 }
 
-/// Leaks with one fingerprint.
+/// Leaks with the same fingerprint.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Leak {
-    /// LeakCanary's.
+    /// LeakCanary's fingerprint of the leak.
     pub fingerprint: String,
-    /// The pattern of the known leak it is.
+    /// Pattern of the known library leak, if it is one.
     pub library: Option<String>,
-    /// What LeakCanary calls that leak.
+    /// LeakCanary's name of the known leak.
     pub library_name: Option<String>,
-    /// How many objects.
+    /// Number of leaking objects.
     pub instances: u64,
-    /// Bytes that go with all of them; each byte goes with one leak alone.
+    /// Bytes attributed to all of them; each byte is attributed to only one leak.
     pub attributed: u64,
-    /// Objects that go with them.
+    /// Objects attributed to them.
     pub objects: u64,
-    /// Exact: all that would be free without the first one.
+    /// Exact number of bytes that would be free without the first object.
     pub retained: Option<u64>,
-    /// The first one's path.
+    /// Path to the first object.
     pub path: Vec<Node>,
-    /// What the root is.
+    /// Kind of the root.
     pub root: &'static str,
 }
 
@@ -140,53 +140,53 @@ pub struct Leak {
 pub struct Node {
     /// Its id.
     pub id: u64,
-    /// Its class; of a class object itself.
+    /// Its class; for a class object, the class itself.
     pub class: String,
     /// `class`, `array` or `instance`.
     pub kind: &'static str,
     /// `leaking`, `not leaking` or `unknown`.
     pub status: Status,
-    /// Why.
+    /// Reasons for the status.
     pub why: String,
-    /// What helps to understand it.
+    /// Labels that help to understand it.
     pub labels: Vec<String>,
-    /// What holds the next one; the last node has none.
+    /// The reference to the next object; the last node has none.
     pub reference: Option<Reference>,
 }
 
-/// What holds the next object.
+/// A reference to the next object of a path.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Reference {
-    /// The class whose field it is.
+    /// Class that declares the field.
     pub owner: String,
-    /// The field, the place, the key.
+    /// The field, the index or the key.
     pub name: String,
-    /// What it is.
+    /// Kind of the reference.
     pub kind: &'static str,
-    /// May it be the cause?
+    /// May it be the cause of the leak?
     pub suspect: bool,
-    /// For the fingerprint: without places and keys.
+    /// The name for the fingerprint, without indexes and keys.
     #[serde(skip)]
     pub(crate) generic: String,
-    /// Does it name the key of a map?
+    /// Is it a value of a map, named by its key?
     #[serde(skip)]
     pub(crate) is_value: bool,
 }
 
-/// Is it in use?
+/// Whether an object is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is over.
+    /// It is no longer in use.
     Leaking,
     /// It is in use.
     NotLeaking,
-    /// Nobody knows.
+    /// It is unknown whether it is in use.
     Unknown,
 }
 
 impl Node {
-    /// Of its texts, and about what it takes itself.
+    /// Bytes of its texts, and roughly of the node itself.
     fn bytes(&self) -> usize {
         let labels = self.labels.iter().map(String::len).sum::<usize>();
         let reference = self.reference.as_ref();
@@ -200,9 +200,9 @@ impl Node {
 pub struct Heap {
     /// The file.
     pub file: DumpFile,
-    /// The first pass.
+    /// Result of the first pass.
     pub dump: Index,
-    /// The second pass.
+    /// Result of the second pass.
     pub graph: Graph,
 }
 
@@ -210,7 +210,7 @@ impl Heap {
     /// Reads a dump twice.
     ///
     /// # Errors
-    /// It cannot be read, or is no heap dump.
+    /// The file cannot be read, or is not a heap dump.
     pub fn read(file: DumpFile, rules: &Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
         let dump = Index::read(&file, progress)?;
         Self::of(file, dump, rules, progress)
@@ -219,7 +219,7 @@ impl Heap {
     /// Reads a dump the second time.
     ///
     /// # Errors
-    /// It cannot be read any more.
+    /// The file cannot be read any more.
     pub fn of(file: DumpFile, dump: Index, rules: &Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
         let graph = Graph::read(&file, &dump, &watched(rules), progress)?;
         Ok(Self { file, dump, graph })
@@ -244,7 +244,7 @@ impl Heap {
         (!found.is_empty()).then_some(found)
     }
 
-    /// Looks for leaks.
+    /// Searches for leaks.
     ///
     /// # Errors
     /// The dump cannot be read any more.
@@ -386,7 +386,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The objects on these paths, as far as they are shown, and what has to be read of the dump to describe them.
+/// The objects of these paths that are shown, and the contents to read from the dump to describe them.
 fn wanted_of_paths(heap: &Heap, found: &[Found], paths: &[Path]) -> (Vec<u32>, Wanted) {
     let Heap { dump, graph, .. } = heap;
     let mut shown: Vec<u32> = Vec::new();
@@ -409,7 +409,7 @@ fn wanted_of_paths(heap: &Heap, found: &[Found], paths: &[Path]) -> (Vec<u32>, W
     (shown, wanted)
 }
 
-/// What a search must know before it begins: the device, the process, the locals of threads.
+/// Reads what a search needs: the device, the process, and the local variables of threads.
 fn before(
     file: &DumpFile,
     dump: &Index,
@@ -430,7 +430,7 @@ fn before(
     for text in texts.into_iter().chain([process]).flatten() {
         wanted.text(dump, graph, text);
     }
-    // Names of threads decide about their locals on Android alone.
+    // Rules about locals use names of threads only on Android.
     let name = |thread| field(Some(thread), "name");
     if device.android {
         let threads = dump.roots.iter().filter(|root| root.tag == 0x08);
@@ -447,7 +447,7 @@ fn before(
     Ok((device, process, locals))
 }
 
-/// Bytes outside of the heap, by the object that they go with: those of Android's cleaners.
+/// Bytes of native memory that Android's cleaners free, by the object that owns them.
 pub(crate) fn native_bytes(heap: &Heap) -> HashMap<u32, u64> {
     let Heap { dump, graph, .. } = heap;
     let mut bytes: HashMap<u32, u64> = HashMap::new();
@@ -470,7 +470,7 @@ pub(crate) fn native_bytes(heap: &Heap) -> HashMap<u32, u64> {
     bytes
 }
 
-/// Steps that are shown: of a long path the beginning and the end.
+/// Steps that are shown; of a long path, only the beginning and the end.
 fn cut(steps: &[Step]) -> [&[Step]; 2] {
     if steps.len() <= LONGEST_PATH {
         return [steps, &[]];
@@ -478,16 +478,16 @@ fn cut(steps: &[Step]) -> [&[Step]; 2] {
     [&steps[..LONGEST_PATH / 2], &steps[steps.len() - LONGEST_PATH / 2..]]
 }
 
-/// How many objects these are, with those beside them.
+/// Number of these objects, including those that are only counted.
 fn instances(found: &[Found]) -> u64 {
     found.iter().map(|found| 1 + found.beside.instances).sum()
 }
 
-/// From objects to texts.
+/// Describes objects as text.
 struct Teller<'a> {
     work: &'a Work<'a>,
     contents: &'a Contents,
-    /// Objects stand on many paths: each is looked at once.
+    /// An object can be on many paths: it is inspected once.
     seen: RefCell<HashMap<u32, Rc<Seen>>>,
 }
 
@@ -497,7 +497,7 @@ impl Teller<'_> {
         Rc::clone(seen.entry(object).or_insert_with(|| Rc::new(self.work.inspector.look(object))))
     }
 
-    /// One leak per path, `grouped`: per fingerprint; and of how many objects there was room for the paths.
+    /// One leak per path, or per fingerprint if `grouped`; and the number of objects whose paths were examined.
     fn leaks(&self, found: &[Found], paths: &[Path], grouped: bool) -> (Vec<Leak>, u64) {
         let mut leaks: Vec<Leak> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -587,7 +587,7 @@ impl Teller<'_> {
         }
     }
 
-    /// What LeakCanary's fingerprint is made of.
+    /// The text whose hash is LeakCanary's fingerprint.
     fn suspects(&self, path: &Path, nodes: &[Node], left_out: usize) -> String {
         let Heap { dump, graph, .. } = self.work.heap;
         let shown = |nodes: &[Node]| -> String {
@@ -600,7 +600,7 @@ impl Teller<'_> {
         if left_out == 0 {
             return shown(nodes);
         }
-        // What is between is not shown, and counts: nobody looked at it, so it is suspect.
+        // Nodes between are not shown, but are part of the fingerprint: they were not inspected, so they are suspects.
         let beginning = LONGEST_PATH / 2;
         let between = path.steps[beginning..beginning + left_out].iter();
         let between = between
@@ -640,7 +640,7 @@ impl Teller<'_> {
         self.node(object, &Seen { leaking, labels, ..Seen::default() })
     }
 
-    /// As LeakCanary names it: its id as a number with a sign.
+    /// LeakCanary's name of an object: its id as a signed number.
     fn object(&self, object: u32) -> String {
         let Heap { dump, graph, .. } = self.work.heap;
         let id = dump.id(object);
@@ -704,10 +704,10 @@ impl Teller<'_> {
     }
 }
 
-/// All before the last object in use are in use, all after the first one that is over are over.
+/// All objects before the last one in use are in use. All objects after the first leaking one are leaking.
 fn propagate(nodes: &mut [Node]) {
     let last = nodes.len().saturating_sub(1);
-    // What was asked for is a leak, whatever else is known of it.
+    // The last object counts as a leak, whatever else is known about it: it may be a requested one.
     if let Some(node) = nodes.last_mut().filter(|node| node.status != Status::Leaking) {
         node.status = Status::Leaking;
     }
@@ -743,7 +743,7 @@ fn sha1(text: &str) -> String {
     Sha1::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// As LeakCanary names it.
+/// LeakCanary's name of a kind of root.
 #[must_use]
 pub const fn root_name(tag: u8) -> &'static str {
     match tag {

@@ -1,8 +1,8 @@
-//! Pictures of Android: how many, how large, and what they show.
+//! Android bitmaps: their number, their sizes and their pictures.
 //!
-//! Data flow: instances of `android.graphics.Bitmap` → their size in pixels, and where the pixels
-//! are: an array of the heap (until Android 7.1), else native memory as its cleaner tells → those
-//! with an array are read in one more pass, a picture at a time, where somebody wants them.
+//! Data flow: instances of `android.graphics.Bitmap` → their size in pixels, and where the pixels are: in an array of
+//! the heap (until Android 7.1), else in native memory, whose size comes from the cleaner → on request, one more pass
+//! reads those with an array, one picture at a time.
 
 use std::collections::HashMap;
 
@@ -13,47 +13,47 @@ use crate::analysis::{Heap, native_bytes};
 use crate::ids::number;
 use crate::read::{Progress, ReadError, Told, Visit};
 
-/// Their class.
+/// The class of bitmaps.
 pub const BITMAP: &str = "android.graphics.Bitmap";
-/// Bytes of a pixel with transparency, which is how nearly all pictures are.
+/// Bytes of a pixel with transparency, which nearly all bitmaps have.
 const PIXEL: u64 = 4;
 
-/// Takes a picture and its pixels.
+/// Receives a bitmap and its pixels.
 pub type Show<'a, E> = &'a mut dyn FnMut(&Bitmap, &[u8]) -> Result<(), E>;
 
-/// A picture.
+/// A bitmap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Bitmap {
     /// The object.
     pub id: u64,
-    /// Pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// Pixels.
+    /// Height in pixels.
     pub height: u32,
     /// Bytes of its pixels.
     pub bytes: u64,
-    /// Where they are.
+    /// Where the pixels are.
     pub pixels: Pixels,
     #[serde(skip)]
     buffer: Option<u32>,
 }
 
-/// Where the pixels of a picture are.
+/// Where the pixels of a bitmap are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pixels {
     /// In an array of the heap.
     Heap,
-    /// In native memory, as its cleaner says.
+    /// In native memory, according to its cleaner.
     Native,
-    /// Nothing tells: four bytes for each pixel.
+    /// Unknown: counted as four bytes per pixel.
     Unknown,
-    /// There are none: it was recycled.
+    /// There are no pixels: it was recycled.
     Gone,
 }
 
 impl Heap {
-    /// All pictures, the largest first.
+    /// All bitmaps, largest first.
     #[must_use]
     pub fn bitmaps(&self) -> Vec<Bitmap> {
         let Self { dump, graph, .. } = self;
@@ -84,13 +84,13 @@ impl Heap {
         all
     }
 
-    /// Does the dump have their class?
+    /// Does the dump contain the class of bitmaps?
     #[must_use]
     pub fn knows_bitmaps(&self) -> bool {
         self.dump.classes.iter().any(|class| class.name == BITMAP)
     }
 
-    /// Calls `show` with each of these pictures whose pixels lie in the heap, four bytes each: red,
+    /// Calls `show` for each of these bitmaps whose pixels are in the heap. A pixel has four bytes: red,
     /// green, blue (multiplied by opacity), opacity.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Heap {
 
 struct Pass<'a, E> {
     wanted: HashMap<u64, &'a Bitmap>,
-    /// The picture that is being read, as far as it has come.
+    /// The bitmap that is being read, and the bytes read so far.
     reading: Option<(&'a Bitmap, Vec<u8>)>,
     show: Show<'a, E>,
     told: Told<'a>,
@@ -131,7 +131,7 @@ impl<E> Visit for Pass<'_, E> {
     }
 
     fn primitive_array(&mut self, id: u64, kind: u8, _count: u32, _at: u64) -> bool {
-        // Of two arrays with one id the first one counts.
+        // If two arrays have the same id, the first one counts.
         self.reading = self.wanted.remove(&id).filter(|_| kind == 8).map(|bitmap| (bitmap, Vec::new()));
         self.reading.is_some() && self.failed.is_none()
     }
@@ -146,7 +146,7 @@ impl<E> Visit for Pass<'_, E> {
     }
 }
 
-/// Bytes of all pictures, and how many there are.
+/// Bytes of all bitmaps, and their number.
 #[must_use]
 pub fn together(bitmaps: &[Bitmap]) -> (u64, u64) {
     let count = u64::from(number(bitmaps.len()));

@@ -1,11 +1,11 @@
 //! Which containers grow from dump to dump.
 //!
-//! Data flow: ledgers of at least three dumps of one program, the oldest first → their places, told apart by what
-//! holds them → for each container and class of elements one series → those that rise between all of the last dumps,
-//! without what lies below one of them → joined by the class of what was added, because several containers may hold
+//! Data flow: ledgers of at least three dumps of one program, the oldest first → their places, identified by what holds
+//! them → one series per container and class of elements → series that rise between all of the last dumps, without
+//! places below another growing one → grouped by the class of the added objects, because several containers may hold
 //! the same objects.
 //!
-//! Two dumps decide nothing: whatever is filled once has grown between them.
+//! Two dumps are not enough: a container that is filled once has grown between them too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,50 +14,50 @@ use serde::Serialize;
 
 use crate::ledger::Ledger;
 
-/// Fewest dumps.
+/// Smallest number of dumps.
 pub const FEWEST: usize = 3;
-/// So many of the last steps from dump to dump have to rise; before that a program may warm up.
+/// Number of last steps from dump to dump that must rise; before them the program may warm up.
 const STEPS: usize = 3;
-/// Containers that grow by what the program loads.
+/// Containers that grow when the program loads classes.
 const IGNORED: [&str; 1] = ["java.lang.ClassLoader.parallelLockMap"];
 
-/// Objects of a class of which some containers hold more and more.
+/// A class whose objects accumulate in some containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Growing {
-    /// Their class.
+    /// The class.
     pub class: String,
-    /// Who holds them, those that grow most first.
+    /// The containers that hold them, largest growth first.
     pub held_by: Vec<Container>,
 }
 
-/// A container, or all containers of one place.
+/// A container, or all containers at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Container {
-    /// From a root on: what holds each, and its class.
+    /// The path from a root: each reference, and the class that it leads to.
     pub path: Vec<Link>,
-    /// How many objects of the class it held in each dump.
+    /// Number of objects of the class that it held, in each dump.
     pub counts: Vec<u64>,
-    /// Bytes of their own, in each dump.
+    /// Shallow bytes of these objects, in each dump.
     pub bytes: Vec<u64>,
 }
 
-/// A step of the way to a container.
+/// A step of the path to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Link {
-    /// The reference; of the first one the kind of root.
+    /// The reference; for the first step, the kind of root.
     pub by: String,
-    /// Class of what it refers to; `class X` for a class object.
+    /// Class of the object that it refers to; `class X` for a class object.
     pub class: String,
 }
 
 impl Container {
-    /// How many more it holds in each of the last steps, at least.
+    /// Smallest increase of the number of objects in the last steps.
     #[must_use]
     pub fn rise(&self) -> u64 {
         steps(&self.counts).map(|(before, after)| after.saturating_sub(before)).min().unwrap_or(0)
     }
 
-    /// The way to it, `static com.acme.Shop.byId: java.util.HashMap`, from the last static field on.
+    /// The path to it from the last static field, such as `static com.acme.Shop.byId: java.util.HashMap`.
     #[must_use]
     pub fn way(&self) -> String {
         // Above a static field the path is not informative: start there.
@@ -71,7 +71,7 @@ impl Container {
 }
 
 impl Growing {
-    /// How many more are held in each step, by the container that grows most.
+    /// Smallest increase per step, of the container that grows most.
     #[must_use]
     pub fn rise(&self) -> u64 {
         self.held_by.iter().map(Container::rise).max().unwrap_or(0)
@@ -85,8 +85,8 @@ fn steps(series: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
     pairs.skip(left_out)
 }
 
-/// What grows by at least `least` objects from dump to dump; the largest growth first. `None`: there are fewer than
-/// three dumps.
+/// Containers that grow by at least `least` objects from dump to dump, largest growth first. `None`: there are fewer
+/// than three dumps.
 #[must_use]
 pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
     if ledgers.len() < FEWEST {
@@ -97,7 +97,7 @@ pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
         steps(&series.counts).all(|(before, after)| after >= before.saturating_add(least))
     };
     let growing: Vec<_> = all.series.iter().filter(|(_, series)| rises(series, 1)).collect();
-    // What is below a container grows with it, and is no news, however little that one grows.
+    // A place below a growing container grows with it: it is not reported, however little the container grows.
     let places: BTreeSet<usize> = growing.iter().map(|((place, _), _)| *place).collect();
     let mut by_class = BTreeMap::<&str, Vec<Container>>::new();
     for ((place, class), series) in growing.into_iter().filter(|(_, series)| rises(series, least.max(1))) {
@@ -122,8 +122,8 @@ pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
     Some(growing)
 }
 
-/// What two dumps of one program hold of a class at a place, where it is not the same; what changed
-/// most first. Two dumps say what changed, and not what grows.
+/// The places and classes whose objects differ between two dumps of one program, largest change first. Two dumps show
+/// what changed, but not what keeps growing.
 #[must_use]
 pub fn changes(old: &Ledger, new: &Ledger) -> Vec<(String, Container)> {
     let both = [old, new];
@@ -142,16 +142,16 @@ pub fn changes(old: &Ledger, new: &Ledger) -> Vec<(String, Container)> {
     changes
 }
 
-/// What one container holds of one class, dump by dump.
+/// Objects of one class in one container, in each dump.
 #[derive(Debug, Clone)]
 struct Series {
     counts: Vec<u64>,
     bytes: Vec<u64>,
 }
 
-/// Places of all ledgers, each once.
+/// The places of all ledgers, each one once.
 struct Merged<'l> {
-    /// What holds a place, by what, and its class.
+    /// For each place: its parent, the reference from there, and its class.
     places: Vec<(Option<usize>, &'l str, &'l str)>,
     series: BTreeMap<(usize, &'l str), Series>,
 }
@@ -183,7 +183,7 @@ impl<'l> Merged<'l> {
         merged
     }
 
-    /// Places from the root to this one.
+    /// The places from the root to this one.
     fn path(&self, place: usize) -> Vec<usize> {
         let mut path: Vec<usize> = std::iter::successors(Some(place), |at| self.places[*at].0).collect();
         path.reverse();

@@ -1,7 +1,7 @@
-//! Texts that are there more than once.
+//! Strings that exist more than once.
 //!
-//! Data flow: texts → their arrays of characters → one pass over the contents of those, a hash of
-//! each → what is there more than once, what wastes most first → one more pass for how it reads.
+//! Data flow: strings → their arrays of characters → one pass over the contents of these arrays, a hash of each →
+//! contents that exist more than once, most wasted bytes first → one more pass for their text.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -16,43 +16,43 @@ use crate::ids::NONE;
 use crate::read::{Progress, ReadError, Told, Visit, value_bytes};
 use crate::text::printable;
 
-/// Characters that are shown.
+/// Number of characters that are shown.
 const SHOWN: usize = 100;
 
-/// A text that is there more than once.
+/// A string that exists more than once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Duplicate {
-    /// How it begins.
+    /// Its beginning.
     pub text: String,
-    /// How often it is there.
+    /// Number of copies.
     pub copies: u64,
-    /// Bytes of the characters of one.
+    /// Bytes of the characters of one copy.
     pub bytes: u64,
-    /// Bytes of all but one.
+    /// Bytes of all copies but one.
     pub wasted: u64,
 }
 
-/// All texts.
+/// All strings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Texts {
-    /// How many there are.
+    /// Number of strings.
     pub texts: u64,
-    /// Arrays of their characters, which some may share.
+    /// Number of their arrays of characters, which strings may share.
     pub arrays: u64,
-    /// Bytes of those that have contents.
+    /// Bytes of the arrays that have contents.
     pub bytes: u64,
-    /// Bytes of those that another one is equal to.
+    /// Bytes of the arrays that are copies of another one.
     pub wasted: u64,
-    /// What wastes most.
+    /// The strings that waste most bytes.
     pub duplicates: Vec<Duplicate>,
-    /// Arrays of zeros alone, as trimming leaves them: nobody knows which are equal.
+    /// Number of arrays with only zeros, as left by trimming: it is unknown which are equal.
     pub trimmed: u64,
-    /// More that are there more than once.
+    /// Number of further strings that exist more than once.
     pub more: u64,
 }
 
 impl Heap {
-    /// Texts that are there more than once; `top` of them are reported.
+    /// Strings that exist more than once; `top` of them are reported.
     ///
     /// # Errors
     /// The dump cannot be read any more.
@@ -101,7 +101,7 @@ impl Heap {
         let contents = Contents::read(file, dump, wanted, progress)?;
         let duplicates = all.into_iter().map(|(bytes, copies, array)| {
             let text = contents.text(dump, graph, text_of[&array]).unwrap_or_default();
-            // Zeros are what trimming leaves behind eight letters of a hash.
+            // Trimming writes eight letters of a hash and then zeros.
             let shown: String = text.trim_end_matches('\0').chars().take(SHOWN).collect();
             let text = printable(&shown) + if shown.len() < text.len() { "…" } else { "" };
             Duplicate { text, copies, bytes, wasted: bytes.saturating_mul(copies - 1) }
@@ -115,11 +115,11 @@ struct Pass<'a> {
     heap: &'a Heap,
     arrays: &'a Bits,
     told: Told<'a>,
-    /// The array that is being read: itself, its bytes, what is left of them.
+    /// The array that is being read, its bytes, the bytes still to read, and the hash.
     reading: Option<(u32, u64, u64, DefaultHasher)>,
     is_zero: bool,
     zeros: u64,
-    /// Hash and bytes → copies, and the first one.
+    /// Hash and bytes → copies, and the first array.
     found: HashMap<(u64, u64), (u64, u32)>,
 }
 
@@ -144,7 +144,7 @@ impl Visit for Pass<'_> {
         hasher.write_u8(kind);
         self.reading = Some((array, bytes, bytes, hasher));
         self.is_zero = true;
-        // Empty ones waste nothing.
+        // Empty arrays waste nothing.
         bytes > 0
     }
 

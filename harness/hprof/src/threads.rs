@@ -1,4 +1,4 @@
-//! Threads of a dump: their stacks, and what their local variables hold.
+//! Threads of a dump: their stacks, and the objects that their local variables hold.
 //!
 //! Data flow: roots that are threads → stacks by serial, locals by frame → one pass for names.
 
@@ -13,25 +13,25 @@ use crate::index::Frame;
 use crate::read::{Progress, ReadError};
 use crate::text::{class_name, printable, shortened};
 
-/// Locals that are reported of one frame.
+/// Largest number of locals that are reported for one frame.
 const MOST_LOCALS: usize = 50;
-/// Bytes of the texts of all frames; a frame after them is shown as `?`.
+/// Largest number of bytes in the texts of all frames; further frames are shown as `?`.
 const MOST_TEXT: usize = 128 << 20;
 
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Thread {
-    /// Its object.
+    /// Id of its object.
     pub id: u64,
-    /// The class of that.
+    /// Class of its object.
     pub class: String,
-    /// As it calls itself.
+    /// Its name.
     pub name: Option<String>,
-    /// As Java calls it, where the dump tells.
+    /// Java's name of its state, if the dump contains it.
     pub state: Option<&'static str>,
-    /// Innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<StackFrame>,
-    /// Locals of frames that the stack does not have (Android tells no frames).
+    /// Locals of frames that the stack does not contain (dumps of Android have no frames).
     pub locals: Vec<Local>,
 }
 
@@ -40,9 +40,9 @@ pub struct Thread {
 pub struct StackFrame {
     /// `java.lang.Object.wait`.
     pub method: String,
-    /// `Object.java:338`, or what is known instead.
+    /// `Object.java:338`, or what else is known about the place.
     pub place: String,
-    /// What its local variables hold.
+    /// Objects that its local variables hold.
     pub locals: Vec<Local>,
 }
 
@@ -71,7 +71,7 @@ impl Heap {
                 of.push(local);
             }
         }
-        // A stack belongs to one thread: a serial that comes again gets none.
+        // A stack belongs to one thread: a second thread with the same serial gets no stack.
         let mut by_thread: HashMap<u32, &Vec<u64>> =
             dump.traces.values().map(|trace| (trace.thread, &trace.frames)).collect();
         let mut met = HashSet::new();
@@ -136,7 +136,7 @@ impl Heap {
         let Self { dump, graph, .. } = self;
         let of = |object| graph.number(dump, object, "threadStatus");
         let status = of(thread).or_else(|| of(graph.field(dump, thread, "holder")?))?;
-        // The bits of JVMTI.
+        // The bits of JVMTI's thread state.
         Some(match status {
             bits if bits & 0x4 != 0 => "RUNNABLE",
             bits if bits & 0x400 != 0 => "BLOCKED",
