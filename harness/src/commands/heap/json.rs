@@ -1,6 +1,6 @@
 //! What `memgate heap … --json` prints, and its schema (`memgate schema heap`).
 //!
-//! A change of what is there already raises [`VERSION`]; new fields do not.
+//! A change of existing fields raises [`VERSION`]; new fields do not.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ const VERSION: u32 = 1;
 /// The answer of a command.
 #[derive(Serialize, JsonSchema)]
 struct Json<'a> {
-    /// 1.
+    /// Version of this format: 1.
     schema_version: u32,
     #[serde(flatten)]
     answer: Answer<'a>,
 }
 
-/// By command.
+/// The answer, by command.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Answer<'a> {
@@ -35,19 +35,19 @@ enum Answer<'a> {
         attributed_bytes: u64,
         /// Objects that all leaks retain.
         attributed_objects: u64,
-        /// Leaks of the program, those that retain most first.
+        /// Leaks of the program, most attributed bytes first.
         leaks: &'a [Leak],
-        /// Leaks, with those that are not listed.
+        /// Number of all leaks of the program, including those that are not listed.
         leaks_in_all: usize,
         /// Known leaks of libraries.
         library_leaks: &'a [Leak],
-        /// Over, and held by nothing that is alive.
+        /// Objects no longer in use that no live object holds.
         unreachable: &'a [Node],
-        /// The same, with those that are not listed.
+        /// Number of all such objects, including those that are not listed.
         unreachable_in_all: u64,
-        /// Leaking objects whose paths were not looked at: there are too many.
+        /// Number of leaking objects whose paths were not examined, because there are too many.
         not_looked_at: u64,
-        /// Rules of yours that can never match in this dump, in sentences.
+        /// User rules that can never match in this dump, in sentences.
         mistakes: &'a [String],
         /// The largest objects (`--exact`).
         largest: Option<&'a [Tree]>,
@@ -61,98 +61,98 @@ enum Answer<'a> {
     Paths {
         /// Where the dump comes from.
         dump: &'a About,
-        /// Different paths to objects of the class, each with how many it leads to.
+        /// Different paths to objects of the class, each with the number of objects that it leads to.
         paths: Vec<&'a Leak>,
-        /// Paths, with those that are not listed.
+        /// Number of all paths, including those that are not listed.
         paths_in_all: usize,
-        /// Objects of the class that are held by nothing that is alive.
+        /// Number of objects of the class that no live object holds.
         unreachable_in_all: u64,
-        /// Objects whose paths were not looked at: there are too many.
+        /// Number of objects whose paths were not examined, because there are too many.
         not_looked_at: u64,
     },
     /// `classes`
     Classes {
-        /// Objects.
+        /// Number of objects.
         count: u64,
-        /// Bytes of all objects themselves.
+        /// Shallow bytes of all objects.
         bytes: u64,
-        /// In the order that was asked for.
+        /// Classes, in the requested order.
         classes: &'a [ClassRow],
-        /// Classes that are not listed.
+        /// Number of classes that are not listed.
         more_classes: usize,
     },
     /// `dominators`
     Dominators {
-        /// Objects that a root reaches.
+        /// Number of objects that a root reaches.
         reachable: u64,
         /// Their bytes.
         bytes: u64,
-        /// Objects that no root reaches.
+        /// Number of objects that no root reaches.
         unreachable: u64,
-        /// The largest objects, and what each holds alone.
+        /// The largest objects, and the objects that each dominates.
         objects: &'a [Tree],
     },
     /// `threads`
     Threads {
-        /// In the order of the dump.
+        /// Threads, in the order of the dump.
         threads: &'a [Thread],
     },
     /// `strings`
     Strings {
-        /// All texts, and those that exist more than once.
+        /// All strings, and those that exist more than once.
         strings: &'a Texts,
     },
     /// `bitmaps`
     Bitmaps {
-        /// Pictures.
+        /// Number of bitmaps.
         count: u64,
         /// Bytes of all pixels.
         bytes: u64,
-        /// The largest first.
+        /// Bitmaps, largest first.
         bitmaps: &'a [Bitmap],
-        /// Pictures that are not listed.
+        /// Number of bitmaps that are not listed.
         more_bitmaps: usize,
     },
     /// `diff`
     Diff {
-        /// How many objects more there are.
+        /// Change of the number of objects.
         count: i64,
-        /// How many bytes more.
+        /// Change in bytes.
         bytes: i64,
-        /// What changed most first.
+        /// Classes, largest change first.
         classes: &'a [Changed],
-        /// Classes that are not listed.
+        /// Number of classes that are not listed.
         more_classes: usize,
     },
     /// `diff --by path`, `diff --by container`
     Places {
-        /// How many objects more there are.
+        /// Change of the number of objects.
         count: i64,
-        /// How many bytes more.
+        /// Change in bytes.
         bytes: i64,
-        /// What changed most first.
+        /// Places, largest change first.
         places: &'a [Changed],
-        /// Places that are not listed.
+        /// Number of places that are not listed.
         more_places: usize,
     },
     /// `growth`
     Growth {
-        /// Objects in each dump.
+        /// Number of objects in each dump.
         objects: &'a [u64],
-        /// What grows, by the class of what is added.
+        /// Growing containers, by the class of the added objects.
         growth: &'a [Growing],
-        /// Classes that are not listed.
+        /// Number of classes that are not listed.
         more_classes: usize,
     },
     /// `check`
     Check {
-        /// Is nothing missing?
+        /// Is the dump complete?
         whole: bool,
-        /// What is in it.
+        /// Contents of the dump.
         facts: BTreeMap<&'a str, &'a str>,
-        /// Roots by kind.
+        /// Number of roots by kind.
         roots: BTreeMap<&'a str, u64>,
-        /// What is odd, in words.
+        /// Oddities of the dump, in words.
         odd: &'a [String],
     },
 }
@@ -229,7 +229,7 @@ impl<'a> Answer<'a> {
 
 /// The JSON Schema of what the commands print, as committed in `docs/heap.schema.json`.
 pub(crate) fn schema() -> String {
-    // What is written: a field may be left out.
+    // The schema describes the output, where a field may be missing.
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let schema = settings.into_generator().into_root_schema_for::<Json<'static>>();
     format!("{:#}\n", schema.as_value())

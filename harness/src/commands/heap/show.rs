@@ -1,4 +1,4 @@
-//! What was found, as text and as JSON.
+//! Answers of `memgate heap`, as text and as JSON.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn series(values: &[u64]) -> String {
     values.iter().map(|value| number(*value)).collect::<Vec<_>>().join(" → ")
 }
 
-/// A class with its objects.
+/// A class and its objects.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ClassRow {
     pub(super) class: String,
@@ -59,7 +59,7 @@ impl From<(String, (u64, u64))> for ClassRow {
     }
 }
 
-/// What changed of a class.
+/// The change of a class.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Changed {
     class: String,
@@ -67,7 +67,7 @@ pub(super) struct Changed {
     pub(super) bytes: i64,
     count_after: u64,
     bytes_after: u64,
-    /// What holds them, from the root on; by class alone nothing is said of it.
+    /// References that hold them, starting at the root; empty in a diff by class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     path: Vec<Link>,
     #[serde(skip)]
@@ -102,7 +102,7 @@ fn change(before: u64, after: u64) -> i64 {
     if after < before { -size } else { size }
 }
 
-/// An object, and what it dominates.
+/// An object, and the objects that it dominates.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Tree {
     pub(super) id: String,
@@ -114,7 +114,7 @@ pub(super) struct Tree {
     pub(super) below: Vec<Tree>,
 }
 
-/// The largest objects below `from`, or below the roots; `depth` levels of `top` each.
+/// The largest objects of `from`, or below the roots: `depth` levels with `top` objects each.
 pub(super) fn trees(
     dump: &Index,
     dominators: &Dominators,
@@ -132,7 +132,7 @@ pub(super) fn trees(
             objects
         }
     };
-    // Level by level: one look over all objects for each that is shown.
+    // Each shown object costs one look at the objects that it dominates directly.
     first.into_iter().map(|object| branch(dump, dominators, object, depth, top)).collect()
 }
 
@@ -456,7 +456,7 @@ fn check_lines(
     lines
 }
 
-/// Where a dump comes from, and what was found, in three lines.
+/// Origin of a dump and summary of the findings, in three lines.
 pub(super) fn head_of(path: &Path, analysis: &Analysis) -> Vec<String> {
     let about = &analysis.about;
     let name = about.process.clone();
@@ -525,8 +525,8 @@ fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<
     more(lines, leaks.len().saturating_sub(top), if what == "path" { "paths" } else { "leaks" });
 }
 
-/// The lines of a drawing, without the invisible character that LeakCanary puts before some of them:
-/// a terminal would show its number instead.
+/// The lines of a drawing, without the invisible character that LeakCanary puts before some of them: a terminal would
+/// show its code instead.
 pub(super) fn drawn(text: &str) -> impl Iterator<Item = String> {
     text.lines().map(|line| format!("  {}", line.strip_prefix('\u{200b}').unwrap_or(line)))
 }
@@ -594,7 +594,7 @@ pub(super) fn exact_bytes(count: u64) -> String {
     format!("{} B", number(count))
 }
 
-/// With commas, as people read long numbers.
+/// Formats a number with commas.
 pub(super) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
