@@ -25,7 +25,7 @@ pub struct NewThreshold {
     pub suite: String,
     /// The test within it.
     pub test: String,
-    /// What is limited.
+    /// The limited metric.
     pub metric: Metric,
     /// Whether a larger figure fails or is a warning.
     pub level: Level,

@@ -38,8 +38,8 @@ table! {
         /// Longest time for which a run tries to upload, `15m` at most.
         #[schemars(extend("default" = "60s"))]
         wait: At<Time>,
-        /// What is uploaded in addition to the figures, if the server keeps artefacts. Heap dumps contain all texts
-        /// of the tested program.
+        /// Files to upload in addition to the figures, if the server keeps artefacts. Heap dumps contain all texts of
+        /// the tested program.
         #[schemars(extend("default" = ["page"]))]
         artefacts: Vec<At<Artefact>>,
         /// Effect on a pull or merge request of a leak that the target branch has too. A leak that is new, was fixed

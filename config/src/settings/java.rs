@@ -1,4 +1,4 @@
-//! `measure.java`: what is measured in Java virtual machines, in addition to the classes of the heap.
+//! `measure.java`: measurements in Java virtual machines, in addition to the classes of the heap.
 
 use crate::read::{At, Reader, choice, table};
 use crate::value::number::{Count, Share};
@@ -11,7 +11,7 @@ const FINEST_SAMPLING: u64 = 4 << 10;
 const COARSEST_SAMPLING: u64 = 1 << 30;
 
 table! {
-    /// What is measured in Java virtual machines.
+    /// Measurements in Java virtual machines.
     JavaFile {
         /// Mean bytes between two allocations whose stack is recorded; `0`: none. Confirming runs
         /// record every allocation of one iteration.
@@ -89,7 +89,7 @@ choice! {
     }
 }
 
-/// What is measured in Java virtual machines.
+/// Measurements in Java virtual machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasureJava {
     /// Mean bytes between sampled allocations; `None`: none are sampled.

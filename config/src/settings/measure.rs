@@ -76,15 +76,15 @@ table! {
         /// Longest wait for late frees at the end of a test that left something. `0s`: no wait.
         #[schemars(extend("default" = "50ms"))]
         settle: At<Time>,
-        /// What is measured in native programs.
+        /// Measurements in native programs.
         native: NativeFile,
-        /// What is measured in Java virtual machines.
+        /// Measurements in Java virtual machines.
         java: JavaFile,
     }
 }
 
 table! {
-    /// What is measured in native programs.
+    /// Measurements in native programs.
     NativeFile {
         /// Whether memgate finds out what holds leaked memory: a variable, a stack, other memory, or nothing. It
         /// searches a copy of the process whose test leaks, made as by `fork` at the end of the last execution.
@@ -173,13 +173,13 @@ pub struct Measure {
     pub interval: Duration,
     /// Longest wait for late frees; zero: none.
     pub settle: Duration,
-    /// What is measured in native programs.
+    /// Measurements in native programs.
     pub native: MeasureNative,
-    /// What is measured in Java virtual machines.
+    /// Measurements in Java virtual machines.
     pub java: MeasureJava,
 }
 
-/// What is measured in native programs.
+/// Measurements in native programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureNative {
     /// Does memgate find out what holds leaked memory?

@@ -9,7 +9,7 @@ use crate::value::text::Words;
 use crate::value::variable::Variable;
 
 const WAIT: Duration = Duration::from_secs(60);
-/// Nobody waits longer for the upload at the end of a run.
+/// Upper limit of `wait`: nobody waits longer for the upload at the end of a run.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 choice! {
@@ -25,7 +25,7 @@ choice! {
 }
 
 choice! {
-    /// What is uploaded in addition to a run's figures.
+    /// A kind of file to upload in addition to a run's figures.
     pub enum Artefact ("`page` or `heap_dumps`") {
         /// Its report page.
         Page = "page",
@@ -55,7 +55,7 @@ pub struct Upload {
     pub mode: UploadMode,
     /// Longest time for which a run tries to upload.
     pub wait: Duration,
-    /// What is uploaded in addition to its figures, if the server keeps artefacts.
+    /// Files to upload in addition to the figures, if the server keeps artefacts.
     pub artefacts: Vec<Artefact>,
 }
 

@@ -42,8 +42,8 @@ table! {
         limit: At<Amount>,
         /// More than this is a warning.
         warn: At<Amount>,
-        /// Scope of the figure. A limit per suite applies in addition to that of the tests. To switch the one of the
-        /// tests off, write `off` for `match: "*"` in `tests`.
+        /// Scope of the figure. A limit per suite applies in addition to the limit of the tests. To switch off the
+        /// limit of the tests, write `off` for `match: "*"` in `tests`.
         #[schemars(extend("default" = "iteration"))]
         per: At<PerFile>,
         /// The figure to which `+10%` or `+2 MiB` is added.
