@@ -1,4 +1,4 @@
-//! Leaks of real libraries: found in the version that had them, not in the one that mended them.
+//! Leaks of real libraries: found in the version that leaked, not in the version with the fix.
 
 use memgate_e2e::jvm;
 use memgate_model::{RunReport, Verdict};

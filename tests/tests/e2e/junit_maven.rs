@@ -1,5 +1,5 @@
-//! Maven beyond one plain module: a reactor, several forks, the module path, class paths longer
-//! than a command line, selected tests.
+//! Maven beyond a single plain module: a reactor, several forks, the module path, class paths longer than a
+//! command line, selected tests.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn each_module_is_a_suite_with_its_own_forks_and_modules() {
     }
 }
 
-/// Leaks where the store is on disk, and has a test that fails at first.
+/// Leaks if the store is on disk, and has a test that fails at first.
 const STORE: &str = "package com.example;
 import java.nio.file.*;
 import java.util.*;

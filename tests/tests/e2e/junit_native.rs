@@ -1,5 +1,5 @@
-//! Native memory of libraries that JVM tests load: what a test leaks behind JNI is named by its
-//! function, what garbage still held is not blamed.
+//! Native memory of libraries that JVM tests load: a test's leak in JNI code is named by its function, and
+//! memory that garbage still held is not blamed on a test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
         for test in run.suite().tests.iter().filter(|test| test.id != KEEPS) {
             assert_eq!(test.verdict, Verdict::Pass, "{}: {}\n{run}", test.id, test.reason);
         }
-        // Its file is gone by now.
+        // The library's file is gone by now.
         let session = project.session();
         let gate = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
         gate.ends_with(1);
@@ -65,8 +65,8 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
             (&keeps.leaks, &keeps.reason),
             "{gate}"
         );
-        // The agent was loaded twice, and is one: a stream for each process, those of memgate's own
-        // with both sides.
+        // The agent was loaded twice but acts as one: one stream for each process. Those of memgate's own
+        // runs track Java and native memory.
         for stream in project.streams() {
             let frames = probes::frames(&probes::stream_bytes(&stream));
             let Some((_, Frame::Hello(hello))) = frames.first() else { panic!("no hello: {run}") };

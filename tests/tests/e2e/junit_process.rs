@@ -1,5 +1,4 @@
-//! A Java program without JUnit is the test as a whole: what one more repetition of its work leaves
-//! decides.
+//! A Java program without JUnit is one test as a whole: the growth per repetition of its work decides.
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};
@@ -39,7 +38,7 @@ fn what_a_java_program_keeps_of_each_repetition_is_a_leak() {
     }
 }
 
-/// When the agent hears that the virtual machine dies, the threads of these collectors are gone.
+/// When the agent is notified of the JVM's end, the threads of these collectors are gone.
 #[test]
 fn what_is_alive_at_the_end_is_counted_while_the_collector_is_there() {
     for (jdk, collector) in jvm::jdks().iter().zip(["-XX:+UseZGC", "-XX:+UseShenandoahGC"]) {

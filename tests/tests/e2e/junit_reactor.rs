@@ -1,4 +1,4 @@
-//! Every module whose tests the build reports is measured, or an error by its name.
+//! Every module whose tests the build reports is measured, or is an error with its name.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,14 +14,14 @@ class FirstTest {
 }
 ";
 
-/// What Surefire writes of tests that ran in Maven itself, or by TestNG.
+/// Surefire's report of tests that ran in Maven itself, or by TestNG.
 const STORE: &str = "<testsuite name=\"com.example.StoreTest\"><properties>\
 <property name=\"java.home\" value=\"/jdk\"/></properties>\
 <testcase name=\"opens\" classname=\"com.example.StoreTest\" time=\"0.1\"/>\
 <testcase name=\"closes\" classname=\"com.example.StoreTest\" time=\"0.1\"/></testsuite>";
 
-/// A build in the place of Maven: the words of `first` run in the folder of one module, and another
-/// module is only reported.
+/// A build instead of Maven: it runs the words of `first` in the folder of one module, and only reports
+/// another module.
 fn build(project: &Project, first: &[String]) -> Run {
     let first: String = first.iter().map(|word| format!("'{word}' ")).collect();
     let script = project.write(
@@ -43,8 +43,8 @@ fn a_module_whose_virtual_machine_was_not_seen_is_an_error_by_its_name() {
     let project = Project::new("junit reactor");
     let module = project.folder().join("first module");
     let classes = junit::compile(&jdk, &module, &[("FirstTest", FIRST)]);
-    // The launcher's jar lies in a folder with a blank in its name, as Surefire's does where the
-    // project does.
+    // The launcher's jar is in a folder with a blank in its name, as Surefire's is if the project's folder
+    // has one.
     let jar = module.join("the launcher").join(junit::jar().file_name().unwrap());
     fs::create_dir_all(jar.parent().unwrap()).unwrap();
     fs::copy(junit::jar(), &jar).unwrap();
@@ -75,7 +75,7 @@ fn a_module_whose_virtual_machine_was_not_seen_is_an_error_by_its_name() {
         "not measured: the build reports 2 tests that no measured virtual machine ran (com.example.StoreTest)"
     );
 
-    // Nothing but a report of scripts, or one that another run wrote: everything was measured.
+    // Only a report of scripts, or a report from another run: everything was measured.
     project.write("store.xml", "<testsuite><testcase name=\"a\" classname=\"cart\"/></testsuite>");
     build(&project, &first).ends_with(0);
 }

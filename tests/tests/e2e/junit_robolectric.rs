@@ -1,5 +1,5 @@
-//! Robolectric: real Android framework classes in a class loader of their own, leaked Activities
-//! named with who holds them.
+//! Robolectric: real Android framework classes in their own class loader; leaked Activities are named with
+//! their holders.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use memgate_e2e::jvm;
 use memgate_e2e::{is_long, say, skip_without, waiting};
 use memgate_model::{TestReport, Verdict};
 
-/// The Activity, the class that the way to it begins in, and that way.
+/// The test, the leaked Activity, and the root of the path that holds it.
 const LEAKS: [(&str, &str, &str); 2] = [
     (
         "isKeptByAStatic",
@@ -21,8 +21,7 @@ const LEAKS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Robolectric 4.14.1 cannot read the classes of a later Java ("Unsupported class file major
-/// version 69").
+/// Robolectric 4.14.1 cannot read class files of a later Java ("Unsupported class file major version 69").
 const RELEASE: u32 = 17;
 
 #[test]
@@ -55,7 +54,7 @@ fn an_activity_that_is_kept_is_named_with_its_holder() {
     }
 }
 
-/// One more activity in each iteration, held by this.
+/// Checks for one more activity per iteration, held by `root`.
 fn leaks(test: &TestReport, title: &str, root: &str) {
     assert_eq!(test.verdict, Verdict::Fail, "{}: {}", test.id, test.reason);
     let all: Vec<String> =

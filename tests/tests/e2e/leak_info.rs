@@ -1,8 +1,8 @@
-//! The C API's snapshot keeps the contract of Android's `get_malloc_leak_info`, as a program sees
-//! it that knows only that contract.
+//! The C API's snapshot keeps the contract of Android's `get_malloc_leak_info`, tested with a program that
+//! knows only that contract.
 //!
-//! Words are of 8 bytes here: the agent is built for x86-64 alone. The program is written in
-//! `size_t` and counts its words itself.
+//! Words have 8 bytes here: the agent is built for x86-64 only. The program uses `size_t` and computes its
+//! word size itself.
 
 use std::fs;
 use std::path::PathBuf;

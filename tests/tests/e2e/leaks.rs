@@ -1,4 +1,4 @@
-//! Planted leaks are found with figure and culprit, and nothing else is.
+//! Planted leaks are found with figure and culprit, and nothing else is reported.
 
 use std::collections::BTreeSet;
 

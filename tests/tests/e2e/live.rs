@@ -1,4 +1,4 @@
-//! A run that is watched while it goes on: a real run that waits, a real server, and its stream of events.
+//! Watching a run while it continues: a real run that waits, a real server, and its stream of events.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use memgate_e2e::{Project, samples};
 use super::history::get;
 use super::upload::{Heard, configure, free_address, serve, token};
 
-/// A suite whose one test waits until somebody writes into `gate`.
+/// A suite whose only test waits until something is written into `gate`.
 fn build(project: &Project, name: &str) {
     let gate = project.folder().join("gate");
     let path = gate.display();
@@ -24,7 +24,7 @@ fn build(project: &Project, name: &str) {
     fs::copy(built, project.folder().join("engine_tests")).unwrap();
 }
 
-/// Reads events until one has all of these parts.
+/// Reads events until one contains all of these parts.
 #[track_caller]
 fn watch(stream: &mut BufReader<TcpStream>, parts: &[&str]) -> String {
     loop {

@@ -1,4 +1,5 @@
-//! Quick tests that leave nothing do not wait for the harness one by one: what one of them left is named all the same.
+//! Quick tests that leave nothing do not each wait for a sample by the harness; a test that leaves something
+//! is still named.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +8,11 @@ use memgate_model::{LeakKind, Metric, Verdict};
 
 use crate::{leaks_session, spool};
 
-/// A limit that nothing exceeds, and which a look now and then could not judge; and stacks in the screen.
+/// A limit that is never exceeded but needs a sample at each test, and stacks in the screen.
 const LOOK_AT_EACH: &str =
     "version: 1\nmeasure:\n  native: { stacks: always }\nthresholds:\n  os.rss: 1 TiB\n";
 
-/// Tests that do nothing, with these among them.
+/// Tests that do nothing, with `others` among them.
 fn quick_tests(others: &str) -> String {
     format!(
         "#include <gtest/gtest.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/syscall.h>\n\
@@ -23,7 +24,7 @@ fn quick_tests(others: &str) -> String {
     )
 }
 
-/// How often the harness looked at the only process of the screen.
+/// How often the harness sampled the only process of the screen.
 fn looks(project: &Project) -> usize {
     let [stream] = project.streams().try_into().unwrap();
     spool::frames(&stream.with_extension("os.mgf")).iter().filter(|frame| is_look(frame)).count()
@@ -53,7 +54,7 @@ fn quick_tests_end_without_a_look_at_each() {
 
 #[test]
 fn what_a_quick_test_opens_is_named() {
-    // By a function that the agent sees, and past all of them.
+    // Opened by a function that the agent hooks, and by a direct system call.
     for (name, opens, again) in [
         (
             "quick-hooked",
@@ -90,11 +91,11 @@ fn tests_before_a_crash_are_looked_at_by_running_them_again() {
     assert!(before.iter().all(|test| test.metrics.contains_key(&Metric::OsFds)), "{run}");
 }
 
-/// What a run says of each test: its verdict, its figures, its leaks.
+/// A run's result for each test: its verdict, its figures, its leaks.
 fn verdicts(run: &Run) -> BTreeMap<String, (Verdict, Vec<String>)> {
     let told = |test: memgate_model::TestReport| {
         let figures = [Metric::NativeLiveBytes, Metric::OsFds, Metric::OsThreads, Metric::NativeMappedBytes];
-        // What threads take for themselves differs from run to run.
+        // Memory that threads take for themselves differs between runs.
         let value = |metric| test.metrics.get(&metric).map(|it| format!("{:.1e}", it.value));
         let figures = figures.map(|metric| format!("{metric}: {:?}", value(metric)));
         let leaks = test.leaks.iter().map(|leak| format!("{} {}", leak.id, leak.count_per_iteration));

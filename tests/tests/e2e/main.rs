@@ -1,9 +1,9 @@
-//! Drives the built `memgate` against real processes. One test program, so that its modules share
-//! the sessions that take long.
+//! Runs the built `memgate` against real processes. This is one test program, so that its modules share slow
+//! sessions.
 //!
 //! `MEMGATE_E2E_LONG=1` runs the clean suite twenty times and long tests with every JDK,
 //! `MEMGATE_E2E_PROGRAM=/path/to/memgate` tests another program than the one built here,
-//! `MEMGATE_AGENT=/path/to/libmemgate_agent.so` another agent. What a test left behind lies in
+//! `MEMGATE_AGENT=/path/to/libmemgate_agent.so` another agent. The files of a test stay in
 //! `target/PROFILE/e2e-projects/NAME` until it runs again.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
@@ -121,8 +121,7 @@ use std::sync::OnceLock;
 
 use memgate_e2e::{Project, Run, samples};
 
-/// The sample `leaks`, run once without any configuration: confirming each leak takes two seconds
-/// by design.
+/// The sample `leaks`, run once without any configuration: confirming each leak takes two seconds by design.
 fn leaks_session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
     SESSION.get_or_init(|| {

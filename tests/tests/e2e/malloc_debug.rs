@@ -1,4 +1,4 @@
-//! `memgate malloc-debug` on captures of a genuine Android 9, and on what is none.
+//! `memgate malloc-debug` on captures of a genuine Android 9, and on files that are not captures.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn figures(file: &Value) -> Vec<(u64, u64)> {
     records.map(|record| (number(record, "size"), number(record, "count"))).collect()
 }
 
-/// What the captured program left behind, and the one block its C++ library had before.
+/// Blocks that the captured program leaked, and the one block that its C++ library already had.
 const BASIC: [(u64, u64); 7] = [(65536, 3), (1000, 7), (512, 6), (24, 100), (480, 5), (300, 4), (1, 2)];
 
 fn is_basic(file: &Value) {

@@ -1,6 +1,6 @@
-//! What Android's malloc_debug lists at the ends of tests, from the process to the verdict. The
-//! library that stands for it (`tests/samples/bionic/malloc_debug.c`) gives lists as Android does;
-//! the app is that of the stand-in device.
+//! Blocks that Android's malloc_debug lists at the ends of tests, from the process to the verdict. A library
+//! that replaces it (`tests/samples/bionic/malloc_debug.c`) returns lists as Android does; the app is that of
+//! the stand-in device.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use memgate_wire::{Frame, LeakInfo};
 use crate::android_native::{is_judged, run};
 use crate::instrumentation_app::{decoder, device_with_malloc_debug, project};
 
-/// In a virtual machine everything allocates all the time: only blocks of such sizes are listed.
+/// A JVM allocates all the time: only blocks of these sizes are listed.
 const OPTIONS: &str = "backtrace backtrace_min_size=1000 backtrace_max_size=2100";
 
 fn library() -> PathBuf {
@@ -65,7 +65,7 @@ TEST(Rows, Kept) { kept = row(); }
 TEST(Rows, Freed) { free(row()); }
 ";
 
-/// The program has Android's functions, and they would list the same block.
+/// The program has Android's functions, which would list the same block.
 #[test]
 fn where_memgates_tracker_runs_malloc_debug_is_not_asked_and_nothing_counts_twice() {
     let library = library();

@@ -1,5 +1,5 @@
-//! `memgate malloc-debug --symbols`: frames of a heap dump get functions, files and lines from
-//! unstripped libraries and APKs, and only from those of the right build.
+//! `memgate malloc-debug --symbols`: frames of a heap dump get functions, files and lines from unstripped
+//! libraries and APKs, but only from the right build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use memgate_e2e::samples::{compile, own_program, successful};
 use memgate_e2e::{Project, Run};
 use serde_json::Value;
 
-/// A library of an app. `tile_pc` tells an address inside of a call that was inlined into it.
+/// A library of an app. `tile_pc` returns an address inside of a call that was inlined into it.
 const LIBRARY: &str = r#"
 static inline __attribute__((always_inline)) unsigned long decode(void) {
     unsigned long here;
@@ -23,7 +23,7 @@ unsigned long tile_pc(void) {
 }
 "#;
 
-/// More code before it: another build.
+/// Additional code before the library's makes it another build.
 const OTHER: &str = "int more(int n) { static volatile int a[4096]; int s = 0;
 #define TEN s = s * 31 + n / 7; n ^= a[(s * 13 + 5) & 4095] / (n | 1); s += a[(n * 7 + s) & 4095] * n; s ^= a[(s + 3) & 4095]; a[s & 4095] = n; n = n * 3 + s; s -= a[n & 4095] / 3;
 #define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
@@ -52,13 +52,13 @@ int main(int count, char **words) {
 }
 "#;
 
-/// The library as it was built, and as it was put into an app.
+/// The library as built, and as packaged into an app.
 struct Built {
     unstripped: PathBuf,
     stripped: PathBuf,
 }
 
-/// `name`: a folder for it below `project`.
+/// Builds it into the folder `name` below `project`.
 fn built(project: &Project, name: &str, source: &str) -> Built {
     let flags = ["tiles.c", "-shared", "-fPIC", "-O1", "-g", "-Wl,--build-id=sha1", "-Wl,-z,separate-code"];
     let library = compile("libtiles.so", "cc", &flags, &[("tiles.c", source)]);
@@ -68,7 +68,7 @@ fn built(project: &Project, name: &str, source: &str) -> Built {
     Built { unstripped: unstripped.parent().unwrap().to_owned(), stripped }
 }
 
-/// What an app with this library dumps.
+/// The dump of an app with this library.
 fn dump(library: &Path) -> String {
     successful(Command::new(own_program("dumps", APP)).arg(library))
 }
@@ -84,7 +84,7 @@ fn shown(project: &Project, dump: &str, symbols: &[&Path]) -> Run {
     run
 }
 
-/// The functions at the only frame, innermost first.
+/// The functions of the only frame, innermost first.
 fn functions(run: &Run) -> Vec<String> {
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     let symbols = &told["files"][0]["records"][0]["symbols"][0];
@@ -113,7 +113,7 @@ fn a_stripped_library_is_named_by_its_unstripped_build_with_what_was_inlined() {
         project.memgate(&["malloc-debug", "heap.txt", "--symbols", library.unstripped.to_str().unwrap()]);
     person.ends_with(0);
     assert!(person.stdout.contains("decode  ") && person.stdout.contains("tiles.c:9\n"), "{person}");
-    // Without them there is the place in the file, as ever.
+    // Without symbols, frames show the offset in the file.
     let none = shown(&project, &dump, &[]);
     assert!(functions(&none).is_empty() && none.stdout.contains("/libtiles.so+0x"), "{none}");
     let empty = project.folder().join("empty");
@@ -126,7 +126,7 @@ fn a_library_of_another_build_names_nothing_and_an_apk_says_which_is_right() {
     let project = Project::new("malloc-debug-builds");
     let library = built(&project, "this", LIBRARY);
     let other = built(&project, "other", &format!("{OTHER}{LIBRARY}"));
-    // Its code takes as many pages, and lies elsewhere in them.
+    // Its code takes the same number of pages, but at other offsets.
     let similar = built(
         &project,
         "similar",
@@ -172,14 +172,14 @@ fn a_library_that_is_mapped_from_within_an_apk_is_found_in_it() {
     assert_eq!(functions(&shown(&project, &dump, &[&apk, &library.unstripped])), WANT);
 }
 
-/// An APK with this library, stored as it is; where it lies in it.
+/// An APK that contains this library uncompressed, and the library's offset in it.
 fn apk(library: &[u8]) -> (Vec<u8>, usize) {
     let name = b"lib/x86_64/libtiles.so";
     let length = u32::try_from(library.len()).unwrap().to_le_bytes();
     let name_length = u16::try_from(name.len()).unwrap().to_le_bytes();
     let sizes = [&[0; 4], &length[..], &length].concat();
     let mut apk = [&b"PK\x03\x04"[..], &[0; 10], &sizes[..], &name_length, &[0; 2], name].concat();
-    // As zipalign does.
+    // Aligned as zipalign does.
     let gap = 4096 - apk.len() % 4096;
     let extra = u16::try_from(gap).unwrap().to_le_bytes();
     apk[28..30].copy_from_slice(&extra);

@@ -1,5 +1,5 @@
-//! Java programs that R8 or ProGuard renamed are judged by the names they were written with:
-//! verdicts, ids, holders and stacks are those of the same program that was not renamed.
+//! Java programs that R8 or ProGuard renamed are judged by their original names: verdicts, ids, holders and
+//! stacks equal those of the same program without renaming.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,8 +16,8 @@ use crate::java::{Session, sessions};
 const PROJECT: &str = "com.example.";
 const LEAK: &str = "com.example.TileCacheTest.evicts";
 
-/// What a renaming compiler would do: each class, field and method of the project has a new name,
-/// in the order they are met.
+/// Simulates a renaming compiler: each class, field and method of the project gets a new name when it is
+/// first met.
 struct Obfuscator {
     prefix: &'static str,
     classes: BTreeMap<String, Members>,
@@ -43,7 +43,7 @@ impl Obfuscator {
             .or_insert_with(|| Members { renamed: next, ..Members::default() })
     }
 
-    /// The new name of a class of the project; others keep theirs.
+    /// The new name of a class of the project; other classes keep theirs.
     fn class(&mut self, name: &str) -> String {
         let end = name.find("$$Lambda").or_else(|| name.find(['[', '/'])).unwrap_or(name.len());
         let (class, rest) = name.split_at(end);
@@ -54,7 +54,7 @@ impl Obfuscator {
     }
 
     fn field(&mut self, link: &HolderLink) -> String {
-        // An inherited one is told with the class that declares it.
+        // An inherited field is recorded with the class that declares it.
         let (declared_by, name) = link.name.rsplit_once('.').unwrap_or((&link.owner, &link.name));
         if !declared_by.starts_with(PROJECT) {
             return link.name.clone();
@@ -66,7 +66,7 @@ impl Obfuscator {
     }
 
     fn method(&mut self, class: &str, name: &str, file: &str) -> String {
-        // What the virtual machine makes keeps its methods.
+        // Classes that the JVM generates keep their methods.
         if !class.starts_with(PROJECT) || class.contains("$$Lambda") {
             return name.to_owned();
         }
@@ -128,7 +128,7 @@ impl Obfuscator {
     }
 }
 
-/// A copy of a session, as a renamed program would have left it; its mapping file.
+/// Copies a session as a renamed program would have left it; returns its mapping file.
 fn renamed(session: &Path, to: &Path, prefix: &'static str) -> PathBuf {
     let mut obfuscator = Obfuscator::new(prefix);
     fs::create_dir_all(to.join("frames")).unwrap();
@@ -178,7 +178,7 @@ fn a_renamed_program_is_judged_as_if_it_had_its_own_names() {
             );
             assert!(again == test, "{prefix}: figures of {} differ", test.id);
         }
-        // The session's own copy does as well.
+        // The session's own copy of the mapping works as well.
         fs::create_dir_all(format!("{folder}/mappings")).unwrap();
         fs::copy(mapping, format!("{folder}/mappings/mapping.txt")).unwrap();
         assert_eq!(gate(&project, &[folder]).suite().tests, named.suite().tests);
@@ -200,7 +200,7 @@ fn a_mapping_that_is_missing_or_none_is_told_before_anything_runs() {
         .says("line 2: no field or method")
         .says("R8 or ProGuard");
     project.memgate(&["run", "--mapping", "absent.txt"]).ends_with(2).says("absent.txt");
-    // Each of several: one that is missing, and two of which nothing tells the right one.
+    // Several mapping files: one that is missing, and two of which nothing identifies the right one.
     let suite = |mapping: &str| {
         format!(
             "version: 1\nsuites:\n  unit: {{ run: [sh, -c, touch ran], runner: junit, mapping: {mapping} }}\n"

@@ -1,5 +1,5 @@
-//! Memory that a test maps past the allocator and never unmaps is told as a leak of its own, with
-//! the place that mapped it.
+//! Memory that a test maps without the allocator and never unmaps is reported as a separate leak, with the
+//! place that mapped it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ fn mapped(run: &Run, test: &str) -> Vec<Leak> {
     run.test(test).leaks.into_iter().filter(|leak| leak.kind == LeakKind::Mapped).collect()
 }
 
-/// Each leak of the suite with its place and figures, and no other.
+/// Checks that each leak of the suite is reported with its place and figures, and nothing else.
 pub(crate) fn tells_each_leak(run: &Run) {
     run.ends_with(1);
     let want = [
@@ -115,8 +115,7 @@ fn a_mapping_can_be_allowed_and_waived() {
     assert_eq!(mapped(&gate, "Leaks.File")[0].waiver.as_deref(), Some("known"), "{gate}");
 }
 
-/// An allocator that takes its memory from `mmap` each time and never gives it back, as a library
-/// behind the agent's.
+/// An allocator that maps memory for each block and never unmaps it, as a library after the agent.
 const ARENA: &str = r#"#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +139,7 @@ int posix_memalign(void** out, size_t align, size_t bytes) {
 }
 "#;
 
-/// It allocates and frees, which its allocator maps for, and maps something itself.
+/// One test allocates and frees, for which its allocator maps memory; the other maps memory itself.
 const ALLOCATES: &str = r#"#include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -183,8 +182,8 @@ fn what_an_allocator_maps_is_no_leak_of_the_test() {
     assert_eq!(mapped(&run, "Arena.Maps")[0].bytes_per_iteration, 20480.0, "{run}");
 }
 
-/// Every way to map, then what must not change what is known: failed calls, a signal handler, a
-/// child of `vfork`. Prints what is mapped at the end.
+/// Uses every way to map memory, and then what must not change the records: failed calls, a signal handler, a
+/// child of `vfork`. Prints the mappings at the end.
 const PROGRAM: &str = r#"#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -259,8 +258,9 @@ fn every_way_to_map_is_noted_and_works_as_before() {
         .map(|((_, kind), (_, bytes))| (bytes / 4096, MappedKind::from_number(kind).unwrap()))
         .collect();
     mapped.sort_unstable();
-    // The last three pages are the handler's, nine are eleven shared ones once more, eleven are what is left of the
-    // moved break. The child's are its own memory, and stay mapped in ours: nobody is told of them.
+    // The last three pages are the signal handler's, nine are eleven shared ones mapped again, eleven remain
+    // of the moved break. The child's mappings are its own memory and stay mapped in ours: they are not
+    // reported.
     let want = [
         (3, MappedKind::Anonymous),
         (7, MappedKind::Anonymous),
@@ -272,8 +272,8 @@ fn every_way_to_map_is_noted_and_works_as_before() {
     assert_eq!(mapped, want);
 }
 
-/// Starts a program where the futexes are refused by which the agent tells a child of `vfork` from its parent, as by an
-/// old kernel or a sandbox.
+/// Starts a program in which certain futex calls are refused, as by an old kernel or a sandbox. The agent
+/// uses them to tell a child of `vfork` from its parent.
 const REFUSES: &str = r#"#include <errno.h>
 #include <linux/filter.h>
 #include <linux/futex.h>
@@ -298,7 +298,7 @@ int main(int count, char** arguments) {
 }
 "#;
 
-/// Once, nothing of it was noted, and a limit was kept.
+/// Regression: none of its mappings were recorded, and a threshold passed.
 #[test]
 fn where_nobody_can_tell_whose_call_it_is_mapped_memory_is_not_measured() {
     let maps = r#"#include <stdio.h>
@@ -319,7 +319,7 @@ int main(void) {
     assert!(stream.frames.iter().any(lost), "{:?}", stream.frames);
 }
 
-/// It attaches a segment and may not ask for one.
+/// It attaches a segment but may not query segments.
 const NO_QUESTIONS: &str = r#"#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-//! A server that tells people what runs change: a real `memgate serve`, real runs, and a real mail server.
+//! A server that notifies people of changes: a real `memgate serve`, real runs, and a real mail server.
 
 use memgate_e2e::Project;
 use serde_json::json;
@@ -55,9 +55,9 @@ fn a_leak_is_told_to_the_team_and_its_owner_when_it_comes_and_when_it_goes() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    // What is known is no news.
+    // A known leak sends no mail.
     commit_and_run(true);
-    // That it leaks more is.
+    // A leak that grows does.
     build_other(&project, "notify_grew", 122, "");
     git(&project, &["commit", "-q", "--allow-empty", "-m", "more"]);
     with_token(&project, &token, &RUN).ends_with(1).says("uploaded: ");
@@ -75,7 +75,7 @@ fn a_leak_is_told_to_the_team_and_its_owner_when_it_comes_and_when_it_goes() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // That the server starts again is no news.
+    // A restart of the server sends no mail.
     drop(server);
     let mut server = serve(&project, &address);
     let fix = commit_and_run(false);

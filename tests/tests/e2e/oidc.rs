@@ -1,5 +1,5 @@
-//! A job uploads with a token that its CI system signs: a real issuer with RSA keys (tests/peers/issuer.py), a real
-//! server.
+//! A job uploads with a token that its CI system signs: a real issuer with RSA keys (tests/peers/issuer.py),
+//! a real server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::history::git;
 use super::upload::{RUN, free_address, project, serve};
 
-/// Ended with its stdin.
+/// It ends when its stdin is closed.
 struct Issuer {
     child: Child,
     address: String,
@@ -82,7 +82,7 @@ fn a_job_of_github_uploads_without_a_stored_secret() {
     let doctor = run_in_job(&project, &issuer, "of this job", &["doctor"]);
     assert!(doctor.stdout.contains("the token writes main"), "{doctor}");
 
-    // Of a pull request: whatever its manifest says, it changes no state.
+    // A pull request changes no state, whatever its manifest says.
     job("pull_request", &head);
     let review = run_in_job(&project, &issuer, "of this job", &RUN);
     review.ends_with(1).says("it was kept like a review, and changes no state");

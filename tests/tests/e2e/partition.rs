@@ -1,5 +1,5 @@
-//! A run that is spread over several machines: its shards run every test once, and `memgate merge` says what one
-//! machine would have said. What is missing is never a pass.
+//! A run that is spread over several machines: its shards run every test once, and `memgate merge` gives the
+//! same result as one machine. Missing parts are never a pass.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use memgate_model::{Outcome, RunReport, Verdict};
 
 use crate::{instrumentation, instrumentation_app};
 
-/// What is told of a test: verdict, outcome, leaks.
+/// Result of a test: verdict, outcome, leaks.
 type Told = (Verdict, Outcome, Vec<(String, String)>);
 
 fn told(report: &RunReport) -> BTreeMap<(String, String), Told> {
@@ -27,7 +27,7 @@ fn told(report: &RunReport) -> BTreeMap<(String, String), Told> {
         .collect()
 }
 
-/// What was allocated once and kept.
+/// One-time allocations.
 fn one_time(report: &RunReport) -> Vec<(&str, f64)> {
     let tests = report.suites.iter().flat_map(|suite| &suite.tests);
     let leaks = tests.flat_map(|test| &test.one_time);
@@ -43,7 +43,8 @@ fn shard(project: &Project, (index, of): (u32, u32), typed: &[&str], prepare: &d
     project.finish(&mut command)
 }
 
-/// Runs so many shards of what `typed` says and merges them: the same as on one machine.
+/// Runs the command `typed` in `of` shards and merges them; checks that the result is the same as on one
+/// machine.
 #[track_caller]
 pub(crate) fn is_the_same_in_shards(
     project: &Project,
@@ -71,7 +72,8 @@ pub(crate) fn is_the_same_in_shards(
     run
 }
 
-/// Two that leak, and a dozen that do not, one of which skips itself; a fixture that leaves something once.
+/// Two tests that leak, and a dozen that do not, one of which skips itself; a fixture that leaves something
+/// once.
 fn suite() -> String {
     let clean: String = (0..9).map(|n| format!("TEST(Quick, T{n}) {{ delete new int; }}\n")).collect();
     let program = format!(
@@ -113,7 +115,7 @@ fn shards_of_a_suite_are_the_suite_however_many_there_are() {
         assert_eq!(one_time(&run.report()), one_time(&whole), "{of} shards");
         run.says("matches nothing, remove it");
     }
-    // They are one run of the history, which a shard alone is not.
+    // Merged shards are one run of the history; a shard alone is none.
     let runs = project.memgate(&["history", "runs"]);
     assert_eq!(
         runs.stdout.lines().filter(|line| line.contains("  fail  ")).count(),
@@ -163,7 +165,7 @@ fn shards_arrive_in_any_order_and_what_is_missing_is_no_pass() {
     }
     let (run, _) = merged(&["shards-3"], &["--expect", "4"]);
     run.says("and there must be 4 of them").says("shard 4/4 is missing");
-    // Half of an upload hides nothing of what the others found.
+    // An incomplete upload of one shard does not hide what the others found.
     fs::write(project.folder().join("shards-3/1/latest/report.json"), "{").unwrap();
     let (run, report) = merged(&["shards-3", "nowhere"], &["--expect", "3"]);
     assert!(run.code != Some(0) && report.verdict >= Verdict::Error && report.shards.len() == 2, "{run}");
@@ -190,15 +192,15 @@ fn shards_that_do_not_fit_together_are_an_error() {
     run.ends_with(2)
         .says("shard 2/2: it alone has A.e of tests")
         .says("shard 2/2: another set of options than shard 1/2");
-    // Again, with what the first one had; the earlier attempt stays in the folder.
+    // Again with the first shard's program and options; the earlier attempt stays in the folder.
     build("partition-one", "");
     shard(&project, (2, 2), &["--", "./tests"], &|_| ()).ends_with(0);
     project.memgate(&["merge", "shards-2"]).ends_with(0).says("the last of 2 attempts");
-    // What is no shard, or a broken one, is an error by its name.
+    // A folder that is no shard, or a broken shard, is an error with its name.
     let partition = project.folder().join("shards-2/1/latest/partition.json");
     fs::write(&partition, "{\"version\": 9}").unwrap();
     project.memgate(&["merge", "shards-2"]).ends_with(2).says("partition.json");
-    // A job that ended before memgate began leaves nothing, a shard that ended too early no report.
+    // A job that ended before memgate started leaves nothing; a shard that ended too early leaves no report.
     fs::create_dir_all(project.folder().join("empty")).unwrap();
     let run = project.memgate(&["merge", "shards-2/2", "empty"]);
     run.ends_with(2).says("empty: there is no shard in it").says("shard 1/2 is missing");
@@ -229,8 +231,8 @@ fn an_attempt_that_was_killed_counts() {
     run.says("the last of 2 attempts").says("belong to none of these shards: not measured");
 }
 
-/// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are none, and a name that two
-/// folders have.
+/// A build folder of `ctest`, as CMake writes it: a GoogleTest program, programs that are not, and a name
+/// that two folders have.
 fn ctest(project: &Project, program: &str) {
     let test = |name: &str, command: &str| format!("add_test({name} {command:?})\n");
     let scripts: String = (0..4).map(|n| test(&format!("script{n}"), "/bin/true")).collect();
@@ -253,7 +255,7 @@ fn programs_that_are_no_tests_are_divided_with_those_that_are() {
         is_the_same_in_shards(&project, &whole, 3, &typed, &|_| ());
         fs::remove_dir_all(project.folder().join("shards-3")).unwrap();
     }
-    // Nothing that can be measured, in none of them: that is no pass.
+    // No shard has anything that can be measured: that is no pass.
     ctest(&project, "/bin/true");
     let typed = ["--", "ctest", "--test-dir", "build"];
     for index in 1..=2 {
@@ -273,7 +275,7 @@ fn what_cannot_be_divided_says_so() {
     project.memgate(&["run", "--partition", "9/8", "--", "sh"]).ends_with(2).says("the third of eight");
     let mut sharded = project.command(&["run", "--partition", "1/2", "--", "sh"]);
     project.finish(sharded.env("GTEST_TOTAL_SHARDS", "2")).ends_with(2).says("divides the tests already");
-    // Beside other suites it is a unit: it runs in one of the shards.
+    // Next to other suites it is a unit: one of the shards runs it.
     let program = suite();
     project.write(
         "memgate.yaml",
@@ -295,7 +297,7 @@ fn tests_of_an_app_are_divided_by_class() {
     let prepare = |command: &mut Command| {
         command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     };
-    // One class: it falls to one of the shards, and nothing to the other.
+    // One class: one of the shards gets it, and the other gets nothing.
     let typed: &[&str] =
         if is_long() { &["--suite", "tracks"] } else { &["--suite", "tracks", "--filter", "*.CleanTest"] };
     let runs: Vec<Run> = (1..=2).map(|index| shard(&project, (index, 2), typed, &prepare)).collect();

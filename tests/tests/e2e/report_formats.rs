@@ -1,5 +1,5 @@
-//! Every format of a real session is what its readers expect: schemas of their own, parsers that
-//! are not ours.
+//! Every format of a real session is valid for its readers: checked with the official schemas and with
+//! third-party parsers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use memgate_model::{RunReport, Verdict};
 
 use crate::{leaks_session, names_session};
 
-/// Every format of a session, and its report.
+/// Writes every format of a session; returns their folder and the report.
 fn formats(project: &Project, name: &str) -> (PathBuf, RunReport) {
     let folder = project.folder().join(name);
     let session = project.session();
@@ -39,7 +39,7 @@ fn the_strict_junit_file_is_valid_for_jenkins() {
         assert!(fs::read_to_string(&file).unwrap().contains("<failure type=\"leak\""));
         succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
     }
-    // The whole road: a run that delivers what its configuration asks for.
+    // End to end: a run writes the formats that its configuration asks for.
     let project = Project::new("report-strict");
     project
         .write("memgate.yaml", "version: 1\nreports: { junit: { path: out/strict.xml, flavour: strict } }\n");
@@ -49,7 +49,7 @@ fn the_strict_junit_file_is_valid_for_jenkins() {
     succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
 }
 
-/// What the extended file says beyond the strict one: read by a parser that is not ours.
+/// Content of the extended file beyond the strict one, read by a third-party parser.
 #[test]
 fn the_extended_junit_file_has_iterations_as_reruns_and_pictures_that_are_there() {
     let (project, _) = leaks_session();
@@ -73,7 +73,7 @@ fn the_extended_junit_file_has_iterations_as_reruns_and_pictures_that_are_there(
         assert_eq!(pictures.is_empty(), test.growth.is_empty() && test.curve.is_empty(), "{}", test.id);
         for picture in pictures {
             let path = Path::new(picture.strip_suffix("]]").unwrap());
-            // From the repository, where this is in one; else from where memgate was called.
+            // Relative to the repository, if there is one; otherwise to the folder where memgate was called.
             let found = [repository(), project.folder().to_owned()].map(|job| job.join(path));
             let path = found.iter().find(|path| path.exists()).unwrap_or(&found[0]);
             assert!(fs::read(path).unwrap().starts_with(b"\x89PNG"), "{}", path.display());
@@ -130,7 +130,7 @@ fn numbers_are_the_same_in_every_format() {
     assert!((speedscope["profiles"][0]["endValue"].as_f64().unwrap() - all).abs() < 1e-6, "{all}");
     let folded: f64 =
         folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum();
-    // Folded stacks are whole bytes.
+    // Folded stacks contain whole bytes.
     assert!((folded - all).abs() < 20.0, "{folded} {all}");
 }
 
@@ -167,7 +167,7 @@ fn a_leak_shows_in_the_file_that_the_runner_wrote_on_the_test_that_leaked() {
         "--gtest_output=xml:out/TEST-leaks.xml".as_ref(),
     ]);
     run.ends_with(1);
-    // GoogleTest writes times without a zone, which quick-junit does not read.
+    // Not parsed with quick-junit, because GoogleTest writes times without a zone, which it cannot read.
     let xml = project.read("out/TEST-leaks.xml");
     let case = |name: &str| {
         let begin =

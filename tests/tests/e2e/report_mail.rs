@@ -1,4 +1,4 @@
-//! The evaluation mail, handed to a real server (aiosmtpd) and read by a parser that is not ours.
+//! The report mail, sent to a real server (aiosmtpd) and read by a third-party parser.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,7 +15,7 @@ use crate::leaks_session;
 
 pub(super) const PASSWORD: &str = "hunter2 ä";
 
-/// A server of one of the kinds of `tests/peers/smtp.py`, ended with its stdin.
+/// A server in one of the modes of `tests/peers/smtp.py`; it ends when its stdin is closed.
 pub(super) struct Server {
     child: Child,
     pub(super) port: u16,
@@ -32,7 +32,7 @@ impl Server {
             .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // It complains about every peer that breaks off.
+            // It prints an error for every peer that breaks off.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -71,7 +71,7 @@ fn read(python: &Path, eml: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A project with a report whose leaks stand in its own files, and with owners of these.
+/// A project with a report whose leaks are in its own files, and with owners of these files.
 fn project(name: &str) -> Project {
     let project = Project::new(name);
     let mut report: RunReport =
@@ -96,7 +96,7 @@ fn configure(project: &Project, server: &str, more: &str) {
     configure_one(project, server, &more);
 }
 
-/// To one recipient.
+/// Configures a single recipient.
 fn configure_one(project: &Project, server: &str, more: &str) {
     let text = format!(
         "version: 1\nreports:\n  mail:\n    server: \"{server}\"\n    password: ${{SMTP_PASSWORD}}\n    \
@@ -165,7 +165,7 @@ fn a_mail_arrives_with_curves_and_owners_get_what_is_theirs() {
     }
 }
 
-/// `openssl req -x509` makes certificates that are their own authority's.
+/// `openssl req -x509` creates certificates that are their own authority.
 #[test]
 fn a_server_with_a_self_signed_certificate_gets_mail_where_that_very_one_is_trusted() {
     let project = project("mail-self-signed");
@@ -287,7 +287,7 @@ fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() 
         let began = Instant::now();
         let run = mail(&project, password);
         run.ends_with(2).says("the mail was not sent").says(says);
-        // A hang has no end; a busy machine takes its time.
+        // The limit only ends a hang; a busy machine may be slow.
         assert!(began.elapsed() < Duration::from_secs(240), "{what}: {:?}", began.elapsed());
         assert!(password.is_empty() || !run.stderr.contains(password), "{what}: the password is told\n{run}");
     }
@@ -313,7 +313,7 @@ fn a_job_behind_the_tests_mails_only_what_is_due() {
     (clean["exit_code"], clean["verdict"], clean["suites"]) =
         (0.into(), "pass".into(), Value::Array(Vec::new()));
     project.write("clean/report.json", clean.to_string());
-    // Nobody listens there: a mail that is sent is a warning.
+    // The port is closed: an attempt to send fails.
     let settings = "version: 1\nreports: { mail: { server: \"smtp+plain://127.0.0.1:1\", to: [a@example.com], when: failed } }\n";
     project.write("memgate.yaml", settings);
     project.memgate(&["mail", "clean"]).ends_with(2).says("the mail was not sent");
@@ -322,7 +322,7 @@ fn a_job_behind_the_tests_mails_only_what_is_due() {
     assert!(!run.stderr.contains("not sent"), "{run}");
     let run = project.memgate(&["mail", "--when-due", "clean", "session"]);
     run.ends_with(2).says("no mail is due of clean").says("the mail was not sent");
-    // Compared with itself nothing changed; it has no session before it.
+    // Compared with itself, nothing changed. In the first call there is no previous session.
     project.write("memgate.yaml", settings.replace("when: failed", "when: changed"));
     project.memgate(&["mail", "--when-due", "session"]).ends_with(2).says("the mail was not sent");
     let same = settings.replace("when: failed } }", "when: changed }, previous: session/report.json }");
@@ -360,7 +360,7 @@ fn a_preview_is_the_mail_as_a_file_and_needs_no_settings() {
     assert_eq!(mail["shown"].as_array().unwrap().len(), 5);
 }
 
-/// A chat of our own: what was posted, and the answer it gets.
+/// A local chat server: returns the posted request, after sending `answer`.
 fn chat(answer: &'static str) -> (u16, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -412,7 +412,8 @@ fn chats_are_told_and_their_addresses_are_not() {
             .command(&["run".as_ref(), "--".as_ref(), suite.as_os_str()])
             .envs([("SLACK", slack.as_str()), ("LARK", lark.as_str()), ("LARK_SECRET", "KEY4711")])
             .env("TEAMS", "http://example.com/SECRET")
-            // Nobody listens there. Chats on this machine are reached all the same, and the password is told to nobody.
+            // The proxy's port is closed. Chats on this machine are reached anyway, and the proxy's password
+            // is not printed.
             .env("http_proxy", "http://me:KEY4711@127.0.0.1:1"),
     );
     run.ends_with(0).says("told slack").says("lark was not told (${LARK}): it answered code 19021");

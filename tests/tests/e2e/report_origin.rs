@@ -1,5 +1,5 @@
-//! What a report says of where it comes from, that the commands beside a leak work, and how large
-//! the reports of many tests are.
+//! The origin that a report records, the commands shown next to a leak, and the size of reports with many
+//! tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn one_leak() -> PathBuf {
     )
 }
 
-/// Every file below a folder, with what is in it.
+/// Every file below a folder, with its contents.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -74,7 +74,7 @@ fn a_report_says_of_which_commit_and_job_it_is_and_the_clone_stays_as_it_is() {
     assert_eq!(gate.report().origin, run.report().origin, "judged again it comes from the same commit");
 }
 
-/// As somebody copies them from the page.
+/// The commands as a user copies them from the page.
 #[test]
 fn the_commands_beside_a_leak_run_its_test_alone_and_accept_it() {
     let project = Project::new("origin-commands");
@@ -86,7 +86,7 @@ fn the_commands_beside_a_leak_run_its_test_alone_and_accept_it() {
         .map(|rest| rest.split("</code>").next().unwrap().replace("&quot;", "\"").replace("&#39;", "'"))
         .collect();
     let [waive, again] = commands.as_slice() else { panic!("{commands:?}") };
-    // The words are what a shell makes of it.
+    // A shell splits the command into words.
     let typed = |command: &str| {
         let rest = command.strip_prefix("memgate ").unwrap_or_else(|| panic!("{command}"));
         let words = Command::new("sh").arg("-c").arg(format!("printf '%s\\n' {rest}")).output().unwrap();
@@ -102,12 +102,12 @@ fn the_commands_beside_a_leak_run_its_test_alone_and_accept_it() {
     assert!(run.test("Title.IsRead").leaks[0].waiver.is_some(), "{run}");
 }
 
-/// Each clean test is a line of the page and of `report.json`; packed, as CI uploads it, the whole
-/// session of 50,000 stays below 20 MB.
+/// Each clean test takes one line of the page and of `report.json`. Compressed, as CI uploads it, a session
+/// of 50,000 tests stays below 20 MB.
 #[test]
 fn five_thousand_tests_with_parameters_take_a_line_each() {
     const TESTS: u64 = 5000;
-    /// What a page and a report have besides tests: style, script, curves of the suite.
+    /// Content of a page and a report besides tests: style, script, curves of the suite.
     const FRAME: u64 = 64 << 10;
     let suite = samples::own_suite(
         "many_parameters",

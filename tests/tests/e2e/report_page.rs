@@ -1,5 +1,5 @@
-//! The page in a real browser: what a person sees and does, at two widths, in light and in dark;
-//! and how large it may be.
+//! The page in a real browser: what a person sees and does, at two widths, in light and in dark mode; and its
+//! maximum size.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::leaks_session;
 
-/// Where browsers are called by these names.
+/// Names of the browser's command.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 fn browser() -> Option<&'static str> {
@@ -23,15 +23,16 @@ fn browser() -> Option<&'static str> {
     found.filter(|_| has_tool("node"))
 }
 
-/// What `tests/peers/browser.mjs` finds in a page; nothing on its console, nothing loaded from
-/// anywhere.
+/// What `tests/peers/browser.mjs` finds in a page. The console must stay empty, and nothing may be loaded
+/// from elsewhere.
 fn driven(browser: &str, page: &Path, arguments: &[&Path]) -> Value {
     let arguments: Vec<&OsStr> =
         std::iter::once(page).chain(arguments.iter().copied()).map(Path::as_os_str).collect();
     found(browser, &arguments)
 }
 
-/// Pages of a server, each at two widths, in light and dark; pictures go into `folder`. `None`: there is no browser.
+/// Opens pages of a server, each at two widths, in light and dark mode; pictures go into `folder`. `None` if
+/// there is no browser.
 pub(super) fn served(folder: &Path, addresses: &[String]) -> Option<Value> {
     let browser = browser()?;
     let axe = peer("node_modules/axe-core/axe.min.js").unwrap_or_default();
@@ -40,7 +41,7 @@ pub(super) fn served(folder: &Path, addresses: &[String]) -> Option<Value> {
     Some(found(browser, &arguments))
 }
 
-/// What the browser found with these arguments. `None`: there is no browser.
+/// What the browser finds with these arguments; `None` if there is no browser.
 pub(super) fn browse(arguments: &[&str]) -> Option<Value> {
     Some(found(browser()?, &arguments.iter().map(OsStr::new).collect::<Vec<_>>()))
 }
@@ -63,7 +64,7 @@ fn leaks_report() -> RunReport {
     serde_json::from_str(&leaks_session().0.read(".memgate/latest/report.json")).unwrap()
 }
 
-/// A session of its own with this report, and its page as the program renders it.
+/// Writes a separate session with this report; returns its page as the program renders it.
 fn page_of(project: &Project, report: &RunReport) -> std::path::PathBuf {
     project.write("session/report.json", serde_json::to_string(report).unwrap());
     let run = project.memgate(&["report", "session", "--format", "html"]);
@@ -121,7 +122,7 @@ fn the_page_works_in_a_browser() {
     }
 }
 
-/// More clean tests than are shown at once: each is found by its name, and by its address.
+/// More clean tests than are shown at once: each can be found by its name, and by its link.
 #[test]
 fn every_one_of_many_clean_tests_is_found() {
     let Some(browser) = browser() else { return };
@@ -173,8 +174,8 @@ fn leaked_bytes_are_seen_native_java_and_together() {
     }
 }
 
-/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks. Beside
-/// as many rows with nothing in them, in CPU time of the page's main thread.
+/// Five thousand tests with two hundred samples each, as in real runs; one in twenty leaks. Compared with the
+/// same number of empty rows, in CPU time of the page's main thread.
 #[test]
 fn five_thousand_tests_open_about_as_soon_as_their_bare_rows() {
     const TESTS: usize = 5000;

@@ -1,5 +1,5 @@
-//! Reviews against the commit that they were merged with: what it leaks too does not fail them, whoever is asked, and
-//! also when nobody answers any more.
+//! Reviews compared with the commit that they were merged with: leaks that the base has too do not fail them,
+//! whatever the source of the base, even when the server no longer answers.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use memgate_e2e::{Project, Run, samples};
 use super::history::{build, git};
 use super::upload::{Heard, free_address, serve, token, with_token};
 
-/// The test with its leak, in double size, or beside another one.
+/// The test with its leak of `bytes`, and optionally another one.
 pub(super) fn build_other(project: &Project, name: &str, bytes: usize, more: &str) {
     let built = samples::own_suite(
         name,
@@ -24,13 +24,14 @@ pub(super) fn build_other(project: &Project, name: &str, bytes: usize, more: &st
     fs::copy(built, project.folder().join("engine_tests")).unwrap();
 }
 
-/// Messages differ: two commits of one second, with the same parent and the same message, would be one.
+/// Messages must differ: two commits in the same second, with the same parent and message, would be
+/// identical.
 fn commit(project: &Project, message: &str) -> String {
     git(project, &["commit", "-q", "--allow-empty", "-m", message]);
     git(project, &["rev-parse", "HEAD"])
 }
 
-/// What CI checks out for a pull request: a merge of the branch into `main`, as it is now.
+/// The commit that CI checks out for a pull request: the branch merged into the current `main`.
 pub(super) fn merge(project: &Project) -> String {
     git(project, &["checkout", "-q", "--detach", "main"]);
     git(project, &["merge", "-q", "--no-ff", "-m", "merge", "fix"]);
@@ -85,7 +86,7 @@ fn a_review_answers_for_its_own_leaks_and_the_server_may_be_away() {
     assert!(page.contains(&said) && page.contains("known on the base"), "every form of the report says it");
     assert_eq!(serde_json::to_value(known.report().base).unwrap()["before"], 0);
 
-    // One commit of main that nobody measured, and another leak.
+    // An unmeasured commit of main, and another leak.
     git(&project, &["checkout", "-q", "main"]);
     commit(&project, "unmeasured");
     let sha = merge(&project);
@@ -141,7 +142,7 @@ fn the_local_history_is_a_base_where_it_is_asked_for_and_tells_waivers_that_have
     run.ends_with(0).says("no new leak in ").says("1 with leaks that the base has too");
     assert_eq!(format!("{:?}", run.test("Title.IsRead").verdict), "Pass", "{run}");
 
-    // main fixes it: whoever brings it back is told, and the waiver has to go.
+    // main fixes it: reintroducing it is reported, and the waiver must be removed.
     git(&project, &["checkout", "-q", "main"]);
     build(&project, false);
     let fix = commit(&project, "clean");

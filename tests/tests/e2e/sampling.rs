@@ -1,10 +1,10 @@
-//! Where the screen notes samples only: what leaves enough of them is confirmed exactly, figures of what is not
-//! repeated are estimates with bounds, and the reports say what goes unseen.
+//! With a sampling screen, tests that leave enough samples are confirmed exactly, figures of tests that are
+//! not repeated are estimates with bounds, and the reports say what may go unseen.
 
 use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Metric, MetricValue, TestReport, Verdict};
 
-/// Tests that leave much and little.
+/// Tests that leave much or little.
 const SUITE: &str = include_str!("../../samples/native/sampling.cc");
 const CONFIG: &str = "version: 1\nmeasure:\n  native: { sampling: 512 KiB }\n";
 const MUCH: f64 = 8_000_000.0;
@@ -47,7 +47,7 @@ fn what_leaves_samples_is_confirmed_exactly_and_the_report_says_what_goes_unseen
 #[test]
 fn without_a_confirmation_figures_are_estimates_and_what_they_leave_open_warns() {
     let project = Project::new("sampling-estimates");
-    // Much is between the bounds of any sample of it; Large is above its limit for certain.
+    // The limit for Much is within the bounds of any sample of it; Large is certainly above its limit.
     let limits = "thresholds:\n  tests:\n    - match: \"*Leaks.Much\"\n      native.live_bytes: 8 MB\n    - match: \"*Leaks.Large\"\n      native.live_bytes: { fail: 1 MB, per: test }\n";
     project.write("memgate.yaml", format!("{CONFIG}{limits}"));
     let suite = samples::own_suite("sampling", SUITE);

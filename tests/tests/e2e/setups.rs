@@ -1,5 +1,5 @@
-//! What GoogleTest runs around tests is judged like a test of its own: set-up and tear-down of
-//! suites and of environments.
+//! What GoogleTest runs around tests is judged like a separate test: set-up and tear-down of suites and of
+//! environments.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,8 +7,7 @@ use std::sync::OnceLock;
 use memgate_e2e::{Project, Run, samples, skip_without};
 use memgate_model::{Outcome, Verdict};
 
-/// Leaks of 211 B to 269 B in each kind of set-up; beside them what is no leak, and a test that
-/// leaks 157 B.
+/// Leaks of 211 B to 269 B in each kind of set-up, cases that are no leaks, and a test that leaks 157 B.
 const SOURCE: &str = r#"
 #include <gtest/gtest.h>
 #include <cstdlib>
@@ -142,7 +141,7 @@ fn what_a_set_up_keeps_for_its_tests_or_replaces_is_no_leak() {
 
 #[test]
 fn a_program_whose_set_ups_are_clean_passes_and_shows_none_of_them() {
-    // GoogleTest's printer of XML asks for the time zone after all environments: that is nobody's.
+    // GoogleTest's XML printer loads the time zone after all environments: no test is charged for that.
     for output in ["", "xml:out.xml"] {
         let run =
             run("setups-clean", &program(), &[("GTEST_OUTPUT", output)], &["--gtest_filter=Shared.Uses"]);
@@ -178,7 +177,7 @@ fn the_leak_of_a_set_up_is_waived_like_any_other() {
     fails(&gate, "Leaky.TearDownTestSuite()", 223, "close_server()");
 }
 
-/// The shortest test alone neither frees the first set-up's fixture nor loses the second's.
+/// Alone, the shortest test neither frees the first set-up's fixture nor loses the second's.
 #[test]
 fn a_set_up_that_does_something_else_with_one_test_is_repeated_with_all_of_its_suite() {
     let source = r#"

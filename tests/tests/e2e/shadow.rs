@@ -1,4 +1,4 @@
-//! The shadow call stack, as a program's own build takes it in.
+//! The shadow call stack, as the build of a program includes it.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The stream on a socket: whoever knows the token gets it, nobody else gets anything.
+//! The stream on a socket: a client with the token gets it, any other client gets nothing.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,10 +17,10 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 pub(crate) const TOKEN: &str = "correct-horse-battery-staple";
 const DEADLINE: Duration = Duration::from_secs(20);
-/// The guest goes on by itself after [`DEADLINE`]: whatever takes half of that was not answered.
+/// The guest continues by itself after [`DEADLINE`]: if a step takes half of that, the order was not taken.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// Starts two tests of the sample `leaks` with an agent that listens and waits for somebody.
+/// Starts two tests of the sample `leaks` with an agent that listens and waits for a client.
 fn guest(carrier: &str) -> Child {
     Command::new(samples::suite("leaks"))
         .arg("--gtest_filter=Leaks.Strdup:Levels/OneParameter.Loads/0")
@@ -43,7 +43,7 @@ pub(crate) fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
             Ok(stream) => return stream,
             Err(why) => assert!(begun.elapsed() < DEADLINE, "nobody listens: {why}"),
         }
-        // Nothing tells when a listener appears.
+        // Nothing notifies us when a listener appears.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn let_in<S: Read + Write>(stream: S) -> WebSocket<S> {
     socket
 }
 
-/// The status of the refusal.
+/// The HTTP status of the refusal.
 fn refused<S: Read + Write>(stream: S, headers: Headers<'_>) -> StatusCode {
     match tungstenite::client(request(headers), stream) {
         Err(HandshakeError::Failure(Error::Http(response))) => response.status(),
@@ -82,7 +82,7 @@ fn bearer(token: &str) -> (&'static str, String) {
     ("authorization", format!("Bearer {token}"))
 }
 
-/// Takes the stream to its end and lets the guest go on at each boundary, by two orders that arrive
+/// Reads the stream to its end and lets the guest continue at each boundary, by two orders that arrive
 /// together: one for the boundary before, and the one it waits for.
 fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
     let (begun, mut frames) = (Instant::now(), Vec::new());
@@ -92,7 +92,7 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
         let bytes = match read {
             Ok(Message::Binary(bytes)) => bytes,
             Ok(_) => continue,
-            // The process is gone before it has read our answer to its last word.
+            // The process ended before it read our answer to its last frame.
             Err(Error::ConnectionClosed | Error::Io(_))
                 if matches!(frames.last(), Some(Frame::Goodbye(_))) =>
             {
@@ -116,7 +116,7 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
                     );
                     socket.write(Message::binary(order)).unwrap();
                 }
-                // Nobody waits for the answer at the end of the process.
+                // At the end of the process, nobody waits for the answer.
                 let sent = socket.flush();
                 assert!(sent.is_ok() || boundary.kind == BoundaryKind::ProcessEnd, "{sent:?} {boundary:?}");
             }
@@ -139,7 +139,7 @@ fn is_complete(frames: &[Frame]) {
     assert_eq!(ended, [("Strdup", 1), ("Loads/0", 0)]);
 }
 
-/// As on Android: nobody outside of an app may look at its process, so it sends its own figures.
+/// As on Android: no other process may inspect the app's process, so it sends its own figures.
 #[test]
 fn an_app_listens_under_its_name_and_tells_its_own_figures() {
     let guest = guest("app;package=com.example.app;os=1");
@@ -206,7 +206,7 @@ fn a_peer_that_talks_nonsense_is_dropped() {
         peer.shutdown(std::net::Shutdown::Write).unwrap();
         peer.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut answer = Vec::new();
-        // Cut off, with or without a word; but never a frame.
+        // The connection is closed, cleanly or not, but no handshake succeeds.
         let end = peer.read_to_end(&mut answer).err().map(|e| e.kind());
         assert!(end.is_none_or(|kind| kind == std::io::ErrorKind::ConnectionReset), "{end:?}");
         assert!(!String::from_utf8_lossy(&answer).contains("101 Switching"), "{answer:?}");

@@ -1,4 +1,4 @@
-//! Reads a whole spool, for tests that look at what the agent itself says.
+//! Reads a whole spool, for tests that check the agent's own output.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use memgate_e2e::{Project, agent, probes};
 use memgate_wire::spool::Extent;
 use memgate_wire::{Decoded, Frame, decode};
 
-/// Its frames; what is damaged or unknown fails the test.
+/// Its frames; a damaged or unknown frame fails the test.
 pub(crate) fn frames(path: &Path) -> Vec<Frame> {
     let bytes = probes::stream_bytes(path);
     let extent = Extent::of(&bytes);
@@ -24,8 +24,8 @@ pub(crate) fn frames(path: &Path) -> Vec<Frame> {
     frames
 }
 
-/// What a program prints without the agent, with an agent that sleeps, and with one that records it; then
-/// the frames of that record.
+/// The output of a program without the agent, with a dormant agent, and with an agent that records it; then
+/// the frames of that recording.
 pub(crate) fn in_three_ways(program: &Path, project: &Project) -> ([String; 3], Vec<Frame>) {
     let folder = project.folder().join("frames");
     fs::create_dir(&folder).unwrap();

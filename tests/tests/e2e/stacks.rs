@@ -1,4 +1,4 @@
-//! The screen takes no call stacks: those of suspects come from running these once more, and nothing else changes.
+//! The screen takes no call stacks: suspects run once more to get theirs, and nothing else changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::spool;
 const ALWAYS: &str = "version: 1\nmeasure:\n  native: { stacks: always }\n";
 const AGAIN: &str = "once more, for the call stacks";
 
-/// Leaks of every kind that the screen may see, beside tests that leave nothing.
+/// Leaks of every kind that the screen may see, and tests that leave nothing.
 const SUITE: &str = r#"
 #include <gtest/gtest.h>
 #include <string>
@@ -44,13 +44,13 @@ TEST(Clean, Two) { delete new int; }
 
 const LIMITS: &str = "thresholds:\n  tests:\n    - match: \"*Allowed.*\"\n      native.live_bytes: 1 KiB\n";
 
-/// What a run says of each test.
+/// A run's result for each test.
 fn told(run: &Run) -> BTreeMap<String, (Verdict, String, Vec<String>)> {
     let leak = |leak: &Leak| {
         let functions: Vec<_> = leak.frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
         format!("{} {} {}", leak.id, leak.title, functions.join(" < "))
     };
-    // How often it ran differs from run to run.
+    // The number of executions differs between runs.
     let reason = |test: &TestReport| test.reason.split(" in ").next().unwrap_or_default().to_owned();
     let of = |test: TestReport| {
         let leaks = test.leaks.iter().chain(&test.one_time).map(leak).collect();
@@ -88,7 +88,7 @@ fn every_kind_of_leak_is_told_as_with_stacks_in_the_screen() {
         assert!(named.clone().any(|frame| frame.function.as_deref() == Some(function)), "{id}\n{later}");
         assert_eq!(test.verdict, verdict, "{id}\n{later}");
     }
-    // From the session, and from its streams alone, the same is judged.
+    // Judging the session again, or only its streams, gives the same result.
     let session = project.session();
     let again = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
     assert_eq!(told(&again), told(&later));
@@ -113,7 +113,7 @@ fn a_suite_that_leaves_nothing_runs_once() {
     assert!(run.suite().stacks_of_suspects && !run.stderr.contains(AGAIN), "{run}");
 }
 
-/// Has the stream of the screen a survivor without a stack?
+/// Does the screen's stream have a survivor without a stack?
 fn has_survivors_without_a_stack(project: &Project) -> bool {
     let is_screen =
         |frames: &Vec<Frame>| matches!(&frames[0], Frame::Hello(hello) if hello.label.starts_with("screen"));
@@ -129,7 +129,7 @@ fn has_survivors_without_a_stack(project: &Project) -> bool {
     })
 }
 
-/// Waits before its first test wherever it is started again.
+/// When started again, waits before its first test.
 const WAITS: &str = r#"
 #include <gtest/gtest.h>
 #include <cstdio>
@@ -155,7 +155,7 @@ fn a_program_that_waits_when_it_runs_again_is_ended_and_passes_nothing() {
     assert!(run.test("Loses.It").verdict > Verdict::Pass, "{run}");
 }
 
-/// Prepares for longer than a test may take, wherever it is started.
+/// At every start, prepares for longer than a test may take.
 const PREPARES: &str = r#"
 #include <gtest/gtest.h>
 #include <chrono>
@@ -193,7 +193,7 @@ fn where_nothing_is_repeated_the_screen_takes_the_stacks() {
     }
 }
 
-/// What one test leaves changes with each execution of the program.
+/// The size of one test's leak changes with each execution of the program.
 const GROWS: &str = r#"
 #include <gtest/gtest.h>
 #include <cstdio>

@@ -1,6 +1,6 @@
-//! Disks that are full, folders that are read-only or vanish, limits on files, a harness that
-//! stands still: the tests go on as they do alone, what could not be recorded is an error that says
-//! why, and nothing passes for want of room.
+//! Disks that are full, folders that are read-only or vanish, limits on files, a harness that stops: the
+//! tests continue as they do alone, what could not be recorded is an error with its reason, and nothing
+//! passes because there was no space.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use memgate_e2e::{Project, Run, agent, memgate, samples, skip};
 use memgate_model::{RunReport, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nothing here takes longer, on however busy a machine.
+/// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The guest waits so long for a harness, once.
+/// How long the guest waits for a harness, once.
 const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
 
 /// Tests that leave much behind, from many places, then some that leave nothing.
@@ -43,7 +43,7 @@ fn suite() -> PathBuf {
     samples::own_suite("survive", SUITE)
 }
 
-/// The flags with which `unshare` may make mounts of its own here; says so where it may not.
+/// The flags with which `unshare` may create its own mounts here; reports if it may not.
 fn own_mounts() -> Option<&'static str> {
     static FLAGS: OnceLock<Option<&str>> = OnceLock::new();
     *FLAGS.get_or_init(|| {
@@ -60,9 +60,8 @@ fn own_mounts() -> Option<&'static str> {
     })
 }
 
-/// Runs a shell script with mounts of its own: `$small` is a file system of so many bytes,
-/// `$memgate` the program, `$suite` the tests. Afterwards the session lies below the project, as
-/// far as it came.
+/// Runs a shell script in its own mount namespace: `$small` is a file system of this size, `$memgate` the
+/// program, `$suite` the tests. Afterwards the session is below the project, as far as it was copied.
 fn on_a_small_disk(project: &Project, size: &str, script: &str) -> Option<Output> {
     let flags = own_mounts()?;
     let small = project.folder().join("small");
@@ -115,7 +114,7 @@ impl Told {
         Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
-    /// Not measured, with one of these words as the reason, and no sign of a defect.
+    /// Checks that it was not measured, for one of these reasons, without a sign of a defect.
     #[track_caller]
     fn is_an_error_because(&self, reasons: &[&str]) {
         let Self { code, stdout, stderr } = self;
@@ -125,14 +124,14 @@ impl Told {
         assert!(reasons.iter().any(|reason| stderr.contains(reason)), "none of {reasons:?}:\n{whole}");
     }
 
-    /// The user's tests ran to their end and passed.
+    /// Checks that the user's tests ran to their end and passed.
     #[track_caller]
     fn tests_passed(&self) {
         assert!(self.stdout.contains(PASSED), "{}\n{}", self.stdout, self.stderr);
     }
 }
 
-/// What the gate says of a session that was copied out: never a pass, never a crash.
+/// Judges a session that was copied from the disk: never a pass, never a crash.
 #[track_caller]
 fn gate_does_not_pass(project: &Project) -> Run {
     let gate = project.memgate(&["gate", "--format", "json", "kept"]);
@@ -154,7 +153,7 @@ fn a_disk_that_is_full_before_the_run_is_told_and_nothing_is_run() {
 #[test]
 fn a_disk_that_fills_up_during_the_run_is_an_error_and_the_tests_pass_all_the_same() {
     let project = Project::new("disk-full-during");
-    // Room for the session and the first windows of the spool, in steps: the end of it comes at
+    // Space for the session and the first windows of the spool, in different sizes, so that it runs out at
     // different places.
     for size in ["160k", "600k"] {
         let script = "$memgate run -- $suite; code=$?; rm -rf $project/kept; cp -r .memgate/latest/ $project/kept; exit $code";
@@ -183,7 +182,7 @@ fn a_test_that_fills_the_disk_is_an_error_from_there_on() {
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
     let project = Project::new("file-size-limit");
-    // In units of 512 bytes: the spool, then also what memgate itself writes.
+    // In units of 512 bytes: the smaller limit stops the spool, the larger one also memgate's own files.
     for limit in [200, 1600] {
         let script = format!("ulimit -f {limit}; exec $memgate run -- $suite");
         let output = command_in_shell(&mut project.command::<&str>(&[]), &script, None).output().unwrap();
@@ -234,7 +233,7 @@ fn an_agent_that_cannot_open_its_spool_leaves_the_tests_alone() {
     let file = project.write("file", "");
     let mut folders =
         vec!["/nonexistent/folder".to_owned(), file.display().to_string(), "/proc/self".to_owned()];
-    // A folder below which a path is too long for the system.
+    // A folder in which every path is too long for the system.
     folders.push(format!("{}/{}", project.folder().display(), "x".repeat(255)));
     for folder in folders {
         let options = format!("dir={folder};target=all;harness=1;wait_ms=60000");
@@ -256,12 +255,12 @@ fn a_spool_folder_that_vanishes_during_the_run_never_makes_a_pass() {
     for (name, victim) in [("frames", ".memgate/*/frames"), ("session", ".memgate/*"), ("root", ".memgate")] {
         let project = Project::new(&format!("vanished-{name}"));
         let mut command = project.command(&["run".as_ref(), "--".as_ref(), suite().as_os_str()]);
-        // The link to the latest session goes with it, or leads nowhere.
+        // The link to the latest session is deleted too, or dangles.
         command.env("IN_THE_MIDDLE", format!("rm -rf {}/{victim}", project.folder().display()));
         let output = command.output().unwrap();
         let told = Told::of(&output);
         told.tests_passed();
-        // The suite leaks. What was followed live may be known; the rest is an error.
+        // The suite leaks. What was read live may be known; the rest is an error.
         told.is_an_error_because(&["No such file", "no room to write", "no such file", "leak"]);
         let gate = project.memgate(&["gate", ".memgate"]);
         assert!(matches!(gate.code, Some(1 | 2)) && !gate.stderr.contains("panicked"), "{gate}");
@@ -287,7 +286,7 @@ fn a_vanished_folder_takes_the_pass_of_a_clean_suite_with_it_or_leaves_everythin
     let judged: Vec<_> = report.suites.iter().flat_map(|s| &s.tests).map(|t| t.verdict).collect();
     let all_known = judged == [Verdict::Pass; 3];
     assert_eq!(told.code == Some(0), all_known && report.errors.is_empty(), "{}\n{report:#?}", told.stderr);
-    // Nothing is left to judge again: that is an error, whatever the run itself said.
+    // Nothing is left to judge again: that is an error, whatever the run itself reported.
     let gate = project.memgate(&["gate", ".memgate/latest"]);
     assert!(matches!(gate.code, Some(2)) && !gate.stderr.contains("panicked"), "{gate}");
 }
@@ -302,8 +301,9 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
 
     let done = project.folder().join("done");
     let mut command = project.command(&["run", "--filter", filter, "--", suite().to_str().unwrap()]);
-    // The test itself stops the one who waits for its end, and remembers when its process was over.
-    // Once: what was not looked at in time is measured again, and nobody would continue the harness a second time.
+    // The test itself stops the harness that waits for its end, and records when its own process has ended.
+    // Only once: a test that was not sampled in time is measured again, and nobody would continue the harness
+    // a second time.
     let script = format!(
         "[ -e {done} ] || kill -STOP $(cat {folder}/harness); (while readlink /proc/$PPID/exe; do sleep 0.05; done; touch {done}) >/dev/null 2>&1 &",
         folder = project.folder().display(),
@@ -334,8 +334,8 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
     assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
 }
 
-/// Found by a full disk: a process that repeats its test until it is told to stop, and is not heard
-/// of, did so for ever.
+/// Regression, found with a full disk: a process repeats its test until it is told to stop. If it was not
+/// heard of, it did so forever.
 #[test]
 fn a_repeated_test_that_is_not_heard_of_is_ended_and_no_pass() {
     let program = samples::own_suite(
@@ -363,7 +363,7 @@ fn until(what: &str, mut ready: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !ready() {
         assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
-        // Another process's doing: there is no event of ours to wait for.
+        // Another process does it: there is no event to wait for.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,9 +1,9 @@
-//! `kill -9` of the tested process and of the harness at random moments: nothing hangs, nothing
-//! passes that was not measured, what was recorded can be read to its last whole frame, and the
-//! user's tests go on without their harness.
+//! `kill -9` of the tested process and of the harness at random moments: nothing hangs, nothing passes that
+//! was not measured, the recording can be read to its last whole frame, and the user's tests continue without
+//! their harness.
 //!
-//! Six kills belong to every test run; `tests/proofs/kills` asks for more. Each has a number that
-//! decides everything about it: `MEMGATE_KILLS=1 MEMGATE_KILLS_SEED=4711` repeats one.
+//! Every test run does six kills; `tests/proofs/kills` does more. Each has a number that determines
+//! everything about it: `MEMGATE_KILLS=1 MEMGATE_KILLS_SEED=4711` repeats one.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,17 +21,17 @@ use memgate_wire::spool::{CONTROL_BYTES, Extent, offset};
 use memgate_wire::{Decoded, Frame, decode};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nothing here takes longer, on however busy a machine.
+/// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The guest waits so long for a harness, once.
+/// How long the guest waits for a harness, once.
 const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
-/// What a moment in the guest (a boundary, a growing spool) is waited for.
+/// How long to wait for a moment in the guest (a boundary, a growing spool).
 const MOMENT: Duration = Duration::from_millis(400);
 /// Kills at the same time.
 const SIDE_BY_SIDE: usize = 2;
 
-/// A suite of short tests, of which some leave much behind from many places: boundaries take long
-/// and the spool grows.
+/// A suite of short tests, some of which leave much behind from many places, so that boundaries take long and
+/// the spool grows.
 const SUITE: &str = r#"
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ TEST(Clean, D) { void *all[8000]; for (unsigned i = 0; i < 8000; i++) all[i] = d
 TEST(Clean, E) { work(); }
 "#;
 
-/// How a kill is chosen: SplitMix64.
+/// Chooses a kill: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
@@ -80,7 +80,7 @@ enum Victim {
     Harness,
 }
 
-/// What is waited for once the random moment has come.
+/// The moment to wait for after the random delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Anywhere,
@@ -88,7 +88,7 @@ enum Aim {
     WhileTheSpoolGrows,
 }
 
-/// One of the two suites, and how long it takes with memgate when nobody kills anything.
+/// One of the two suites, and how long it takes with memgate if nothing is killed.
 struct Subject {
     leaky: bool,
     program: PathBuf,
@@ -96,12 +96,12 @@ struct Subject {
     whole: Duration,
 }
 
-/// A run that was killed, and what became of it.
+/// A run that was killed, and its state.
 struct Killed<'a> {
     subject: &'a Subject,
     project: Project,
     victim: Victim,
-    /// What the harness was at, for the summary.
+    /// What the harness was doing, for the summary.
     phase: String,
 }
 
@@ -132,7 +132,7 @@ fn kills_at_random_moments_leave_a_readable_session_and_no_wrong_verdict() {
     assert_eq!(u64::from(phases.values().sum::<u32>()), kills, "each was judged");
 }
 
-/// Builds a suite and runs it once undisturbed: what it then gives is what is right.
+/// Builds a suite and runs it once undisturbed, which gives the reference times.
 fn subject(leaky: bool) -> Subject {
     let name = if leaky { "kills_leaky" } else { "kills_clean" };
     let source = if leaky { format!("#define LEAKY\n{SUITE}") } else { SUITE.to_owned() };
@@ -149,7 +149,7 @@ fn subject(leaky: bool) -> Subject {
     Subject { leaky, program, screen: Duration::from_secs_f64(report.suites[0].screened_s), whole }
 }
 
-/// A script that keeps the status with which the tests end: it outlives the harness.
+/// A script that records the exit status of the tests: it outlives the harness.
 fn wrapper(project: &Project, program: &Path) -> PathBuf {
     let script = format!(
         "#!/bin/sh\n{program} \"$@\"\nstatus=$?\necho $status >{folder}/status.new && mv {folder}/status.new {folder}/status\nexit $status\n",
@@ -167,7 +167,7 @@ fn kill_once(seed: u64, subjects: &[Subject; 2]) -> String {
     let victim = if dice.below(2) == 0 { Victim::Guest } else { Victim::Harness };
     let aim = [Aim::Anywhere, Aim::Anywhere, Aim::AtABoundary, Aim::WhileTheSpoolGrows]
         [usize::try_from(dice.below(4)).unwrap()];
-    // The screen is short beside the confirming runs: half of the kills are for it.
+    // The screen is short compared with the confirming runs: half of the kills aim at it.
     let within = if dice.below(2) == 0 { subject.screen * 3 / 2 } else { subject.whole * 9 / 10 };
     let delay = Duration::from_micros(dice.below(u64::try_from(within.as_micros()).unwrap()));
 
@@ -180,18 +180,18 @@ fn kill_once(seed: u64, subjects: &[Subject; 2]) -> String {
         .stderr(output("stderr"))
         .spawn()
         .unwrap();
-    // The random moment itself.
+    // The random delay.
     std::thread::sleep(delay);
     let phase = kill_at(&project, &mut memgate, victim, aim, delay);
     let killed = Killed { subject, project, victim, phase };
     if let Err(wrong) = killed.check(&mut memgate) {
-        // Before the next one takes its folder.
+        // Panics at once, before the next kill reuses its folder.
         panic!("kill {seed} ({victim:?}, {aim:?} after {delay:?}, {}): {wrong}", killed.phase);
     }
     killed.phase
 }
 
-/// Waits for the moment that is aimed at, kills, and says what was killed while doing what.
+/// Waits for the moment, kills, and returns what was killed while doing what.
 fn kill_at(project: &Project, memgate: &mut Child, victim: Victim, aim: Aim, delay: Duration) -> String {
     let until = Instant::now() + if aim == Aim::Anywhere { Duration::ZERO } else { MOMENT };
     let mut before = None;
@@ -224,7 +224,7 @@ fn kill_at(project: &Project, memgate: &mut Child, victim: Victim, aim: Aim, del
         Victim::Harness => memgate.kill().unwrap(),
         Victim::Guest => {
             if let Some(guest) = guest {
-                // It may have ended since: then this run is an undisturbed one.
+                // It may have ended meanwhile: then this run is undisturbed.
                 let _ended = kill_process(guest.pid, Signal::KILL);
             }
         }
@@ -232,7 +232,7 @@ fn kill_at(project: &Project, memgate: &mut Child, victim: Victim, aim: Aim, del
     format!("{victim:?} {at}")
 }
 
-/// A tested process that lives.
+/// A running tested process.
 struct Guest {
     pid: Pid,
     stream: PathBuf,
@@ -246,7 +246,7 @@ impl Guest {
         page
     }
 
-    /// Does it stand at a boundary, unanswered?
+    /// Does it wait at a boundary without an answer?
     fn waits(&self) -> bool {
         let page = self.page();
         let word = |at: usize| page.get(at..at + 4).map(<[u8]>::to_vec);
@@ -295,16 +295,16 @@ impl Killed<'_> {
             return Err(format!("memgate panicked:\n{told}"));
         }
         if !self.project.session().exists() {
-            // Killed before it had begun anything.
+            // Killed before it had started anything.
             return Ok(());
         }
         self.streams_are_whole()?;
         self.session_is_readable()
     }
 
-    /// Everything that was started ends by itself, without having been held up.
+    /// All started processes end by themselves, without long delays.
     fn guests_end(&self, killed_at: Instant) -> Result<(), String> {
-        // The wrapped tests take a part of `whole`; the rest is for a busy machine.
+        // The wrapped tests take a part of `whole`; the rest allows for a busy machine.
         let limit = self.subject.whole * 4 + BOUNDARY_WAIT + Duration::from_secs(15);
         loop {
             let left = guests(&self.project);
@@ -315,7 +315,7 @@ impl Killed<'_> {
                 let pids: Vec<_> = left.iter().map(|guest| guest.pid).collect();
                 return Err(format!("{pids:?} still run {limit:?} after the kill"));
             }
-            // Another process's doing: there is no event of ours to wait for.
+            // Another process does it: there is no event to wait for.
             std::thread::sleep(Duration::from_millis(20));
         }
         if self.victim != Victim::Harness || !self.started() {
@@ -343,7 +343,7 @@ impl Killed<'_> {
         self.project.read("stdout").contains("[==========]")
     }
 
-    /// Its own verdict on a run whose guest was killed.
+    /// Checks the harness's verdict on a run whose guest was killed.
     fn harness_is_right(&self, status: ExitStatus) -> Result<(), String> {
         let told = self.project.read("stderr");
         let report = self.project.session().join("report.json");
@@ -351,7 +351,7 @@ impl Killed<'_> {
         self.judged_right("memgate run", status.code(), &text)
     }
 
-    /// Is this right, as far as it goes? A pass only where nothing is missing.
+    /// Checks that the result is right as far as it goes: a pass only if nothing is missing.
     fn judged_right(&self, who: &str, code: Option<i32>, report: &str) -> Result<(), String> {
         let report: RunReport =
             serde_json::from_str(report).map_err(|e| format!("{who}: no report: {e}\n{report}"))?;
@@ -369,7 +369,7 @@ impl Killed<'_> {
         Ok(())
     }
 
-    /// Did the suite come to its end, in the eyes of everybody?
+    /// Did the suite reach its end, by its exit status and by its stream?
     fn complete(&self) -> bool {
         let ended_well =
             fs::read_to_string(self.project.folder().join("status")).is_ok_and(|s| s.trim() == "0");
@@ -412,8 +412,7 @@ impl Killed<'_> {
     }
 }
 
-/// A test that leaks never passes, one that is clean is never said to leak, and what crashed is an
-/// error.
+/// A leaking test never passes, a clean one is never reported as a leak, and a crashed one is an error.
 fn check_verdicts(report: &RunReport, leaky: bool) -> Result<(), String> {
     for test in report.suites.iter().flat_map(|suite| &suite.tests) {
         let right = if test.id.starts_with("Leaky.") {
@@ -443,7 +442,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
     }
 }
 
-/// The frames up to what the control page calls committed, which must be whole.
+/// The frames up to the end that the control page calls committed; they must be whole.
 fn whole_frames(path: &Path) -> Result<Vec<Frame>, String> {
     let bytes = probes::stream_bytes(path);
     let extent = Extent::of(&bytes);

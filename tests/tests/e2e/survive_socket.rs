@@ -1,6 +1,5 @@
-//! Peers of the agent's socket that read slowly or not at all, talk nonsense, flood, never finish,
-//! or come in crowds. Whatever they do, the tests pass as they do alone, and are held up no longer
-//! than they may be.
+//! Peers of the agent's socket that read slowly or not at all, send garbage, flood, never finish, or come in
+//! crowds. Whatever they do, the tests pass as they do alone, and are delayed no longer than allowed.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,14 +17,14 @@ use tungstenite::http::HeaderValue;
 use tungstenite::{Message, WebSocket};
 
 const TOKEN: &str = "correct-horse-battery-staple";
-/// Nothing here takes longer, on however busy a machine.
+/// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What a guest may wait for a peer: for the first answer that does not come, and for its last
-/// words to be read.
+/// How long a guest may wait for a peer: once for a first answer that does not come, and once until its last
+/// frames have been read.
 const WAIT: Duration = Duration::from_millis(700);
 const MOST_WAITS: u32 = 2;
 
-/// Tests that leave much behind: more than a socket buffers, so that somebody has to read it.
+/// Tests that leave much behind: more than a socket buffers, so that the peer has to read it.
 const MUCH: &str = r#"
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -42,7 +41,7 @@ TEST_P(Much, Left) { for (unsigned i = 0; i < 20000; i++) deep(15, i); }
 INSTANTIATE_TEST_SUITE_P(All, Much, testing::Range(0, 6));
 "#;
 
-/// A tested process that listens, killed where a test fails.
+/// A tested process that listens; killed if a test fails.
 struct Guest {
     child: Child,
     socket: PathBuf,
@@ -77,11 +76,11 @@ impl Guest {
         connect(&self.socket)
     }
 
-    /// It ends as it does alone, and waits made it no later than this.
+    /// Checks that it ends as it does alone, delayed by no more than `waits`.
     #[track_caller]
     fn passes(mut self, alone: Duration, waits: Duration) {
         let mut told = String::new();
-        // Read to its end first: only then is nothing of it in the way of its end.
+        // Read to the end first, so that a full pipe cannot delay the exit.
         self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
         let mut complained = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
@@ -89,8 +88,8 @@ impl Guest {
         let took = self.begun.elapsed();
         assert!(status.success() && told.contains("[  PASSED  ] 6 tests."), "{status}\n{told}\n{complained}");
         assert_eq!(complained, "");
-        // The machine may be busy with other tests meanwhile; a wait at each of the twelve
-        // boundaries would show all the same.
+        // The machine may be busy with other tests; a wait at each of the twelve boundaries would still
+        // exceed the limit.
         let limit = alone * 4 + waits + Duration::from_secs(4);
         assert!(took < limit, "it took {took:?}, alone {alone:?} and may wait {waits:?}");
     }
@@ -103,7 +102,7 @@ impl Drop for Guest {
     }
 }
 
-/// How long the tests take when nobody waits for anybody.
+/// How long the tests take without any waiting.
 fn alone() -> Duration {
     static ALONE: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
     *ALONE.get_or_init(|| {
@@ -124,7 +123,7 @@ fn connect(path: &Path) -> UnixStream {
             }
             Err(why) => assert!(begun.elapsed() < DEADLINE, "nobody listens: {why}"),
         }
-        // Nothing tells when a listener appears.
+        // Nothing notifies us when a listener appears.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -143,7 +142,7 @@ fn ordered(boundary: u32, bits: u32) -> Message {
     Message::binary(bytes)
 }
 
-/// Reads until a boundary of this kind has come.
+/// Reads until a boundary of this kind arrives.
 fn boundary(socket: &mut WebSocket<UnixStream>, kind: BoundaryKind) -> Boundary {
     loop {
         let Message::Binary(bytes) = socket.read().unwrap() else { continue };
@@ -167,7 +166,7 @@ fn a_peer_that_stops_reading_costs_its_timeout_once() {
     let guest = Guest::start("survive-stops-reading", WAIT, true);
     let mut socket = let_in(guest.connect());
     boundary(&mut socket, BoundaryKind::ProcessStart);
-    // Connected, and from now on deaf and dumb.
+    // Connected, but from now on it neither reads nor writes.
     guest.passes(alone, WAIT * MOST_WAITS);
     drop(socket);
 }
@@ -180,7 +179,7 @@ fn a_peer_that_reads_slowly_gets_whole_frames_and_holds_nobody_up() {
     let reader = std::thread::spawn(move || {
         let mut chunk = [0; 2048];
         let mut all = Vec::new();
-        // A slow line: that is the point.
+        // Deliberately slow.
         while let Ok(got @ 1..) = socket.get_mut().read(&mut chunk) {
             all.extend_from_slice(&chunk[..got]);
             std::thread::sleep(Duration::from_millis(20));
@@ -205,7 +204,7 @@ fn a_peer_that_is_stopped_and_goes_on_still_finds_an_agent_that_speaks() {
     let first = boundary(&mut socket, BoundaryKind::TestStart);
     assert!(first.sequence > begin.sequence);
     drop(socket);
-    // Nobody waits for a peer that has gone.
+    // The agent does not wait for a peer that has gone.
     guest.passes(alone, Duration::ZERO);
 }
 
@@ -217,17 +216,17 @@ fn garbage_after_the_handshake_ends_the_connection_and_the_next_peer_is_served()
         &[0xff; 4096],
         // A binary message of 2^63 bytes.
         &[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
-        // One that is longer than any order.
+        // A message longer than any order.
         &[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
         // A client's frame without a mask.
         &[0x82, 0x03, 1, 2, 3],
-        // A ping longer than pings are.
+        // A ping longer than the protocol allows.
         &[&[0x89, 0xfe, 0x10, 0][..], &[0; 4100]].concat(),
     ];
     for bytes in garbage {
         let mut socket = let_in(guest.connect());
         socket.get_mut().write_all(bytes).unwrap();
-        // The agent hangs up: there is an end to what comes from it.
+        // The agent closes the connection: reading reaches an end.
         let mut heard = Vec::new();
         let end = socket.get_mut().read_to_end(&mut heard).err().map(|e| e.kind());
         assert!(
@@ -235,7 +234,7 @@ fn garbage_after_the_handshake_ends_the_connection_and_the_next_peer_is_served()
             "{end:?} after {bytes:x?}"
         );
     }
-    // What are no orders at all is passed over.
+    // Messages that are not orders are ignored.
     let mut socket = let_in(guest.connect());
     for message in [&b""[..], b"\0", b"not a frame at all, but longer than its header"] {
         socket.send(Message::binary(message.to_vec())).unwrap();
@@ -254,7 +253,7 @@ fn a_flood_of_orders_for_other_boundaries_neither_stops_the_tests_nor_holds_up_t
     let mut back = socket.get_ref().try_clone().unwrap();
     let flood = std::thread::spawn(move || {
         let mut sent = 0_u64;
-        // Each would end the process if it were for the boundary it stands at.
+        // Each order would end the process if it were for the current boundary.
         while socket.write(ordered(0, order::STOP)).and_then(|()| socket.flush()).is_ok() {
             sent += 1;
         }
@@ -267,7 +266,7 @@ fn a_flood_of_orders_for_other_boundaries_neither_stops_the_tests_nor_holds_up_t
     }
     guest.passes(alone, WAIT * MOST_WAITS);
     assert!(flood.join().unwrap() > 1000, "it was a flood");
-    // 20000 stacks of fifteen frames in each of six tests.
+    // Each of six tests makes 20000 stacks of fifteen frames.
     assert!(heard > 100_000, "the frames came meanwhile: {heard} bytes");
 }
 
@@ -277,8 +276,8 @@ fn an_order_for_another_boundary_is_not_obeyed_when_its_sender_goes() {
     let guest = Guest::start("survive-stale-order", DEADLINE, true);
     let mut socket = let_in(guest.connect());
     let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
-    // The guest stands at the first boundary. It goes on because nobody is there, not because of
-    // what was said before.
+    // The guest waits at the first boundary. It continues because the peer is gone, not because of the order
+    // sent before.
     socket.send(ordered(begin.sequence - 1, order::STOP)).unwrap();
     drop(socket);
     guest.passes(alone, Duration::ZERO);
@@ -288,7 +287,7 @@ fn an_order_for_another_boundary_is_not_obeyed_when_its_sender_goes() {
 fn handshakes_that_never_end_and_crowds_only_delay_the_one_who_knows_the_token() {
     let alone = alone();
     let guest = Guest::start("survive-crowd", DEADLINE, true);
-    // One that drips, byte by byte, longer than a handshake may take.
+    // A client that sends byte by byte, longer than a handshake may take.
     let mut drip = guest.connect();
     let dripping = std::thread::spawn(move || {
         let begun = Instant::now();
@@ -301,7 +300,7 @@ fn handshakes_that_never_end_and_crowds_only_delay_the_one_who_knows_the_token()
         }
         begun.elapsed()
     });
-    // Some that say nothing at all, and many that go at once.
+    // Clients that send nothing at all, and many that leave at once.
     let silent: Vec<_> = (0..2).map(|_| guest.connect()).collect();
     (0..64).for_each(|_| drop(guest.connect()));
     let dripped = dripping.join().unwrap();

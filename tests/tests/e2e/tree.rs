@@ -1,5 +1,5 @@
-//! The same suites below ctest, make and a shell script: every GoogleTest executable is measured,
-//! nothing else is.
+//! The same suites started by ctest, make and a shell script: every GoogleTest executable is measured,
+//! nothing else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -60,7 +60,7 @@ fn ctest_with_a_process_for_each_test_gives_one_suite() {
     is_right(&run, &["leaks"]);
     assert_eq!(run.suite().tests.len(), 6, "{run}");
     assert!(run.stdout.contains("100% tests passed"), "its own result is untouched:\n{run}");
-    // One spool for each test and one for each confirmation: neither ctest nor cmake left one.
+    // One spool for each test and one for each confirmation: ctest and cmake left none.
     assert_eq!(project.streams().len(), 6 + 3);
     is_the_same_in_shards(&project, &run.report(), 2, &["--", "ctest", "--test-dir", "build"], &|_| ());
     let filtered = project.memgate(&[
@@ -106,7 +106,7 @@ fn a_shell_script_and_make_are_looked_below() {
     assert_eq!(make.test("Clean.Churn").verdict, Verdict::Pass);
 }
 
-/// Both programs meet in `AtOnce`, the first time. `Alone` fails while it runs in another process.
+/// In `AtOnce`, both programs meet the first time. `Alone` fails while another process runs it.
 const AT_ONCE: &str = r#"
 #include <gtest/gtest.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-//! Below a script, ctest or make: a GoogleTest program that the agent is not in is an error by its
-//! name, whoever else is measured.
+//! Started by a script, ctest or make: a GoogleTest program without the agent is an error with its name, even
+//! if other programs are measured.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +25,7 @@ fn script(name: &str, text: &str) -> (Project, Run) {
     (project, run)
 }
 
-/// The measured suite passes, and this one is the only error, for this reason.
+/// Checks that the measured suite passes, and that this one is the only error, for this reason.
 #[track_caller]
 fn is_not_measured(run: &Run, name: &str, why: &str) {
     run.ends_with(2);
@@ -69,7 +69,8 @@ fn what_is_started_without_the_agent_is_told_though_it_was_measured_before() {
     }
 }
 
-/// One command measures native tests or JUnit tests. Whose class is missing, too: nobody knows what it would have left.
+/// One command measures native tests or JUnit tests. This holds even if the class is missing: nobody knows
+/// what it would have left.
 #[test]
 fn junit_tests_beside_native_ones_are_told() {
     let clean = suite("small", &[]).display().to_string();
@@ -103,7 +104,8 @@ fn listings_failed_starts_and_programs_that_are_no_tests_are_silent() {
     assert!(run.report().suites.is_empty(), "a filter that leaves nothing of it:\n{run}");
 }
 
-/// Its own `main` is the test. It is linked with GoogleTest as all programs of its build are.
+/// The program's own `main` is the test. It is linked with GoogleTest only because its build links every
+/// program so.
 #[test]
 fn a_program_that_contains_googletest_and_asks_for_no_test_of_it_is_told_and_no_error() {
     let own = "int main(int count, char**) { if (count > 9) return RUN_ALL_TESTS(); puts(\"fine\"); }\n";
@@ -130,7 +132,7 @@ fn a_program_that_contains_googletest_and_asks_for_no_test_of_it_is_told_and_no_
     assert!(run.problems().contains("ended without running a test of GoogleTest"), "{}", run.problems());
 }
 
-/// Nobody waits for the ends of tests there, nor repeats them.
+/// In a forked child, nobody waits for the ends of tests or repeats them.
 #[test]
 fn tests_that_begin_in_a_forked_child_are_an_error() {
     let main = "int main(int count, char** given) { testing::InitGoogleTest(&count, given); \
@@ -154,8 +156,8 @@ fn tests_that_begin_in_a_forked_child_are_an_error() {
     assert!(run.problems().contains(told), "{}", run.problems());
 }
 
-/// Check runs each test in a child. Once, such a program passed without a word. What a child has of its parent is not
-/// its own, nor is the C library's buffer.
+/// Check runs each test in a child process. Regression: such a program passed without a message. Blocks that
+/// a child inherits from its parent, and the C library's buffer, do not count as the child's.
 #[test]
 fn what_forked_children_of_a_plain_program_end_with_is_told() {
     let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
@@ -231,7 +233,7 @@ fn every_way_of_starting_a_program_is_seen() {
     is_not_measured(&run, "small_static", "linked statically");
 }
 
-/// Only root can become somebody else.
+/// Only root can become another user.
 fn as_root() -> bool {
     let is_root = successful(Command::new("id").arg("-u")).trim() == "0";
     if !is_root || !has_tool("setpriv") {
@@ -240,7 +242,7 @@ fn as_root() -> bool {
     is_root && has_tool("setpriv")
 }
 
-/// A copy that every user can reach, with this mode.
+/// A copy that every user can access, with this mode.
 fn reachable(name: &str, program: &Path, mode: u32) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -265,7 +267,7 @@ fn a_test_that_runs_as_another_user_is_told() {
     let (_, run) = script("unseen-set-user-id", &format!("{clean}; {privileged}"));
     is_not_measured(&run, "privileged", "privileges of its file");
 
-    // As sudo does: no agent is loaded into it, and it starts what its arguments name.
+    // Like sudo: no agent is loaded into it, and it starts the program that its arguments name.
     let starter = own_program(
         "as_nobody",
         "#include <unistd.h>\nint main(int n, char **a) { return execv(a[3], a + 3); }\n",

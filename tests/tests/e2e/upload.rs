@@ -1,4 +1,5 @@
-//! Runs that are uploaded to a real `memgate serve`: once each, whatever happens on the way, and only by who may.
+//! Runs are uploaded to a real `memgate serve`: once each, whatever happens on the way, and only with
+//! permission.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -13,7 +14,7 @@ use memgate_e2e::{Project, Run, peer};
 
 use super::history::{build, get, git};
 
-/// A program whose lines are heard as they come. It is killed when this value goes before its end.
+/// A program whose stderr is read line by line. Dropping the value kills a program that still runs.
 pub(super) struct Heard {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -40,20 +41,20 @@ impl Heard {
         }
     }
 
-    /// Waits for its end: the exit code, and everything it said.
+    /// Waits for its end; returns the exit code and all its output.
     pub(super) fn ends(mut self) -> (Option<i32>, String) {
         self.stderr.read_to_string(&mut self.said).unwrap();
         let code = self.child.wait().unwrap().code();
         (code, std::mem::take(&mut self.said))
     }
 
-    /// Asks it to end, as a service manager does.
+    /// Terminates it, as a service manager does.
     pub(super) fn stopped(self) -> (Option<i32>, String) {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
         self.ends()
     }
 
-    /// The memory it took at most, in MiB.
+    /// Its peak memory, in MiB.
     fn peak_mib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -68,7 +69,7 @@ impl Drop for Heard {
     }
 }
 
-/// An address that nobody listens on.
+/// An address on which nobody listens.
 pub(super) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -79,7 +80,7 @@ pub(super) fn serve(project: &Project, address: &str) -> Heard {
     server
 }
 
-/// A token of the server, for these branches.
+/// Creates a token of the server for these branches.
 pub(super) fn token(project: &Project, name: &str, branches: &[&str]) -> String {
     let branches = branches.iter().flat_map(|branch| ["--branch", branch]);
     let create = ["serve", "token", "create", "--data", "server", "--project", name];
@@ -100,7 +101,7 @@ pub(super) fn configure(project: &Project, name: &str, address: &str, mode: &str
     );
 }
 
-/// A project with a repository, a test that leaks or not, and its server's folder.
+/// A project with a repository and a test that leaks or not, in a folder that also holds its server's data.
 pub(super) fn project(name: &str, leaks: bool) -> Project {
     let project = Project::new(name);
     git(&project, &["init", "-q"]);
@@ -126,7 +127,7 @@ fn runs(project: &Project) -> usize {
     server_says(project, &["runs"])["runs"].as_array().unwrap().len()
 }
 
-/// Copies of the newest session, each a run of its own.
+/// Copies of the newest session, each a separate run.
 fn sessions(project: &Project, count: usize) -> Vec<PathBuf> {
     let info = project.read(".memgate/latest/session.json");
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
@@ -157,14 +158,14 @@ fn ask(address: &str, request: &str, body: &[u8]) -> (String, Vec<u8>) {
     (String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase(), answer.split_off(end + 4))
 }
 
-/// A store that speaks S3, with one bucket.
+/// An S3 store with one bucket.
 fn bucket(folder: &Path) -> Option<(Heard, String)> {
     let program = peer("s3s/bin/s3s-fs")?;
     fs::create_dir_all(folder.join("leaks")).unwrap();
     let address = free_address();
     let port = address.rsplit_once(':').unwrap().1;
     let mut command = Command::new("sh");
-    // It says on its output what others say beside it.
+    // It logs to stdout, other programs to stderr.
     command.args(["-c", "exec \"$0\" \"$@\" >&2"]).arg(program).env("RUST_LOG", "info");
     command.args(["--host", "127.0.0.1", "--port", port, "--access-key", "AKIAOFATEST"]);
     let mut store = Heard::start(command.args(["--secret-key", "secret-of-a-test"]).arg(folder));
@@ -172,20 +173,20 @@ fn bucket(folder: &Path) -> Option<(Heard, String)> {
     Some((store, address))
 }
 
-/// What a proxy does beside passing on what comes.
+/// What a proxy does besides forwarding.
 #[derive(Clone, Copy)]
 enum Proxy {
-    /// Breaks the connection over which so many bytes have come, once.
+    /// Breaks the connection once, after this many bytes.
     Breaks(usize),
-    /// The same, and takes no other.
+    /// As `Breaks`, and accepts no further connection.
     Ends(usize),
-    /// Does not know `PATCH`.
+    /// Does not support `PATCH`.
     KnowsNoPieces,
-    /// Answers so many `PUT` with 503.
+    /// Answers this many `PUT` requests with 503.
     IsBusy(u32),
 }
 
-/// The address of a proxy before a server.
+/// Starts a proxy in front of a server; returns its address.
 fn behind(proxy: Proxy, server: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
@@ -222,7 +223,7 @@ fn behind(proxy: Proxy, server: &str) -> String {
                     break;
                 }
             }
-            // Whoever has gone already is gone.
+            // The peer may have closed it already.
             drop(to.shutdown(Shutdown::Both));
             if left == 0 && matches!(proxy, Proxy::Ends(_)) {
                 return;
@@ -258,7 +259,7 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     flate2::read::GzDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
     assert_eq!(text, project.read(".memgate/latest/report.html"));
 
-    // A dump of several pieces, which only who asks for it uploads.
+    // A dump of several pieces, which is uploaded only if configured.
     let dump: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
     fs::write(project.folder().join(".memgate/latest/java_pid7.hprof"), &dump).unwrap();
     let yaml = project.read("memgate.yaml") + "  artefacts: [heap_dumps]\n";
@@ -273,7 +274,7 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
         got.len()
     );
 
-    // Connections that break, in three uploads of the next one.
+    // Connections that break, in three uploads of the next dump.
     let dump: Vec<u8> = (0..5_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let latest = project.folder().join(".memgate/latest");
     fs::write(latest.join("java_pid8.hprof"), &dump).unwrap();
@@ -295,7 +296,7 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     let again = dumps(&address, "10s");
     assert!(!again.stderr.contains("was not added") && !again.stderr.contains("yet"), "{again}");
 
-    // Without anybody between, and with a byte that changed on the server's disk meanwhile.
+    // Without a proxy, and with a byte that changed on the server's disk meanwhile.
     fs::write(latest.join("java_pid9.hprof"), &dump).unwrap();
     dumps(&behind(Proxy::Ends(6 << 20), &address), "2s").says("java_pid9.hprof was not added to the run: ");
     let number = page.rsplit_once('/').unwrap().1;
@@ -309,7 +310,7 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     assert!(!direct.stderr.contains("was not added") && !direct.stderr.contains("yet"), "{direct}");
     is_there("java_pid9.hprof");
 
-    // Where nobody knows pieces, it is sent as a whole.
+    // If the server does not support pieces, the dump is sent as a whole.
     fs::write(latest.join("java_pid10.hprof"), &dump).unwrap();
     let whole = dumps(&behind(Proxy::KnowsNoPieces, &address), "10s");
     assert!(!whole.stderr.contains("was not added"), "{whole}");
@@ -321,7 +322,7 @@ fn kept_beside_the_run(name: &str, place: &str, variables: &[(&str, &str)]) -> P
     busy.ends_with(1).says("the report page was not added to the run yet: it answered 503");
     assert!(!busy.stderr.contains("not added to the run: "), "{busy}");
 
-    // Somebody else may upload to the project, and gives this run no other page.
+    // Another client that may upload to the project cannot replace this run's page.
     let put = format!("PUT /api/v1/projects/tiles/runs/{number}/artefacts/report.html?ticket=0");
     let (head, _) = ask(&address, &put, &packed);
     assert!(head.contains("http/1.1 401"), "a token is needed: {head}");
@@ -355,7 +356,7 @@ fn artefacts_are_kept_in_a_bucket() {
     let objects = fs::read_dir(folder.path().join("leaks/team")).unwrap().count();
     assert!(objects > 0, "they are in the bucket");
 
-    // The run is there all the same when the store says no.
+    // The run is stored even if the artefact store refuses.
     let project = project("upload-no-bucket", true);
     let served = free_address();
     let arguments = ["serve", "--data", "server", "--listen", &served, "--artefacts", "s3://leaks/team"];
@@ -399,7 +400,7 @@ fn a_run_uploads_itself_once_and_its_page_shows_it() {
         assert!(code == Some(0) && said.contains(&page), "{said}");
     }
     assert_eq!(runs(&project), 1);
-    // Two at once, of a run that is not there yet.
+    // Two uploads at once, of a run that is not stored yet.
     let session = sessions(&project, 1).remove(0);
     let upload = || {
         let mut command = project.command(&["upload".as_ref(), session.as_os_str()]);
@@ -470,7 +471,7 @@ fn a_token_writes_the_branches_it_names_and_nothing_else() {
     let before = server_says(&project, &["leaks", "--branch", "main", "--state", "any"])["leaks"].clone();
     assert_eq!(before[0]["state"], "new");
 
-    // The next commit of main does not leak: with this token nobody believes that it is main's.
+    // The next commit of main does not leak, but with this token the server does not accept it as main's.
     build(&project, false);
     git(&project, &["commit", "-q", "--allow-empty", "-m", "clean"]);
     let run = with_token(&project, &review, &RUN);
@@ -534,7 +535,7 @@ fn without_its_server_a_run_passes_with_a_warning_or_ends_with_two() {
     let command = run.stderr.lines().find_map(|line| line.split_once("`memgate upload ")).unwrap().1;
     let session = command.split('`').next().unwrap();
 
-    // It comes back while somebody tries.
+    // The server comes back while an upload is retried.
     let mut upload = project.command(&["upload", "--wait", "5m", session]);
     let mut upload = Heard::start(upload.env("UPLOAD_TOKEN", &token));
     upload.hears("trying for");
@@ -548,7 +549,7 @@ fn without_its_server_a_run_passes_with_a_warning_or_ends_with_two() {
     assert_eq!(runs(&project), 1);
     drop(server);
 
-    // A leak is worth more than an upload.
+    // A leak takes precedence over a failed upload.
     build(&project, true);
     configure(&project, "tiles", &address, "required");
     with_token(&project, &token, &RUN).ends_with(1).says("not uploaded to");

@@ -1,4 +1,4 @@
-//! A leak is accepted for a time and with a reason; the figures of today become a baseline.
+//! A leak is accepted for a time and with a reason; today's figures become a baseline.
 
 use memgate_e2e::{Project, Run, samples};
 use memgate_model::{Verdict, WaiverState};
@@ -47,7 +47,7 @@ fn a_waiver_that_matches_nothing_any_more_is_reported() {
     let project = Project::new("unused-waiver");
     let waive = ["waive", "n1-00000000000000ff", "--reason", "long gone", "--until", "never"];
     project.memgate(&waive).ends_with(0).says("no report here knows the leak n1-00000000000000ff");
-    // A whole suite: what only part of it ran cannot tell.
+    // This needs a whole suite: a partial run cannot tell.
     let session = clean_session().0.session();
     let session = session.to_str().unwrap();
     let gate = project.memgate(&["gate", session]);

@@ -1,4 +1,4 @@
-//! The captured streams of all versions are read frame by frame, for ever.
+//! The captured streams of all versions stay readable, frame by frame, forever.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use memgate_wire::{
     BoundaryKind, Decoded, Frame, Outcome, ProcessRole, Runtime, SnapshotScope, WIRE_VERSION, decode,
 };
 
-/// Each version's stream, of the same program.
+/// The stream of each version, from the same program.
 fn streams() -> impl Iterator<Item = (u16, Vec<Frame>)> {
     (1..=WIRE_VERSION).map(|version| (version, frames(version)))
 }
@@ -114,7 +114,7 @@ fn every_stack_of_a_survivor_goes_to_its_root_in_modules_that_are_told() {
     }
 }
 
-/// (size, count) of what survived that boundary.
+/// (size, count) of the blocks that survived that boundary.
 fn survivors(frames: &[Frame], sequence: u32) -> Vec<(u64, u64)> {
     frames
         .iter()
