@@ -355,7 +355,7 @@ impl StandIn {
     /// Waits until `holds`.
     ///
     /// # Panics
-    /// It never does.
+    /// If `holds` stays false.
     #[track_caller]
     pub fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = Instant::now() + LONG;

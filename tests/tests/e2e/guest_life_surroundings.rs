@@ -17,7 +17,7 @@ fn a_guest_that_closes_or_takes_every_number_finds_its_files_untouched() {
         let driven = drive(how);
         assert!(!driven.stdout.contains(": no"), "{how}: {}", driven.stdout);
         let stream = driven.main(&program("surroundings"));
-        // One before, three in between, and one of the 5,000.
+        // Blocks of 4,241 bytes: one before, three in between, and one of the 5,000.
         stream.is_exact(&[(4241, 5)]);
         let kept: u64 = (64..5064).map(|size| stream.kept(size)).sum();
         assert_eq!(kept, 5000 + 4, "{how}");
@@ -29,7 +29,7 @@ fn without_a_free_descriptor_the_recording_goes_on_and_no_file_of_the_guest_is_w
     let driven = drive("few descriptors");
     assert!(!driven.stdout.contains(": no"), "{}", driven.stdout);
     let stream = driven.main(&program("surroundings"));
-    // One before, two of the many, three in between and one more.
+    // Blocks of 4,241 bytes: one before, two of the many, three in between and one more.
     stream.is_exact(&[(4241, 7), (20_001, 2)]);
     assert!(stream.frames.len() > 10, "more than its first 64 KiB hold");
 }

@@ -32,7 +32,7 @@ fn figures(file: &Value) -> Vec<(u64, u64)> {
     records.map(|record| (number(record, "size"), number(record, "count"))).collect()
 }
 
-/// Blocks that the captured program leaked, and the one block that its C++ library already had.
+/// Blocks that the captured program left, and the one block that its C++ library already had.
 const BASIC: [(u64, u64); 7] = [(65536, 3), (1000, 7), (512, 6), (24, 100), (480, 5), (300, 4), (1, 2)];
 
 fn is_basic(file: &Value) {

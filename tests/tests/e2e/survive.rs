@@ -182,7 +182,7 @@ fn a_test_that_fills_the_disk_is_an_error_from_there_on() {
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
     let project = Project::new("file-size-limit");
-    // In units of 512 bytes: the smaller limit stops the spool, the larger one also memgate's own files.
+    // In units of 512 bytes: limits that affect the spool, and then also memgate's own files.
     for limit in [200, 1600] {
         let script = format!("ulimit -f {limit}; exec $memgate run -- $suite");
         let output = command_in_shell(&mut project.command::<&str>(&[]), &script, None).output().unwrap();
@@ -334,8 +334,8 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
     assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
 }
 
-/// Regression, found with a full disk: a process repeats its test until it is told to stop. If it was not
-/// heard of, it did so forever.
+/// Regression, found with a full disk: a process repeats its test until it is told to stop. When its records
+/// no longer arrived, it went on forever.
 #[test]
 fn a_repeated_test_that_is_not_heard_of_is_ended_and_no_pass() {
     let program = samples::own_suite(

@@ -132,7 +132,7 @@ fn kills_at_random_moments_leave_a_readable_session_and_no_wrong_verdict() {
     assert_eq!(u64::from(phases.values().sum::<u32>()), kills, "each was judged");
 }
 
-/// Builds a suite and runs it once undisturbed, which gives the reference times.
+/// Builds a suite and runs it once undisturbed, which checks the verdicts and gives the reference times.
 fn subject(leaky: bool) -> Subject {
     let name = if leaky { "kills_leaky" } else { "kills_clean" };
     let source = if leaky { format!("#define LEAKY\n{SUITE}") } else { SUITE.to_owned() };
