@@ -237,7 +237,7 @@ fn every_way_of_starting_a_program_is_seen() {
 fn as_root() -> bool {
     let is_root = successful(Command::new("id").arg("-u")).trim() == "0";
     if !is_root || !has_tool("setpriv") {
-        memgate_e2e::say("skipped: only root can become another user");
+        memgate_e2e::skip("only root can become another user, by setpriv");
     }
     is_root && has_tool("setpriv")
 }
