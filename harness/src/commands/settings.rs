@@ -145,7 +145,7 @@ fn read_any(path: &Path, longest: u64) -> Result<Option<String>, ExpectedError> 
     Ok(Some(text))
 }
 
-/// What is no text is reported with its line and column.
+/// Invalid UTF-8 is reported with its line and column.
 fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|why| {
         let (before, rest) = why.as_bytes().split_at(why.utf8_error().valid_up_to());

@@ -572,7 +572,7 @@ fn as_many_objects_in_the_same_place_are_the_leak_of_the_test_whatever_hangs_on_
     assert!(is_told(13));
 }
 
-/// The waiver is no waiver of its class.
+/// A waiver for the test does not apply to its class.
 #[test]
 fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
     let waiver = Waiver {
