@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
-/// A report.json of 50,000 tests that left nothing has 11 MB; of leaks with their curves it has a hundred times as much.
+/// A report.json of 50,000 tests that left nothing has 11 MB. Leaks and their curves take a hundred times as much.
 pub(crate) const LONGEST_REPORT: u64 = 1 << 30;
 
 /// All of a file that has no more bytes than `longest`.
