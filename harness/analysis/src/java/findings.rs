@@ -501,7 +501,7 @@ mod tests {
         }
     }
 
-    /// `int[]` of the destinations of Jetty's HTTP client, which are removed once a second: at the end of 74 executions.
+    /// `int[]` of the destinations of Jetty's HTTP client, which are removed once a second: the ends of 74 executions.
     const EXPIRING: [u64; 74] = [
         754, 759, 760, 761, 762, 763, 767, 763, 764, 765, 766, 767, 768, 769, 763, 764, 765, 766, 767, 771,
         772, 766, 767, 768, 769, 770, 771, 765, 766, 767, 768, 769, 770, 771, 772, 765, 766, 767, 768, 769,
