@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_wire::Outcome;
 use memgate_wire::java::{Holders, JavaSite, UNHELD};
 
-use super::held::{HeldBy, Noise, held, holders, is_mostly_unheld, leads_to_own, owner};
+use super::held::{HeldBy, Noise, can_hold_more, held, holders, leads_to_own, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::out_of_memory::ended_by_error;
 use super::series::{ClassSeries, grown, histograms, last_sites};
@@ -22,6 +22,8 @@ pub(super) const FEW_STEPS: usize = 4;
 pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 /// Object sizes are multiples of this.
 const ALIGNMENT: f64 = 8.0;
+/// Objects whose number grew by a smaller share than that of strings do not hold these in their fields.
+const HOLDING_SHARE: f64 = 0.1;
 /// Share of equal steps in a series that makes them the usual step.
 const USUAL_SHARE: f64 = 0.5;
 /// Caches (Guava's, Hibernate's) note who is read in such a queue, and empty it after 32 to 64 reads.
@@ -148,7 +150,10 @@ impl Findings {
         // doublings has not paused while its entries grow.
         let (mut paused, mut counted, mut stalled, mut rare) = ([false; 2], false, false, false);
         let mut unheld = Vec::new();
-        for series in grown(record, test, warm_up) {
+        let grown = grown(record, test, warm_up);
+        let rises: BTreeMap<String, f64> =
+            grown.iter().map(|series| (series.class.clone(), rise(&series.instances, warm_up))).collect();
+        for series in grown {
             findings.quiet = findings.quiet.min(quiet(&series, warm_up));
             // Most classes that grew once are over: this check is much cheaper than a slope.
             if is_over(&series.instances, warm_up) && is_over(&series.bytes, warm_up) {
@@ -182,7 +187,7 @@ impl Findings {
             paused[usize::from(grows[0])] |= growth.paused;
             counted |= grows[0];
             let (growing, noise) =
-                growing(series, grows[0], (&instances, &bytes), (&explained, &project), warm_up);
+                growing(series, grows[0], (&instances, &bytes), (&explained, &project, &rises), warm_up);
             match noise {
                 None => findings.growing.push(growing),
                 Some(Noise::Unheld) => unheld.push(growing),
@@ -333,7 +338,7 @@ fn growing(
     mut series: ClassSeries,
     by_count: bool,
     (instances, bytes): (&Growth, &Growth),
-    (explained, project): (&BTreeMap<&str, Vec<&Holders>>, &str),
+    (explained, project, rises): (&BTreeMap<&str, Vec<&Holders>>, &str, &BTreeMap<String, f64>),
     warm_up: usize,
 ) -> (Growing, Option<Noise>) {
     let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
@@ -361,8 +366,14 @@ fn growing(
     if noise.is_none() && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
         if of_the_jdk {
             noise = Some(Noise::Irregular);
-        } else if is_mostly_unheld(&held) {
-            noise = Some(Noise::Unheld);
+        } else if let HeldBy::Paths { paths, complete: true, .. } = &held
+            && by_count
+        {
+            let added = instances.slope.slope * as_f64(series.instances.len().saturating_sub(warm_up));
+            let grows = |class: &str| rises.get(class).is_some_and(|rise| *rise > HOLDING_SHARE * added);
+            if !paths.iter().any(|path| can_hold_more(path, grows)) {
+                noise = Some(Noise::Replaced);
+            }
         }
     }
     let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
@@ -380,6 +391,11 @@ fn has_few_steps(series: &ClassSeries, warm_up: usize) -> bool {
 fn rises_each_time(values: &[f64], warm_up: usize) -> bool {
     let counted = values.get(warm_up..).unwrap_or_default();
     counted.len() > 1 && counted.windows(2).all(|pair| pair[1] > pair[0])
+}
+
+/// How much higher the last end is than the end of the warm-up.
+fn rise(values: &[f64], warm_up: usize) -> f64 {
+    values.last().zip(values.get(warm_up)).map_or(0.0, |(last, first)| last - first)
 }
 
 fn grew(values: &[f64]) -> f64 {

@@ -10,7 +10,7 @@ use memgate_model::{Frame, HolderStep, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing};
-use super::held::{HeldBy, MAX_EXPLAINED};
+use super::held::{HeldBy, MAX_EXPLAINED, MAX_PATHS};
 use super::names::{
     is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };
@@ -23,8 +23,6 @@ use crate::stats::float;
 
 /// A path that holds less than this share of what grew does not explain the growth.
 const EXPLAINING_SHARE: f64 = 0.3;
-/// Most paths to use per class.
-const MAX_PATHS: usize = 16;
 
 /// Growing classes whose objects are held through one another.
 #[derive(Debug, Clone)]

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, UNHELD};
 
-use super::names::{is_literal, is_of_framework, is_of_project, is_own};
+use super::names::{is_literal, is_of_framework, is_of_project, is_own, normalised};
 use crate::record::ProcessRecord;
 use crate::stats::float;
 
 /// Maximum number of instances of one class whose holders the agent searches.
 pub(super) const MAX_EXPLAINED: f64 = 256.0;
+/// Most paths to one class that the agent reports.
+pub(super) const MAX_PATHS: usize = 16;
 
 /// Who holds a class.
 #[derive(Debug, Clone)]
@@ -22,6 +24,8 @@ pub(crate) enum HeldBy {
     Paths {
         /// Holder paths, without those of the virtual machine.
         paths: Vec<HolderPath>,
+        /// The holders of all instances of one iteration were searched, and all paths to them are known.
+        complete: bool,
         /// Instances of one iteration without a reported path.
         open: f64,
     },
@@ -36,6 +40,8 @@ pub(crate) enum Noise {
     Unheld,
     /// Strings without a known holder that appear irregularly.
     Irregular,
+    /// Strings in fields of a fixed number of objects: each string replaces another.
+    Replaced,
     /// A test framework keeps it, and no class of the project is on the path.
     Framework,
     /// JUnit 4.12 makes a group for the thread of a test with a time limit. Up to JDK 17 such groups stay.
@@ -63,6 +69,7 @@ pub(super) fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<
 /// The paths to a class that may be those of a leak, or why there are none.
 pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
     let paths = || told.iter().flat_map(|holders| &holders.paths);
+    let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
     let mut leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
     if !leaking.is_empty() {
         leaking.retain(|path| !is_kept_by_framework(path, project));
@@ -72,21 +79,26 @@ pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
         // The numbers in the stream may be arbitrary.
         let instances = told.iter().map(|holders| holders.instances).fold(0, u64::saturating_add);
         let open = instances.saturating_sub(paths().map(|path| path.instances).fold(0, u64::saturating_add));
-        return Ok(HeldBy::Paths { paths: leaking, open: float(open) });
+        let complete =
+            float(instances) <= MAX_EXPLAINED && paths().count() < MAX_PATHS && !told.iter().any(cut);
+        return Ok(HeldBy::Paths { paths: leaking, complete, open: float(open) });
     }
-    let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
     if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
         return Ok(HeldBy::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
 }
 
-/// Does nothing hold most of what one execution left, and only the JDK the remaining objects? Method names held by a
-/// soft reference pile up until a collection clears it.
-pub(super) fn is_mostly_unheld(held: &HeldBy) -> bool {
-    let HeldBy::Paths { paths, open } = held else { return false };
-    let of_paths = paths.iter().map(|path| path.instances).fold(0, u64::saturating_add);
-    !paths.iter().any(leads_to_own) && open.min(MAX_EXPLAINED) > float(of_paths)
+/// Can more and more strings or arrays be held like this? A field holds one of them. So the number of objects with the
+/// field must grow, too. An object of the JDK or of a library often keeps one string of many that an execution made.
+pub(super) fn can_hold_more(path: &HolderPath, grows: impl Fn(&str) -> bool) -> bool {
+    // The bytes of a string are held like the string.
+    let holder = path.links.iter().rev().find(|link| !is_literal(owner(link)));
+    holder.is_none_or(|link| match link.kind {
+        HolderKind::Field => grows(&normalised(&link.owner)),
+        HolderKind::Static => false,
+        _ => true,
+    })
 }
 
 /// Held through a test framework, without a class of the project on the path.

@@ -417,6 +417,7 @@ impl TestJudge<'_, '_> {
             (Noise::Literals, "held by constant pools and system classes only"),
             (Noise::Unheld, "held by nothing"),
             (Noise::Irregular, "irregular"),
+            (Noise::Replaced, "held by a fixed number of objects"),
             (Noise::Framework, "kept by the test framework for itself"),
             (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
         ] {

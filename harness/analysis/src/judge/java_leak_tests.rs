@@ -179,7 +179,10 @@ fn the_way_of_a_leak_is_found_among_literals() {
         "field java.util.HashMap.table -> java.util.HashMap$Node[]",
     ];
     let input = confirmed(
-        |jvm, _| jvm.add("java.lang.String", 10, 24),
+        |jvm, _| {
+            jvm.add("java.lang.String", 10, 24);
+            jvm.add("java.util.HashMap$Node", 5, 32);
+        },
         |jvm| {
             let way =
                 |last| [map[0], map[1], "array java.util.HashMap$Node[].[x] -> java.util.HashMap$Node", last];

@@ -82,7 +82,11 @@ pub(super) fn evicts(report: &RunReport) -> &TestReport {
 fn a_stack_through_a_class_on_the_way_goes_before_one_that_allocated_more() {
     let titles = |jvm: &mut Jvm, _: u32| jvm.add("java.lang.String", 10, 24);
     let input = confirmed(titles, |jvm| {
-        jvm.held("java.lang.String", &[(10, &["static com.example.Titles.all -> java.lang.String"])]);
+        let list = [
+            "static com.example.Titles.all -> java.lang.Object[]",
+            "array java.lang.Object[].[x] -> java.lang.String",
+        ];
+        jvm.held("java.lang.String", &[(10, &list)]);
         jvm.sites(
             "java.lang.String",
             &[("org.junit.Runner", "names", 4096), ("com.example.Titles", "remember", 240)],
@@ -236,10 +240,13 @@ fn every_way_to_leak_and_not_to_leak() {
         ),
         (
             "texts that a program bound to method handles",
-            Box::new(|jvm, _| jvm.add("java.lang.String", 2, 24)),
+            Box::new(|jvm, _| {
+                jvm.add("java.lang.String", 2, 24);
+                jvm.add("java.lang.invoke.BoundMethodHandle$Species_LL", 2, 40);
+            }),
             Box::new(move |jvm| jvm.held("java.lang.String", &[(20, argument)])),
             Verdict::Fail,
-            "48 B of Java objects per iteration (allowed 0 B); 2 objects per iteration (allowed 0)",
+            "128 B of Java objects per iteration (allowed 0 B); 4 objects per iteration (allowed 0)",
         ),
         (
             "the same, where nobody could tell the holders",
@@ -256,16 +263,29 @@ fn every_way_to_leak_and_not_to_leak() {
             "java.lang.String grows by 51 B per iteration but is irregular",
         ),
         (
-            "names of methods that a soft reference leads to, of which the JDK keeps one",
+            "strings of which an object keeps the last one",
             Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
             Box::new(move |jvm| jvm.held_some(216, "java.lang.String", &[(2, last_entry)])),
             Verdict::Pass,
-            "java.lang.String grows by 24 B per iteration but is held by nothing",
+            "java.lang.String grows by 24 B per iteration but is held by a fixed number of objects",
         ),
         (
-            "strings of the JDK that something holds",
+            "the same, where more objects come that keep one",
+            Box::new(|jvm, _| {
+                jvm.add("java.lang.String", 1, 24);
+                jvm.add("java.util.jar.JarFile", 1, 80);
+            }),
+            Box::new(move |jvm| {
+                jvm.held_some(216, "java.lang.String", &[(2, last_entry)]);
+                jvm.held("java.util.jar.JarFile", &[(1, &last_entry[..1])]);
+            }),
+            Verdict::Fail,
+            "104 B of Java objects per iteration (allowed 0 B); 2 objects per iteration (allowed 0)",
+        ),
+        (
+            "the same, where not all of them were searched",
             Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
-            Box::new(move |jvm| jvm.held_some(4, "java.lang.String", &[(2, last_entry)])),
+            Box::new(move |jvm| jvm.held_some(300, "java.lang.String", &[(2, last_entry)])),
             Verdict::Fail,
             "24 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0)",
         ),
