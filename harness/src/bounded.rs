@@ -1,4 +1,4 @@
-//! Reads files that people name, up to a length: a device has no end, and tells no length before it is read.
+//! Reads files that users name, up to a maximum length. A device has no end, and no length before it is read.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 /// A report.json of 50,000 tests that left nothing has 11 MB. Leaks and their curves take a hundred times as much.
 pub(crate) const LONGEST_REPORT: u64 = 1 << 30;
 
-/// All of a file that has no more bytes than `longest`.
+/// Reads a whole file of at most `longest` bytes.
 pub(crate) fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)? as u64;

@@ -45,7 +45,7 @@ static OWN: ForkMark = ForkMark::new();
 /// The loader's count of loads, plus one, at the time when the guest's constructors were about to load a library that
 /// binds past the agent; 0: none.
 static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
-/// Have boundaries of tests been reached? Else the process is the test.
+/// Was a test boundary reached? Otherwise the process is the test.
 static HAS_TESTS: AtomicBool = AtomicBool::new(false);
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);

@@ -283,8 +283,8 @@ impl Session {
         }
     }
 
-    /// Is this process the test, as the harness asked for? Tests that it tells of are then no boundaries: what they
-    /// leave counts where it ends.
+    /// Did the harness ask for this process as one test? Then tests that it reports are no boundaries: their leftovers
+    /// count at its end.
     pub(crate) fn is_the_test(&self) -> bool {
         self.options.end_of_main && self.role == ProcessRole::Main && self.is_this_process()
     }

@@ -248,8 +248,8 @@ pub struct Options {
     /// The end of a test that left nothing need not wait for the harness, if it looked at the process within this
     /// time; zero: each end waits.
     pub look_lasts: Duration,
-    /// The process is the test, whatever tests it tells of. What is alive where `main` ends is written, too: static
-    /// destructors come later.
+    /// The process is the test, even if it reports tests of its own. Blocks that are alive at the end of `main` are
+    /// written too, because static destructors run later.
     pub end_of_main: bool,
     /// Which windows around tests are reported ([`crate::setup`]); empty: none.
     pub setups: String,

@@ -35,8 +35,8 @@ impl Place {
         starts || has("!test::test_main") && !has("!test::__rust_begin_short_backtrace")
     }
 
-    /// Does glibc keep there, until the process ends, what a program can neither free nor let grow: the locale, the time
-    /// zone, where messages and users are looked up? Its own symbols have a prefix where they are known.
+    /// Does glibc keep this memory until the process ends: the locale, the time zone, sources of messages and users? A
+    /// program cannot free it, and it is bounded. Internal symbols of glibc have a prefix if they are known.
     pub(crate) fn is_glibcs_own(&self) -> bool {
         let functions = self.names.iter().filter_map(|name| name.strip_prefix("libc.so.6!"));
         let mut plain =
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// Functions of glibc whose allocations stay, and are bounded.
+/// Functions of glibc whose allocations are permanent and bounded.
 const KEPT_BY_GLIBC: [&str; 18] = [
     "setlocale",
     "tzset",

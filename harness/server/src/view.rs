@@ -192,9 +192,9 @@ pub struct Leaks {
     pub suites: Vec<String>,
 }
 
-/// The states by which leaks are asked for.
+/// States that a list of leaks can be filtered by.
 pub(crate) const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
-/// Their kinds; empty: any.
+/// Kinds that a list of leaks can be filtered by; empty: any.
 pub(crate) const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
 
 /// Filter for leaks; empty fields match all.
@@ -208,7 +208,7 @@ pub struct LeakFilter {
     pub kind: String,
     /// One state, or `alive`.
     pub state: String,
-    /// Part of id, title, culprit, place or test.
+    /// Text in the id, title, culprit, source location or test.
     pub text: String,
 }
 
@@ -361,11 +361,11 @@ pub struct RunView {
     pub leaks: Vec<SightingOf>,
     /// Its tests: first those that are no plain pass, then by name; 500 at most.
     pub tests: Vec<TestRow>,
-    /// How many tests there are, of those that are asked for.
+    /// Number of tests that match the search.
     pub of: u64,
     /// Order of the tests.
     pub order: Order,
-    /// Part of the names of tests that are shown; empty: all.
+    /// Text in the names of the shown tests; empty: all tests.
     pub find: String,
     /// The previous run on its line and environment, for comparison.
     pub previous: Option<i64>,

@@ -65,7 +65,7 @@ pub(super) struct Candidate {
 impl Candidate {
     fn read(path: PathBuf) -> Result<Self, ExpectedError> {
         let mut bytes = Vec::new();
-        // Its head is read first, then all of it: a pipe would lose the head, and a device has no end.
+        // The head is read first, then the whole file. A pipe would lose its head, and a device has no end.
         if !fs::metadata(&path).map_err(ExpectedError::file("read", &path))?.is_file() {
             return Err(ExpectedError::file("read", &path)(io::Error::other("it is no regular file")));
         }
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(Candidate::read(file).unwrap().head, "# pg_map_id: 4eb8288\n");
     }
 
-    /// Of a pipe the head was lost, and with it the names of its classes.
+    /// A pipe lost its head, and so the names of classes.
     #[test]
     fn a_device_or_a_pipe_is_no_mapping_file() {
         for path in ["/dev/zero", "/dev/null"] {

@@ -33,7 +33,7 @@ pub(crate) fn stack_lines(frames: &[Frame], room: Option<usize>, paint: Paint) -
     cells.iter().map(|(name, location)| line(name, location, column, paint)).collect()
 }
 
-/// Lines of a stack on their own, without colours.
+/// The lines of a stack, without colours.
 #[must_use]
 pub fn stack(frames: &[Frame]) -> Vec<String> {
     stack_lines(frames, None, Paint::new(false))

@@ -422,7 +422,7 @@ fn a_plain_program_that_leaves_memory_behind_is_not_judged_and_says_so() {
     );
     assert_eq!(leaves.leaks[0].frames[0].function.as_deref(), Some("keep"), "{run}");
     assert!(run.stderr.contains("{n}") && run.stderr.contains("not judged"), "{run}");
-    // What prints keeps the C library's buffer, which nobody can free, and so does the locale.
+    // Output and the locale leave blocks of the C library allocated, which the program cannot free.
     let run = project.run(&program);
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }

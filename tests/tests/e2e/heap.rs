@@ -394,7 +394,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         wrong.ends_with(2).says("day0.hprof was written before day4.hprof");
         project.memgate(&["heap", "diff", days[4], days[0]]).ends_with(0);
 
-        // A literal of the program is a symbol of HotSpot, too.
+        // String literals of the program are HotSpot symbols too.
         let holds = |file: &str, text: &str| {
             let bytes = fs::read(project.folder().join(file)).unwrap();
             bytes.windows(text.len()).any(|at| at == text.as_bytes())

@@ -302,7 +302,7 @@ mod tests {
         );
     }
 
-    /// Guava's and Hibernate's caches empty the queue of what was read after 64 and 48 reads.
+    /// The caches of Guava and Hibernate empty their queue of reads after 64 and 48 reads.
     #[test]
     fn a_queue_that_a_cache_empties_is_no_leak_and_one_that_grows_on_is() {
         let queue = |emptied_after: u32| {

@@ -35,7 +35,7 @@ pub fn classes_to_explain(record: &ProcessRecord, suite: &str) -> ClassNumbers {
     let growing = growing(record).into_iter().filter(|(_, grown)| grown.times >= GROWING_TIMES);
     let named = growing.filter_map(|(class, grown)| Some((grown.bytes, class, java.class(class)?)));
     let mut growing: Vec<(u64, u32, &str)> = named.collect();
-    // Of classes that grew by as many bytes every run chooses the same: the numbers differ.
+    // Class numbers differ between runs. Sorting equal growth by name gives the same choice in every run.
     growing.sort_unstable_by_key(|(bytes, class, name)| (std::cmp::Reverse(*bytes), *name, *class));
     let named = growing.into_iter().map(|(_, class, name)| (class, name));
     let package = package_of(suite);
@@ -256,7 +256,7 @@ mod tests {
         assert!(chosen(&windows(&names, &bytes[..2]), "a.Test").0.is_empty());
     }
 
-    /// A leak has the same id in every run only if the same classes are explained.
+    /// The id of a leak is stable only if every run explains the same classes.
     #[test]
     fn classes_that_grow_alike_are_chosen_in_the_same_way_whatever_their_numbers() {
         let mut names: Vec<&'static str> =

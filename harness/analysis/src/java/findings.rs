@@ -26,13 +26,13 @@ const ALIGNMENT: f64 = 8.0;
 const HOLDING_SHARE: f64 = 0.1;
 /// Share of equal steps in a series that makes them the usual step.
 const USUAL_SHARE: f64 = 0.5;
-/// Caches (Guava's, Hibernate's) note who is read in such a queue, and empty it after 32 to 64 reads.
+/// Caches of Guava and Hibernate record reads in such a queue, and empty it after 32 to 64 reads.
 const QUEUE_OF_READS: &str = "java.util.concurrent.ConcurrentLinkedQueue$Node";
-/// After so many ends one that is read once in each execution was emptied.
+/// A queue with one read per execution was emptied within this number of ends.
 const READS_NOTED: usize = 72;
-/// What is left at the low points of a series that gives back what it adds, as a share of its steps.
+/// Largest rise between low points of a series that gives back what it adds, as a share of its steps.
 const LEFT_AT_LOWS: f64 = 0.05;
-/// Low points that are needed to tell.
+/// Smallest number of low points for a decision.
 const LOW_POINTS: usize = 3;
 /// Strings that a compiler resolves come irregularly. The series of a leak stays this near to its line, as a share of
 /// its slope.
@@ -55,7 +55,7 @@ pub(crate) struct Findings {
     pub(crate) paused: bool,
     /// A growing class has no usual step. More iterations show what is noise of the virtual machine.
     pub(crate) irregular: bool,
-    /// Only a queue grows that may be emptied after some more executions.
+    /// Only a queue of reads grows. Some more executions may empty it.
     pub(crate) noted: bool,
     /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
@@ -171,7 +171,7 @@ impl Findings {
                 continue;
             }
             let figures = if grows[0] { &series.instances } else { &series.bytes };
-            // A low point that is a little higher than those before may be a rare leak: more iterations show it.
+            // A low point slightly above the earlier ones may be a rare leak. More iterations show it.
             let rise = rise_of_lows(figures, warm_up);
             if rise.is_some_and(|rise| rise <= 0.0) {
                 continue;
@@ -246,7 +246,7 @@ impl Findings {
         }
     }
 
-    /// Nodes of a queue alone, for what is in it was there before.
+    /// A queue of reads grows alone: its entries existed before.
     fn leave_queue_of_reads(&mut self) {
         let is_noted = |growing: &Growing| growing.series.class == QUEUE_OF_READS;
         self.noted = self.ends < READS_NOTED && !self.growing.is_empty() && self.growing.iter().all(is_noted);
@@ -435,8 +435,8 @@ pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
-/// By how much its low points rose, where a series adds the same in most iterations and gives all of it back from
-/// time to time, as entries that expire after a second. `None`: it keeps what it adds.
+/// Rise of the low points of a series that adds the same in most iterations and gives all of it back from time to time,
+/// such as entries that expire after a second. `None`: it keeps what it adds.
 fn rise_of_lows(values: &[f64], warm_up: usize) -> Option<f64> {
     let step = usual_step(values.get(warm_up..)?)?;
     let is_low = |at: usize| {
@@ -461,7 +461,7 @@ fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     Some(step)
 }
 
-/// The step that at least half of the iterations take.
+/// The step of at least half of the iterations.
 fn usual_step(values: &[f64]) -> Option<f64> {
     let mut steps: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).collect();
     steps.sort_by(f64::total_cmp);

@@ -553,7 +553,7 @@ fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
     assert_eq!(entry(&report(&same, &GatePolicy::default())), None, "its test says it all");
 }
 
-/// Counted names grow longer in the class, which counts those of all its tests, and groups of leaks differ.
+/// Names with a counter are longer in the class, which runs all its tests, and leaks are grouped differently.
 #[test]
 fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besides() {
     let is_told = |markers, bytes| {
@@ -575,7 +575,7 @@ fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besid
     assert!(is_told(6, 48), "five objects more");
 }
 
-/// Arrays of a leak may be too irregular alone, as the virtual machine's own come on top, and count in the class.
+/// Arrays of a leak may be too irregular in the test, because the virtual machine adds its own, and count in the class.
 #[test]
 fn as_many_objects_in_the_same_place_are_the_leak_of_the_test_whatever_hangs_on_them() {
     let without_arrays = |jvm: &mut Jvm| {

@@ -171,8 +171,8 @@ fn agent_cost(input: &RunInput) -> AgentCost {
     let float = crate::stats::float;
     cost.repeated_s = repeated_s(input);
     cost.cpu_s = Duration::from_nanos(with_agent_ns).as_secs_f64();
-    // Boundaries are told by the clock, which goes on while others have the processor: where they seem to be most of
-    // what the processes worked, the machine was busy.
+    // The time at boundaries is wall time, which includes waiting for a processor. If it exceeds the processor time of
+    // the tests, the machine was busy.
     cost.cpu_ratio =
         (without_ns > 0 && agent_ns <= without_ns).then(|| float(with_agent_ns) / float(without_ns));
     cost

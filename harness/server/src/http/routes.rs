@@ -59,7 +59,7 @@ impl Asked {
         Choice { branch: self.branch.clone(), environment: self.environment.clone() }
     }
 
-    /// `None`: it asks for a state or a kind that no leak can have.
+    /// `None`: the query names an unknown state or kind.
     fn filter(&self) -> Option<LeakFilter> {
         let state = if self.state.is_empty() { "alive" } else { &self.state };
         let is_known = STATES.contains(&state) && KINDS.contains(&self.kind.as_str());
@@ -105,7 +105,7 @@ pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> R
         .with_state(App { store, options })
 }
 
-/// A branch may have no run in the environment that was shown before it was chosen: its page has one that it has.
+/// A branch may have no run in the environment of the previous page. Its page then shows another environment.
 async fn own_environment(request: Request, next: Next) -> Response {
     let there = without_environment(request.uri());
     let response = next.run(request).await;
@@ -115,7 +115,7 @@ async fn own_environment(request: Request, next: Next) -> Response {
     }
 }
 
-/// The address of a page that names a branch and an environment, with the branch alone.
+/// The address of a page with its branch, but without its environment.
 fn without_environment(address: &Uri) -> Option<String> {
     let parts: Vec<&str> = address.query()?.split('&').collect();
     let names = |what: &str| parts.iter().any(|part| part.len() > what.len() && part.starts_with(what));

@@ -114,7 +114,7 @@ fn nothing_is_changed_and_no_foreign_name_is_answered() {
     });
 }
 
-/// It was an empty list: a script took that for a line without leaks.
+/// The answer was an empty list, which a script took for a line without leaks.
 #[test]
 fn a_state_or_kind_that_no_leak_can_have_is_no_empty_list() {
     served(async |at, store, _| {
@@ -154,7 +154,7 @@ fn a_test_of_a_run_is_found_by_a_part_of_its_name() {
     });
 }
 
-/// Each page has a form that chooses branch and environment: it led to "Not found".
+/// Each page has a form to choose branch and environment. It led to "Not found".
 #[test]
 fn a_branch_without_the_chosen_environment_is_shown_in_its_own() {
     served(async |at, store, _| {

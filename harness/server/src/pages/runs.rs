@@ -154,7 +154,7 @@ fn tests(html: &mut Html, view: &RunView) {
         Order::Slowest => ("Tests, the slowest first", "slowest"),
     };
     let page = link::path(&view.selection.project, &["runs", &view.run.run.to_string()]);
-    // The table of leaks is above: the browser scrolls past it to what was found.
+    // The table of leaks comes first: the browser scrolls past it to the tests that were found.
     html.markup("<form id=tools method=get").attribute("action", &format!("{page}#tools")).markup(">");
     html.markup("<label>Find <input id=q name=text type=search").value(&view.find).markup("></label>");
     let orders = ["worst", "slowest"].map(str::to_owned);

@@ -43,9 +43,9 @@ struct Folding<'a, 't> {
     whole: Lookup,
     /// The rows of leaks, as they are now.
     rows: Vec<[Value; 19]>,
-    /// The rows of events, as they are now, by leak, state and commit.
+    /// Current rows of events, by leak, state and commit.
     events: BTreeMap<(i64, State, String), [Value; 10]>,
-    /// What is told for the first time, and of which leak.
+    /// New events, each with its leak.
     told: Vec<(i64, Event)>,
     /// Runs whose events have changed.
     touched: BTreeSet<i64>,
@@ -94,7 +94,7 @@ pub(super) async fn fold(
     Ok(told)
 }
 
-/// Events with the names of their leaks; of many leaks at once, because each question is a round trip.
+/// Adds the names of leaks to events. Reads many leaks at once, because each query is a round trip.
 async fn in_words(adding: &mut Adding<'_>, events: &[(i64, Event)]) -> Result<Vec<EventRow>, StoreError> {
     let mut told = Vec::with_capacity(events.len());
     for events in events.chunks(rows::NAMED) {
@@ -152,8 +152,7 @@ impl Folding<'_, '_> {
         Ok(())
     }
 
-    /// A leak that the line has never had: what its newest runs say is all that is remembered. `false`: these are too
-    /// few.
+    /// Folds a leak that is new on the line, from its newest runs. `false`: these runs are too few.
     async fn fold_newest(&mut self, leak: i64) -> Result<bool, StoreError> {
         let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
         if self.newest.is_none() {

@@ -10,7 +10,7 @@ use super::{StoreError, statements as sql};
 /// Rows per statement, the most first: few sizes, so that a connection caches the plans of few texts.
 const SIZES: [usize; 12] = [64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// So many tests or leaks are named by one statement.
+/// Maximum number of tests or leaks in one statement.
 pub(super) const NAMED: usize = 512;
 
 pub(super) enum Value {
@@ -110,7 +110,7 @@ pub(super) async fn test_ids(
     Ok(ids)
 }
 
-/// These leaks, by their ids: [`NAMED`] at most.
+/// Reads leaks by their ids, at most [`NAMED`].
 pub(super) async fn leaks(
     connection: &mut AnyConnection,
     project: i64,
@@ -123,7 +123,7 @@ pub(super) async fn leaks(
     rows.iter().map(|row| Ok((row.try_get(0)?, leak_of(row, 1)?))).collect()
 }
 
-/// Those of these leaks that a line (project, branch, environment) has, or had.
+/// Those of `leaks` that a line (project, branch, environment) has or had.
 pub(super) async fn leaks_of_line(
     connection: &mut AnyConnection,
     (project, branch, environment): (i64, i64, i64),

@@ -532,7 +532,7 @@ fn a_page_asks_the_database_a_few_times() {
     });
 }
 
-/// Each question to a PostgreSQL is a round trip: a run with 20,000 leaks took longer than an upload waits.
+/// Each query to PostgreSQL is a round trip. A run with 20,000 leaks took longer than the time limit of an upload.
 #[test]
 fn a_run_with_many_leaks_asks_the_database_little_for_each() {
     let Some(postgres) = Postgres::start() else { return };

@@ -53,7 +53,7 @@ pub(super) fn diff(
     Ok(Answer { shown: Shown::diff(by, changes, top), code, odd })
 }
 
-/// The changes, what is odd about both dumps, and when each was written.
+/// The changes, oddities of both dumps, and the time at which each was written.
 type Changes = (Vec<Changed>, [Oddities; 2], [u64; 2]);
 
 fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {

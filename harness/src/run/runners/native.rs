@@ -201,7 +201,7 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
         .listing_where_numbers_change()
 }
 
-/// Is a plain program the test as a whole, whatever tests it tells of?
+/// Is the whole plain program one test, even if it reports tests of its own?
 fn is_the_test(planned: &PlannedSuite) -> bool {
     planned.runner == memgate_config::Runner::Command || planned.repeating.is_some()
 }

@@ -129,9 +129,9 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// Are leaks of classes that no test leaks all that is left beside the tests? If they are larger than that, they are
-/// objects of the tests' leaks, which the class shows in another group. Then what is left are names that are longer, or
-/// a table that is larger.
+/// Do the leaks that no test has make up the difference between the class and its tests? Larger leaks consist of
+/// objects of the tests' leaks, which the class shows in another group. Then longer names or a larger table are the
+/// difference.
 fn is_what_is_left(leaks: &[Leak], metrics: &BTreeMap<Metric, MetricValue>, tests: &[&TestReport]) -> bool {
     let is_known = |leak: &Leak| {
         tests
@@ -174,8 +174,8 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
         }
     }
     let is_left = |of: f64, left: f64| left > LEFT_SHARE * of;
-    // Of as many objects, in the same place, it is the same leak: the strings and arrays in it may count in one run and
-    // be too irregular in the other.
+    // A leak with the same id and the same number of objects is the same leak. Its strings and arrays may count in one
+    // run and be too irregular in the other.
     let is_counted = |leak: &Leak| {
         leak.count_per_iteration > 0.0
             && tests.iter().flat_map(|test| &test.leaks).any(|known| known.id == leak.id)

@@ -26,7 +26,7 @@ pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 
-/// What runs again may always take so many times as long as in the screen.
+/// A repeated test may always take this multiple of its time in the screening pass.
 const SLOWER_AGAIN: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.
@@ -66,7 +66,7 @@ fn patience(of_test: Duration, screened: &ProcessRecord) -> Duration {
     of_test.max(screened.longest_beside_tests() * SLOWER_AGAIN)
 }
 
-/// The same where any of its tests may run.
+/// The same for a process in which any of its tests may run.
 fn patience_with_all(timeout: Duration, screened: &ProcessRecord) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let slowest = screened.windows.iter().filter(|window| !window.is_setup()).map(took).max();
