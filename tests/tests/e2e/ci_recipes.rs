@@ -120,7 +120,7 @@ fn gitlab_keeps_the_session_of_its_job_alone() {
     let program = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
     let run = |recipe: &Recipe| recipe.with(&program.display().to_string(), &project, &bin).status().unwrap();
     assert!(run(&recipe).success());
-    recipe.script = cut("gitlab/memgate.yml", "no target.", "artifacts:").replacen("- |\n", "", 1);
+    recipe.script = cut("gitlab/memgate.yml", "without its target.", "artifacts:").replacen("- |\n", "", 1);
     assert!(run(&recipe).success());
     let sessions = fs::read_dir(project.folder().join("memgate-session")).unwrap();
     let sessions: Vec<_> = sessions.map(|session| session.unwrap().path()).collect();
