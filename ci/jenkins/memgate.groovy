@@ -1,6 +1,7 @@
 // A step for a shared library (vars/memgate.groovy):
 //   memgate('ctest --test-dir build --output-on-failure')
-// The page needs its own script. In HTML Publisher, Jenkins' default content policy forbids all scripts, so the page is also archived.
+// The page needs its own script. In HTML Publisher, Jenkins' default content policy forbids all scripts, so the page is
+// also archived.
 def call(String command = '') {
     // Quoted: the shell of this step neither splits nor expands it.
     def quoted = "'" + command.trim().replace("'", "'\\''") + "'"
