@@ -453,7 +453,7 @@ impl Scratch {
         }
     }
 
-    /// Stores the frames inside the innermost stored one.
+    /// Stores the frames further in than the innermost stored one. Returns the id of the whole stack, 0: no memory.
     #[cold]
     #[inline(never)]
     fn store_frames(&mut self, depth: usize, context: &Context) -> u32 {

@@ -93,7 +93,7 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
         hash = extend_hash(hash, frame.pc as u64);
         frame.hash = hash;
     }
-    // Searches from the innermost frame outward for a stored one, then stores the frames inside it.
+    // Searches from the innermost frame outward for a stored one, then stores the frames further in.
     let known =
         frames.iter().take(depth).enumerate().find_map(|(i, f)| Some((i, context.store.find(f.hash)?)));
     let (new, mut parent) = known.unwrap_or((depth, 0));

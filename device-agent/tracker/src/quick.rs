@@ -1,9 +1,10 @@
 //! The quick path for usual events, an allocation or a free. The only call is the one that takes a stack.
 //!
-//! The quick path leaves an unusual event unchanged. It then takes the full path, by [`Tracker::record_unusual_alloc`]
-//! and [`Tracker::record_unusual_free`]. Unusual are events at a thread's beginning and end, events inside other
-//! events, events that publish counters, samples, large blocks, addresses that fit into no word, memory that is not
-//! mapped yet, blocks whose free was not seen, and, while stacks are off, the free of a block that has a stack.
+//! The quick path records nothing for an unusual event. The event then takes the full path, by
+//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events at a thread's beginning
+//! and end, events inside other events, events that publish counters, samples, large blocks, addresses that fit into no
+//! word, memory that is not mapped yet, blocks whose free was not seen, and, while stacks are off, the free of a block
+//! that has a stack.
 #![cfg_attr(
     not(test),
     expect(

@@ -52,7 +52,7 @@ pub struct Packed(u64);
 pub struct Shape(u32);
 
 impl Shape {
-    /// Any rule that is not common. It equals no rule.
+    /// Any rule that is not common. [`Packed::has`] is never true for it.
     pub const OTHER: Self = Self(0);
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each allocated byte is chosen with the same small probability, and a block that contains a chosen byte is recorded
 //! (a Poisson process). So a thread counts the allocated bytes down to the next chosen one, and nearly every allocation
-//! costs one subtraction. The distances are exponential: a block of `s` bytes is recorded with the probability `1 -
-//! e^(-s / interval)`, independent of earlier blocks. A recorded block stands for as many blocks as the inverse of this
-//! probability, so that sums over the recorded blocks are correct on average ([`stands_for`]).
+//! costs one subtraction. The distances are exponential: a block of `s` bytes is recorded with the probability
+//! `1 - e^(-s / interval)`, independent of earlier blocks. A recorded block stands for as many blocks as the inverse of
+//! this probability, so that sums over the recorded blocks are correct on average ([`stands_for`]).
 
 #![cfg_attr(
     not(test),
@@ -36,7 +36,8 @@ impl Countdown {
         true
     }
 
-    /// Like [`Countdown::passes`], but seeds the generator first if needed. True: one of the bytes is chosen.
+    /// Counts `size` bytes like [`Countdown::passes`], but seeds the generator first if needed, and draws the next
+    /// chosen byte when this one is reached. True: one of the bytes is chosen.
     pub(crate) fn chooses(&self, size: u64, interval: u64) -> bool {
         if self.random.load(Ordering::Relaxed) == 0 {
             let place = core::ptr::from_ref(self) as u64;
@@ -45,7 +46,7 @@ impl Countdown {
         if self.passes(size) {
             return false;
         }
-        // After a sample the process starts anew: it has no memory.
+        // The Poisson process has no memory: the distance from here does not depend on earlier bytes.
         self.left.store(self.distance(interval), Ordering::Relaxed);
         true
     }

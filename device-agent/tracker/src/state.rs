@@ -16,7 +16,7 @@ use crate::thread_counters::ThreadCounters;
 /// State of one thread. The fields that every event needs come first.
 #[repr(C)]
 pub struct ThreadState {
-    /// [`FREE`], [`BUSY`], [`TIMED`], or a larger value: the number of events up to the timed one, plus [`TIMED`].
+    /// [`FREE`], [`BUSY`], [`TIMED`], or a larger value: the number of events before the timed one, plus [`TIMED`].
     pub(crate) busy: AtomicU32,
     /// Value of `busy` after the present event.
     pub(crate) next_mark: AtomicU32,

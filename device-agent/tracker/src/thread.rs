@@ -76,7 +76,7 @@ impl ThreadStates {
         compiler_fence(Ordering::SeqCst);
         state.busy.store(state.next_mark.load(Ordering::Relaxed), Ordering::Relaxed);
         if mark != FREE {
-            // Read here and not in the call, because that code is rarely in the cache.
+            // The clock is read here and not in the call, because the called code is rarely in the cache.
             self.special_ends(own, at, ticks());
         } else if words::ended() {
             self.release();

@@ -107,9 +107,9 @@ impl Tracker {
         self.thread_starts.store(thread_starts as usize, Ordering::Relaxed);
     }
 
-    /// Records only samples from now on, one of `interval` bytes (0: all allocations). Counters and [`Totals`] are then
-    /// estimates, frees of unrecorded blocks are not counted, and a block whose free was not seen may stay in the
-    /// table. Called before the first event of the guest.
+    /// Records only samples from now on: one byte in `interval` is chosen (0: all allocations are recorded). Counters
+    /// and [`Totals`] are then estimates, frees of unrecorded blocks are not counted, and a block whose free was not
+    /// seen may stay in the table. Called before the first event of the guest.
     pub fn sample(&self, interval: u64) {
         self.interval.store(interval, Ordering::Relaxed);
     }

@@ -85,7 +85,8 @@ fn states_of_three_threads() {
     check("states_of_three_threads", (1, 2), || users(&[1, 1, 1]));
 }
 
-/// A state leaves the list and comes back while another thread takes it, and the state after it has left permanently.
+/// A state leaves the list and comes back while another thread is about to take it, and the state after it has left
+/// permanently.
 #[test]
 fn state_that_comes_back() {
     check("state_that_comes_back", (2, 4), || {
