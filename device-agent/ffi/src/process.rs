@@ -457,7 +457,8 @@ impl ForkMark {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Marks this process as the owner. Called again in a child that is followed. False: the kernel has no such memory.
+    /// Marks this process, so that [`ForkMark::holds`] is true in it. Called again in a child that is followed. False:
+    /// the kernel has no such memory.
     #[must_use]
     pub fn set(&self) -> bool {
         let mut at = self.0.load(Ordering::Acquire);
