@@ -205,7 +205,7 @@ pub fn opened(descriptor: c_int, at: Registers) {
 /// new descriptor.
 pub fn closes(descriptor: c_int) {
     let is_noted = |cell: &&AtomicU32| cell.load(Ordering::Relaxed) != 0;
-    // If unknown, no stack is better than a wrong one.
+    // If it is not known whether this is our process, no stack is better than a wrong one.
     if let Some(cell) = cell(descriptor).filter(is_noted).filter(|_| is_ours() != Some(false)) {
         cell.store(0, Ordering::Relaxed);
     }
@@ -309,7 +309,7 @@ impl Join {
         self.by.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// False: nothing was noted, nor will be.
+    /// Forgets the thread's block. False: nothing was noted, nor will be.
     fn forgets(&self, thread: usize, kept: Kept) -> bool {
         self.given_up.store(false, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
@@ -446,7 +446,8 @@ pub(crate) fn wait_until_begun(limit: Duration) {
     }
 }
 
-/// How many threads were asked for: more than those that [`ReportedHandles`] contains begin or have begun.
+/// Number of threads that were asked for so far. If it grows, threads begin or have begun that [`ReportedHandles`] may
+/// not contain yet.
 pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }

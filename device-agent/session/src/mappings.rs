@@ -91,7 +91,7 @@ fn is_on() -> bool {
     OWN.end.load(Ordering::Relaxed) != 0
 }
 
-/// Is this a thread of this process? If unknown, the mappings are not known any more either.
+/// Is this a thread of this process? If that is not known, the mappings are marked as lost.
 fn is_ours() -> bool {
     let ours = handles::is_ours();
     if ours.is_none() {
@@ -196,7 +196,8 @@ pub fn stays_where_it_was(address: usize, bytes: usize, owner: Owner) {
     }
 }
 
-/// A range that [`takes`] took is here now. If it `grew`, it belongs to the caller's stack.
+/// A range that [`takes`] took is here now. If it `grew` by a call of the program itself, it gets the stack of this
+/// call.
 pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registers) {
     let Some(span) = Span::of(address, bytes) else { return };
     let errno = Errno::save();

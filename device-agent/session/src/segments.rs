@@ -1,8 +1,8 @@
-//! System V segments that this process has made and that still exist. They outlive the process.
+//! System V segments that this process has made and that nobody has removed. They outlive the process.
 //!
 //! Data flow: `shmget` returned a segment → [`given`] keeps its number and the stack of the call. At a boundary
-//! [`each`] asks the kernel which of them this process made and which still exist: another process may have made or
-//! removed them.
+//! [`each`] asks the kernel which of them this process made and which are not removed: another process may have made
+//! or removed them.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,12 +37,13 @@ pub(crate) fn given(segment: c_int, stack: u32) -> bool {
     place.is_some()
 }
 
-/// Maximum number of known segments.
+/// Upper bound of the number of known segments.
 pub(crate) fn most() -> usize {
     USED.load(Ordering::Acquire)
 }
 
-/// Visits stack and bytes of segments that this process made and that still exist, and forgets all others.
+/// Visits stack and bytes of segments that this process made and that nobody has removed (a segment that is marked for
+/// removal counts as removed), and forgets all others.
 pub(crate) fn each(mut visit: impl FnMut(u32, usize)) {
     for cell in used() {
         let word = cell.load(Ordering::Relaxed);

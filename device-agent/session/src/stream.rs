@@ -333,8 +333,8 @@ impl Session {
         self.flush();
     }
 
-    /// Can the harness skip the test that has just begun? It can if it looked at the end of the test before, and
-    /// nothing is known to have happened since: this test began with what it saw then.
+    /// Can the harness skip its look at the test that has just begun? It can if it looked at the end of the test
+    /// before, and nothing is known to have happened since: this test began with what it saw then.
     pub(crate) fn begins_as_seen(&mut self) -> bool {
         let lasts = self.options.look_lasts.max(LOOK_LASTS);
         self.is_as_seen() && self.looks.stands(self.sequence, nanos(lasts))
@@ -486,8 +486,8 @@ impl Session {
     /// Writes where descriptors were opened and threads started since the last boundary. Without memory it is left
     /// out: a leak is then known only by its name.
     fn append_handles(&mut self, boundary: u32) {
-        // Java opens everything through the same few functions of the virtual machine, whoever called. Its name says
-        // more.
+        // Java opens everything through the same few functions of the virtual machine, whoever called. So the name of
+        // a descriptor or thread says more than its stack.
         if self.options.java {
             return;
         }

@@ -2,8 +2,8 @@
 //!
 //! Windows of growing size follow each other as frames need them; only the control page stays mapped all the time.
 //! The file is opened once, at start. Later windows are made from the present one without a descriptor, because the
-//! guest's threads would see that its number is taken. A frame may lie across two windows. `committed` moves only
-//! after whole frames, so an unfinished frame is not seen.
+//! guest's threads would see that the descriptor's number is taken. A frame may lie across two windows. `committed`
+//! moves only after whole frames, so an unfinished frame is not seen.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
