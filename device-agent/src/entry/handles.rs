@@ -167,7 +167,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn started(start: &Start) {
-    // SAFETY: the C library has written the thread id there. Only the caller knows the address yet, and it waits.
+    // SAFETY: the C library has written the thread's handle there. Only the caller, who waits, knows the thread yet.
     let read = |place| unsafe { ptr::with_exposed_provenance::<usize>(place).read() };
     handles::started(start, start.place().map(read));
 }

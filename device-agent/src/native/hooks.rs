@@ -23,9 +23,9 @@ unsafe fn note_here(block: Pointer, bytes: usize, place: usize, fp: usize) {
     }
 }
 
-/// Records a block. `place`: the stack pointer. The return address lies after it: on x86-64 at the call's first
-/// instruction, on arm64 with the trampoline's frame. `fp`: the frame pointer. All hooks share one copy, so their own
-/// frames on the guest's stack stay small.
+/// Records a block. `place`: the stack pointer, from which [`registers`] finds the return address: on x86-64 its value
+/// at the call's first instruction, on arm64 its value with the trampoline's frame. `fp`: the frame pointer. All hooks
+/// share one copy, so their own frames on the guest's stack stay small.
 #[inline(never)]
 unsafe fn note(block: Pointer, bytes: usize, place: usize, fp: usize) {
     // SAFETY: registers of the trampoline.

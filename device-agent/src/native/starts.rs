@@ -170,9 +170,9 @@ impl List {
         flags
     }
 
-    /// The changed environment in which the program runs as it would without the agent. `None`: no change is needed.
-    /// The loader prints a line for a library that it cannot read. AddressSanitizer ends a program if the agent is
-    /// loaded before it, unless that check is disabled.
+    /// The changed environment in which the program runs as it would without the agent. `None`: no change is needed,
+    /// or there is no memory. The loader prints a line for a library that it cannot read. AddressSanitizer ends a
+    /// program if the agent is loaded before it, unless that check is disabled.
     fn changed(&self, flags: u8, environment: Strings<'_>, room: &mut Room) -> Option<*const *const c_char> {
         if flags & flag::UNREADABLE != 0 {
             let value = environment.value(PRELOAD)?;

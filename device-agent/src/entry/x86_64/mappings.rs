@@ -5,8 +5,8 @@ use core::arch::global_asm;
 use super::super::function::{keeping, routine};
 use super::{attaches, breaks, detaches, gives, maps, moved, now, protects, stays, takes, unmaps};
 
-/// Passes the result in `rax`, the arguments on top of the stack, and the caller's registers to `$note`. `$to_pc` and
-/// `$to_sp`: offsets to the caller's return address and stack pointer.
+/// Passes the result in `rax`, the address of the arguments on top of the stack, and the caller's registers to `$note`.
+/// `$to_pc` and `$to_sp`: offsets to the caller's return address and stack pointer, after `rax` is pushed.
 macro_rules! noted {
     ($note:literal, $to_pc:literal, $to_sp:literal) => {
         concat!(
