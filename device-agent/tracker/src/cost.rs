@@ -175,7 +175,7 @@ fn counter() -> u64 {
 /// Half the distance between two directly successive readings of the counter. Many readings at once, because some
 /// counters move in larger steps than that distance; the shortest of several measurements, because of interruptions.
 /// Measured again if the last measurement is old: reading a counter may have become slower (in a virtual machine that
-/// moved), and quick tests ask thousands of times in a second.
+/// moved). Not measured each time, because quick tests need it thousands of times in a second.
 pub(crate) fn excess() -> u64 {
     const READINGS: u64 = 64;
     /// Ticks for which a measurement is valid: about ten milliseconds.

@@ -173,9 +173,9 @@ impl StackStore {
         }
     }
 
-    /// Replaces the map by one twice as large. A dense map keeps more of its lookups in the caches. Only one thread
-    /// grows the map, and no thread waits for it. A stack that is stored during the copy may be missing in the new map
-    /// and is then stored twice.
+    /// Replaces the map by one twice as large, not larger: the denser a map is, the more of its lookups stay in the
+    /// caches. Only one thread grows the map, and no thread waits for it. A stack that is stored during the copy may be
+    /// missing in the new map and is then stored twice.
     fn grow(&self) {
         if self.growing.swap(true, Ordering::Acquire) {
             return;
