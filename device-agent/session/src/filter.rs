@@ -201,7 +201,7 @@ mod tests {
             let steps = [step(0x20, 0), jump(0x15, MMAP, 0, 3), step(0x20, argument), condition];
             !allowed(&[&steps[..], &[step(0x06, KILL), step(0x06, ALLOW)]].concat())
         };
-        // Executable memory is refused, as services ask for.
+        // This filter refuses executable memory, like filters of services do.
         assert!(!refused_for(16 + 2 * 8, jump(0x45, 4, 0, 1)), "ours cannot be executed");
         assert!(refused_for(16 + 2 * 8, jump(0x45, 2, 0, 1)), "but written");
         assert!(!refused_for(16 + 4 * 8 + 4, jump(0x15, u32::MAX, 1, 0)), "the upper half of an argument");

@@ -283,8 +283,8 @@ impl Session {
         }
     }
 
-    /// Did the harness ask for this process as one test? Then tests that it reports are no boundaries: their leftovers
-    /// count at its end.
+    /// Did the harness ask for this process as one test? Then tests inside the process are no boundaries: their
+    /// leftovers count at the end of the process.
     pub(crate) fn is_the_test(&self) -> bool {
         self.options.end_of_main && self.role == ProcessRole::Main && self.is_this_process()
     }

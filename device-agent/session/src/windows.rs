@@ -17,7 +17,7 @@ impl Session {
     }
 
     /// A test ended: its window closes, and so do those of that name that the same thread began and never ended. The
-    /// same test in another thread stays open. True: it was the window of a set-up or tear-down, which had ended before.
+    /// same test in another thread stays open. True: it was the window of a set-up or tear-down that had ended before.
     pub(crate) fn close_window(&mut self, suite: &str, test: &str) -> bool {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
         let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
