@@ -38,8 +38,8 @@ const NAMES: [&str; 27] = [
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_8TestCaseE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter14OnTestSuiteEndERKNS_9TestSuiteE",
-    // Functions in which GoogleTest makes an object for itself, once, while it sets up a suite. Compilers put the
-    // second into parts of the others.
+    // Functions in which GoogleTest makes an object for itself, once, while it sets up a suite. Compilers may inline
+    // the last one into the others, also into their parts.
     "_ZN7testing9TestSuite3RunEv",
     "_ZN7testing9TestSuite3RunEv.part.0",
     "_ZN7testing8TestCase3RunEv",
