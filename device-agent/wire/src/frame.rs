@@ -365,8 +365,8 @@ pub struct Handle {
     pub stack: u32,
 }
 
-/// Where descriptors were opened and threads started, if that has changed since the last such frame. A descriptor
-/// that is never listed was opened outside the agent's view.
+/// Where descriptors were opened and threads started: only what changed since the last such frame. A descriptor that
+/// is never listed was opened outside the agent's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handles {
     /// The [`Boundary::sequence`] of the boundary that follows.
@@ -436,8 +436,8 @@ pub struct Mapped {
     pub bytes: u64,
 }
 
-/// What the program itself has mapped, by stack and kind, if that has changed since the last such frame. The first
-/// one says that mappings are noted, and may be empty.
+/// What the program itself has mapped, by stack and kind: only what changed since the last such frame. The first frame
+/// says that mappings are noted, and may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mappings {
     /// The [`Boundary::sequence`] of the boundary that follows.

@@ -4,7 +4,7 @@
 pub trait Words {
     /// What can go wrong with a word.
     type Error;
-    /// Reads a word; everything written before it is visible from now on.
+    /// Reads a word; everything that was written before this value is visible from now on.
     ///
     /// # Errors
     /// The page is gone.
