@@ -226,7 +226,8 @@ impl Follow {
                 born: Vec::new(),
                 freed: Vec::new(),
             };
-            // Later events are left for the next call: the writer is a thread of the guest.
+            // The size of a frame is limited. Events that come after a frame that is not full are left for the next
+            // call: the writer is a thread of the guest.
             for _ in 0..OBJECTS_PER_FRAME {
                 match self.next() {
                     Some(Happened::Born { object, class, node, bytes, at_ns }) => {

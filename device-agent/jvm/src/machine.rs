@@ -64,8 +64,8 @@ pub(crate) trait Machine: Send + Sync {
     /// Options it was started with.
     fn arguments(&self) -> &[String];
 
-    /// Keeps it from printing that the agent listens for out-of-memory errors, and makes it write a dump to this path
-    /// on such an error; empty: no dump.
+    /// Keeps it from printing a line when it reports an out-of-memory error to the agent, and makes it write a dump to
+    /// this path on such an error; empty: no dump.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 
     /// Adds the compiler directives of this file; returns the answer.

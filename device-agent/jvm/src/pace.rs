@@ -68,7 +68,7 @@ impl Pace {
     /// Does the window end after this class?
     pub(crate) fn is_due(&self, class: &str, now_ns: u64) -> bool {
         let affordable = || now_ns.saturating_sub(self.since_ns) >= self.cost_ns.saturating_mul(SHARE);
-        // An empty name ends the window before the first class, which is always due.
+        // An empty name means the time before the first class. With a budget or a list, it always ends as a window.
         let begins = class.is_empty();
         (begins || self.open.is_some())
             && match &self.plan {

@@ -30,9 +30,9 @@ use super::weight::weight;
 
 /// Maximum number of tags that are counted in one walk.
 const MAX_TAGS: usize = 1 << 18;
-/// Up to this many allocations of a window are all looked at; of more, about this many. `SMALL_OBJECT_BYTES` is the
-/// size of a small object.
+/// Up to this many allocations of a window are all looked at; of more, about this many.
 const CLOSE_EVENTS: u64 = 10_000_000;
+/// Size of a small object: the number of allocations is estimated from the bytes of the window before.
 const SMALL_OBJECT_BYTES: u64 = 32;
 /// A thread's countdown to its next sample still uses the previous interval; this many intervals end it for certain.
 const COUNTDOWNS: u32 = 16;

@@ -196,7 +196,8 @@ impl Machine for Vm {
 
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
         let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
-        // HotSpot prints a line to stdout when it reports an error. The guest's output must stay as it is without us.
+        // HotSpot prints a line to stdout when it reports such an error to an agent. The guest's output must stay as it
+        // is without us.
         if !has("jvmti") {
             let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
         }
