@@ -349,7 +349,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Layouts of the classes whose instances are as long as the layout.
+/// Layouts of the classes with at least one instance that is as long as the layout.
 fn layouts(dump: &Index, watched: Watched<'_>) -> Vec<Layout> {
     let own = dump.field_bytes();
     (0..dump.classes.len())

@@ -238,7 +238,7 @@ impl Index {
         self.string(*self.class_names.get(&id)?)
     }
 
-    /// The class and its superclasses, itself first; limited in length.
+    /// The class and its superclasses, itself first. Limited in length, in case superclasses form a circle.
     pub fn hierarchy(&self, class: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(class), |class| self.classes[index(*class)].above).take(DEEPEST)
     }

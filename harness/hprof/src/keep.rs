@@ -38,12 +38,12 @@ impl Keep {
     }
 }
 
-/// Values of single primitive fields that stay; all others are removed.
+/// Values of single primitive fields that stay; all others become zeros.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
-    /// By the id of a class: the byte ranges of its instances that are removed, in order.
+    /// By the id of a class: the byte ranges of its instances that become zeros, in order.
     cut: HashMap<u64, Arc<[Range<u64>]>>,
-    /// For instances of other classes: where their references are is not known.
+    /// For instances of other classes: all bytes, because it is unknown where their references are.
     all: Arc<[Range<u64>]>,
     /// Static fields that stay: class and name.
     pub(crate) statics: HashSet<(u64, u64)>,
