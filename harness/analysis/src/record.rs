@@ -96,8 +96,8 @@ impl ProcessRecord {
         own.last().map_or(&[], |(_, modules)| modules.as_slice())
     }
 
-    /// The stack whose innermost node is `stack`, innermost first, and whether it ends before its root. It ends at an
-    /// unknown node.
+    /// The stack whose innermost node is `stack`, innermost first, and whether it ends before its root: at an unknown
+    /// node, or where the agent could not unwind it.
     #[must_use]
     pub fn stack(&self, stack: u32) -> (Vec<StackStep>, bool) {
         let mut steps = Vec::new();
@@ -494,7 +494,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Is it a window of this unit?
+    /// Is it the window of a unit of this kind?
     pub(crate) fn is(self, window: &Window) -> bool {
         window.test.is_empty() == (self == Self::Class)
     }

@@ -4,10 +4,10 @@
 //! runs these tests again and records stacks → [`complete`] replaces the survivors of the screen by those of that
 //! process if both are the same. The record then looks as if the screen had recorded stacks.
 //!
-//! Survivors are the same if each size has as many blocks. If the other process ran the same tests in the same order up
-//! to this one, blocks of one size may be a little larger, for example because of a name with a number in it. Survivors
-//! that are not the same stay without stacks. Such a test does not show alone what it left, so it is repeated with the
-//! tests around it. What does not show there either is reported.
+//! Survivors are the same if both have as many blocks of each size. If the other process ran the same tests in the same
+//! order up to this one, blocks of one size may be a little larger, for example because of a name with a number in it.
+//! Survivors that are not the same stay without stacks. Such a test does not show alone what it left, so it is repeated
+//! with the tests around it. What does not show there either is reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -15,8 +15,8 @@ use crate::stats::{as_f64, float};
 
 /// Growth must be flat for at least this many iterations to count as stalled.
 const STALLED: usize = 6;
-/// Fewer steps than this may be accidents. For example, the compiler reaches classes that are then loaded, or makes
-/// arrays of them, or specialises a method handle after many calls.
+/// Fewer steps than this may be accidents. For example, classes are loaded, or arrays of them are made, when the
+/// compiler reaches them; or classes are made that specialise a method handle after many calls.
 pub(super) const FEW_STEPS: usize = 4;
 /// A compiler resolves only a few short strings. More bytes than this per iteration are something else.
 pub(crate) const LITERAL_BYTES: f64 = 4096.0;

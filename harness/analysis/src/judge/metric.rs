@@ -95,8 +95,8 @@ impl Measured<'_> {
     }
 
     /// The growth that decides the verdict: the lesser of the total and what the test itself added. If both are equal,
-    /// other tests decide: with them it is what the test itself added; without them it is the total, which includes
-    /// what its threads did after its end.
+    /// it is what the test itself added if other tests ran in the process. If it ran alone, it is the total, which
+    /// includes what its threads did after its end.
     pub(super) fn growth(&self, allowed: Allowed) -> Growth {
         let rank = |g: &Growth| match g.finding {
             Finding::Still => 0,

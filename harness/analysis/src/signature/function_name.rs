@@ -4,7 +4,7 @@
 //! closures, Rust's hashes. What remains is the qualified name: `MapCache::insert`, `go::{lambda}::operator()`. Names
 //! come from files: any text gives a result, in time linear to its length.
 
-/// Longer names are cut.
+/// Longer names are cut: names that differ only after this need not be distinguished.
 const MAX_BYTES: usize = 4096;
 /// Maximum depth of nested `<A as B>` in Rust names.
 const MAX_NESTING: u32 = 8;

@@ -110,7 +110,7 @@ fn suspects(
         match suspects.iter_mut().find(|known| known.suite == id) {
             Some(known) if known.why.is_empty() => known.why = why,
             Some(known) => known.why = format!("{}, {why}", known.why),
-            // Without a Java suspect, its classes are empty.
+            // None of its Java classes grew: otherwise it would be among the suspects.
             None => suspects.extend(
                 watch
                     .windows
