@@ -50,7 +50,7 @@ impl Divided {
         Ok(Self { state: Mutex::new(State { split: fresh.clone(), suites: Vec::new() }), fresh, timings })
     }
 
-    /// The units of a suite that fall to this shard.
+    /// The units of a suite that belong to this shard.
     pub(in crate::run) fn own(&self, suite: &str, kind: UnitKind, units: Vec<String>) -> Vec<String> {
         let own = self.state().split.own(suite, &units);
         self.note(suite, kind, units, own)

@@ -60,7 +60,7 @@ pub struct Judged {
     pub partial: bool,
     /// The entry for its history; `None`: `history: off`.
     pub manifest: Option<Manifest>,
-    /// The partition of which it is a shard; `None`: it is a whole run.
+    /// The part of a run that it is; `None`: it is a whole run.
     pub partition: Option<Partition>,
 }
 

@@ -35,7 +35,7 @@ pub struct Facts {
     pub duration_s: f64,
     /// Whether only part of the tests was requested.
     pub partial: bool,
-    /// Whether it is a part of a run that may contain no suite.
+    /// Whether the run is a shard, which may contain no suite.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_be_empty: bool,
     /// Exit status of the wrapped command (128 + signal if it was killed); with several commands, the first that is not
@@ -256,7 +256,8 @@ impl Facts {
     }
 }
 
-/// The kind of a suite: its runner, and how exactly its boundaries are known. Live runs and files use only this.
+/// The kind of a suite. It alone decides the runner and how exactly boundaries are known, in a live run and for
+/// recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Native tests whose process reports boundaries.

@@ -19,7 +19,7 @@ pub(in crate::run) enum Seen {
     Started(Box<Process>),
     /// A test began.
     TestBegan { key: ProcessKey, test: String },
-    /// A test ended, with so many allocations of its own alive.
+    /// A test ended. `survivors`: number of its own allocations that are alive.
     TestEnded { key: ProcessKey, survivors: u64 },
     /// The process's stream ended.
     Ended { key: ProcessKey, record: Box<ProcessRecord> },

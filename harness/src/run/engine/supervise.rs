@@ -27,7 +27,7 @@ use crate::session::facts::EndingFacts;
 /// How long a listing of descriptors and threads stays valid while their numbers do not change. The names of those that
 /// the agent does not see come and go may be this old.
 const LISTING_STANDS: Duration = Duration::from_millis(20);
-/// How often progress is shown.
+/// How often waiting events are read, and progress is shown.
 const TICK: Duration = Duration::from_millis(250);
 /// How long processes get to end by themselves after the user's first signal.
 const GRACE: Duration = Duration::from_secs(10);

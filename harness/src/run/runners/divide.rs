@@ -4,7 +4,7 @@
 //! [`Divided`](crate::run::divided::Divided) selects those of this shard → the same suite with a selection added to its
 //! command, or nothing.
 //!
-//! | command | unit | how it is told |
+//! | command | unit | how units are selected |
 //! |---|---|---|
 //! | GoogleTest executable | test | a filter; a long one in a flag file |
 //! | `ctest` | test of ctest | their numbers, in a file |

@@ -243,7 +243,7 @@ fn said_hello(done: &Done) -> BTreeSet<&str> {
     done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
 }
 
-/// Programs in which the filter selects a test, and those that list no tests.
+/// Programs in which the filter selects a test, and those whose tests cannot be listed.
 async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     let Some(filter) = filter else { return unseen };
     let mut selected = Vec::new();

@@ -24,7 +24,7 @@ use crate::session::facts::{ConfirmationFacts, ProcessFacts};
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// The kernel limits the length of an argument; a filter of more names would exceed it.
+/// Longest filter, in bytes: the kernel limits the length of an argument to 128 KiB.
 pub(super) const MOST_FILTER: usize = 100_000;
 
 /// Tests of one screened process that are repeated together.

@@ -28,7 +28,7 @@ use crate::run::engine::{
     Clocked, Context, Finished, Limit, MakeOrders, News, Overdue, RunState, Stopped, Watch, at,
 };
 
-/// How often progress is shown.
+/// How often waiting events are read, and progress is shown.
 const TICK: Duration = Duration::from_millis(250);
 /// How often to look for the app and its agent: neither reports that it has started.
 const LOOK: Duration = Duration::from_millis(50);

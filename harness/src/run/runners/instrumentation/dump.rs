@@ -82,7 +82,7 @@ impl Dump {
 }
 
 impl Drop for Dump {
-    /// Also if the run stops before the dump is trimmed.
+    /// Removes the untrimmed dump, also if the run stops before the dump is trimmed.
     fn drop(&mut self) {
         if self.trimmed {
             // The file may never have existed.

@@ -1,9 +1,9 @@
 //! The build's own run without an agent in it: which processes ran tests, and how each test ended.
 //!
-//! Data flow: our child processes are watched while the build runs ([`Lookout`]): those that run tests, and how they
-//! were started → after the run, the results that the build tool wrote below their folders → a stream for each in the
-//! session, in the format of an agent, but only with boundaries ([`record`]). Nothing is measured here: the rounds do
-//! that.
+//! Data flow: our descendant processes are watched while the build runs ([`Lookout`]): those that run tests, and how
+//! they were started → after the run, the results that the build tool wrote below their folders → a stream for each in
+//! the session, in the format of an agent, but only with boundaries ([`record`]). Nothing is measured here: the rounds
+//! do that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -112,7 +112,7 @@ impl Drop for Lookout {
     }
 }
 
-/// Inspects every child process whose command line was not seen yet.
+/// Inspects every descendant process whose command line was not seen yet.
 fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>>) {
     for pid in proc_fs::descendants(std::process::id()) {
         let Some(line) = proc_fs::command_line(pid) else { continue };

@@ -93,8 +93,8 @@ pub(super) fn with_agent(
 }
 
 /// Time limit for `tests` tests of a suite in our own virtual machine, including its start: the sum of their own
-/// limits, but on a busy machine at least a multiple of the whole build's time. A class with hundreds of tests that
-/// hangs does not hang for hours.
+/// limits. It has a maximum (`MOST_BUILDS`), so that a class with hundreds of tests does not hang for hours. It is at
+/// least `BUILDS` times the whole build's time, because the machine may be busy.
 pub(super) fn patience(suite: &Suite, tests: usize) -> Duration {
     patience_of(suite.timeout, suite.facts.screened_s, tests)
 }

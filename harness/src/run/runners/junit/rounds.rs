@@ -103,7 +103,7 @@ async fn run(
     Ok(())
 }
 
-/// The classes to run in rounds; reports the excluded ones. `None`: no rounds are needed.
+/// The classes to run in rounds; reports the excluded ones. `None`: no rounds are run.
 fn classes_to_run(context: &Context<'_>, suite: &mut Suite, junit: &Junit) -> Option<Vec<Selection>> {
     let name = suite.facts.name.clone();
     let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
