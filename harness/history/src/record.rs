@@ -68,7 +68,7 @@ pub struct TestRecord {
     pub duration_s: f64,
     /// Its figures; empty if it was not judged.
     pub figures: BTreeMap<Metric, Figure>,
-    /// Its limits above zero. A larger figure fails.
+    /// Its finite limits above zero. A larger figure fails.
     pub limits: BTreeMap<Metric, f64>,
 }
 

@@ -25,7 +25,7 @@ const LEAKS_AT_ONCE: usize = 16;
 /// The column of test durations, besides those of metrics.
 pub(super) const DURATION: &str = "duration";
 
-/// The column with the limits of a metric; there is none if no test has a limit above zero.
+/// The column with the limits of a metric; there is none if no test has a finite limit above zero.
 pub(super) fn limits_of(metric: Metric) -> String {
     format!("limit of {metric}")
 }

@@ -17,7 +17,7 @@ use super::{StoreError, rows, statements as sql};
 
 /// One column stores how closely a run looked, times this number, plus 1 if the run is partial.
 const PARTS: i64 = 2;
-/// Tests are gone after so many consecutive commits without their suite: a job that runs one suite may be broken for
+/// Tests are gone after this many consecutive commits without their suite: a job that runs one suite may be broken for
 /// some time.
 const WITHOUT_SUITE: usize = 3;
 

@@ -2,8 +2,8 @@
 //!
 //! Data flow: a run that is the last one of its line: for each leak that it saw, or that is alive → the fold in the
 //! leak's row → the run's observation is pushed. A run that takes an earlier place, or moves others: for all leaks of
-//! the line → their sightings → all observations → a new fold. A leak that the line never had begins with its newest
-//! runs: more is not remembered. Fold → the leak's row, its events.
+//! the line → their sightings → all observations → a new fold. A leak that is new on the line is folded from the newest
+//! runs only: a life remembers no more. Fold → the leak's row, its events.
 //! Both paths give the same lives, in whatever order runs arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use super::transaction::Adding;
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
 
-/// So many runs nearly always have more judged commits than a life remembers.
+/// Newest runs that are read: they nearly always have more judged commits than a life remembers.
 const MOST_NEWEST: i64 = 200;
 
 /// A leak that is followed on a line, as stored in its row.

@@ -143,7 +143,8 @@ impl Store {
         Ok(notices)
     }
 
-    /// Claims one change for a channel; none: another server has it, or it need not be reported.
+    /// Claims one change for a channel; none: another server has it, or it is not reported because another environment
+    /// already has the leak.
     async fn claim_change(
         &self,
         row: &AnyRow,

@@ -15,7 +15,8 @@ use super::read::sha;
 use super::transaction::{Adding, number};
 use super::{StoreError, statements as sql};
 
-/// Up to so many commits without a run between two runs, the history need not be read from the first commit on.
+/// Number of newest runs of a branch that are read. If no more new commits than this are on top of known ones,
+/// the place is found without reading all commits and runs.
 const NEAR: usize = 64;
 
 /// A run in its environment: its place, when it began, and its number.

@@ -141,13 +141,13 @@ pub(super) async fn leaks_of_line(
     Ok(known)
 }
 
-/// The statement with its list `($first)` expanded to so many parameters.
+/// The statement with its list `($first)` expanded to `count` parameters.
 fn listed(statement: &str, first: usize, count: usize) -> String {
     let list: Vec<String> = (first..first + count).map(|parameter| format!("${parameter}")).collect();
     statement.replacen(&format!("(${first})"), &format!("({})", list.join(", ")), 1)
 }
 
-/// The statement expanded from one row to so many rows.
+/// The statement for one row of `columns` parameters, expanded to `rows` rows.
 fn repeated(statement: &str, columns: usize, rows: usize) -> String {
     let rows_of = |rows: usize| {
         let mut text = String::with_capacity(8 * columns * rows);

@@ -317,7 +317,7 @@ pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_i
 
 pub(super) const RUNS_AFTER: &str = "SELECT run_id, roster_id, expires FROM run WHERE project_id = $1 AND run_id > $2 ORDER BY run_id LIMIT 500";
 pub(super) const NEWEST_BEFORE: &str = "SELECT MAX(run_id) FROM run WHERE project_id = $1 AND run_id < $2";
-/// Runs whose figures have expired, some at a time; 0: they are removed.
+/// Runs whose figures have expired, some at a time; `expires` is 0 if they are already removed.
 pub(super) const EXPIRED: &str =
     "SELECT run_id FROM run WHERE project_id = $1 AND expires > 0 AND expires < $2 LIMIT 20";
 pub(super) const SET_EXPIRED: &str =
