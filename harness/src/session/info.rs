@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version of `session.json`.
 pub const SESSION_SCHEMA_VERSION: u32 = 1;
 
-/// What ran.
+/// What ran, when and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// [`SESSION_SCHEMA_VERSION`] of the writer.

@@ -91,8 +91,8 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
-/// Time limit of one execution. A test that hangs because it cannot be repeated must not cost a minute. A test that
-/// took longer than the set limit in the screening pass may take as long again.
+/// Time limit of one execution. A test that hangs because it cannot be repeated must not cost a minute. A slow test may
+/// take `SLOWER_AGAIN` times its time in the screening pass, even if that is more than `timeout`.
 fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();

@@ -26,7 +26,7 @@ pub(super) use self::one_by_one::OneByOne;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 
-/// A repeated test may always take this multiple of its time in the screening pass.
+/// A repeated test, and the work between tests, may always take this multiple of its time in the screening pass.
 const SLOWER_AGAIN: u32 = 4;
 
 /// A suite of GoogleTest, with the tests its executables list.

@@ -90,8 +90,8 @@ pub(super) struct Named {
     pub(super) all: Vec<Selection>,
 }
 
-/// Tests that a device can run but that no device has: their device excludes them. The name of a parameter may differ
-/// between runs.
+/// Tests that some device can run, but that no device has as its own: the device to which they are assigned excludes
+/// them. The name of a parameter may differ between runs.
 pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
     let plain = |test: &Selection| {
         let id = test.id();
