@@ -7,7 +7,7 @@ pub const NATIVE_LIVE: &str = "native.live";
 /// Native allocations have their stacks.
 pub const NATIVE_STACKS: &str = "native.stacks";
 
-/// It takes no stacks of its allocations: another run takes those of the suspects.
+/// The agent takes no stacks of the tests' allocations: another run takes those of the suspects.
 pub const STACKS_LATER: &str = "native.stacks.later";
 
 /// One byte in this many is noted: the interval follows ([`crate::sampling`]).
