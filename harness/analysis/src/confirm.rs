@@ -170,7 +170,7 @@ impl Confirmation {
     /// stop.
     fn runs_out(&self) -> bool {
         let Some(last) = &self.last_os else { return false };
-        // If more were open before, the limit is evidently higher.
+        // If `most` or more were open before the last execution, the real limit is evidently higher.
         let is_near = |count: u64, opened: u64, most: u64| {
             let before = count.saturating_sub(opened);
             opened > 0 && before < most && count.saturating_add(opened.saturating_mul(2)) >= most

@@ -71,8 +71,8 @@ fn is_freed_since(window: &Window, suite: &str, test: &str, policy: &GatePolicy)
     window.freed_since && left_too_much(&without(), suite, test, policy).is_none()
 }
 
-/// Sorts `suspects` of these records: the first suspect of each cause comes first. Suspects whose blocks have all been
-/// freed since come last. So each cause is checked once even if time is short.
+/// Sorts `suspects` of these records: the first suspect of each cause comes before the others of any cause. Suspects
+/// whose blocks have all been freed since come last. So each cause is checked once even if time is short.
 ///
 /// A cause is the address in the test's own program where it allocated what it left. (Symbols would be exact, but take
 /// longer.)
