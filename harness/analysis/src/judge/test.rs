@@ -120,8 +120,8 @@ fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
     j.curve = curve.unwrap_or_default();
     let failed =
         |(_, window): &(&ProcessInput, &Window)| window.outcome == Some(memgate_wire::Outcome::Failed);
-    // For its owner, a test that fails only when it is repeated in one process is no failing test. So the text names the
-    // execution.
+    // For its owner, a test that fails only when it is repeated in one process is no failing test. So the text names
+    // the execution.
     let execution = match runs.ended.iter().position(failed) {
         Some(before) if before > 0 => format!(" in execution {} of {}", before + 1, runs.ended.len()),
         _ => String::new(),
