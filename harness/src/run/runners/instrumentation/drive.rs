@@ -184,7 +184,7 @@ impl Lost {
 
 struct Driving {
     package: String,
-    /// Until `am` ended.
+    /// The stream of `am`; `None` after it has ended.
     shell: Option<Shell>,
     stream: RawStream,
     run: InstrumentationRun,
@@ -240,7 +240,7 @@ impl Driving {
                 let run = &mut self.run;
                 self.stream.push(&bytes, |item| run.apply(item));
             }
-            // Android prints its own errors to it, between the lines of the protocol.
+            // Android prints its own errors to stderr, line by line between those of the protocol.
             Ok(Chunk::Stderr(bytes)) => self.keep(&bytes),
             Ok(Chunk::Exit(_)) => self.shell = None,
             Err(why) => {
