@@ -93,7 +93,7 @@ pub(super) async fn screen(
     let root = results::root(planned);
     let (found, problems) = results::modules(&root, since);
     if done.finished.is_empty() {
-        // All classes of this shard may contain no tests: then no machine ran any.
+        // All classes of this shard may contain no tests: then no virtual machine ran tests.
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
         if context.divided.is_none() || !is_clear {
             facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
