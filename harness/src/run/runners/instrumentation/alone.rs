@@ -129,56 +129,67 @@ pub(super) async fn repeat(
     let mut progress = Progress::of_silent_tests(context.console, "rounds", parts.len() as u64);
     let mut said = Said::default();
     for (done, part) in (0..).zip(parts) {
-        let Part { selection, tests } = part;
-        let id = selection.id();
+        let id = part.selection.id();
         let mut show = |_: &RunState| progress.update(done, &id);
-        let chosen = (vec![selection.clone()], tests.len());
-        let Rounds { finished, problems, gone } = match rounds::run(context, suite, chosen, &mut show).await {
-            Ok(ran) => ran,
-            Err(Broken::Suite { what, .. }) => {
-                Rounds { finished: Vec::new(), problems: vec![what], gone: true }
-            }
-            Err(stopped) => return Err(stopped),
-        };
-        let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
-        java.rounds.extend(finished.iter().map(Finished::facts));
-        let whole = problems.is_empty();
-        problems
-            .into_iter()
-            .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
-        let suspected = finished.iter().any(|process| {
-            // Errors in the frames of the rounds are reported when the rounds are judged.
-            screen_rounds(&process.record, &suite.name, &context.plan.policy)
-                .is_ok_and(|suspects| !suspects.is_empty())
-        });
-        let fails = finished.iter().any(|process| has_failed(&process.record));
-        measured.processes.extend(finished);
-        if gone {
-            said.add("the tests behind it were not repeated".to_owned(), id);
+        if !repeat_part(context, suite, part, measured, &mut said, &mut show).await? {
             break;
         }
-        let confirmation = match (fails, suspected && whole) {
-            (true, _) => ConfirmationFacts::Unscreened("it fails when it is repeated".to_owned()),
-            (false, false) => continue,
-            (false, true) if !context.plan.confirm => {
-                ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
-            }
-            (false, true) => {
-                let chosen = vec![selection.clone()];
-                let alone = Alone { selection, chosen, tests: tests.len(), last: true };
-                let outcome = one(context, suite, alone, measured, &mut show).await?;
-                if let Some(why) = outcome.gone {
-                    measured.facts.confirmations.insert(id.clone(), outcome.facts);
-                    said.add(format!("the tests behind it were not repeated: {why}"), id);
-                    break;
-                }
-                outcome.facts
-            }
-        };
-        measured.facts.confirmations.insert(id, confirmation);
     }
     measured.facts.problems.extend(said.told().into_iter().map(|what| problem(&suite.name, what, "")));
     Ok(())
+}
+
+/// Repeats one part. False: the device cannot be asked any more.
+async fn repeat_part(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    Part { selection, tests }: &Part,
+    measured: &mut Suite,
+    said: &mut Said,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<bool, Broken> {
+    let id = selection.id();
+    let chosen = (vec![selection.clone()], tests.len());
+    let Rounds { finished, problems, gone } = match rounds::run(context, suite, chosen, show).await {
+        Ok(ran) => ran,
+        Err(Broken::Suite { what, .. }) => Rounds { finished: Vec::new(), problems: vec![what], gone: true },
+        Err(stopped) => return Err(stopped),
+    };
+    let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+    java.rounds.extend(finished.iter().map(Finished::facts));
+    let whole = problems.is_empty();
+    problems.into_iter().for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
+    let suspected = finished.iter().any(|process| {
+        // Errors in the frames of the rounds are reported when the rounds are judged.
+        screen_rounds(&process.record, &suite.name, &context.plan.policy)
+            .is_ok_and(|suspects| !suspects.is_empty())
+    });
+    let fails = finished.iter().any(|process| has_failed(&process.record));
+    measured.processes.extend(finished);
+    if gone {
+        said.add("the tests behind it were not repeated".to_owned(), id);
+        return Ok(false);
+    }
+    let confirmation = match (fails, suspected && whole) {
+        (true, _) => ConfirmationFacts::Unscreened("it fails when it is repeated".to_owned()),
+        (false, false) => return Ok(true),
+        (false, true) if !context.plan.confirm => {
+            ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
+        }
+        (false, true) => {
+            let chosen = vec![selection.clone()];
+            let alone = Alone { selection, chosen, tests: tests.len(), last: true };
+            let outcome = one(context, suite, alone, measured, show).await?;
+            if let Some(why) = outcome.gone {
+                measured.facts.confirmations.insert(id.clone(), outcome.facts);
+                said.add(format!("the tests behind it were not repeated: {why}"), id);
+                return Ok(false);
+            }
+            outcome.facts
+        }
+    };
+    measured.facts.confirmations.insert(id, confirmation);
+    Ok(true)
 }
 
 /// Whether a test failed. One that fails in its second round is known from its first alone.

@@ -105,6 +105,11 @@ pub(super) async fn drive(
 ) -> Result<Done, Stopped> {
     let news = Arc::new(News::default());
     let (said, run_ended) = watch::channel(None);
+    let started = Instant::now();
+    let (shell, lost) = match start(context, device, &job).await? {
+        Ok(shell) => (Some(shell), None),
+        Err(lost) => (None, Some(lost)),
+    };
     let options = recorder::Options {
         interval: context.interval,
         wait: job.timeout,
@@ -121,20 +126,6 @@ pub(super) async fn drive(
         watch: Watch { news: Arc::clone(&news), orders: job.orders, names: Arc::clone(&context.names) },
         run_ended,
         held: job.held,
-    };
-    let started = Instant::now();
-    let shell = tokio::select! {
-        shell = timeout(START, device.start(&job.command)) => shell,
-        () = context.interrupts.next() => {
-            // `am` may have started the app anyway.
-            force_stop(device, &job.package).await;
-            return Err(Stopped::Interrupted);
-        }
-    };
-    let (shell, lost) = match shell {
-        Ok(Ok(shell)) => (Some(shell), None),
-        Ok(Err(why)) => (None, Some(Lost::by(&why))),
-        Err(_elapsed) => (None, Some(Lost::silent(START))),
     };
     let mut driving = Driving {
         package: job.package,
@@ -164,6 +155,26 @@ pub(super) async fn drive(
         elapsed: started.elapsed(),
         output: driving.output,
         problems,
+    })
+}
+
+/// Starts the command on the device. `Err(Stopped)`: the user interrupted it.
+async fn start(
+    context: &mut Context<'_>,
+    device: &Device,
+    job: &Job,
+) -> Result<Result<Shell, Lost>, Stopped> {
+    let started = tokio::select! {
+        started = timeout(START, device.start(&job.command)) => started,
+        () = context.interrupts.next() => {
+            // `am` may have started the app anyway.
+            force_stop(device, &job.package).await;
+            return Err(Stopped::Interrupted);
+        }
+    };
+    Ok(match started {
+        Ok(shell) => shell.map_err(|why| Lost::by(&why)),
+        Err(_elapsed) => Err(Lost::silent(START)),
     })
 }
 

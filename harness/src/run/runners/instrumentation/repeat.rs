@@ -45,43 +45,10 @@ pub(super) async fn confirm(
     let mut waiting: VecDeque<&JavaSuspect> = suspects.iter().collect();
     let mut done = 0;
     while let Some(suspect) = waiting.pop_front() {
-        let mut leaks = false;
+        let mut show = |id: &str| progress.update(done, id);
         let tests = tests_of(seen, &suspect.suite);
-        let class = Selection { class: suspect.suite.clone(), test: None };
-        let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
-        // The runner selects parameterised tests by their method alone, and a class with one test is that test.
-        let plain = tests.iter().all(|test| !test.contains('['));
-        let mut next = match tests {
-            [test] if plain => vec![single(test)],
-            _ => vec![class.clone()],
-        };
-        while let Some(selection) = next.pop() {
-            let id = selection.id();
-            let outcome = match &gone {
-                _ if !context.plan.confirm => {
-                    Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
-                }
-                Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
-                None => {
-                    let mut show = |_: &RunState| progress.update(done, &id);
-                    let count = if selection.test.is_some() { 1 } else { tests.len() };
-                    // A class that leaks is then repeated test by test.
-                    let last = selection != class || !plain;
-                    let chosen = match selection.test {
-                        Some(_) => vec![selection.clone()],
-                        None => suite.chosen(&suspect.suite, tests),
-                    };
-                    let alone = Alone { selection: &selection, chosen, tests: count, last };
-                    one(context, suite, alone, measured, &mut show).await?
-                }
-            };
-            gone = gone.or(outcome.gone);
-            leaks |= outcome.leaks;
-            measured.facts.confirmations.insert(id, outcome.facts);
-            if outcome.leaks && selection == class && plain {
-                next.extend(tests.iter().rev().map(single));
-            }
-        }
+        let leaks =
+            confirm_class(context, suite, (&suspect.suite, tests), measured, &mut gone, &mut show).await?;
         if !leaks && gone.is_none() && context.plan.confirm {
             waiting.extend(suspect.behind.as_deref());
         }
@@ -89,6 +56,52 @@ pub(super) async fn confirm(
         progress.expect(done + waiting.len() as u64);
     }
     Ok(())
+}
+
+/// Repeats a class, and test by test if it leaks. True: it was seen to leak. `gone`: why the device cannot be asked any
+/// more.
+async fn confirm_class(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    (class, tests): (&str, &[String]),
+    measured: &mut Suite,
+    gone: &mut Option<String>,
+    show: &mut dyn FnMut(&str),
+) -> Result<bool, Broken> {
+    let whole = Selection { class: class.to_owned(), test: None };
+    let single = |test: &String| Selection { class: class.to_owned(), test: Some(test.clone()) };
+    // The runner selects parameterised tests by their method alone, and a class with one test is that test.
+    let plain = tests.iter().all(|test| !test.contains('['));
+    let mut next = match tests {
+        [test] if plain => vec![single(test)],
+        _ => vec![whole.clone()],
+    };
+    let mut leaks = false;
+    while let Some(selection) = next.pop() {
+        let id = selection.id();
+        let is_divided = selection == whole && plain;
+        let outcome = match &gone {
+            _ if !context.plan.confirm => {
+                Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
+            }
+            Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
+            None => {
+                let (chosen, count) = match selection.test {
+                    Some(_) => (vec![selection.clone()], 1),
+                    None => (suite.chosen(class, tests), tests.len()),
+                };
+                let alone = Alone { selection: &selection, chosen, tests: count, last: !is_divided };
+                one(context, suite, alone, measured, &mut |_| show(&id)).await?
+            }
+        };
+        *gone = gone.take().or(outcome.gone);
+        leaks |= outcome.leaks;
+        measured.facts.confirmations.insert(id, outcome.facts);
+        if outcome.leaks && is_divided {
+            next.extend(tests.iter().rev().map(single));
+        }
+    }
+    Ok(leaks)
 }
 
 /// The result of one suspect.
