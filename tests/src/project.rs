@@ -11,7 +11,7 @@ use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
 /// Environment variables of the caller that would change measurements or output.
-const REMOVED: [&str; 28] = [
+const REMOVED: [&str; 40] = [
     "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
     "ACTIONS_ID_TOKEN_REQUEST_URL",
     "MEMGATE_ID_TOKEN",
@@ -40,6 +40,18 @@ const REMOVED: [&str; 28] = [
     "GIT_COMMIT",
     "BUILDKITE",
     "CIRCLECI",
+    "TF_BUILD",
+    "BUILD_SOURCEVERSION",
+    "BUILD_SOURCEBRANCH",
+    "SYSTEM_PULLREQUEST_SOURCEBRANCH",
+    "SYSTEM_PULLREQUEST_TARGETBRANCH",
+    "BITBUCKET_BUILD_NUMBER",
+    "BITBUCKET_COMMIT",
+    "BITBUCKET_BRANCH",
+    "TEAMCITY_VERSION",
+    "BUILD_VCS_NUMBER",
+    "CI_PIPELINE_FORGE_URL",
+    "CI_COMMIT_BRANCH",
 ];
 
 /// A separate folder below the target folder; empty at first, kept afterwards for inspection.

@@ -48,7 +48,7 @@ pub struct Commit {
 /// A CI job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ci {
-    /// `github`, `gitlab`, `jenkins`, `buildkite`, `circleci`.
+    /// `github`, `gitlab`, `jenkins`, `azure`, `bitbucket`, `teamcity`, `buildkite`, `circleci`, `woodpecker`.
     pub provider: String,
     /// Id of the pipeline or workflow run.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -38,6 +38,12 @@ fn recipes() -> Vec<Recipe> {
         let script = cut("gitlab/memgate.yml", "- |", "after_script:");
         recipes.push(Recipe { shell, variable: "MEMGATE_COMMAND", script, inner: &["sh", "-ec"] });
     }
+    recipes.push(Recipe {
+        shell: &["bash", "--noprofile", "--norc", "-c"],
+        variable: "MEMGATE_COMMAND",
+        script: cut("azure/memgate.yml", "- bash: |", "displayName:"),
+        inner: &["bash", "-eo", "pipefail", "-c"],
+    });
     // Groovy reads a backslash and the character after it as one.
     let script = cut("jenkins/memgate.groovy", "+ '''", "'''").replace("\\\\", "\\");
     recipes.push(Recipe { shell: &["sh", "-xec"], variable: "COMMAND", script, inner: &["sh", "-ec"] });
@@ -106,6 +112,35 @@ fn reports_of_an_earlier_run_are_not_published() {
         assert_eq!(status.code(), Some(2));
         assert!(!published.exists() && !latest.is_symlink(), "{:?}", recipe.shell);
         assert!(earlier.exists(), "the history of the workspace");
+    }
+}
+
+#[test]
+fn azure_publishes_the_reports_of_a_run_and_nothing_without_one() {
+    let project = Project::new("ci-recipes-azure");
+    let bin = memgate().parent().unwrap().display().to_string();
+    let mut recipe = recipes().remove(3);
+    let text = fs::read_to_string(repository().join("ci/azure/memgate.yml")).unwrap();
+    let (_, second) = text.split_once("displayName: memgate\n").unwrap();
+    let lines = second.lines().skip_while(|line| !line.ends_with("- bash: |")).skip(1);
+    let lines = lines.take_while(|line| !line.trim_start().starts_with("displayName:"));
+    let reports: String = lines.map(|line| format!("{}\n", line.trim_start())).collect();
+    let run = std::mem::replace(&mut recipe.script, reports);
+    assert_eq!(successful(&mut recipe.with("", &project, &bin)), "", "no run");
+    let program = samples::own_suite("ci_clean", "#include <gtest/gtest.h>\nTEST(Clean, Passes) {}\n");
+    let reports = std::mem::replace(&mut recipe.script, run);
+    assert!(recipe.with(&program.display().to_string(), &project, &bin).status().unwrap().success());
+    recipe.script = reports;
+    let folder = fs::canonicalize(project.folder()).unwrap().join("memgate-reports");
+    let said = successful(&mut recipe.with("", &project, &bin));
+    let folder_text = folder.display();
+    assert!(said.contains(&format!("##vso[task.uploadsummary]{folder_text}/summary.md\n")), "{said}");
+    assert!(
+        said.contains(&format!("##vso[task.setvariable variable=memgate_reports]{folder_text}\n")),
+        "{said}"
+    );
+    for file in ["summary.md", "junit.xml", "session/report.html", "session/session.json"] {
+        assert!(folder.join(file).is_file(), "{file}");
     }
 }
 
