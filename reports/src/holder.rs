@@ -1,6 +1,6 @@
 //! Who holds a Java object or a native block, in words.
 
-use memgate_model::{Hold, HolderStep, Leak, LeakKind, Reach};
+use memgate_model::{Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 
 use crate::visible::visible;
 
@@ -52,22 +52,36 @@ pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
 /// `held by  static Registry::cache (registry.cc:12) → 48 B allocated in insert (map.h:7)`, `lost: no
 /// pointer to it is left`.
 fn native(hold: &Hold, way: &[HolderStep]) -> String {
+    let Hold { reach, of_reach, blocks, note, others } = hold;
     let steps = || way.iter().map(native_step).collect::<Vec<_>>().join(" → ");
-    let told = match hold.reach {
+    let told = match reach {
         Reach::Reachable => format!("held by  {}", steps()),
         Reach::Lost => "lost: no pointer to it is left".to_owned(),
         Reach::LostCycle => "lost: only blocks refer to it that refer to each other".to_owned(),
         Reach::IndirectlyLost => format!("lost with  {}", steps()),
         Reach::NotSearched => "holder not searched".to_owned(),
     };
-    let Hold { of_reach, blocks, note, .. } = hold;
     let part = (of_reach < blocks).then(|| format!("{of_reach} of {blocks} blocks"));
-    let details: Vec<String> =
-        part.into_iter().chain(note.as_deref().map(|it| visible(it).into_owned())).collect();
+    let details: Vec<String> = part
+        .into_iter()
+        .chain(others.iter().map(other))
+        .chain(note.as_deref().map(|it| visible(it).into_owned()))
+        .collect();
     match (hold.reach, details.as_slice()) {
         (_, []) => told,
         (Reach::NotSearched, details) => format!("{told}: {}", details.join("; ")),
         (_, details) => format!("{told} ({})", details.join("; ")),
+    }
+}
+
+/// Only the root: `1 held by static other (other.cc:3)`.
+fn other(OtherHold { reach, blocks, holder }: &OtherHold) -> String {
+    let root = || holder.first().map(native_step).unwrap_or_default();
+    match reach {
+        Reach::Reachable => format!("{blocks} held by {}", root()),
+        Reach::IndirectlyLost => format!("{blocks} lost with {}", root()),
+        Reach::Lost | Reach::LostCycle => format!("{blocks} lost"),
+        Reach::NotSearched => format!("{blocks} not searched"),
     }
 }
 

@@ -57,7 +57,10 @@ pub(crate) struct Held {
 pub(crate) fn held(records: &[SnapshotRecord], places: &mut Places<'_>) -> Vec<Held> {
     let interval = places.record.interval();
     let mut groups = BTreeMap::<String, Held>::new();
-    for record in records.iter().filter(|r| r.count > 0) {
+    // The largest record of a group gives its place.
+    let mut records: Vec<_> = records.iter().filter(|r| r.count > 0).collect();
+    records.sort_by_key(|record| std::cmp::Reverse(record.size.saturating_mul(record.count)));
+    for record in records {
         let place = places.of(record.stack);
         let group = groups.entry(place.id.clone()).or_insert_with(|| Held {
             place,
@@ -115,7 +118,8 @@ impl Series {
         Self { parts, ..series }
     }
 
-    fn add(&mut self, Part { size, steps, .. }: &Part) {
+    fn add(&mut self, part: &Part) {
+        let Part { size, steps, .. } = part;
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([self.bytes.len()]);
         for (&(from, count), to) in steps.iter().zip(ends) {
             for i in from..to {
@@ -123,11 +127,19 @@ impl Series {
                 self.counts[i] += float(count);
             }
         }
-        let first = steps.first().filter(|(at, _)| *at == 0).map_or(0, |(_, count)| *count);
-        if steps.last().is_some_and(|(_, last)| *last > first) {
+        if part.grown() > 0.0 {
             remember(&mut self.sizes, *size);
         }
         self.block = self.block.min(float(*size));
+    }
+}
+
+impl Part {
+    /// Bytes that it has more at the end than after the first iteration. Blocks without bytes count as one each.
+    fn grown(&self) -> f64 {
+        let first = self.steps.first().filter(|(at, _)| *at == 0).map_or(0, |(_, count)| *count);
+        let last = self.steps.last().map_or(0, |(_, count)| *count);
+        (float(last) - float(first)) * float(self.size.max(1))
     }
 }
 
@@ -146,16 +158,24 @@ pub(crate) fn series_of(
     mut chosen: impl FnMut(u32) -> bool,
 ) -> Vec<Series> {
     let (steps, iterations) = steps(places.record, test);
-    let mut groups = BTreeMap::<String, (Rc<Place>, Vec<Part>)>::new();
+    let mut groups = BTreeMap::<String, Vec<Part>>::new();
     let changed = |((stack, _), s): &((u32, u64), Steps)| (s.len() > 1 || s[0].0 > 0) && chosen(*stack);
     let mut changing: Vec<_> = steps.into_iter().filter(changed).collect();
     changing.sort_unstable_by_key(|(key, _)| *key);
     for ((stack, size), steps) in changing {
-        let place = places.of(stack);
-        let (_, parts) = groups.entry(place.id.clone()).or_insert_with(|| (place, Vec::new()));
-        parts.push(Part { stack, size, steps });
+        groups.entry(places.of(stack).id.clone()).or_default().push(Part { stack, size, steps });
     }
-    groups.into_values().map(|(place, parts)| Series::of(place, iterations, parts)).collect()
+    groups.into_values().map(|parts| Series::of(places.of(grew_most(&parts)), iterations, parts)).collect()
+}
+
+/// The stack whose memory grew most; the first of several. Stacks with the same project functions may differ in lines.
+fn grew_most(parts: &[Part]) -> u32 {
+    let mut grown = BTreeMap::<u32, f64>::new();
+    for part in parts {
+        *grown.entry(part.stack).or_default() += part.grown();
+    }
+    let first = (0, f64::NEG_INFINITY);
+    grown.into_iter().fold(first, |most, next| if next.1 > most.1 { next } else { most }).0
 }
 
 /// The largest number of allocations that each group had at an end of the test.

@@ -4,9 +4,10 @@
 //! a copy of the process (`memgate-holders`) and writes raw steps (`memgate_wire::native_holders`) → the record →
 //! [`Holding`] assigns them to leak groups by their place in the code and resolves variables and functions.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{Hold, HolderStep, Leak, Reach, format_counted};
+use memgate_model::{Hold, HolderStep, Leak, OtherHold, Reach, format_counted};
 use memgate_wire::Module;
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 
@@ -52,26 +53,24 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
     stacks.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
 }
 
-/// Holders of the groups of a record, by the ids of their places.
+/// Holders of the groups of a record, by the ids of their places. Different stacks may have the same place.
 pub(crate) struct Holding<'a> {
     record: &'a ProcessRecord,
     found: Option<&'a NativeHolders>,
-    by_place: BTreeMap<String, &'a HeldBlocks>,
+    by_place: BTreeMap<String, Vec<&'a HeldBlocks>>,
 }
 
 impl<'a> Holding<'a> {
     pub(crate) fn new(record: &'a ProcessRecord, resolve: &mut dyn Resolve) -> Self {
         let found = record.native_holders.as_ref();
-        let mut by_place: BTreeMap<String, &HeldBlocks> = BTreeMap::new();
+        let mut by_place: BTreeMap<String, Vec<&HeldBlocks>> = BTreeMap::new();
         if let Some(found) = found {
             let mut places = Places::new(record, resolve);
             for held in &found.held {
-                let known = by_place.entry(places.of(held.stack).id.clone()).or_insert(held);
-                // Different stacks may have the same project frames.
-                if held.blocks > known.blocks {
-                    *known = held;
-                }
+                by_place.entry(places.of(held.stack).id.clone()).or_default().push(held);
             }
+            // The path of the largest stack is shown for all that are held alike.
+            by_place.values_mut().for_each(|all| all.sort_by_key(|held| Reverse(held.blocks)));
         }
         Self { record, found, by_place }
     }
@@ -79,28 +78,50 @@ impl<'a> Holding<'a> {
     /// Adds the holder to a leak, if holders were searched.
     pub(crate) fn tell(&self, leak: &mut Leak, resolve: &mut dyn Resolve) {
         let Some(found) = self.found else { return };
-        let Some(held) = self.by_place.get(&leak.id) else {
+        let Some(all) = self.by_place.get(&leak.id) else {
             let why = found.not_searched.clone().unwrap_or_else(|| "its blocks were gone by then".to_owned());
-            leak.hold = Some(Hold { reach: Reach::NotSearched, of_reach: 0, blocks: 0, note: Some(why) });
+            let note = Some(why);
+            leak.hold =
+                Some(Hold { reach: Reach::NotSearched, of_reach: 0, blocks: 0, note, others: Vec::new() });
             return;
         };
+        let mut others: Vec<OtherHold> = Vec::new();
+        for held in all {
+            let (reach, holder) = self.holder(held, resolve);
+            let root =
+                |holder: &[HolderStep]| holder.first().map(|step| (step.kind.clone(), step.owner.clone()));
+            match others.iter_mut().find(|known| known.reach == reach && root(&known.holder) == root(&holder))
+            {
+                Some(known) => known.blocks = known.blocks.saturating_add(held.of_state),
+                None => others.push(OtherHold { reach, blocks: held.of_state, holder }),
+            }
+        }
+        others.sort_by_key(|held| Reverse(held.blocks));
+        let OtherHold { reach, blocks: of_reach, holder } = others.remove(0);
+        let unseen = u64::from(found.unseen_registers);
+        let note = (reach != Reach::Reachable && unseen > 0).then(|| {
+            format!("the registers of {} were not seen", format_counted(as_f64(unseen), "other thread"))
+        });
+        let blocks = all.iter().map(|held| held.blocks).fold(0, u64::saturating_add);
+        leak.hold = Some(Hold { reach, of_reach, blocks, note, others });
+        leak.holder = holder;
+    }
+
+    /// State and path of most blocks of one stack.
+    fn holder(&self, held: &HeldBlocks, resolve: &mut dyn Resolve) -> (Reach, Vec<HolderStep>) {
+        let mut steps: Vec<HolderStep> = held.path.iter().map(|link| self.step(link, resolve)).collect();
         let reach = match held.state {
             HeldState::Reachable => Reach::Reachable,
             HeldState::Lost => Reach::Lost,
             HeldState::LostCycle => Reach::LostCycle,
             HeldState::IndirectlyLost => Reach::IndirectlyLost,
         };
-        let unseen = u64::from(found.unseen_registers);
-        let unseen = (reach != Reach::Reachable && unseen > 0).then(|| {
-            format!("the registers of {} were not seen", format_counted(as_f64(unseen), "other thread"))
-        });
-        leak.hold = Some(Hold { reach, of_reach: held.of_state, blocks: held.blocks, note: unseen });
-        leak.holder = held.path.iter().map(|link| self.step(link, resolve)).collect();
-        if held.state == HeldState::IndirectlyLost
-            && let Some(first) = leak.holder.first_mut()
+        if reach == Reach::IndirectlyLost
+            && let Some(first) = steps.first_mut()
         {
             first.kind = "lost block".to_owned();
         }
+        (reach, steps)
     }
 
     fn step(&self, link: &HeldLink, resolve: &mut dyn Resolve) -> HolderStep {
@@ -202,9 +223,94 @@ const fn as_f64(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dsl::Process;
+    use crate::dsl::{Process, frame};
+    use crate::groups::{held, series};
     use crate::observer::Observer;
-    use memgate_wire::Frame;
+    use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch, Waivers};
+    use crate::resolve::ResolvedStack;
+    use memgate_wire::{Frame, SnapshotRecord};
+
+    /// All stacks were taken in one function, each on the line of its number.
+    struct OneFunction;
+
+    impl Resolve for OneFunction {
+        fn frames(&mut self, _: &ProcessRecord, stack: u32) -> ResolvedStack {
+            let at = memgate_model::Frame { line: Some(stack), ..frame("engine_tests", "add(int)") };
+            ResolvedStack { frames: vec![at], truncated: false }
+        }
+
+        fn variable(&mut self, _: &Module, _: u64, _: bool) -> Option<Variable> {
+            None
+        }
+    }
+
+    /// 12 executions; each leaves two blocks of 8 B on line 1 and one of 4 KiB on line 2.
+    fn two_lines() -> ProcessRecord {
+        let mut p = Process::confirm();
+        for i in 0..12 {
+            p.run("A.a", i, |p| {
+                p.alloc(1, 8, 2);
+                p.alloc(2, 4096, 1);
+            });
+        }
+        p.end()
+    }
+
+    #[test]
+    fn the_line_of_a_leak_is_the_one_that_leaks_most() {
+        let record = two_lines();
+        let all = series("A.a", &mut Places::new(&record, &mut OneFunction));
+        let lines: Vec<_> = all.iter().map(|group| group.place.frames[0].line).collect();
+        assert_eq!(lines, [Some(2)]);
+        let survivor = |stack, size, count| SnapshotRecord { stack, size, count };
+        let all =
+            held(&[survivor(1, 8, 2), survivor(2, 4096, 1)], &mut Places::new(&record, &mut OneFunction));
+        assert_eq!((all.len(), all[0].place.frames[0].line), (1, Some(2)));
+    }
+
+    /// Regression: only the stack with most blocks was looked at, so a waiver for its holder also covered the others.
+    #[test]
+    fn every_line_of_a_leak_counts_for_its_holder_and_for_a_waiver() {
+        let told = |second: HeldBlocks| {
+            let mut record = two_lines();
+            let path = vec![HeldLink::Static { module: "engine_tests".to_owned(), offset: 16 }];
+            let first = HeldBlocks { stack: 1, blocks: 24, state: HeldState::Reachable, of_state: 24, path };
+            record.native_holders =
+                Some(NativeHolders { held: vec![first, second], ..NativeHolders::default() });
+            let place = Places::new(&record, &mut OneFunction).of(1);
+            let mut leak = Leak { id: place.id.clone(), ..Leak::default() };
+            Holding::new(&record, &mut OneFunction).tell(&mut leak, &mut OneFunction);
+            let policy = GatePolicy {
+                waivers: vec![Waiver {
+                    matches: WaiverMatch::Holder(TextPattern::new("cache", |owner| {
+                        owner == "engine_tests+0x10"
+                    })),
+                    test: None,
+                    reason: "a cache".to_owned(),
+                    owner: None,
+                    until: None,
+                }],
+                ..GatePolicy::default()
+            };
+            let waiver = Waivers::new(&policy).cover(&leak, &[]);
+            (leak, waiver.is_some())
+        };
+        let second = |state, path| HeldBlocks { stack: 2, blocks: 12, state, of_state: 12, path };
+        let (leak, is_waived) = told(second(HeldState::Lost, Vec::new()));
+        let hold = leak.hold.unwrap();
+        assert_eq!((hold.reach, hold.of_reach, hold.blocks, is_waived), (Reach::Reachable, 24, 36, false));
+        let lost = OtherHold { reach: Reach::Lost, blocks: 12, holder: Vec::new() };
+        assert_eq!((hold.others, leak.holder[0].owner.as_str()), (vec![lost], "engine_tests+0x10"));
+        let at = |offset| vec![HeldLink::Static { module: "engine_tests".to_owned(), offset }];
+        let (leak, is_waived) = told(second(HeldState::Reachable, at(16)));
+        let hold = leak.hold.unwrap();
+        assert_eq!((hold.of_reach, hold.blocks, hold.others.len(), is_waived), (36, 36, 0, true));
+        let (leak, is_waived) = told(second(HeldState::Reachable, at(32)));
+        assert_eq!(
+            (leak.hold.unwrap().others[0].holder[0].owner.as_str(), is_waived),
+            ("engine_tests+0x20", false)
+        );
+    }
 
     #[test]
     fn sites_that_grew_after_the_warm_up_are_looked_for_the_largest_first() {

@@ -447,7 +447,11 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Leak(id) => here == *id,
             WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
             WaiverMatch::Class(_) => false,
-            WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.is_match(&step.owner)),
+            WaiverMatch::Holder(pattern) => {
+                let holds = |steps: &[HolderStep]| steps.iter().any(|step| pattern.is_match(&step.owner));
+                let others = leak.hold.iter().flat_map(|hold| &hold.others);
+                holds(&leak.holder) && others.into_iter().all(|other| holds(&other.holder))
+            }
         };
         self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
     }

@@ -101,13 +101,28 @@ pub struct Frame {
 pub struct Hold {
     /// The state of most of them.
     pub reach: Reach,
-    /// How many blocks have this state.
+    /// How many blocks have this state, and the holder of the leak.
     pub of_reach: u64,
     /// How many blocks there were at the time of the search.
     pub blocks: u64,
     /// What the search left out, or why there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// How the other blocks are held that were allocated on other lines of the same functions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherHold>,
+}
+
+/// How blocks of a native leak are held that are not held as most of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherHold {
+    /// Their state.
+    pub reach: Reach,
+    /// How many they are.
+    pub blocks: u64,
+    /// Who holds them, from the root on, as in `holder` of the leak.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holder: Vec<HolderStep>,
 }
 
 /// Whether a program can still get at a block.

@@ -22,7 +22,7 @@ pub use class_name::{stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_list, format_value};
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
-pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
+pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use part::{MOST_PARTS, NoPart, Part};
