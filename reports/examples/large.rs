@@ -61,6 +61,7 @@ fn report() -> RunReport {
             screen_executions: None,
             native_sampling: None,
             stacks_of_suspects: false,
+            selects_itself: false,
             screen_cost: None,
             app_memory: None,
             hunt: None,

@@ -10,10 +10,18 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     if arguments.first().is_none_or(|first| first != "run") {
         return None;
     }
-    let mut command =
-        vec![name_of(program), "run".to_owned(), "--filter".to_owned(), quoted(&filter(suite, test)?)];
+    let mut command = vec![name_of(program), "run".to_owned()];
+    let selected = filter(suite, test)?;
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
+    // memgate itself gives the argument to the programs of a shard.
+    let is_shard = own.iter().any(|argument| argument.starts_with("--partition"));
+    let tests = if suite.selects_itself && !is_shard {
+        selected_by_argument(tests, &selected)?
+    } else {
+        command.extend(["--filter".to_owned(), quoted(&selected)]);
+        tests.to_vec()
+    };
     if let Some(tool) = tests.get(1).filter(|_| suite.runner == Runner::Junit) {
         // Only these are known to run a part of the tests by filter.
         let tool = tool.rsplit('/').next().unwrap_or(tool);
@@ -38,6 +46,27 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     }
     command.extend(tests.iter().map(|argument| quoted(argument)));
     Some(command.join(" "))
+}
+
+/// The command of tests that are chosen by an argument of their program, which overrides `--filter`. `None`: nobody
+/// knows where the argument comes from.
+fn selected_by_argument(tests: &[String], selected: &str) -> Option<Vec<String>> {
+    let is_filter = |argument: &String| argument.trim_start_matches('-').starts_with("gtest_filter=");
+    if tests.iter().any(is_filter) {
+        let replaced = |argument: &String| match is_filter(argument) {
+            true => format!("--gtest_filter={selected}"),
+            false => argument.clone(),
+        };
+        return Some(tests.iter().map(replaced).collect());
+    }
+    // CMake's `gtest_discover_tests` calls each test by its name. Parameters have other names there.
+    let is_ctest = tests.get(1).is_some_and(|tool| tool.rsplit('/').next() == Some("ctest"));
+    let chooses = tests.iter().any(|argument| argument == "-R" || argument.starts_with("--tests-regex"));
+    if !is_ctest || chooses || selected.contains(['/', '*']) {
+        return None;
+    }
+    let escaped = selected.replace('.', r"\.");
+    Some([tests, &["-R".to_owned(), format!("{escaped}$")]].concat())
 }
 
 /// Selects a test, or the smallest group that contains it; `None`: only all tests together can be run.
@@ -107,6 +136,39 @@ mod tests {
             let again = again.map(|rest| format!("{filter}{rest}"));
             assert_eq!(command(&report, &suite, &test), again);
         }
+    }
+
+    #[test]
+    fn a_test_that_its_command_chooses_is_chosen_there() {
+        let mut report = sample::leak();
+        let suite = SuiteReport { selects_itself: true, ..report.suites[0].clone() };
+        let mut again = |typed: &str, id: &str| {
+            let command = typed.split(' ').map(str::to_owned).collect();
+            report.origin = Some(Origin { command, ..Origin::default() });
+            command_of(&report, &suite, id)
+        };
+        for (typed, id, want) in [
+            (
+                "memgate run -- ctest --test-dir b",
+                "Map.Leaks",
+                Some(r"memgate run -- ctest --test-dir b -R 'Map\.Leaks$'"),
+            ),
+            ("memgate run -- ctest -R Map", "Map.Leaks", None),
+            ("memgate run -- ctest", "Tiles/Map.Leaks/3", None),
+            (
+                "memgate run -- ./t --gtest_filter=Map.* -x",
+                "Map.Leaks",
+                Some("memgate run -- ./t --gtest_filter=Map.Leaks -x"),
+            ),
+            ("memgate run -- ./check.sh", "Map.Leaks", None),
+            ("memgate run", "Map.Leaks", None),
+        ] {
+            assert_eq!(again(typed, id).as_deref(), want, "{typed}");
+        }
+    }
+
+    fn command_of(report: &RunReport, suite: &SuiteReport, id: &str) -> Option<String> {
+        command(report, suite, &TestReport { id: id.to_owned(), ..sample::test("") })
     }
 
     #[test]

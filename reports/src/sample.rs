@@ -277,6 +277,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         screen_executions: None,
         native_sampling: None,
         stacks_of_suspects: false,
+        selects_itself: false,
         screen_cost: None,
         app_memory: None,
         hunt: None,

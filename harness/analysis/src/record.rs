@@ -158,6 +158,18 @@ impl ProcessRecord {
         is_whole && no_test && self.is_main() && self.offers(capability::GTEST)
     }
 
+    /// Did the process get a filter of tests as an argument? It overrides memgate's, which is a variable.
+    #[must_use]
+    pub fn selects_tests(&self) -> bool {
+        let filter = |argument: &String| {
+            ["--", "-", "/"].iter().any(|dashes| {
+                argument.strip_prefix(dashes).is_some_and(|flag| flag.starts_with("gtest_filter="))
+            })
+        };
+        let arguments = self.hello.iter().flat_map(|hello| &hello.arguments);
+        self.is_main() && arguments.into_iter().any(filter)
+    }
+
     /// Did tests begin in a forked child? Such tests are not tracked.
     #[must_use]
     pub fn began_tests_in_a_child(&self) -> bool {

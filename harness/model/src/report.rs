@@ -268,6 +268,9 @@ pub struct SuiteReport {
     /// The screen took no stacks of what its tests allocated: those of the suspects come from another run of these.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks_of_suspects: bool,
+    /// Its command chooses the tests by an argument of their program (`--gtest_filter`), which overrides `--filter`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub selects_itself: bool,
     /// What screening cost compared with the suite alone, for JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,

@@ -198,6 +198,7 @@ fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -
         screen_executions: None,
         native_sampling: None,
         stacks_of_suspects: false,
+        selects_itself: false,
         screen_cost: None,
         app_memory: None,
         hunt: None,

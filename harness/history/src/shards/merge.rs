@@ -190,6 +190,7 @@ fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<Suit
         screen_executions: executions().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
         native_sampling: all().filter_map(|suite| suite.native_sampling).max(),
         stacks_of_suspects: all().any(|suite| suite.stacks_of_suspects),
+        selects_itself: all().any(|suite| suite.selects_itself),
         screen_cost: screen_cost(all()),
         app_memory: all()
             .filter_map(|suite| suite.app_memory.as_ref())

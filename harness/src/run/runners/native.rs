@@ -83,7 +83,8 @@ pub(super) async fn screen(
     if let Some(filter) = &context.plan.filter {
         // A shard of a test program has an argument of ours, which respects the filter.
         let is_ours = context.divided.is_some() && choice.mode == Mode::Direct;
-        if !is_ours && suites.iter().any(|screened| selects_itself(&screened.suite)) {
+        let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
+        if !is_ours && processes.any(|process| process.record.selects_tests()) {
             context.console.warning(&filter_is_not_heard(planned, filter));
         }
         suites.retain(has_something);
@@ -254,12 +255,6 @@ async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
         }
     }
     selected
-}
-
-/// Whether a test program got a filter as an argument. It overrides ours, which is a variable.
-fn selects_itself(suite: &Suite) -> bool {
-    let mut main = suite.processes.iter().filter(|process| process.is_main());
-    main.any(|process| process.hello().arguments.iter().any(|argument| gtest::selects_tests(argument)))
 }
 
 fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
