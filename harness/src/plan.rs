@@ -430,21 +430,14 @@ pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> 
     let unmatched: Vec<&Override> =
         entries.filter(|entry| !tests().any(|(suite, test)| is_for(entry, suite, test))).collect();
     let told = unmatched.iter().take(UNMATCHED_TOLD).map(|entry| {
-        format!(
-            "{}: the limits for `{}` hold for no test: nothing has this name, correct or remove them",
-            entry.place,
-            entry.tests.text()
-        )
+        format!("{}: `{}` matches no test: correct or remove its limits", entry.place, entry.tests.text())
     });
     let others =
         unmatched.iter().skip(UNMATCHED_TOLD).map(|entry| entry.place.to_string()).collect::<Vec<_>>();
     let others = match others.as_slice() {
         [] => None,
-        [one] => Some(format!("{one}: the limits of one more entry hold for no test either")),
-        [first, .., last] => Some(format!(
-            "{first} to {last}: the limits of {} more entries hold for no test either",
-            others.len()
-        )),
+        [one] => Some(format!("{one}: one more entry matches no test")),
+        [first, .., last] => Some(format!("{first} to {last}: {} more entries match no test", others.len())),
     };
     told.chain(others).collect()
 }
@@ -683,7 +676,7 @@ reports:
             .unwrap()
         };
         let told = unmatched(&settings(YAML), &report("pass"));
-        let said = "the limits for `Noisy.*` hold for no test: nothing has this name, correct or remove them";
+        let said = "`Noisy.*` matches no test: correct or remove its limits";
         assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
         assert!(unmatched(&settings(YAML), &report("error")).is_empty(), "a test may be missing");
         let many: String =
@@ -691,10 +684,7 @@ reports:
         let many = settings(&format!("version: 1\nthresholds:\n  tests:\n{many}"));
         let told = unmatched(&many, &report("pass"));
         assert_eq!(told.len(), 11);
-        assert_eq!(
-            told[10],
-            "memgate.yaml:14 to memgate.yaml:4003: the limits of 3990 more entries hold for no test either"
-        );
+        assert_eq!(told[10], "memgate.yaml:14 to memgate.yaml:4003: 3990 more entries match no test");
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let cost = suite.screen_cost.as_ref().map_or_else(String::new, |cost| {
         let ScreenCost { alone_s, screened_s, ratio } = cost;
         format!(
-            "{:column$}  with its rounds {screened_s:.1} s, {ratio:.1} × the suite alone ({alone_s:.1} s)\n",
+            "{:column$}  rounds of its classes {screened_s:.1} s, {ratio:.1} × the tests alone ({alone_s:.1} s)\n",
             ""
         )
     });
@@ -268,7 +268,7 @@ fn waivers(waivers: &[WaiverReport], style: &BlockStyle) -> String {
 fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> String {
     let until = visible(&waiver.until);
     let (verdict, label, state) = match waiver.state {
-        WaiverState::InForce if until == "never" => (Verdict::Pass, "waived", "for good".to_owned()),
+        WaiverState::InForce if until == "never" => (Verdict::Pass, "waived", "no end date".to_owned()),
         WaiverState::InForce => (Verdict::Pass, "waived", format!("until {until}")),
         WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
         WaiverState::Unused => (Verdict::Warn, "unused", "matches nothing, remove it".to_owned()),
@@ -345,6 +345,8 @@ fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
         0.0 => String::new(),
         // With several machines, the time of the run is that of the slowest one.
         seconds if shards > 1 => format!("; repeating tests took {seconds:.1} s on all machines together"),
+        // The time of a recorded run is not known.
+        seconds if duration_s < seconds => format!("; repeating tests took {seconds:.1} s"),
         seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s"),
     };
     format!(

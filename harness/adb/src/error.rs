@@ -78,7 +78,7 @@ pub enum AdbError {
     #[error("choose a device: there are {}: {}", .0.len(), listed(.0))]
     ManyDevices(Vec<Listed>),
     /// The requested device is not there.
-    #[error("find the device {serial}: {}", if known.is_empty() { "there is none at all".to_owned() } else { format!("there are {}", listed(known)) })]
+    #[error("find the device {serial}: {}", if known.is_empty() { "no device is connected".to_owned() } else { format!("there are {}", listed(known)) })]
     UnknownSerial {
         /// Which.
         serial: String,

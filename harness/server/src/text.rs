@@ -170,7 +170,7 @@ pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
         let state = match token.revoked_us {
             Some(revoked_us) => format!("revoked {}", day(revoked_us)),
             None if token.expires_us <= now_us => "expired".to_owned(),
-            None => "holds".to_owned(),
+            None => "valid".to_owned(),
         };
         let branches =
             if token.branches.is_empty() { "reviews only".to_owned() } else { token.branches.join(", ") };

@@ -210,7 +210,7 @@ pub enum HeapCommand {
         /// standard input, literals of the program stay among HotSpot's symbols.
         #[arg(long)]
         zero: bool,
-        /// Also cut out the values of single fields (numbers, characters, truths), but for those that
+        /// Also cut out the values of single fields (numbers, characters, booleans), but for those that
         /// rules read.
         #[arg(long, conflicts_with = "zero")]
         private: bool,

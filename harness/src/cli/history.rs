@@ -63,7 +63,7 @@ pub enum HistoryCommand {
         /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
-        /// Those that stand before this one.
+        /// Only runs older than this one.
         #[arg(long, value_name = "RUN")]
         before: Option<i64>,
     },

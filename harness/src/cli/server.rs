@@ -34,7 +34,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7377")]
     pub(crate) listen: std::net::SocketAddr,
     /// Name under which browsers reach it, besides this machine's own names for itself.
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = host_name)]
     pub(crate) public_host: Vec<String>,
     /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (docs/server.md).
     #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
@@ -352,7 +352,7 @@ pub enum TokenCommand {
         /// Branches whose leaks it may follow, as globs [default: none].
         #[arg(long, value_name = "GLOB", value_parser = glob)]
         branch: Vec<String>,
-        /// Days until it ends.
+        /// Days until it expires.
         #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
         days: u16,
     },
@@ -385,4 +385,12 @@ impl TokenCommand {
 /// A pattern that is none would match nothing, and nobody would be told.
 fn glob(typed: &str) -> Result<String, String> {
     globset::Glob::new(typed).map(|_| typed.to_owned()).map_err(|why| why.kind().to_string())
+}
+
+/// A host name, perhaps with a port. A browser never sends more than that, so more would match nothing.
+fn host_name(typed: &str) -> Result<String, String> {
+    match typed.contains(['/', ' ', '@']) || typed.is_empty() {
+        true => Err("expected a host name, without scheme and path".to_owned()),
+        false => Ok(typed.to_owned()),
+    }
 }

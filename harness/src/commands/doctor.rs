@@ -140,7 +140,7 @@ fn configuration(console: &Console) -> Finding {
     match settings::load(None, console) {
         Ok(settings) => match settings.file {
             Some(file) => {
-                let suites = match settings.config.suites.len() {
+                let suites = match settings.config.suites.len() + settings.config.instrumented.len() {
                     1 => "1 suite".to_owned(),
                     suites => format!("{suites} suites"),
                 };

@@ -38,7 +38,7 @@ async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<
     match command {
         ServeCommand::Retention { .. } => {
             let runs = store.retain().await.map_err(failed)?;
-            console.line(&format!("{runs} runs have ended: their figures were removed"));
+            console.line(&format!("removed the figures of {runs} expired runs"));
         }
         ServeCommand::Check { .. } => {
             let faults = store.check().await.map_err(failed)?;
@@ -49,7 +49,7 @@ async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<
                     hint: "restore a backup: `memgate serve restore`".to_owned(),
                 });
             }
-            console.line("the history is whole");
+            console.line("no fault found in the history");
         }
         ServeCommand::Backup { file, .. } => {
             let rows = store.backup(file).await.map_err(failed)?;

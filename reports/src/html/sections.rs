@@ -259,7 +259,7 @@ pub(super) fn cost(report: &RunReport) -> Html {
         if let Some(screen) = &suite.screen_cost {
             html.markup("<dt>rounds of ").text(&suite.name).markup("</dt>");
             let (alone, all) = (screen.alone_s, screen.screened_s);
-            html.element("dd", &format!("{all:.1} s, {:.1} × the suite alone ({alone:.1} s)", screen.ratio));
+            html.element("dd", &format!("{all:.1} s, {:.1} × the tests alone ({alone:.1} s)", screen.ratio));
         }
     }
     html.markup("</dl></section>\n");

@@ -84,7 +84,7 @@ fn memory_over_the_run_of_a_suite_has_the_ends_of_its_tests() {
 #[test]
 fn what_the_rounds_of_a_jvm_suite_cost_is_told() {
     let page = html(&sample::held()).unwrap();
-    assert!(page.contains("<dt>rounds of loaders</dt><dd>12.8 s, 5.1 × the suite alone (2.5 s)"), "{page}");
+    assert!(page.contains("<dt>rounds of loaders</dt><dd>12.8 s, 5.1 × the tests alone (2.5 s)"), "{page}");
 }
 
 #[test]

@@ -495,7 +495,7 @@ fn a_token_writes_the_branches_it_names_and_nothing_else() {
     unknown.replace_range(20..21, if &main[20..21] == "x" { "y" } else { "x" });
     for (token, why) in [
         (&revoked, "401: token".to_owned()),
-        (&unknown, "401: that is no token".to_owned()),
+        (&unknown, "401: the token is not valid".to_owned()),
         (&other, format!("403: token {} is for another project than `tiles`", &other[4..12])),
         (&String::new(), "no variable `UPLOAD_TOKEN`".to_owned()),
     ] {

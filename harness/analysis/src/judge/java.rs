@@ -521,8 +521,11 @@ impl TestJudge<'_, '_> {
             self.j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
         } else {
             let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-            let by = format!("{} {}", format_bytes(bytes), self.j.per());
-            self.j.remark(format!("besides, {classes} may grow by {by}"));
+            let by = match bytes {
+                0.0 => String::new(),
+                _ => format!(" by {} {}", format_bytes(bytes), self.j.per()),
+            };
+            self.j.remark(format!("besides, {classes} may grow{by}"));
         }
     }
 

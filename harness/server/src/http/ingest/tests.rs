@@ -250,8 +250,8 @@ fn only_a_token_that_holds_adds_runs_and_no_answer_or_log_repeats_it() {
         let cut = &holds.secret()[..60];
         let mut answers = Vec::new();
         for (token, status, error) in [
-            (cut, 401, "that is no token"),
-            ("", 401, "that is no token"),
+            (cut, 401, "the token is not valid"),
+            ("", 401, "the token is not valid"),
             (unknown.secret(), 401, "is not known here"),
             (expired.secret(), 401, "expired at 1970-01-01T00:00:01Z"),
             (revoked.secret(), 401, "was revoked"),
@@ -263,7 +263,7 @@ fn only_a_token_that_holds_adds_runs_and_no_answer_or_log_repeats_it() {
             answers.push(answer.body);
         }
         let basic = format!("{JSON}Authorization: Basic {}\r\n", holds.secret());
-        server.upload(&basic, b"{}").await.is(401, "that is no token");
+        server.upload(&basic, b"{}").await.is(401, "the token is not valid");
         assert!(server.store.projects().await.unwrap().is_empty(), "nothing was added");
         let ask = async |token: &str| {
             let request = request("tiles", &bearer(token), b"");
