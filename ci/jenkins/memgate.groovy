@@ -1,4 +1,4 @@
-// A step for a shared library (vars/memgate.groovy):
+// A step for a shared library (vars/memgate.groovy). `memgate` must be in PATH (README.md, "Install in CI").
 //   memgate('ctest --test-dir build --output-on-failure')
 // The page needs its own script. In HTML Publisher, Jenkins' default content policy forbids all scripts, so the page is
 // also archived.
