@@ -178,7 +178,9 @@ impl JsonSchema for ThresholdsFile {
             "match",
             json_schema!({
                 "type": "string", "minLength": 1, "examples": ["engine::MapCache.*"],
-                "description": "The tests, as `suite::Test.name`; without `::` the test in every suite."
+                "description": "The tests, as `suite::Test.name`; without `::` the test in every suite. A suite has its name in `suites`. \
+                    If its command runs several test programs (ctest, make), each is a suite `NAME/PROGRAM` (`all/engine_tests`). \
+                    The report shows these names."
             }),
         );
         item.insert("required".to_owned(), serde_json::json!(["match"]));
