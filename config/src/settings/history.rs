@@ -30,7 +30,8 @@ table! {
         /// Address of a `memgate serve` to which every run is uploaded: `https://memgate.example.com`. An address
         /// without encryption is allowed only for this machine.
         server: At<Words>,
-        /// Environment variable with the token: `${MEMGATE_TOKEN}`.
+        /// Environment variable with the token.
+        #[schemars(extend("examples" = ["${MEMGATE_TOKEN}"]))]
         token: At<Variable>,
         /// Effect of a failed upload. It never changes the verdict. `off`: runs are not uploaded at their end.
         #[schemars(extend("default" = "best_effort"))]

@@ -15,8 +15,10 @@ table! {
         chat: ChatFile,
         /// Environment variable with the address, `https://…`.
         #[schemars(required)]
+        #[schemars(extend("examples" = ["${SLACK_URL}"]))]
         url: Variable,
         /// Environment variable with the key that signs messages (Lark).
+        #[schemars(extend("examples" = ["${LARK_SECRET}"]))]
         secret: At<Variable>,
         /// When to send it.
         #[schemars(extend("default" = "changed"))]
