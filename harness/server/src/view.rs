@@ -38,6 +38,13 @@ pub enum State {
     Gone,
 }
 
+impl State {
+    /// Neither fixed nor gone.
+    pub(crate) const fn is_alive(self) -> bool {
+        matches!(self, Self::New | Self::Regressed | Self::Known)
+    }
+}
+
 /// A run, as a row of a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {

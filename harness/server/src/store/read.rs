@@ -8,11 +8,12 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::any::{AnyArguments, AnyRow};
 
+use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
 
 /// Most leaks that are alive on the first page.
-const MOST_ALIVE: usize = 50;
+const MOST_ALIVE: i64 = 50;
 const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;
 
 /// A statement with its values.
@@ -48,24 +49,27 @@ impl Store {
     /// The database cannot be read.
     pub async fn overview(&self, project: &str, choice: &Choice) -> Result<Option<Overview>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let mut leaks = self.leaks_of_line(&shown).await?;
         let mut counts = [0_u64; 5];
-        for leak in &leaks {
-            let at = match leak.state {
+        let (mut flaky, mut decided, mut steady) = (0, 0, 0);
+        for row in self.of_line(sql::COUNTS_OF_LINE, &shown).await? {
+            let state = shown_state(stage(row.try_get(0)?)?);
+            let (comes_and_goes, count) = (row.try_get::<i64, _>(1)? != 0, unsigned(row.try_get(2)?));
+            let at = match state {
                 State::New => 0,
                 State::Regressed => 1,
                 State::Known => 2,
                 State::Fixed => 3,
                 State::Gone => 4,
             };
-            counts[at] += 1;
+            counts[at] += count;
+            if state != State::New {
+                decided += count;
+                steady += if comes_and_goes { 0 } else { count };
+            }
+            if comes_and_goes && state.is_alive() {
+                flaky += count;
+            }
         }
-        let decided: Vec<_> = leaks.iter().filter(|leak| leak.state != State::New).collect();
-        let (decided, steady) =
-            (decided.len() as u64, decided.iter().filter(|leak| !leak.flaky).count() as u64);
-        leaks.retain(|leak| matches!(leak.state, State::New | State::Regressed | State::Known));
-        let flaky = leaks.iter().filter(|leak| leak.flaky).count() as u64;
-        leaks.truncate(MOST_ALIVE);
         let since = jiff::Timestamp::now().as_microsecond() - LATELY_US;
         let fixed = sqlx::query(sql::FIXED_SINCE)
             .bind(shown.project)
@@ -77,8 +81,8 @@ impl Store {
         let runs = sqlx::query(sql::RUNS_NEWEST).bind(shown.project).fetch_all(&self.pool).await?;
         let events = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         Ok(Some(Overview {
+            alive: self.worst_of_line(&shown, MOST_ALIVE).await?,
             selection: shown.selection,
-            alive: leaks,
             counts,
             fixed_lately: unsigned(fixed.try_get(0)?),
             flaky,

@@ -9,7 +9,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, stage};
-use super::{Choice, Store, StoreError, statements as sql};
+use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
 /// Most leaks of one list.
@@ -143,6 +143,16 @@ impl Store {
         worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
     }
 
+    /// At most `most` leaks of a line that are alive, the worst first.
+    pub(super) async fn worst_of_line(&self, shown: &Shown, most: i64) -> Result<Vec<LeakRow>, StoreError> {
+        let line = (shown.project, shown.branch, shown.environment);
+        let rows = sqlx::query(sql::WORST_OF_LINE).bind(line.0).bind(line.1).bind(line.2).bind(most);
+        let rows = rows.fetch_all(&self.pool).await?;
+        let leaks = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let mut tests = by_leak(rows::last_tests(&mut *self.pool.acquire().await?, line, &leaks).await?)?;
+        worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
+    }
+
     /// The leaks that a test had in the last run that saw them.
     pub(super) async fn leaks_of_test(
         &self,
@@ -161,15 +171,8 @@ impl Store {
 
     /// Tests that had a leak in the last run that saw it, by leak.
     async fn last_tests(&self, line: (i64, i64, i64)) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
-        let mut tests = BTreeMap::<i64, Vec<String>>::new();
-        let rows =
-            sqlx::query(sql::LAST_TESTS).bind(line.0).bind(line.1).bind(line.2).fetch_all(&self.pool).await?;
-        for row in rows {
-            let (suite, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
-            tests.entry(row.try_get(0)?).or_default().push(format!("{suite}::{name}"));
-        }
-        tests.values_mut().for_each(sorted);
-        Ok(tests)
+        let rows = sqlx::query(sql::LAST_TESTS).bind(line.0).bind(line.1).bind(line.2);
+        by_leak(rows.fetch_all(&self.pool).await?)
     }
 
     /// Tests that had one leak in the last run that saw it, by branch and environment.
@@ -218,6 +221,17 @@ impl Store {
         let chain = chain(&rows.await?)?;
         Ok(chain.between(clean, first).into_iter().map(str::to_owned).collect())
     }
+}
+
+/// The tests in rows of a leak, a suite and a name.
+fn by_leak(rows: Vec<AnyRow>) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
+    let mut tests = BTreeMap::<i64, Vec<String>>::new();
+    for row in rows {
+        let (suite, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        tests.entry(row.try_get(0)?).or_default().push(format!("{suite}::{name}"));
+    }
+    tests.values_mut().for_each(sorted);
+    Ok(tests)
 }
 
 fn sorted(tests: &mut Vec<String>) {
@@ -285,7 +299,7 @@ fn suite(test: &str) -> &str {
 fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
     let state = match filter.state.as_str() {
         "" | "any" => true,
-        "alive" => matches!(leak.state, State::New | State::Known | State::Regressed),
+        "alive" => leak.state.is_alive(),
         named => serde_json::to_value(leak.state).is_ok_and(|state| state == named),
     };
     let kind = match leak.kind {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use super::read::{KnownLeak, leak_of};
@@ -139,6 +140,20 @@ pub(super) async fn leaks_of_line(
         }
     }
     Ok(known)
+}
+
+/// The tests that had these leaks, at most [`NAMED`], in the last run of a line that saw them: leak, suite, name.
+pub(super) async fn last_tests(
+    connection: &mut AnyConnection,
+    (project, branch, environment): (i64, i64, i64),
+    leaks: &[i64],
+) -> Result<Vec<AnyRow>, sqlx::Error> {
+    if leaks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = listed(sql::LAST_TESTS_OF, 4, leaks.len());
+    let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+    leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
 }
 
 /// The statement with its list `($first)` expanded to `count` parameters.

@@ -221,10 +221,20 @@ pub(super) const SIGHTINGS_WITH_STATES: &str = "SELECT s.leak_id, l.fingerprint,
 pub(super) const SIGHTINGS_WITH_TESTS: &str = "SELECT s.run_id, t.suite, t.name, s.how, s.bytes, s.objects FROM sighting s \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 ORDER BY s.run_id DESC LIMIT 200";
-pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak_line l \
-     JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
-     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
-     WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3";
+macro_rules! last_tests {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.leak_id, t.suite, t.name FROM leak_line l \
+             JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
+             JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+             WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3",
+            $rest
+        )
+    };
+}
+pub(super) const LAST_TESTS: &str = last_tests!("");
+/// Only those of the leaks in the list.
+pub(super) const LAST_TESTS_OF: &str = last_tests!(" AND l.leak_id IN ($4)");
 
 /// Tests that had one leak in the last run that saw it, on all lines.
 pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.suite, t.name FROM leak_line l \
@@ -260,6 +270,18 @@ macro_rules! leak_lines {
     };
 }
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
+/// The worst leaks of a line that are alive: as [`State`](crate::view::State) orders them. A line may have 20,000, whose
+/// bodies take seconds to read.
+pub(super) const WORST_OF_LINE: &str = leak_lines!(
+    "",
+    "",
+    " AND l.branch_id = $2 AND l.environment_id = $3 AND l.leak_id IN (SELECT leak_id FROM leak_line w WHERE w.project_id = $1 \
+     AND w.branch_id = $2 AND w.environment_id = $3 AND w.state IN (1, 2, 4) \
+     ORDER BY w.waived, CASE w.state WHEN 1 THEN 0 WHEN 4 THEN 1 ELSE 2 END, w.bytes DESC, w.leak_id LIMIT $4)"
+);
+/// How many leaks a line has, by state, and whether they come and go.
+pub(super) const COUNTS_OF_LINE: &str = "SELECT state, flaky, COUNT(*) FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
+     AND environment_id = $3 GROUP BY state, flaky";
 /// Leaks that a test had in the last run that saw them.
 pub(super) const LEAKS_OF_TEST: &str = leak_lines!(
     "",

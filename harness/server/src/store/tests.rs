@@ -347,6 +347,28 @@ async fn changes_are_told_once(store: Store) {
     store.close().await;
 }
 
+/// The first page reads the leaks that it shows, not all.
+async fn a_first_page_counts_all_leaks_and_shows_the_worst(store: Store) {
+    let ids: Vec<String> = (0..60).map(|number| format!("n1-{number:02}")).collect();
+    let known: Vec<&str> = ids.iter().map(String::as_str).collect();
+    for (number, leaks) in [(0, known.clone()), (1, [known.clone(), vec!["n1-new"]].concat())] {
+        let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
+        let session = format!("s{number}");
+        let tests = [("Map.scroll", Some(leaks)), ("Map.zoom", Some(vec!["n1-zoom"]))];
+        let report = report(&session, number, &tests);
+        store.add(&manifest(&session, Some(commit), (0..number).map(sha).collect()), &report).await.unwrap();
+    }
+    let choice = Choice { branch: "main".into(), ..Choice::default() };
+    let overview = store.overview("tiles", &choice).await.unwrap().unwrap();
+    assert_eq!((overview.counts, overview.decided, overview.steady), ([1, 0, 61, 0, 0], 61, 61));
+    assert_eq!(overview.alive.len(), 50);
+    let leaks = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
+    let new = &overview.alive[0];
+    assert_eq!((new.id.as_str(), new.state, new), ("n1-new", State::New, &leaks[0]));
+    assert!(overview.alive.iter().all(|leak| leaks.contains(leak)), "with their tests");
+    store.close().await;
+}
+
 /// A test leaks 7 bytes from its first commit on, then 14: the second leak is reported, and so is the level.
 async fn a_higher_level_is_told_once(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
@@ -490,6 +512,9 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
     block_on(async { changes_are_told_once(Store::open(&address(13)).await.unwrap()).await });
     block_on(async { a_higher_level_is_told_once(Store::open(&address(14)).await.unwrap()).await });
+    block_on(async {
+        a_first_page_counts_all_leaks_and_shows_the_worst(Store::open(&address(15)).await.unwrap()).await;
+    });
     block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
     block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
@@ -564,6 +589,9 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
     block_on(async { changes_are_told_once(postgres.database("told").await).await });
     block_on(async { a_higher_level_is_told_once(postgres.database("shift").await).await });
+    block_on(async {
+        a_first_page_counts_all_leaks_and_shows_the_worst(postgres.database("first").await).await;
+    });
     block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
     block_on(async { a_base_is_what_the_line_knew_there(postgres.database("base").await).await });
 }
