@@ -1,11 +1,9 @@
 //! Changes that people still have to be told of: leaks on lines, and figures at a higher level, each once per channel.
 //!
-//! Data flow: events of the last day that nobody has claimed for a channel → a claim for each, which one of several
-//! servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim without a result (the
-//! server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new runs → its newest
-//! runs → figures that a run showed at a higher level since the last report to this channel.
-
-use std::collections::BTreeMap;
+//! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a run,
+//! which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
+//! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new
+//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel.
 
 use memgate_model::Leak;
 use sqlx::any::{AnyArguments, AnyRow};
@@ -13,14 +11,14 @@ use sqlx::query::Query;
 use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
-use super::read::{leak_of, run_row, stage};
+use super::read::{KnownLeak, run_row, stage};
 use super::read_leaks::shown_state;
-use super::{Shifted, Store, StoreError, statements as sql};
+use super::{Shifted, Store, StoreError, rows, statements as sql};
 use crate::view::{RunRow, State};
 
 /// Older changes are not reported: otherwise a copied history would be reported as a whole.
 const NEWS_US: i64 = 24 * 3600 * 1_000_000;
-/// Rows of [`sql::DUE_NOTICES`] per query. More changes of the same run follow in the same notice.
+/// After this many changes, the changes of further runs wait for the next time.
 const AT_ONCE: usize = 1000;
 /// How long a claim is valid.
 pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
@@ -99,36 +97,25 @@ impl Store {
         channel: &str,
         now_us: i64,
     ) -> Result<Vec<Notice>, StoreError> {
-        let mut runs = BTreeMap::<i64, (Vec<Change>, Vec<Key>)>::new();
-        let (mut looked, mut last) = (0, 0);
-        'runs: loop {
-            // Each row read is claimed, by this server or another, and does not come again.
-            let rows = sqlx::query(sql::DUE_NOTICES)
-                .bind(project)
-                .bind(channel.to_owned())
-                .bind(Ids::least(now_us - NEWS_US))
-                .bind(now_us - LEASE_US)
-                .fetch_all(&self.pool)
-                .await?;
-            let is_all = rows.len() < AT_ONCE;
-            for row in rows {
-                let run: i64 = row.try_get(4)?;
-                if looked >= AT_ONCE && run != last {
-                    break 'runs;
-                }
-                (looked, last) = (looked + 1, run);
-                if let Some((change, key)) = self.claim_change(&row, (project, channel), now_us).await? {
-                    let (changes, keys) = runs.entry(run).or_default();
-                    changes.push(change);
-                    keys.push(key);
-                }
-            }
-            if is_all {
+        let due = sqlx::query(sql::DUE_RUNS)
+            .bind(project)
+            .bind(channel.to_owned())
+            .bind(Ids::least(now_us - NEWS_US))
+            .bind(now_us - LEASE_US)
+            .fetch_all(&self.pool)
+            .await?;
+        let (mut claimed, mut notices) = (0, Vec::new());
+        for row in due {
+            if claimed >= AT_ONCE {
                 break;
             }
-        }
-        let mut notices = Vec::with_capacity(runs.len());
-        for (run, (changes, keys)) in runs {
+            let run: i64 = row.try_get(0)?;
+            let keys = self.claim_run(run, (project, channel), now_us).await?;
+            claimed += keys.len();
+            let (changes, keys) = self.changes(run, keys, now_us).await?;
+            if changes.is_empty() {
+                continue;
+            }
             let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_one(&self.pool).await?;
             let run = run_row(&row)?;
             notices.push(Notice {
@@ -143,29 +130,70 @@ impl Store {
         Ok(notices)
     }
 
-    /// Claims one change for a channel; none: another server has it, or it is not reported because another environment
-    /// already has the leak.
-    async fn claim_change(
+    /// Claims all changes of a run that are due. Of two servers that try, one gets them.
+    async fn claim_run(
         &self,
-        row: &AnyRow,
+        run: i64,
         (project, channel): (i64, &str),
         now_us: i64,
-    ) -> Result<Option<(Change, Key)>, StoreError> {
-        let (branch, leak, state): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let key = (project, channel.to_owned(), branch, leak, state, row.try_get::<String, _>(3)?);
-        if !self.claim(&key, now_us).await? {
-            return Ok(None);
+    ) -> Result<Vec<Key>, StoreError> {
+        let rows = sqlx::query(sql::CLAIM_NOTICES)
+            .bind(project)
+            .bind(channel.to_owned())
+            .bind(Ids::least(now_us - NEWS_US))
+            .bind(now_us - LEASE_US)
+            .bind(run)
+            .bind(now_us)
+            .fetch_all(&self.pool)
+            .await?;
+        let key = |row: &AnyRow| {
+            let (branch, leak, state) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            Ok((project, channel.to_owned(), branch, leak, state, row.try_get(3)?))
+        };
+        let mut keys = rows.iter().map(key).collect::<Result<Vec<Key>, StoreError>>()?;
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// The claimed changes of a run, without those that are not reported because another environment already has the
+    /// leak: these count as told.
+    async fn changes(
+        &self,
+        run: i64,
+        claimed: Vec<Key>,
+        now_us: i64,
+    ) -> Result<(Vec<Change>, Vec<Key>), StoreError> {
+        let (mut changes, mut keys) = (Vec::new(), Vec::new());
+        for claimed in claimed.chunks(rows::NAMED) {
+            let Some((project, ..)) = claimed.first() else { continue };
+            let ids = claimed.iter().map(|(_, _, _, leak, ..)| *leak).collect();
+            let mut leaks = rows::leaks(&mut *self.pool.acquire().await?, *project, &ids).await?;
+            for key in claimed {
+                let Some(KnownLeak { leak, .. }) = leaks.remove(&key.3) else { continue };
+                match self.change(run, key, leak).await? {
+                    Some(change) => {
+                        changes.push(change);
+                        keys.push(key.clone());
+                    }
+                    None => {
+                        keyed(sql::TOLD_NOTICE, key).bind(now_us).execute(&self.pool).await?;
+                    }
+                }
+            }
         }
-        let run: i64 = row.try_get(4)?;
+        Ok((changes, keys))
+    }
+
+    /// One change with the figures of its run; none: another environment already has the new leak.
+    async fn change(&self, run: i64, key: &Key, mut known: Leak) -> Result<Option<Change>, StoreError> {
+        let &(project, _, branch, leak, state, _) = key;
         let state = shown_state(stage(state)?);
         let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
         let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
         if state == State::New && elsewhere > 0 {
-            keyed(sql::TOLD_NOTICE, &key).bind(now_us).execute(&self.pool).await?;
             return Ok(None);
         }
         let sighted = of_run(SIGHTED).fetch_one(&self.pool).await?;
-        let mut known = leak_of(row, 5)?.leak;
         if let (Some(bytes), Some(objects)) = (sighted.try_get(0)?, sighted.try_get(1)?) {
             (known.bytes_per_iteration, known.count_per_iteration) = (bytes, objects);
         }
@@ -174,7 +202,7 @@ impl Store {
             tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
         tests.sort();
         tests.dedup();
-        Ok(Some((Change { state, leak: known, tests }, key)))
+        Ok(Some(Change { state, leak: known, tests }))
     }
 
     /// Figures that reached a higher level since the last report to a channel, one notice per line.
@@ -229,13 +257,6 @@ impl Store {
         Ok(())
     }
 
-    /// Claims a change. Of two servers that try, one gets it.
-    async fn claim(&self, key: &Key, now_us: i64) -> Result<bool, StoreError> {
-        let claimed =
-            keyed(sql::CLAIM_NOTICE, key).bind(now_us).bind(now_us - LEASE_US).execute(&self.pool).await?;
-        Ok(claimed.rows_affected() == 1)
-    }
-
     /// Marks a notice as sent: it is not reported again.
     ///
     /// # Errors
@@ -262,6 +283,7 @@ mod tests {
     use memgate_history::{Environment, Manifest};
     use memgate_model::{Commit, RunReport};
 
+    use super::super::tests::{Postgres, block_on};
     use super::*;
 
     fn report(session: &str, bytes: f64) -> RunReport {
@@ -319,24 +341,26 @@ mod tests {
         store.close().await;
     }
 
+    /// Adds a run of main.
+    async fn add(store: &Store, session: &str, leaks: &[serde_json::Value]) {
+        let commit = Commit { sha: session.to_owned(), branch: "main".to_owned(), ..Commit::default() };
+        let manifest = Manifest {
+            project: "tiles".to_owned(),
+            session: session.to_owned(),
+            commit: Some(commit),
+            lines: vec!["main".to_owned()],
+            ..Manifest::default()
+        };
+        store.add(&manifest, &report_of(session, leaks)).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_run_with_more_leaks_than_are_read_at_once_is_one_notice() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
         let leaks: Vec<_> = (0..2 * AT_ONCE + 8).map(|number| leak(&format!("n1-{number}"), 7.0)).collect();
         for (session, count) in [("s0", 5), ("s1", 2 * AT_ONCE + 7), ("s2", 2 * AT_ONCE + 8)] {
-            let manifest = Manifest {
-                project: "tiles".to_owned(),
-                session: session.to_owned(),
-                commit: Some(Commit {
-                    sha: session.to_owned(),
-                    branch: "main".to_owned(),
-                    ..Commit::default()
-                }),
-                lines: vec!["main".to_owned()],
-                ..Manifest::default()
-            };
-            store.add(&manifest, &report_of(session, &leaks[..count])).await.unwrap();
+            add(&store, session, &leaks[..count]).await;
         }
         let now = jiff::Timestamp::now().as_microsecond();
         let told = async || {
@@ -347,5 +371,39 @@ mod tests {
         assert_eq!(told().await, [("s0".to_owned(), 5), ("s1".to_owned(), 2 * AT_ONCE + 2)]);
         assert_eq!(told().await, [("s2".to_owned(), 1)], "the next time");
         store.close().await;
+    }
+
+    /// Regression: each change was claimed by itself, so two servers divided a run and sent two messages.
+    #[test]
+    fn of_two_servers_that_claim_at_the_same_time_one_gets_all_changes_of_a_run() {
+        const RUNS: usize = 4;
+        const LEAKS: usize = 300;
+        let Some(postgres) = Postgres::start() else { return };
+        block_on(async {
+            let store = postgres.database("two").await;
+            for run in 0..RUNS {
+                let id = |number| format!("n1-{run}-{number}");
+                let leaks: Vec<_> = (0..LEAKS).map(|number| leak(&id(number), 7.0)).collect();
+                add(&store, &format!("s{run}"), &leaks).await;
+            }
+            let now = jiff::Timestamp::now().as_microsecond();
+            let claims: Vec<_> = (0..4)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move { store.claim_notices("mail", now).await.unwrap() })
+                })
+                .collect();
+            let mut told = Vec::new();
+            for claim in claims {
+                for notice in claim.await.unwrap() {
+                    let new = notice.changes.iter().filter(|change| change.state == State::New).count();
+                    told.push((notice.run.session.clone(), new));
+                }
+            }
+            told.sort();
+            let whole: Vec<_> = (0..RUNS).map(|run| (format!("s{run}"), LEAKS)).collect();
+            assert_eq!(told, whole);
+            store.close().await;
+        });
     }
 }

@@ -320,18 +320,33 @@ pub(super) const EVENTS_OF_LINE: &str = events!(
 );
 pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
-/// That a leak becomes known (2) is not reported.
-pub(super) const DUE_NOTICES: &str = "SELECT v.branch_id, v.leak_id, v.state, v.commit_key, v.run_id, k.fingerprint, k.body FROM event v \
-     JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
-     JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
-     AND l.leak_id = v.leak_id \
-     LEFT JOIN notice n ON n.project_id = v.project_id AND n.channel = $2 AND n.branch_id = v.branch_id AND n.leak_id = v.leak_id \
-     AND n.state = v.state AND n.commit_key = v.commit_key \
-     WHERE v.project_id = $1 AND v.event_id > $3 AND v.state <> 2 AND l.waived = 0 \
-     AND (n.claimed_us IS NULL OR (n.told_us IS NULL AND n.claimed_us < $4)) ORDER BY v.run_id, v.event_id LIMIT 1000";
-pub(super) const CLAIM_NOTICE: &str = "INSERT INTO notice (project_id, channel, branch_id, leak_id, state, commit_key, claimed_us) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) \
-     DO UPDATE SET claimed_us = excluded.claimed_us WHERE notice.told_us IS NULL AND notice.claimed_us < $8";
+/// Events without a claim that is valid at $4, or a result, for channel $2; not older than the id $3. That a leak becomes
+/// known (2) is not reported.
+macro_rules! due {
+    ($first:literal, $rest:literal) => {
+        concat!(
+            $first,
+            " FROM event v \
+             JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
+             AND l.leak_id = v.leak_id \
+             LEFT JOIN notice n ON n.project_id = v.project_id AND n.channel = $2 AND n.branch_id = v.branch_id \
+             AND n.leak_id = v.leak_id AND n.state = v.state AND n.commit_key = v.commit_key \
+             WHERE v.project_id = $1 AND v.event_id > $3 AND v.state <> 2 AND l.waived = 0 \
+             AND (n.claimed_us IS NULL OR (n.told_us IS NULL AND n.claimed_us < $4))",
+            $rest
+        )
+    };
+}
+pub(super) const DUE_RUNS: &str = due!("SELECT DISTINCT v.run_id", " ORDER BY v.run_id LIMIT 1000");
+/// Claims the due events of a run. One statement: of two servers that try at the same time, one gets all. The order
+/// lets the other one wait at its first row; it never gets a part.
+pub(super) const CLAIM_NOTICES: &str = due!(
+    "INSERT INTO notice (project_id, channel, branch_id, leak_id, state, commit_key, claimed_us) \
+     SELECT v.project_id, $2, v.branch_id, v.leak_id, v.state, v.commit_key, $6",
+    " AND v.run_id = $5 ORDER BY v.branch_id, v.leak_id, v.state, v.commit_key \
+     ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) DO UPDATE SET claimed_us = excluded.claimed_us \
+     WHERE notice.told_us IS NULL AND notice.claimed_us < $4 RETURNING branch_id, leak_id, state, commit_key"
+);
 pub(super) const TOLD_NOTICE: &str = "UPDATE notice SET told_us = $7 WHERE project_id = $1 AND channel = $2 AND branch_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
 pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
