@@ -213,22 +213,26 @@ impl Store {
         now_us: i64,
     ) -> Result<Vec<Notice>, StoreError> {
         let mut notices = Vec::new();
+        // The clock was ahead when later runs were received: they are no news now, and the last report proves nothing.
+        let ahead = Ids::least(now_us + LEASE_US);
         let lines = sqlx::query(sql::LAST_OF_LINES).bind(project).bind(now_us - NEWS_US);
         for row in lines.fetch_all(&self.pool).await? {
             let (branch, environment): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-            let Some(last) = row.try_get::<Option<i64>, _>(2)? else { continue };
+            let Some(last) = row.try_get::<Option<i64>, _>(2)?.filter(|last| *last < ahead) else { continue };
             let key = |statement: &'static str| {
                 sqlx::query(statement).bind(project).bind(channel.to_owned()).bind(branch).bind(environment)
             };
             key(sql::BEGIN_SHIFTS).bind(last).execute(&self.pool).await?;
             let told: i64 = key(sql::TOLD_SHIFTS).fetch_one(&self.pool).await?.try_get(0)?;
-            if told >= last {
+            let since = if told < ahead { told } else { last - 1 };
+            if since >= last {
                 continue;
             }
-            let found = self.shifts_since((project, branch, environment), told).await?;
+            let mut found = self.shifts_since((project, branch, environment), since).await?;
+            found.retain(|(run, _)| *run < ahead);
             let line = (project, channel.to_owned(), branch, environment, last);
             let Some(run) = found.iter().map(|(run, _)| *run).max() else {
-                self.told_line(&line).await?;
+                self.told_line(&line, now_us).await?;
                 continue;
             };
             let claim = key(sql::CLAIM_SHIFTS).bind(told).bind(now_us).bind(now_us - LEASE_US);
@@ -251,9 +255,11 @@ impl Store {
     async fn told_line(
         &self,
         (project, channel, branch, environment, last): &Line,
+        now_us: i64,
     ) -> Result<(), StoreError> {
         let query = sqlx::query(sql::SET_TOLD_SHIFTS).bind(*project).bind(channel.clone()).bind(*branch);
-        query.bind(*environment).bind(*last).execute(&self.pool).await?;
+        let query = query.bind(*environment).bind(*last).bind(Ids::least(now_us + LEASE_US));
+        query.execute(&self.pool).await?;
         Ok(())
     }
 
@@ -266,7 +272,7 @@ impl Store {
             keyed(sql::TOLD_NOTICE, key).bind(now_us).execute(&self.pool).await?;
         }
         if let Some(line) = &notice.line {
-            self.told_line(line).await?;
+            self.told_line(line, now_us).await?;
         }
         Ok(())
     }

@@ -434,4 +434,4 @@ pub(super) const TOLD_SHIFTS: &str = "SELECT told_run FROM shift_notice WHERE pr
 pub(super) const CLAIM_SHIFTS: &str = "UPDATE shift_notice SET claimed_us = $6 WHERE project_id = $1 AND channel = $2 \
      AND branch_id = $3 AND environment_id = $4 AND told_run = $5 AND claimed_us < $7";
 pub(super) const SET_TOLD_SHIFTS: &str = "UPDATE shift_notice SET told_run = $5, claimed_us = 0 WHERE project_id = $1 AND channel = $2 \
-     AND branch_id = $3 AND environment_id = $4 AND told_run < $5";
+     AND branch_id = $3 AND environment_id = $4 AND (told_run < $5 OR told_run >= $6)";
