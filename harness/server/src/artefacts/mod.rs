@@ -2,7 +2,8 @@
 //!
 //! Data flow: bytes → a [`Spool`], at once or in pieces → checked → an object in a folder ([`folder`]) or in a bucket
 //! ([`bucket`]) → a row in the database; without the row nobody sees the object. Artefacts older than [`KEPT`] are
-//! removed: first the object, then its row. Pieces that nobody continued for a day are removed too.
+//! removed, once a run that came later is a day old: first the object, then its row. Pieces that nobody continued for a
+//! day are removed too.
 
 mod bucket;
 mod folder;
@@ -250,7 +251,8 @@ mod tests {
             let path = folder.path().join("kept").join(key(run, "a"));
             fs::remove_file(&path).unwrap();
             fs::create_dir(&path).unwrap();
-            let failed = kept.retain(&store, i64::MAX).await.unwrap_err().to_string();
+            let later = jiff::Timestamp::now().as_microsecond() + 2 * 24 * 3600 * 1_000_000;
+            let failed = kept.retain(&store, later).await.unwrap_err().to_string();
             assert!(failed.starts_with(&format!("remove {}: ", key(run, "a"))), "{failed}");
             let left = store.artefacts("tiles", run).await.unwrap();
             assert_eq!(left.iter().map(|row| &row.name).collect::<Vec<_>>(), ["a"]);

@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Adds a run as if at that time.
-    pub(super) async fn add_at(
+    pub(crate) async fn add_at(
         &self,
         manifest: &Manifest,
         report: &RunReport,

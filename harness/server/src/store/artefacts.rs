@@ -50,17 +50,18 @@ impl Store {
         Ok(())
     }
 
-    /// Artefacts that have expired by that time, by project, run and name; a limited number at a time.
+    /// Artefacts that have expired by that time, by project, run and name; a limited number at a time. The clock alone
+    /// proves nothing: an artefact has expired when a run that was received after its end is a day old.
     ///
     /// # Errors
     /// The database cannot be read.
     pub(crate) async fn ended_artefacts(&self, now_us: i64) -> Result<Vec<(i64, i64, String)>, StoreError> {
         let mut ended = Vec::new();
+        let Some(settled_us) = self.settled_us(now_us).await? else { return Ok(ended) };
         for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
             let project: i64 = row.try_get(0)?;
-            let rows =
-                sqlx::query(sql::ENDED_ARTEFACTS).bind(project).bind(now_us).fetch_all(&self.pool).await?;
-            for row in rows {
+            let rows = sqlx::query(sql::ENDED_ARTEFACTS).bind(project).bind(settled_us);
+            for row in rows.fetch_all(&self.pool).await? {
                 ended.push((project, row.try_get(0)?, row.try_get(1)?));
             }
         }

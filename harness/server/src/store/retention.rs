@@ -70,11 +70,7 @@ impl Store {
 
     /// Removes expired rows as if at that time.
     pub(super) async fn retain_at(&self, now_us: i64) -> Result<u64, StoreError> {
-        let mut settled = None;
-        for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
-            let project: i64 = row.try_get(0)?;
-            settled = settled.max(settled_month(&mut *self.pool.acquire().await?, project, now_us).await?);
-        }
+        let settled = self.settled_us(now_us).await?.map(month);
         if self.is_postgres {
             let mut transaction = self.change_partitions().await?;
             make_partitions(&mut transaction, month(now_us)).await?;
@@ -84,6 +80,17 @@ impl Store {
             Some(month) => self.retain_from(month).await,
             None => Ok(0),
         }
+    }
+
+    /// A time that has certainly passed: when the newest run was received, not counting the last day. None: there is no
+    /// such run.
+    pub(super) async fn settled_us(&self, now_us: i64) -> Result<Option<i64>, StoreError> {
+        let mut settled = None;
+        for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
+            let project: i64 = row.try_get(0)?;
+            settled = settled.max(settled_us(&mut *self.pool.acquire().await?, project, now_us).await?);
+        }
+        Ok(settled)
     }
 
     /// Removes rows that expired before that month.
@@ -143,23 +150,23 @@ impl Store {
     }
 }
 
-/// The latest month in which a run of the project was received, not counting the last day; none: there is no such run.
-async fn settled_month(
+/// When the newest run of the project was received, not counting the last day; none: there is no such run.
+async fn settled_us(
     connection: &mut AnyConnection,
     project: i64,
     now_us: i64,
 ) -> Result<Option<i64>, StoreError> {
     let query = sqlx::query(sql::NEWEST_BEFORE).bind(project).bind(Ids::least(now_us - SETTLED_US));
     let newest: Option<i64> = query.fetch_one(connection).await?.try_get(0)?;
-    Ok(newest.map(|run| month(Ids::given_us(run))))
+    Ok(newest.map(Ids::given_us))
 }
 
 impl Adding<'_> {
     /// Removes some expired rows of the project when a run is added.
     pub(super) async fn remove_ended(&mut self, now_us: i64) -> Result<(), StoreError> {
         let project = self.project;
-        if let Some(month) = settled_month(self.connection(), project, now_us).await? {
-            self.remove_expired(month).await?;
+        if let Some(settled) = settled_us(self.connection(), project, now_us).await? {
+            self.remove_expired(month(settled)).await?;
         }
         Ok(())
     }

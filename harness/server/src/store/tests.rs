@@ -459,6 +459,12 @@ pub(crate) async fn add_one(store: &Store) -> i64 {
     add_step(store, &story(), 0).await.run
 }
 
+/// One run of the project `tiles` that is received at that time.
+pub(crate) async fn add_one_at(store: &Store, session: &str, at_us: i64) -> i64 {
+    let manifest = manifest(session, None, Vec::new());
+    store.add_at(&manifest, &report(session, 0, &[]), at_us).await.unwrap().run
+}
+
 /// The story is complete, so the base is seldom the newest commit.
 async fn a_base_is_what_the_line_knew_there(store: Store) {
     let steps = story();

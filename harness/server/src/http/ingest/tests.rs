@@ -17,7 +17,7 @@ mod story;
 
 use super::*;
 use crate::store::Choice;
-use crate::store::tests::Postgres;
+use crate::store::tests::{Postgres, add_one_at};
 use crate::view::LeakFilter;
 
 /// A server for one test.
@@ -643,8 +643,17 @@ fn artefacts_are_of_the_run_whose_ticket_they_show_and_end_after_their_time() {
 
         let now_us = jiff::Timestamp::now().as_microsecond();
         let kept_us = i64::try_from(crate::artefacts::KEPT.as_micros()).unwrap();
-        assert_eq!(kept.retain(&server.store, now_us + kept_us / 2).await.unwrap(), 0);
-        assert_eq!(kept.retain(&server.store, now_us + kept_us + 60_000_000).await.unwrap(), 2);
+        let (ended_us, day_us) = (now_us + kept_us + 60_000_000, 24 * 3600 * 1_000_000);
+        add_one_at(&server.store, "half", now_us + kept_us / 2).await;
+        assert_eq!(kept.retain(&server.store, now_us + kept_us / 2 + 2 * day_us).await.unwrap(), 0);
+        assert_eq!(kept.retain(&server.store, ended_us).await.unwrap(), 0, "only the clock says so");
+        add_one_at(&server.store, "later", ended_us).await;
+        assert_eq!(
+            kept.retain(&server.store, ended_us).await.unwrap(),
+            0,
+            "a clock may be ahead for some hours"
+        );
+        assert_eq!(kept.retain(&server.store, ended_us + day_us + 60_000_000).await.unwrap(), 2);
         assert!(names(number).await.is_empty() && kept.get(number, "report.html").is_err());
         assert!(server.store.check().await.unwrap().is_empty());
     });
