@@ -165,8 +165,16 @@ fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Inse
     };
     match &waivers.kind {
         Kind::Null if !root.flow => {
-            let line_end = line_end(existing, key.span.end);
-            Some(Insertion { replaced: line_end..line_end, text: entry })
+            // A written `null` or `~` goes; a comment behind it stays.
+            let null =
+                if waivers.span.is_empty() { key.span.end..key.span.end } else { waivers.span.clone() };
+            let line_end = line_end(existing, null.end);
+            let begin = match null.is_empty() {
+                true => null.start,
+                false => existing.get(..null.start)?.trim_end().len(),
+            };
+            let rest = existing.get(null.end..line_end)?;
+            Some(Insertion { replaced: begin..line_end, text: format!("{rest}{entry}") })
         }
         Kind::Sequence(items) if waivers.flow => match items.last() {
             Some(last) => {
@@ -301,6 +309,9 @@ waivers:
             "version: 1".to_owned(),
             "waivers:\n".to_owned(),
             "waivers: # none yet\nversion: 1\n".to_owned(),
+            "waivers: null\nversion: 1\n".to_owned(),
+            "version: 1\nwaivers: ~ # none yet".to_owned(),
+            "waivers:\r\n  null\r\nversion: 1\r\n".to_owned(),
             "waivers: []\n".to_owned(),
             "{ waivers: [] }".to_owned(),
             format!("waivers: [{one}]\nversion: 1\n"),
