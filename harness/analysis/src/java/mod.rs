@@ -27,6 +27,7 @@ mod record;
 mod replaced;
 mod rounds;
 mod series;
+mod thread_groups;
 mod tracked_objects;
 mod tracked_report;
 mod windows;
