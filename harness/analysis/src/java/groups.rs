@@ -12,7 +12,7 @@ use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 use super::findings::{Findings, Growing};
 use super::held::{HeldBy, MAX_EXPLAINED, MAX_PATHS};
 use super::names::{
-    is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
+    OF_THE_JDK, is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };
 use super::rounds::JavaSuspect;
 use super::series::last_sites;
@@ -23,6 +23,8 @@ use crate::stats::float;
 
 /// A path that holds less than this share of what grew does not explain the growth.
 const EXPLAINING_SHARE: f64 = 0.3;
+/// A class with fewer instances per iteration does not come with most of them.
+const RARELY: f64 = 0.5;
 
 /// Growing classes whose objects are held through one another.
 #[derive(Debug, Clone)]
@@ -367,16 +369,19 @@ fn whole(value: f64) -> f64 {
 }
 
 /// The class that names the leak. The project's own classes come before those of libraries, and these before those of
-/// the JDK. Next come classes with a known holder, or with the same count as such a class. Nodes of collections and
+/// the JDK. A class of a library that comes with few iterations names nothing that comes with each: the segments of a
+/// queue hold many elements. Next come classes with a known holder, or with the same count as such a class. Nodes of collections and
 /// bytes of strings come last. Then the nearest to the root wins, then the one with the most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let held: Vec<f64> =
         ways.iter().map(|way| growing[way.class].count).filter(|count| *count > 0.0).collect();
+    let most = members.iter().map(|(class, _)| growing[*class].count).fold(0.0, f64::max);
     let rank = |class: usize| {
         let name = &growing[class].series.class;
         let way = way_to(class, ways);
+        let is_segment = most >= 1.0 && growing[class].count < RARELY && !is_of_project(name, project);
         (
-            naming_rank(name, project),
+            if is_segment { OF_THE_JDK } else { naming_rank(name, project) },
             way.is_none() && !held.contains(&growing[class].count),
             is_inside_collection(name),
             matches!(name.as_str(), "byte[]" | "char[]"),

@@ -41,11 +41,14 @@ pub(crate) fn is_of_project(name: &str, project: &str) -> bool {
     !project.is_empty() && name.starts_with(project)
 }
 
+/// [`naming_rank`] of classes of the JDK.
+pub(crate) const OF_THE_JDK: u8 = 4;
+
 /// How well a class names a leak, best first: a class of the project, of a library, a nameless class (anonymous, a
 /// lambda), a class of the JDK.
 pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     if !is_own(name) {
-        return 4;
+        return OF_THE_JDK;
     }
     let element = name.trim_end_matches("[]");
     let last = element.rsplit('$').next().unwrap_or_default();

@@ -483,3 +483,27 @@ fn a_thread_that_leaks_is_named() {
     let report = report(&input, &GatePolicy::default());
     assert_eq!(evicts(&report).leaks[0].title, "1 × thread pool-…-thread-…");
 }
+
+/// A Kotlin channel keeps its elements in segments of 32.
+#[test]
+fn what_each_iteration_leaves_in_segments_of_a_queue_names_the_leak() {
+    let input = confirmed(
+        |jvm, i| {
+            jvm.add("byte[]", 1, 120);
+            jvm.add("kotlinx.coroutines.channels.ChannelSegment", u64::from(i % 8 == 0), 40);
+        },
+        |jvm| {
+            let channel = [
+                "static com.example.Pages.channel -> kotlinx.coroutines.channels.BufferedChannel",
+                "field kotlinx.coroutines.channels.BufferedChannel.sendSegment -> kotlinx.coroutines.channels.ChannelSegment",
+                "field kotlinx.coroutines.channels.ChannelSegment.data -> java.lang.Object[]",
+                "array java.lang.Object[].[x] -> byte[]",
+            ];
+            jvm.held("byte[]", &[(1, &channel)]);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!(leak.title, "1 × byte[]");
+    assert_eq!(leak.holder[0].owner, "com.example.Pages");
+}
