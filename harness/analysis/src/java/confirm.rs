@@ -15,6 +15,7 @@ use memgate_wire::Outcome;
 use super::explain::GROWING_TIMES;
 use super::findings::Findings;
 use super::hunt::executions_of_window;
+use super::pool::may_fill_a_pool;
 use super::series::{histograms, values};
 use crate::confirm::Next;
 use crate::growth::{Finding, judge_series};
@@ -221,7 +222,11 @@ impl JavaConfirmation {
             // A window of a hunt has many executions.
             let limit = limit * executions_of_window(&windows);
             let allowed = self.run.allowed(limit, 1.0);
-            (!values.is_empty()).then(|| judge_series(&values, allowed).finding)
+            let of_a_pool = metric == Metric::JavaThreads && may_fill_a_pool(&values, self.run.warm_up);
+            (!values.is_empty()).then(|| match judge_series(&values, allowed).finding {
+                Finding::Grows if of_a_pool => Finding::Open,
+                finding => finding,
+            })
         });
         judged.collect()
     }

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memgate_model::Metric;
 use memgate_wire::Outcome;
 use memgate_wire::java::{Holders, UNHELD};
 
 use super::held::{HeldBy, Noise, can_hold_more, held, holders, leads_to_own, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::out_of_memory::ended_by_error;
-use super::series::{ClassSeries, grown, histograms};
+use super::pool::{may_fill_a_pool, rises_with};
+use super::series::{ClassSeries, grown, histograms, values};
 use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::{as_f64, float};
@@ -142,7 +144,9 @@ impl Growing {
 impl Findings {
     /// Judges every class at the ends of `test`.
     pub(crate) fn of(record: &ProcessRecord, test: &str, warm_up: usize, confidence: f64) -> Self {
-        let ends = histograms(record, test).len();
+        let windows = histograms(record, test);
+        let ends = windows.len();
+        let threads = Some(values(&windows, Metric::JavaThreads)).filter(|it| may_fill_a_pool(it, warm_up));
         let explained = holders(record, test);
         let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
@@ -178,7 +182,8 @@ impl Findings {
             }
             let unexplained = !explained.contains_key(series.class.as_str());
             let accidental = unexplained && steps(figures, warm_up) < FEW_STEPS;
-            if accidental || rise.is_some() || has_stalled(figures, warm_up) {
+            let of_a_pool = threads.as_ref().is_some_and(|threads| rises_with(figures, threads, warm_up));
+            if accidental || of_a_pool || rise.is_some() || has_stalled(figures, warm_up) {
                 stalled = true;
                 findings.cannot_tell(series.class, bytes.slope.slope);
                 continue;

@@ -562,6 +562,21 @@ impl TestJudge<'_, '_> {
         growing.collect()
     }
 
+    /// A warning, unless something else leaks: it is unknown whether more threads come.
+    fn may_fill_a_pool(&mut self, threads: &[f64], warm_up: usize) {
+        let limits = self.context.policy.limits(self.suite, self.id, Metric::JavaThreads, Per::Iteration);
+        if limits.is_empty() {
+            return;
+        }
+        let (times, more) = java::started(threads, warm_up);
+        let iterations = format_counted(as_f64(threads.len() - warm_up), "iteration");
+        let why = format!(
+            "inconclusive: {} started in {times} of {iterations}, as in a pool that is filling",
+            format_amount(Metric::JavaThreads, more)
+        );
+        self.j.raise(Verdict::Warn.max(self.j.verdict()), why);
+    }
+
     /// Threads that each iteration leaves running, by name.
     fn threads(&mut self, windows: &[&Window], allowed: Allowed) {
         let mut total = java::values(windows, Metric::JavaThreads);
@@ -570,6 +585,10 @@ impl TestJudge<'_, '_> {
         }
         let allowed = Allowed { block: 1.0, ..allowed };
         if judge_series(&total, allowed).finding == Finding::Grows {
+            if java::may_fill_a_pool(&total, allowed.warm_up) {
+                self.may_fill_a_pool(&total, allowed.warm_up);
+                return;
+            }
             for (name, counts) in java::thread_names(windows) {
                 let growth = judge_series(&counts, allowed);
                 if growth.finding != Finding::Grows || counts.len() != total.len() {
