@@ -214,7 +214,7 @@ impl Findings {
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
         findings.leave_to_framework(&project);
-        findings.leave_groups_of_timeouts(record, test);
+        findings.leave_groups_of_frameworks(record, test);
         findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
         // If something certainly leaks, it does not matter whether a step or two of others were all.

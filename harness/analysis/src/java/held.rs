@@ -46,6 +46,8 @@ pub(crate) enum Noise {
     Framework,
     /// JUnit 4.12 makes a group for the thread of a test with a time limit. Up to JDK 17 such groups stay.
     TimedOut,
+    /// Kotest looks through the class path in threads of its own, each with a group. Up to JDK 18 such groups stay.
+    Scanned,
 }
 
 /// The latest report of holders for each class.

@@ -56,6 +56,11 @@ impl JavaRecord {
         self.classes.get(&id).map(|name| &**name)
     }
 
+    /// Does the stream name a class with this prefix?
+    pub(crate) fn has_class(&self, prefix: &str) -> bool {
+        self.classes.values().any(|name| name.starts_with(prefix))
+    }
+
     /// The stack whose innermost node is `stack`, innermost first.
     pub(crate) fn stack(&self, stack: u32) -> Vec<Frame> {
         let mut frames = Vec::new();

@@ -10,42 +10,72 @@ use crate::record::ProcessRecord;
 use crate::stats::float;
 
 const THREAD_GROUP: &str = "java.lang.ThreadGroup";
+const GROUPS: &str = "java.lang.ThreadGroup[]";
+
+/// A framework that makes a group and leaves it.
+struct Framework {
+    noise: Noise,
+    /// The innermost call outside the JDK that makes it.
+    maker: &'static str,
+    /// A class with this prefix must exist: others may use the maker, too. Empty: nobody else does.
+    user: &'static str,
+    /// The virtual machine samples all its groups. It does not sample the first allocations of new threads.
+    is_sampled: bool,
+}
+
+const FRAMEWORKS: [Framework; 2] = [
+    Framework {
+        noise: Noise::TimedOut,
+        maker: "org.junit.internal.runners.statements.FailOnTimeout.evaluate",
+        user: "",
+        is_sampled: true,
+    },
+    // ClassGraph looks through the class path, in threads of its own.
+    Framework {
+        noise: Noise::Scanned,
+        maker: "nonapi.io.github.classgraph.concurrency.SimpleThreadFactory.newThread",
+        user: "io.kotest.",
+        is_sampled: false,
+    },
+];
 
 impl Findings {
-    /// Applies only if JUnit made all of these thread groups. A group whose thread continues belongs to the thread.
-    pub(super) fn leave_groups_of_timeouts(&mut self, record: &ProcessRecord, test: &str) {
+    /// Applies only if a framework made all of these thread groups. A group whose thread continues belongs to the
+    /// thread.
+    pub(super) fn leave_groups_of_frameworks(&mut self, record: &ProcessRecord, test: &str) {
         let grows = |name: &str| self.growing.iter().any(|growing| growing.series.class == name);
         if !grows(THREAD_GROUP) || grows("java.lang.Thread") {
             return;
         }
-        let of_junit = |growing: &mut Growing| {
-            let class = &growing.series.class;
-            [THREAD_GROUP, "java.lang.Thread[]"].contains(&class.as_str())
-                && float(made_for_timeouts(record, test, class)) >= growing.count.max(1.0)
-        };
-        let mut left: Vec<Growing> = self.growing.extract_if(.., of_junit).collect();
-        if left.iter().any(|growing| growing.series.class == THREAD_GROUP) {
-            // The table of groups in their parent doubles now and then.
-            let is_table = |class: &str| class == "java.lang.ThreadGroup[]";
-            left.extend(self.growing.extract_if(.., |g| is_table(&g.series.class) && g.count == 0.0));
-            self.open.retain(|class| !is_table(class));
+        for framework in &FRAMEWORKS {
+            let of_framework = |growing: &mut Growing| {
+                let class = &growing.series.class;
+                [THREAD_GROUP, "java.lang.Thread[]", GROUPS].contains(&class.as_str())
+                    && framework.made(record, test, growing)
+            };
+            let mut left: Vec<Growing> = self.growing.extract_if(.., of_framework).collect();
+            if left.iter().any(|growing| growing.series.class == THREAD_GROUP) {
+                // The table of groups in their parent doubles now and then.
+                left.extend(self.growing.extract_if(.., |g| g.series.class == GROUPS && g.count == 0.0));
+                self.open.retain(|class| class != GROUPS);
+            }
+            left.into_iter().for_each(|growing| self.is_noise(growing, framework.noise));
         }
-        left.into_iter().for_each(|growing| self.is_noise(growing, Noise::TimedOut));
     }
 }
 
-/// Number of instances of a class that JUnit made in one execution for time limits. 0 if any of them was made
-/// elsewhere.
-fn made_for_timeouts(record: &ProcessRecord, test: &str, class: &str) -> u64 {
-    const MAKER: &str = "org.junit.internal.runners.statements.FailOnTimeout.evaluate";
-    let Some(java) = &record.java else { return 0 };
-    let is_of_junit = |site: &JavaSite| {
-        let frames = java.stack(site.stack);
-        frames.iter().filter_map(|frame| frame.function.as_deref()).find(|call| is_own(call)) == Some(MAKER)
-    };
-    let last = last_sites(record, test, class);
-    if !last.iter().all(|site| is_of_junit(site)) {
-        return 0;
+impl Framework {
+    /// Did it make all instances of a class that one execution left?
+    fn made(&self, record: &ProcessRecord, test: &str, growing: &Growing) -> bool {
+        let Some(java) = &record.java else { return false };
+        let is_its_own = |site: &JavaSite| {
+            let frames = java.stack(site.stack);
+            let mut calls = frames.iter().filter_map(|frame| frame.function.as_deref());
+            calls.find(|call| is_own(call)) == Some(self.maker)
+        };
+        let last = last_sites(record, test, &growing.series.class);
+        let samples = last.iter().map(|site| site.samples).fold(0, u64::saturating_add);
+        let least = if self.is_sampled { growing.count.max(1.0) } else { 1.0 };
+        float(samples) >= least && last.iter().all(|site| is_its_own(site)) && java.has_class(self.user)
     }
-    last.iter().map(|site| site.samples).fold(0, u64::saturating_add)
 }

@@ -420,6 +420,7 @@ impl TestJudge<'_, '_> {
             (Noise::Replaced, "held by a fixed number of objects"),
             (Noise::Framework, "kept by the test framework for itself"),
             (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
+            (Noise::Scanned, "Kotest's own (it looks through the class path), which JDK 19 mends"),
         ] {
             let of_noise = findings.noise.iter().filter(|(_, is)| *is == noise);
             let classes: Vec<&str> = of_noise.map(|(class, _)| class.as_str()).collect();

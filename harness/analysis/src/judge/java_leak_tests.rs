@@ -419,6 +419,55 @@ fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
     }
 }
 
+/// ClassGraph makes them in threads of its own. The virtual machine samples only some of their allocations.
+#[test]
+fn groups_of_threads_that_look_through_the_class_path_are_kotests_own_and_no_others() {
+    const SCANS: (&str, &str, u64) =
+        ("nonapi.io.github.classgraph.concurrency.SimpleThreadFactory", "newThread", 48);
+    const OURS: (&str, &str, u64) = ("com.example.Workers", "start", 48);
+    let judged = |framework: &str, sites: &[(&str, &str, u64)], leaks: bool| {
+        let input = confirmed(
+            |jvm, _| {
+                jvm.set(framework, 1, 16);
+                jvm.add("java.lang.ThreadGroup[]", 2, 32);
+                jvm.add("java.lang.ThreadGroup", 8, 48);
+                jvm.add("java.lang.Thread[]", 8, 32);
+                if leaks {
+                    jvm.add("com.example.Tile", 1, 16);
+                }
+            },
+            |jvm| {
+                let parent = "virtual machine . -> java.lang.ThreadGroup";
+                let groups = "field java.lang.ThreadGroup.groups -> java.lang.ThreadGroup[]";
+                let group = [parent, groups, "array java.lang.ThreadGroup[].[x] -> java.lang.ThreadGroup"];
+                jvm.held("java.lang.ThreadGroup", &[(8, &group)]);
+                for class in ["java.lang.ThreadGroup", "java.lang.Thread[]", "java.lang.ThreadGroup[]"] {
+                    jvm.sites(class, sites);
+                }
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        (evicts(&report).verdict, evicts(&report).reason.clone(), evicts(&report).leaks.clone())
+    };
+    const KOTEST: &str = "io.kotest.core.spec.Spec";
+    let (verdict, reason, _) = judged(KOTEST, &[SCANS], false);
+    assert_eq!(verdict, Verdict::Pass, "{reason}");
+    assert!(
+        reason.contains("Kotest's own (it looks through the class path), which JDK 19 mends"),
+        "{reason}"
+    );
+    let (verdict, reason, leaks) = judged(KOTEST, &[SCANS], true);
+    let titles: Vec<&str> = leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!((verdict, &titles[..]), (Verdict::Fail, &["1 × com.example.Tile"][..]), "{reason}");
+    for (what, framework, sites) in [
+        ("the project looks through the class path", "com.example.Tile", &[SCANS][..]),
+        ("the project makes one too", KOTEST, &[SCANS, OURS][..]),
+        ("nobody saw where", KOTEST, &[][..]),
+    ] {
+        assert_eq!(judged(framework, sites, false).0, Verdict::Fail, "{what}");
+    }
+}
+
 /// `File.deleteOnExit`, recorded with JDK 25: which of the three classes had a holder, and where strings seemed to come
 /// from, differed in each run.
 #[test]
