@@ -222,7 +222,8 @@ impl JavaConfirmation {
             // A window of a hunt has many executions.
             let limit = limit * executions_of_window(&windows);
             let allowed = self.run.allowed(limit, 1.0);
-            let of_a_pool = metric == Metric::JavaThreads && may_fill_a_pool(&values, self.run.warm_up);
+            let of_a_pool =
+                metric == Metric::JavaThreads && may_fill_a_pool(&windows, &values, self.run.warm_up);
             (!values.is_empty()).then(|| match judge_series(&values, allowed).finding {
                 Finding::Grows if of_a_pool => Finding::Open,
                 finding => finding,

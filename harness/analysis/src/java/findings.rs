@@ -146,7 +146,8 @@ impl Findings {
     pub(crate) fn of(record: &ProcessRecord, test: &str, warm_up: usize, confidence: f64) -> Self {
         let windows = histograms(record, test);
         let ends = windows.len();
-        let threads = Some(values(&windows, Metric::JavaThreads)).filter(|it| may_fill_a_pool(it, warm_up));
+        let threads =
+            Some(values(&windows, Metric::JavaThreads)).filter(|it| may_fill_a_pool(&windows, it, warm_up));
         let explained = holders(record, test);
         let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };

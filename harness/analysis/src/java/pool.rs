@@ -3,15 +3,29 @@
 //! Kotlin's `Dispatchers.IO` starts a thread whenever all others are busy, up to 64, and keeps them. So a test leaves a
 //! thread now and then, with the objects of that thread. A thread that each execution leaves is a leak.
 
+use super::series::thread_names;
+use crate::record::Window;
 use crate::stats::as_f64;
 
+/// Names of the threads of pools that start one whenever all others are busy, and keep it. Others may be a leak: each
+/// execution of a test may leave an executor of its own.
+const POOLS: [&str; 1] = ["DefaultDispatcher-worker-…"];
 /// Most threads of a pool. More than this leak.
 const MOST_THREADS: f64 = 64.0;
 /// A pool starts threads in fewer executions than this share.
 const RARELY: f64 = 0.5;
 
-/// May these be threads of a pool? Only some executions started threads, and all together no more than a pool has.
-pub(crate) fn may_fill_a_pool(threads: &[f64], warm_up: usize) -> bool {
+/// May the threads at these ends be those of a pool that is filling? All that stay have its name, only some executions
+/// started threads, and all together no more than a pool has.
+pub(crate) fn may_fill_a_pool(windows: &[&Window], threads: &[f64], warm_up: usize) -> bool {
+    let stay = |counts: &[f64]| counts.last() > counts.get(warm_up);
+    let mut staying = thread_names(windows).into_iter().filter(|(_, counts)| stay(counts)).peekable();
+    staying.peek().is_some()
+        && staying.all(|(name, _)| POOLS.contains(&name.as_str()))
+        && is_slow(threads, warm_up)
+}
+
+fn is_slow(threads: &[f64], warm_up: usize) -> bool {
     let counted = threads.get(warm_up..).unwrap_or_default();
     let started = rises(threads, warm_up).count();
     let most = counted.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -58,7 +72,7 @@ mod tests {
             (threads(40, 100, 1.0), false),
             (vec![], false),
         ] {
-            assert_eq!(may_fill_a_pool(&threads, 3), expected, "{threads:?}");
+            assert_eq!(is_slow(&threads, 3), expected, "{threads:?}");
         }
     }
 

@@ -586,7 +586,7 @@ impl TestJudge<'_, '_> {
         }
         let allowed = Allowed { block: 1.0, ..allowed };
         if judge_series(&total, allowed).finding == Finding::Grows {
-            if java::may_fill_a_pool(&total, allowed.warm_up) {
+            if java::may_fill_a_pool(windows, &total, allowed.warm_up) {
                 self.may_fill_a_pool(&total, allowed.warm_up);
                 return;
             }

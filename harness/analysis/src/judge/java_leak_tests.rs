@@ -537,11 +537,12 @@ fn a_thread_that_leaks_is_named() {
 #[test]
 fn threads_of_a_pool_that_is_filling_are_inconclusive_and_a_leak_beside_them_fails() {
     const WORKER: &str = "kotlinx.coroutines.scheduling.CoroutineScheduler$Worker";
-    let run = |every: u32, leaks: bool| {
+    const POOL: &str = "DefaultDispatcher-worker";
+    let run = |pool: &str, every: u32, leaks: bool| {
         let input = confirmed(
             |jvm, i| {
                 if i % every == 0 {
-                    jvm.threads.push(format!("DefaultDispatcher-worker-{i}"));
+                    jvm.threads.push(format!("{pool}-{i}"));
                     jvm.add(WORKER, 1, 424);
                 }
                 if leaks {
@@ -559,15 +560,17 @@ fn threads_of_a_pool_that_is_filling_are_inconclusive_and_a_leak_beside_them_fai
         let titles: Vec<String> = test.leaks.iter().map(|leak| leak.title.clone()).collect();
         (test.verdict, test.reason.clone(), titles)
     };
-    let (verdict, reason, leaks) = run(3, false);
+    let (verdict, reason, leaks) = run(POOL, 3, false);
     assert_eq!((verdict, leaks.len()), (Verdict::Warn, 0), "{reason}");
     let pool = "Java threads started in 6 of 21 iterations, as in a pool that is filling";
     assert!(reason.contains(&format!("inconclusive: 6 {pool}")), "{reason}");
-    let (verdict, reason, leaks) = run(3, true);
+    let (verdict, reason, leaks) = run(POOL, 3, true);
     assert_eq!((verdict, &leaks[..]), (Verdict::Fail, &["1 × com.example.Tile".to_owned()][..]), "{reason}");
     assert!(!reason.contains("0.3 Java threads"), "{reason}");
-    let (verdict, reason, leaks) = run(1, false);
+    let (verdict, reason, leaks) = run(POOL, 1, false);
     assert_eq!((verdict, leaks.len()), (Verdict::Fail, 2), "{reason}");
+    let (verdict, reason, _) = run("Timer", 3, false);
+    assert_eq!(verdict, Verdict::Fail, "a thread of no known pool: {reason}");
 }
 
 /// A Kotlin channel keeps its elements in segments of 32.
