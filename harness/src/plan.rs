@@ -404,8 +404,8 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     let config = &settings.config;
     (settings.baseline.is_none() && config.thresholds.need_baseline()).then(|| {
         format!(
-            "there is no baseline {}: what thresholds hold against it is not judged; `memgate baseline accept` makes one \
-             of a run",
+            "there is no baseline {}: thresholds relative to it are not judged; `memgate baseline accept` makes it from a \
+             run",
             settings.root.join(&config.baseline.path).display()
         )
     })

@@ -9,10 +9,11 @@ use std::time::Duration;
 use memgate_model::{Area, Kind, Metric, Per, Unit, format_amount, format_count, format_counted};
 use memgate_wire::Outcome;
 
-use super::findings::{FEW_STEPS, LITERAL_BYTES, has_stalled, is_regular};
 use super::names::{is_literal, is_own};
+use super::one_class::LITERAL_BYTES;
 use super::out_of_memory::ran_out_of_memory;
 use super::series::{ClassSeries, grown, histograms, values};
+use super::shape::{FEW_STEPS, has_stalled, is_regular};
 use crate::confirm::{HUNTED_EXECUTIONS, HuntTime, Next};
 use crate::growth::{Allowed, Finding, judge_exact, judge_series, last_rise, steps};
 use crate::policy::{GatePolicy, smallest_limit};

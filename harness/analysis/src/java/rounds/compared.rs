@@ -9,8 +9,8 @@ use std::sync::Arc;
 use memgate_model::Metric;
 
 use super::{Counters, ROUNDS_OF_LITERALS, ROUNDS_OF_SUSPECTS, counters, falls_tell};
-use crate::java::findings::LITERAL_BYTES;
 use crate::java::names::is_literal;
+use crate::java::one_class::LITERAL_BYTES;
 use crate::java::series::Count;
 use crate::record::Window;
 
