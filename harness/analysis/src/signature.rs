@@ -35,18 +35,38 @@ impl Place {
         starts || has("!test::test_main") && !has("!test::__rust_begin_short_backtrace")
     }
 
-    /// Does glibc keep this memory until the process ends: the locale, the time zone, sources of messages and users? A
-    /// program cannot free it, and it is bounded. Internal symbols of glibc have a prefix if they are known.
+    /// Does glibc keep this memory until the process ends: the locale, the time zone, sources of messages and users,
+    /// converters of character sets, loaded libraries? A program cannot free it, and it is bounded. Internal symbols of
+    /// glibc have a prefix if they are known.
     pub(crate) fn is_glibcs_own(&self) -> bool {
-        let functions = self.names.iter().filter_map(|name| name.strip_prefix("libc.so.6!"));
-        let mut plain =
-            functions.map(|function| function.trim_start_matches("__GI_").trim_start_matches('_'));
-        plain.any(|function| KEPT_BY_GLIBC.contains(&function))
+        let mut functions = self.names.iter().filter_map(|name| name.strip_prefix("libc.so.6!"));
+        if functions.any(|function| KEPT_BY_GLIBC.contains(&plain(function))) {
+            return true;
+        }
+        // Below `dlopen` constructors of the library also allocate.
+        fn split(name: &str) -> Option<(bool, &str)> {
+            name.split_once(['!', '+']).map(|(module, function)| (is_glibc(module), plain(function)))
+        }
+        let mut innermost = self.names.iter().map_while(|name| split(name).filter(|(is_glibc, _)| *is_glibc));
+        innermost.any(|(_, function)| LOADER.contains(&function))
     }
 }
 
+/// The C library or its loader?
+fn is_glibc(module: &str) -> bool {
+    ["libc.so", "ld-linux"].into_iter().any(|start| module.starts_with(start))
+}
+
+/// The name of a function of glibc without the prefix of an internal symbol.
+fn plain(function: &str) -> &str {
+    function.trim_start_matches("__GI_").trim_start_matches('_')
+}
+
+/// Functions of glibc whose own allocations last as long as the library that they loaded, or as the last error.
+const LOADER: [&str; 6] = ["dlopen", "dl_open", "dlclose", "dl_close", "dlerror_run", "dl_catch_error"];
+
 /// Functions of glibc whose allocations are permanent and bounded.
-const KEPT_BY_GLIBC: [&str; 18] = [
+const KEPT_BY_GLIBC: [&str; 31] = [
     "setlocale",
     "tzset",
     "tzset_internal",
@@ -60,9 +80,22 @@ const KEPT_BY_GLIBC: [&str; 18] = [
     "getpwuid",
     "getgrnam",
     "getgrgid",
+    "gethostbyname",
+    "gethostbyname2",
+    "gethostbyaddr",
+    "getservbyname",
+    "getservbyport",
+    "getprotobyname",
+    "getprotobynumber",
     "nss_database_get",
     "resolv_conf_get_current",
     "resolv_context_get",
+    "gaiconf_init",
+    "check_pf",
+    "gconv_find_transform",
+    "gconv_find_shlib",
+    "gconv_load_cache",
+    "gconv_load_conf",
     "strerror_l",
     "strsignal",
 ];
@@ -415,7 +448,14 @@ mod tests {
         };
         assert!(["setlocale", "__GI_setlocale", "__tz_convert", "getpwuid"].into_iter().all(of));
         assert!(!["newlocale", "fopen", "getaddrinfo", "setenv", "getpwuid_r"].into_iter().any(of));
+        assert!(["__gconv_find_transform", "getservbyname", "gaiconf_init"].into_iter().all(of));
+        assert!(!["iconv_open", "__gconv_open", "__pthread_create_2_1"].into_iter().any(of));
         assert!(!place(&stack(&[("app", "setlocale"), ("app", "main")])).is_glibcs_own());
+        // What the loader allocates is its own. What a library allocates while it is loaded is not.
+        let loader = [("ld-linux-x86-64.so.2", "_dl_new_object"), ("libc.so.6", "dlopen"), ("app", "main")];
+        assert!(place(&stack(&loader)).is_glibcs_own());
+        let constructor = [&[("libc.so.6", "strdup"), ("libplugin.so", "register()")], &loader[..]].concat();
+        assert!(!place(&stack(&constructor)).is_glibcs_own());
     }
 
     #[test]

@@ -407,22 +407,25 @@ fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
 #[test]
 fn a_plain_program_that_leaves_memory_behind_is_not_judged_and_says_so() {
     let project = Project::new("alive-at-exit");
-    let leaves = "#include <locale.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
-                  void *kept;\n__attribute__((noinline)) void keep(void) { kept = malloc(4711); }\n\
-                  int main(int n, char **a) { setlocale(LC_ALL, \"C.UTF-8\"); puts(\"hello\"); if (n > 1) keep(); return 0; }\n";
+    let leaves = "#include <dlfcn.h>\n#include <fcntl.h>\n#include <locale.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+                  void *kept, *other;\n__attribute__((noinline)) void keep(void) { kept = malloc(4711); open(\"/dev/null\", 0); }\n\
+                  int main(int n, char **a) { setlocale(LC_ALL, \"C.UTF-8\"); dlopen(\"libresolv.so.2\", RTLD_NOW);\n\
+                  puts(\"hello\"); if (n > 1) { other = malloc(13); keep(); } return 0; }\n";
     let program = samples::own_program("leaves", leaves);
     let run = project.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str(), "1".as_ref()]);
     run.ends_with(0);
     assert_eq!(run.report().verdict, Verdict::Warn, "{run}");
     let leaves = run.test("leaves");
     assert!(
-        leaves.reason.starts_with("not judged: 4.6 KiB in 1 allocation alive at exit"),
+        leaves.reason.starts_with("not judged: 4.6 KiB in 2 allocations, 1 descriptor alive at exit"),
         "{}",
         leaves.reason
     );
     assert_eq!(leaves.leaks[0].frames[0].function.as_deref(), Some("keep"), "{run}");
     assert!(run.stderr.contains("{n}") && run.stderr.contains("not judged"), "{run}");
-    // Output and the locale leave blocks of the C library allocated, which the program cannot free.
+    let bytes = leaves.metrics.get(&Metric::NativeLiveBytes).map(|figure| figure.value);
+    assert_eq!(bytes, Some(4724.0), "without what the C library keeps in the same function\n{run}");
+    // Output, the locale and loaded libraries leave blocks of the C library allocated, which the program cannot free.
     let run = project.run(&program);
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }

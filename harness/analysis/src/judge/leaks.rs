@@ -7,7 +7,7 @@ use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
 use super::context::JudgeContext;
 use crate::groups::{Held, OsKind, Places, Sizes};
 use crate::java::JavaLeak;
-use crate::record::{Names, OsName, ProcessRecord, Window, by_name};
+use crate::record::{Names, OsName, ProcessEnd, ProcessRecord, Window, by_name};
 use crate::signature::{Place, mapped_id, os_id, os_id_of_place};
 use crate::stats::float;
 use std::collections::BTreeMap;
@@ -172,17 +172,7 @@ pub(super) fn os_left(
                 let place = places.of_handle(stack);
                 let (names, count) = (vec![name.to_owned()], float(more));
                 let ranges = if kind == OsKind::Mapping { more_ranges(window, name, stack) } else { 0.0 };
-                let group = OsGroup { kind, place, names, count, ranges };
-                match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
-                    Some(known) => {
-                        known.count += group.count;
-                        known.ranges += group.ranges;
-                        if !known.names.contains(&group.names[0]) {
-                            known.names.extend(group.names);
-                        }
-                    }
-                    None => left.push(group),
-                }
+                add(&mut left, OsGroup { kind, place, names, count, ranges });
             }
         }
     }
@@ -206,6 +196,49 @@ pub(super) fn at_last(
         ranges: 0.0,
     };
     names.into_iter().flat_map(|names| names.iter()).map(group).collect()
+}
+
+/// Handles of a kind that exist at the end of a process and whose stack is known, by their place: the process itself
+/// made them. What the C library and Rust's runtime keep for themselves is left out.
+pub(super) fn made_until(
+    record: &ProcessRecord,
+    end: &ProcessEnd,
+    kind: OsKind,
+    context: &mut JudgeContext<'_>,
+) -> Vec<OsGroup> {
+    let mut places = Places::new(record, context.resolve);
+    let mut made: Vec<OsGroup> = Vec::new();
+    for (OsName { name, stack }, count) in kind.at_exit(end).into_iter().flat_map(|names| names.iter()) {
+        let Some(place) = places.of_handle(*stack) else { continue };
+        if place.is_rusts_own() || place.is_glibcs_own() {
+            continue;
+        }
+        let of = |names: &Names| {
+            names
+                .iter()
+                .find(|(of, _)| of.name == *name && of.stack == *stack)
+                .map(|(_, ranges)| float(*ranges))
+        };
+        let mapped = end.mapped.as_ref().filter(|_| kind == OsKind::Mapping);
+        let ranges = mapped.and_then(|mapped| of(&mapped.counts)).unwrap_or_default();
+        let names = vec![name.clone()];
+        add(&mut made, OsGroup { kind, place: Some(place), names, count: float(*count), ranges });
+    }
+    made
+}
+
+/// Adds a group to the one of the same place, if that is known.
+fn add(groups: &mut Vec<OsGroup>, group: OsGroup) {
+    match groups.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
+        Some(known) => {
+            known.count += group.count;
+            known.ranges += group.ranges;
+            if !known.names.contains(&group.names[0]) {
+                known.names.extend(group.names);
+            }
+        }
+        None => groups.push(group),
+    }
 }
 
 /// Ranges of this kind that one execution left from a stack, or from all stacks if `stack` is 0.

@@ -6,6 +6,7 @@ use memgate_model::{
     CurvePoint, Metric, MetricValue, Outcome, Per, TestReport, Verdict, format_amount, format_bytes,
     format_counted,
 };
+use memgate_wire::SnapshotRecord;
 use memgate_wire::setup::ENVIRONMENT;
 
 use super::company::{Missing, Together};
@@ -28,6 +29,7 @@ use crate::screen::{
     ENOUGH_REPETITIONS, left, left_between, left_too_much, limited_handles, too_much, undecided, unlisted,
     unmeasured_mappings,
 };
+use crate::signature::Place;
 use crate::stats::float;
 
 /// Judges one test of a suite.
@@ -177,10 +179,10 @@ impl TestJudge<'_, '_> {
         let screened = Screened { worst: (process, worst), others: others.collect() };
         match confirmation {
             Some(confirmation) => self.by_confirmation(confirmation, &screened),
-            None if !is_too_much => {}
             None if suite.boundary == memgate_model::BoundaryQuality::Process => {
                 self.alive_at_exit((process, worst));
             }
+            None if !is_too_much => {}
             None => {
                 let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
                 self.not_repeated(&screened, repetitions);
@@ -248,29 +250,70 @@ impl TestJudge<'_, '_> {
 
     /// A program that ran once and cannot be repeated: it is unknown whether what it leaves would grow with its work.
     fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
-        let (mut bytes, mut count) = (0.0, 0.0);
-        let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
-        for group in &groups {
-            if is_stream_buffer(group) || group.place.is_rusts_own() || group.place.is_glibcs_own() {
-                continue;
-            }
+        let mut places = Places::new(&process.record, self.context.resolve);
+        // By stack: a group may also contain blocks of the program, if the same function allocated them.
+        let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
+            window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
+        let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
+        let expected = Memory::of(&expected);
+        let mut unwaived = Memory::default();
+        for group in &own {
             if !self.list(leaks::in_all(group), &group.place.names) {
-                bytes += group.bytes;
-                count += group.count;
+                unwaived.add(group);
             }
         }
-        if self.is_too_much(Metric::NativeLiveBytes, bytes)
-            || self.is_too_much(Metric::NativeLiveAllocations, count)
+        self.leave_out(Metric::NativeLiveBytes, expected.bytes);
+        self.leave_out(Metric::NativeLiveAllocations, expected.count);
+        let mut alive = Vec::new();
+        if self.is_too_much(Metric::NativeLiveBytes, unwaived.bytes)
+            || self.is_too_much(Metric::NativeLiveAllocations, unwaived.count)
         {
+            let allocations = format_counted(unwaived.count, "allocation");
+            alive.push(format!("{} in {allocations}", format_bytes(unwaived.bytes)));
+        }
+        alive.extend(self.handles_at_exit(&process.record));
+        if !alive.is_empty() {
             let reason = format!(
-                "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
-                format_bytes(bytes),
-                format_counted(count, "allocation")
+                "not judged: {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
+                alive.join(", ")
             );
             self.j.raise(Verdict::Warn, reason);
-        } else if self.j.leaks.iter().any(|leak| leak.waiver.is_some()) {
-            self.j.raise(Verdict::Pass, format!("left {}, waived", self.j.left));
+        } else if !self.j.leaks.is_empty() {
+            let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
+    }
+
+    /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
+    /// amounts above their limits. (A virtual machine keeps such for itself.)
+    fn handles_at_exit(&mut self, record: &ProcessRecord) -> Vec<String> {
+        let is_native = |hello: &memgate_wire::Hello| hello.runtime == memgate_wire::Runtime::Native;
+        let Some(end) = record.end.as_ref().filter(|_| record.hello.as_ref().is_some_and(is_native)) else {
+            return Vec::new();
+        };
+        let mut amounts = Vec::new();
+        for kind in OsKind::ALL {
+            let mut unwaived = 0.0;
+            for group in leaks::made_until(record, end, kind, self.context) {
+                if !self.list(group.leak(), group.frame_names()) {
+                    unwaived += group.count;
+                }
+            }
+            if self.is_too_much(kind.metric(), unwaived) {
+                amounts.push(format_amount(kind.metric(), unwaived));
+            }
+        }
+        amounts
+    }
+
+    /// Takes memory out of a figure that is expected in every program.
+    fn leave_out(&mut self, metric: Metric, expected: f64) {
+        let Some(mut figure) = self.j.metrics.get(&metric).cloned() else { return };
+        for value in [&mut figure.value, &mut figure.low, &mut figure.high] {
+            *value = (*value - expected).max(0.0);
+        }
+        figure.threshold = applied(&self.thresholds(metric, figure.per), figure.low);
+        self.j.metrics.insert(metric, figure);
     }
 
     /// Judges by its repetitions, if these can be judged.
@@ -560,13 +603,31 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// The C library's buffer of a standard stream, which no program can free.
-fn is_stream_buffer(group: &Held) -> bool {
-    group
-        .place
-        .names
-        .iter()
-        .any(|name| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate"))
+/// Bytes and blocks of several groups.
+#[derive(Debug, Default)]
+struct Memory {
+    bytes: f64,
+    count: f64,
+}
+
+impl Memory {
+    fn of(groups: &[Held]) -> Self {
+        let mut sum = Self::default();
+        groups.iter().for_each(|group| sum.add(group));
+        sum
+    }
+
+    fn add(&mut self, group: &Held) {
+        self.bytes += group.bytes;
+        self.count += group.count;
+    }
+}
+
+/// Does every program keep what is allocated here: Rust's runtime, the C library, its buffers of standard streams?
+fn is_expected(place: &Place) -> bool {
+    let is_stream_buffer =
+        |name: &String| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate");
+    place.is_rusts_own() || place.is_glibcs_own() || place.names.iter().any(is_stream_buffer)
 }
 
 /// Executions of the screen.

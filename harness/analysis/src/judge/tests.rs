@@ -1240,6 +1240,33 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason, 0);
 }
 
+/// Before, only memory was compared: the program passed with all of these.
+#[test]
+fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
+    let mut p = Process::screen();
+    // The program found it open, or the place that opened it is unknown.
+    p.fds.push("/inherited");
+    p.open("/log", 4);
+    p.open("/log", 4);
+    p.spawn("worker-1", 5);
+    p.mapped(6, MappedKind::Anonymous, 1, 65536);
+    let input = process_suite(p.end(), &[]);
+    let why = "not judged: 64.0 KiB of mapped memory, 2 descriptors, 1 thread alive at exit; to have it judged, name the argument \
+               that repeats its work as {n} in memgate.yaml";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, why, 0);
+    let judged = report(&input, &GatePolicy::default());
+    let leaks = &only(&judged).leaks;
+    let titles: Vec<_> = leaks.iter().map(|leak| leak.title.as_str()).collect();
+    let want = ["1 mapping of anonymous memory, 64.0 KiB", "2 × descriptor /log", "1 × thread worker-…"];
+    assert_eq!(titles, want);
+    let waivers = leaks.iter().map(|leak| waiver(WaiverMatch::Leak(leak.id.clone()), None)).collect();
+    let waived = report(&input, &GatePolicy { waivers, ..GatePolicy::default() });
+    assert_eq!((only(&waived).verdict, only(&waived).reason.as_str()), (Verdict::Pass, "3 leaks waived"));
+    let mut off = GatePolicy::default();
+    off.defaults.retain(|limit| limit.metric == Metric::NativeLiveBytes);
+    assert_eq!(only(&report(&input, &off)).verdict, Verdict::Pass);
+}
+
 #[test]
 fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
     let judged = |kept: &dyn Fn(u64) -> u64, freed: &dyn Fn(u64) -> u64| {
