@@ -5,6 +5,7 @@
 //! parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
+mod arenas;
 mod children;
 mod company;
 mod context;
