@@ -22,6 +22,7 @@ use memgate_model::{
 
 pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, suite_block, test_block, test_body, waive_command};
+use block::{unmeasured_block, unmeasured_body};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;
@@ -185,19 +186,30 @@ fn confirmations(tests: &[TestReport]) -> String {
     format!("confirming {all}: {}\n", found.join(", "))
 }
 
-/// Tests and suites that did not pass, the worst last.
+/// Tests and suites that did not pass, the worst last. Tests that one cause made unmeasurable share a block.
 fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     let mut blocks = Vec::new();
+    let mut unmeasured: Vec<(String, Vec<String>)> = Vec::new();
     for suite in &report.suites {
         for test in &suite.tests {
-            if matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
+            if !matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
+                continue;
+            }
+            let name = qualified(report, suite, test);
+            let Some(body) = unmeasured_body(test, style) else {
                 let again = rerun::command(report, suite, test);
-                let name = qualified(report, suite, test);
                 blocks.push((test.verdict, test_block(test, &name, again.as_deref(), style)));
+                continue;
+            };
+            match unmeasured.iter_mut().find(|(known, _)| *known == body) {
+                Some((_, names)) => names.push(name),
+                None => unmeasured.push((body, vec![name])),
             }
         }
         blocks.extend(suite_block(suite, style));
     }
+    let unmeasured = unmeasured.iter().map(|(body, names)| unmeasured_block(names, body, style));
+    blocks.extend(unmeasured.map(|block| (Verdict::Error, block)));
     blocks.sort_by_key(|(verdict, _)| *verdict);
     blocks.into_iter().map(|(_, block)| block).collect()
 }
@@ -512,6 +524,26 @@ mod tests {
             BlockStyle { paint: Paint::new(false), width: None, verbose: false, until: String::new() };
         let allowed = TestReport { verdict: Verdict::Pass, ..report.suites[0].tests[leaks].clone() };
         assert!(test_body(&allowed, &style).contains(said), "no headline shows the figures of a pass");
+    }
+
+    /// Regression test: a program with an allocator of its own printed one block for each of its 228 tests.
+    #[test]
+    fn tests_that_one_cause_made_unmeasurable_share_a_block() {
+        let mut report = sample::leak();
+        let broken = |id: &str, reason: &str| TestReport {
+            verdict: Verdict::Error,
+            reason: reason.to_owned(),
+            ..sample::test(id)
+        };
+        let same = ["A.a", "A.b", "A.c", "A.d", "A.e"].map(|id| broken(id, "not measured: its own malloc"));
+        report.suites[0].tests.extend(same);
+        report.suites[0].tests.push(broken("B.a", "crashed"));
+        let text = human(&report, &options());
+        let blocks: Vec<_> = text.lines().filter(|line| line.starts_with("ERROR")).collect();
+        assert_eq!(blocks, ["ERROR  A.a, A.b, A.c and 2 more", "ERROR  B.a"]);
+        assert_eq!(text.matches("not measured: its own malloc").count(), 1);
+        let all = human(&report, &HumanOptions { verbose: true, ..options() });
+        assert!(all.contains("ERROR  A.a, A.b, A.c, A.d, A.e\n"), "{all}");
     }
 
     #[test]

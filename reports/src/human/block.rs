@@ -1,6 +1,8 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
-use memgate_model::{Leak, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes};
+use memgate_model::{
+    Leak, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes, format_list,
+};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -42,6 +44,22 @@ pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, sty
         push(&mut block, &style.paint.faint(format!("run only this test: {}", visible(command))));
     }
     block
+}
+
+/// Most names in the headline of a block for several tests, unless all are requested.
+const NAMED: usize = 3;
+
+/// The text below the headline, if the test was not measured and has nothing else to show. Such tests with an equal text
+/// share a block.
+pub(crate) fn unmeasured_body(test: &TestReport, style: &BlockStyle) -> Option<String> {
+    let is_bare = test.verdict == Verdict::Error && test.leaks.is_empty() && test_figures(test).is_empty();
+    is_bare.then(|| test_body(test, style))
+}
+
+/// The block of tests that were not measured for one reason.
+pub(crate) fn unmeasured_block(names: &[String], body: &str, style: &BlockStyle) -> String {
+    let shown = if style.verbose { names.len() } else { NAMED };
+    headline(Verdict::Error, &format_list(names, shown), None, style) + body
 }
 
 /// The block of a suite that does not pass by itself, whatever its tests do, with its own verdict.
