@@ -66,7 +66,7 @@ fn plain(function: &str) -> &str {
 const LOADER: [&str; 6] = ["dlopen", "dl_open", "dlclose", "dl_close", "dlerror_run", "dl_catch_error"];
 
 /// Functions of glibc whose allocations are permanent and bounded.
-const KEPT_BY_GLIBC: [&str; 31] = [
+const KEPT_BY_GLIBC: [&str; 34] = [
     "setlocale",
     "tzset",
     "tzset_internal",
@@ -88,6 +88,9 @@ const KEPT_BY_GLIBC: [&str; 31] = [
     "getprotobyname",
     "getprotobynumber",
     "nss_database_get",
+    "nss_module_allocate",
+    "nss_action_allocate",
+    "global_state_allocate",
     "resolv_conf_get_current",
     "resolv_context_get",
     "gaiconf_init",
