@@ -1,7 +1,7 @@
 //! Groups processes into suites, and names suites: names are as short as possible while different suites have different
 //! names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use memgate_analysis::ProcessRecord;
@@ -40,6 +40,23 @@ pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
         (Some(name), [_]) => vec![name.to_owned()],
         (Some(name), _) => names(keys).into_iter().map(|own| format!("{name}/{own}")).collect(),
     }
+}
+
+/// Longest text of the arguments in the name of a suite that another one started.
+const ARGUMENTS_SHOWN: usize = 120;
+
+/// A name for the suite of processes that a measured program started. It has all its arguments, if they are short, and
+/// is none of the names that are `taken`. So the names of other suites do not depend on it.
+pub fn name_of_started(configured: Option<&str>, id: &SuiteId, taken: &mut BTreeSet<String>) -> String {
+    let own = [&[tail(&id.executable, 1)][..], &id.arguments].concat().join(" ");
+    let own = match own.char_indices().nth(ARGUMENTS_SHOWN) {
+        Some((at, _)) => format!("{}…", &own[..at]),
+        None => own,
+    };
+    let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
+    let numbered = (2..).map(|number| format!("{name} ({number})"));
+    let free = std::iter::once(name.clone()).chain(numbered).find(|name| taken.insert(name.clone()));
+    free.unwrap_or(name)
 }
 
 /// Names for the JVM suites of one command: each suite's folder, with as many of its last parts as make it unique.
@@ -117,6 +134,21 @@ mod tests {
         assert_eq!(suite_names(Some("unit"), &[key("/b/one")]), ["unit"]);
         assert_eq!(suite_names(Some("unit"), &[key("/b/one"), key("/b/two")]), ["unit/one", "unit/two"]);
         assert_eq!(suite_names(None, &[key("/b/one")]), ["one"]);
+    }
+
+    #[test]
+    fn a_process_that_a_suite_started_has_a_bounded_name_of_its_own() {
+        let mut taken = BTreeSet::from(["run x".to_owned()]);
+        let mut name = |arguments: &[&str], configured| {
+            let arguments = arguments.iter().map(|&a| a.to_owned()).collect();
+            name_of_started(configured, &SuiteId { executable: "/b/run".to_owned(), arguments }, &mut taken)
+        };
+        assert_eq!(name(&["y", "z"], None), "run y z");
+        assert_eq!(name(&["x"], None), "run x (2)", "another suite has the name");
+        assert_eq!(name(&["x"], Some("uv")), "uv/run x");
+        let long = ["ä".repeat(1000), "ä".repeat(1001)];
+        let names = long.each_ref().map(|long| name(&[long], None));
+        assert!(names[0].chars().count() == 121 && names[0] != names[1], "{names:?}");
     }
 
     #[test]

@@ -404,6 +404,34 @@ fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
     );
 }
 
+/// Regression test: libuv's runner starts itself for each test. The leaks of those processes passed without a word.
+#[test]
+fn a_plain_program_that_starts_itself_for_its_tests_does_not_hide_what_they_leave() {
+    let project = Project::new("starts-itself");
+    let runner = "#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                  void *kept;\n__attribute__((noinline)) void lose(void) { kept = malloc(4711); }\n\
+                  int main(int n, char **a) {\n\
+                  if (n > 1) { if (a[1][0] == 'l') lose(); return 0; }\n\
+                  char *tests[] = {\"lost\", \"clean\"};\n\
+                  for (int i = 0; i < 2; i++) { if (!fork()) { execl(a[0], a[0], tests[i], (char *)0); _exit(1); } wait(0); }\n\
+                  return 0; }\n";
+    let run = project.run(&samples::own_program("runner", runner));
+    run.ends_with(0);
+    let report = run.report();
+    let verdict = |test: &str| {
+        let of = |id: &str| id.rsplit(' ').next() == Some(test);
+        let all = report.suites.iter().flat_map(|suite| &suite.tests);
+        let found: Vec<_> = all.filter(|found| of(&found.id)).collect();
+        assert_eq!(found.len(), 1, "{test}\n{run}");
+        found[0].clone()
+    };
+    let lost = verdict("lost");
+    assert_eq!(lost.verdict, Verdict::Warn, "{run}");
+    assert_eq!(lost.leaks[0].frames[0].function.as_deref(), Some("lose"), "{run}");
+    assert_eq!(verdict("clean").verdict, Verdict::Pass, "{run}");
+    assert_eq!(report.suites.len(), 3, "{run}");
+}
+
 #[test]
 fn a_plain_program_that_leaves_memory_behind_is_not_judged_and_says_so() {
     let project = Project::new("alive-at-exit");

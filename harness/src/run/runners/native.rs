@@ -223,6 +223,12 @@ fn unseen(
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
 }
 
+/// Neither reports tests nor is a virtual machine.
+fn is_plain(process: &Finished) -> bool {
+    let is_native = process.hello().runtime == memgate_wire::Runtime::Native;
+    is_native && !has_boundaries(process) && !ran_tests(&process.record)
+}
+
 /// Whether the agent sees where GoogleTest's tests begin and end.
 fn has_boundaries(process: &Finished) -> bool {
     process.hello().offers(capability::GTEST)
@@ -329,7 +335,8 @@ fn has_something(Screened { suite, runner }: &Screened) -> bool {
 }
 
 /// Groups processes: the same executable with the same arguments is one suite. A process that a measured process
-/// started belongs to it, unless it runs tests of its own.
+/// started belongs to it, unless it runs tests of its own. A plain program may start itself for each of its tests
+/// (libuv): such processes are suites, too.
 fn suites(
     context: &Context<'_>,
     (selected, program): (&Selected, &Program),
@@ -341,10 +348,13 @@ fn suites(
     let planned = &selected.planned;
     let measured = Measured { planned, program, mode, elapsed };
     let pids: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
+    let of_tests: BTreeSet<u32> =
+        finished.iter().filter(|process| !is_plain(process)).map(|process| process.hello().pid).collect();
     let is_suite = |process: &Finished| {
         let belongs_to_its_parent = pids.contains(&process.hello().parent_pid);
         process.is_main() && (!belongs_to_its_parent || ran_tests(&process.record))
     };
+    let is_plains = |process: &Finished| is_plain(process) && !of_tests.contains(&process.hello().parent_pid);
     let with_children: BTreeSet<SuiteId> = finished
         .iter()
         .filter(|process| process.record.began_tests_in_a_child())
@@ -353,8 +363,9 @@ fn suites(
     let (of_suites, others): (Vec<_>, Vec<_>) = finished.into_iter().partition(is_suite);
     let with_id = |process: Finished| (SuiteId::of(process.hello()), process);
     let groups = naming::grouped(of_suites.into_iter().map(with_id));
-    let forked = others.into_iter().filter(|process| !process.is_main());
-    let mut forked = naming::grouped(forked.map(with_id));
+    let (forked, started): (Vec<_>, Vec<_>) = others.into_iter().partition(|process| !process.is_main());
+    let started = ended_in_order(context.console, started.into_iter().filter(is_plains));
+    let mut forked = naming::grouped(forked.into_iter().map(with_id));
     // With an argument of its own, it gets a name of its own even if the executable was also measured.
     let not_measured = |unseen: &Unseen| SuiteId {
         executable: unseen.path.clone(),
@@ -366,8 +377,10 @@ fn suites(
     let here: BTreeSet<SuiteId> = ids.iter().cloned().collect();
     let elsewhere = selected.known.programs.difference(&here).cloned();
     ids.extend(elsewhere);
-    let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
-    let screened: Vec<Screened> = groups
+    let names = naming::suite_names(planned.name.as_deref(), &ids);
+    let mut taken: BTreeSet<String> = names.iter().cloned().collect();
+    let mut names = names.into_iter();
+    let mut screened: Vec<Screened> = groups
         .into_iter()
         .zip(names.by_ref())
         .map(|((id, processes), name)| {
@@ -385,8 +398,31 @@ fn suites(
             screened
         })
         .collect();
-    let unseen = unseen.iter().zip(names).map(|(unseen, name)| measured.unseen(name, unseen));
-    screened.into_iter().chain(unseen).collect()
+    screened.extend(unseen.iter().zip(names).map(|(unseen, name)| measured.unseen(name, unseen)));
+    screened.extend(naming::grouped(started.into_iter().map(with_id)).into_iter().map(|(id, processes)| {
+        let name = naming::name_of_started(planned.name.as_deref(), &id, &mut taken);
+        let mut screened = measured.suite(context, name, processes);
+        // `{n}` repeats the command, not what it starts.
+        screened.runner = Runner::Process(Process { repeating: None });
+        screened
+    }));
+    screened
+}
+
+/// Processes that reached their end. A plain program may end what it starts by a signal (a server for its tests): what
+/// such a process leaves is unknown.
+fn ended_in_order(console: &Console, started: impl Iterator<Item = Finished>) -> Vec<Finished> {
+    let is_over = |process: &Finished| process.record.end.is_some() && process.record.goodbye.is_some();
+    let (over, broken_off): (Vec<_>, Vec<_>) = started.partition(is_over);
+    if let Some(first) = broken_off.first() {
+        let more =
+            if broken_off.len() > 1 { format!(" and {} more", broken_off.len() - 1) } else { String::new() };
+        let command = first.hello().arguments.join(" ");
+        console.warning(&format!(
+            "{command}{more}: started by the measured program, and ended without exit (by a signal?): not measured"
+        ));
+    }
+    over
 }
 
 /// A command that ran, and how it was measured.
