@@ -5,7 +5,7 @@
 //! shown → reasons along each path, suspects, fingerprint → groups, most attributed bytes first.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use schemars::JsonSchema;
@@ -32,6 +32,8 @@ const LONGEST_PATH: usize = 200;
 
 /// Bytes of texts in all paths, and of all unreachable objects. Objects beyond this limit are only counted.
 const MOST_TEXT: usize = 64 << 20;
+/// Most classes of one leak.
+const MOST_CLASSES: usize = 10;
 
 /// What to search for.
 #[derive(Debug, Clone, Default)]
@@ -123,6 +125,8 @@ pub struct Leak {
     pub library_name: Option<String>,
     /// Number of leaking objects.
     pub instances: u64,
+    /// Their classes, the most frequent first, at most ten.
+    pub classes: Vec<OfClass>,
     /// Bytes attributed to all of them; each byte is attributed to only one leak.
     pub attributed: u64,
     /// Objects attributed to them.
@@ -133,6 +137,15 @@ pub struct Leak {
     pub path: Vec<Node>,
     /// Kind of the root.
     pub root: &'static str,
+}
+
+/// Leaking objects of one class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OfClass {
+    /// The class.
+    pub class: String,
+    /// How many.
+    pub instances: u64,
 }
 
 /// An object of a path.
@@ -501,9 +514,20 @@ impl Teller<'_> {
     fn leaks(&self, found: &[Found], paths: &[Path], grouped: bool) -> (Vec<Leak>, u64) {
         let mut leaks: Vec<Leak> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
+        let mut classes: Vec<BTreeMap<String, u64>> = Vec::new();
         let (mut room, mut looked_at) = (MOST_TEXT, 0);
         for (found, path) in found.iter().zip(paths) {
             let leak = self.leak(found, path);
+            let place = places.get(&leak.fingerprint).copied().filter(|_| grouped).unwrap_or(leaks.len());
+            if place == leaks.len() {
+                classes.push(BTreeMap::new());
+            }
+            let own = leak.path.last().map(|node| (&node.class, 1));
+            for (class, count) in
+                own.into_iter().chain(found.beside.classes.iter().map(|(class, count)| (class, *count)))
+            {
+                *classes[place].entry(printable(class)).or_default() += count;
+            }
             match places.get(&leak.fingerprint).filter(|_| grouped) {
                 Some(place) => {
                     let group = &mut leaks[*place];
@@ -521,6 +545,9 @@ impl Teller<'_> {
             if room == 0 {
                 break;
             }
+        }
+        for (leak, classes) in leaks.iter_mut().zip(classes) {
+            leak.classes = most_frequent(classes);
         }
         (leaks, looked_at)
     }
@@ -579,6 +606,7 @@ impl Teller<'_> {
             library,
             library_name,
             instances: 1 + found.beside.instances,
+            classes: Vec::new(),
             attributed: found.bytes.saturating_add(found.beside.bytes),
             objects: found.objects + found.beside.objects,
             retained: None,
@@ -702,6 +730,14 @@ impl Teller<'_> {
         let is_value = matches!(step.held.via, Via::Value(_));
         Reference { owner, name, kind, suspect: false, generic, is_value }
     }
+}
+
+fn most_frequent(classes: BTreeMap<String, u64>) -> Vec<OfClass> {
+    let of_class = |(class, instances)| OfClass { class, instances };
+    let mut classes: Vec<OfClass> = classes.into_iter().map(of_class).collect();
+    classes.sort_by_key(|of| std::cmp::Reverse(of.instances));
+    classes.truncate(MOST_CLASSES);
+    classes
 }
 
 /// All objects before the last one in use are in use. All objects after the first leaking one are leaking.

@@ -33,7 +33,7 @@ mod threads;
 mod tree;
 mod trim;
 
-pub use analysis::{About, Analysis, Heap, Leak, Node, Question, Reference, Status, root_name};
+pub use analysis::{About, Analysis, Heap, Leak, Node, OfClass, Question, Reference, Status, root_name};
 pub use bitmaps::{BITMAP, Bitmap, Pixels, Show, together};
 pub use dominators::{Dominators, Grouping, Together};
 pub use graph::{Graph, Kind, Layout, Slot, Watched};

@@ -5,7 +5,7 @@
 //! collection: all their paths are the same except for the element, and so are their fingerprints. Without this, the
 //! crowd of one leak would hide all other leaks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::bits::Bits;
 use crate::follow::{Follow, Held, Via};
@@ -35,8 +35,10 @@ pub(crate) struct Found {
 }
 
 /// Objects that are only counted, and everything that only such objects hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beside {
+    /// How many, by class.
+    pub(crate) classes: BTreeMap<String, u64>,
     pub(crate) instances: u64,
     pub(crate) bytes: u64,
     pub(crate) objects: u64,

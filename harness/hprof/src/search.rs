@@ -428,6 +428,7 @@ fn attribute(
         } else if let Some(at) = beside(leak) {
             let beside = &mut found[at].beside;
             beside.instances += 1;
+            *beside.classes.entry(follow.graph.class_name(follow.dump, leak).to_owned()).or_default() += 1;
             beside.bytes = beside.bytes.saturating_add(told.bytes);
             beside.objects += told.objects;
         }

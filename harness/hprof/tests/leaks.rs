@@ -79,6 +79,32 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
     }
 }
 
+/// Regression: all objects of a place were named after the class of the first.
+#[test]
+fn a_leak_names_all_classes_at_its_place() {
+    // Some have paths of their own, and most of 3,000 are only counted.
+    for count in [8_u32, 3000] {
+        let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+        let object = dump.object;
+        let (reader, writer) = (
+            dump.class("com.acme.Reader", object, &[], &[]),
+            dump.class("com.acme.Writer", object, &[], &[]),
+        );
+        let all: Vec<u64> =
+            (0..count).map(|at| dump.instance(if at % 4 == 0 { reader } else { writer }, &[])).collect();
+        let array = dump.class("java.lang.Object[]", object, &[], &[]);
+        let held = dump.array(array, &all);
+        let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
+        dump.sticky(holder);
+        let found = analysis(dump.finish(), &["com.acme.Reader", "com.acme.Writer"]);
+        let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks) };
+        let classes: Vec<_> = leak.classes.iter().map(|of| (of.class.as_str(), of.instances)).collect();
+        let count = u64::from(count);
+        assert_eq!(classes, [("com.acme.Writer", count * 3 / 4), ("com.acme.Reader", count / 4)]);
+        assert_eq!(leak.instances, count);
+    }
+}
+
 #[test]
 fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);

@@ -124,8 +124,11 @@ pub struct HeapLeak {
     /// The name of the known leak of a library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
-    /// Class of the leaking objects.
+    /// Class of the first leaking object.
     pub class: String,
+    /// How many of the leaking objects have other classes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub of_others: u64,
     /// Why they are over.
     pub why: String,
     /// How many.
@@ -137,6 +140,11 @@ pub struct HeapLeak {
     pub retained: Option<u64>,
     /// Its path from the root on.
     pub holder: Vec<HolderStep>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Start of the id of an entry for heap dumps. No test has such a name.

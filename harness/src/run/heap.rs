@@ -380,8 +380,11 @@ fn leaks(dump: &Index, dominators: &Dominators, analysis: Analysis) -> Vec<HeapL
     all.filter_map(|leak| {
         let last = leak.path.last()?;
         let retained = dump.object(last.id).and_then(|object| dominators.retained(object));
+        // A class that is not among the most frequent ones has the first object, at least.
+        let of_class = leak.classes.iter().find(|of| of.class == last.class).map_or(1, |of| of.instances);
         Some(HeapLeak {
             class: last.class.clone(),
+            of_others: leak.instances.saturating_sub(of_class),
             why: last.why.clone(),
             holder: steps(&leak),
             fingerprint: leak.fingerprint,

@@ -220,16 +220,21 @@ fn join(leaks: &mut BTreeMap<String, Leak>, leak: Leak) {
 }
 
 fn shown(found: &HeapLeak) -> Leak {
-    let HeapLeak { fingerprint, class, why, objects, attributed, retained, holder, .. } = found;
+    let HeapLeak { fingerprint, class, of_others, why, objects, attributed, retained, holder, .. } = found;
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
     let retained =
         retained.map_or_else(String::new, |bytes| format!(", retains {}", format_bytes(float(bytes))));
+    let own = format_count(float(objects.saturating_sub(*of_others)));
+    let others = match of_others {
+        0 => String::new(),
+        others => format!(" and {} of other classes", format_count(float(*others))),
+    };
     Leak {
         class: Some(class.clone()),
         holder: holder.clone(),
         ..leak(
             heap_id(fingerprint),
-            format!("{} × {class}{why}{retained}", format_count(float(*objects))),
+            format!("{own} × {class}{others}{why}{retained}"),
             (float(*attributed), float(*objects)),
         )
     }
@@ -268,6 +273,7 @@ mod tests {
             fingerprint: fingerprint.to_owned(),
             library: library.map(str::to_owned),
             class: "com.acme.Session".to_owned(),
+            of_others: 0,
             why: "Session#closed is true".to_owned(),
             objects: 2,
             attributed: 96,
@@ -291,6 +297,16 @@ mod tests {
 
     fn seen(leaks: Vec<HeapLeak>) -> HeapSeen {
         HeapSeen { searched: true, leaks, ..HeapSeen::default() }
+    }
+
+    #[test]
+    fn a_leak_of_several_classes_does_not_count_all_as_one_class() {
+        let title = |of_others| shown(&HeapLeak { objects: 8, of_others, ..found(APP, None) }).title;
+        assert_eq!(title(0), "8 × com.acme.Session (Session#closed is true), retains 48 B");
+        assert_eq!(
+            title(5),
+            "3 × com.acme.Session and 5 of other classes (Session#closed is true), retains 48 B"
+        );
     }
 
     const APP: &str = "3c18b2ae66d35e46918a99cdc46030e0a7e96fc3";

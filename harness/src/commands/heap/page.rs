@@ -8,7 +8,7 @@ use memgate_hprof::{Analysis, Dominators, Index, Leak, Texts, Thread, Together, 
 use memgate_model::format_bytes;
 use memgate_reports::page::{Block, Html, blocks, document};
 
-use super::show::{ClassRow, Tree, drawn, exact_bytes, number, plural, trees};
+use super::show::{ClassRow, Tree, classes_of, drawn, exact_bytes, number, plural, trees};
 
 /// Maximum number of listed leaks, classes and threads.
 const MOST: usize = 50;
@@ -86,7 +86,7 @@ fn leak_list(leaks: &[Leak]) -> Html {
     let mut html = Html::default();
     for leak in leaks.iter().take(MOST) {
         html.markup("<article class=leak><h3>");
-        html.text(leak.path.last().map_or("?", |node| node.class.as_str())).markup("</h3><p class=facts>");
+        html.text(&classes_of(leak)).markup("</h3><p class=facts>");
         let mut facts = vec![
             plural(count(leak.instances), "leaking object", "leaking objects"),
             format!(

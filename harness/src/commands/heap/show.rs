@@ -14,6 +14,9 @@ pub(super) use memgate_hprof::text::printable;
 
 use crate::cli::HeapBy;
 
+/// Classes of a leak that are named; the others are counted.
+const SHOWN_CLASSES: usize = 3;
+
 /// An answer.
 pub(super) enum Shown {
     Analysis { head: Vec<String>, analysis: Box<Analysis>, largest: Vec<Tree>, top: usize, exact: bool },
@@ -504,16 +507,14 @@ pub(super) fn head<T>(all: &[T], top: usize) -> &[T] {
 fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<Leak>], top: usize) {
     for leak in head(leaks, top) {
         let leak = leak.borrow();
-        let class = leak.path.last().map_or("?", |node| node.class.as_str());
-        let times =
-            if leak.instances > 1 { format!(" × {}", number(leak.instances)) } else { String::new() };
         let retained = leak
             .retained
             .map_or_else(String::new, |retained| format!(" · retained {}", exact_bytes(retained)));
         lines.push(String::new());
         lines.push(format!(
-            "{what} {}  {class}{times}   attributed {} in {}{retained}",
+            "{what} {}  {}   attributed {} in {}{retained}",
             leak.fingerprint.get(..8).unwrap_or_default(),
+            classes_of(leak),
             exact_bytes(leak.attributed),
             plural(usize::try_from(leak.objects).unwrap_or(usize::MAX), "object", "objects"),
         ));
@@ -523,6 +524,21 @@ fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<
         lines.extend(drawn(&tree(leak)));
     }
     more(lines, leaks.len().saturating_sub(top), if what == "path" { "paths" } else { "leaks" });
+}
+
+/// The classes of the leaking objects, each with its number.
+pub(super) fn classes_of(leak: &Leak) -> String {
+    let shown = head(&leak.classes, SHOWN_CLASSES).iter().map(|of| match of.instances {
+        1 if leak.instances == 1 => of.class.clone(),
+        instances => format!("{} × {}", of.class, number(instances)),
+    });
+    let shown: Vec<String> = shown.collect();
+    let counted: u64 = head(&leak.classes, SHOWN_CLASSES).iter().map(|of| of.instances).sum();
+    let more = match leak.instances.saturating_sub(counted) {
+        0 => String::new(),
+        more => format!(" and {} of other classes", number(more)),
+    };
+    shown.join(", ") + &more
 }
 
 /// The lines of a drawing, without the invisible character that LeakCanary puts before some of them: a terminal would
