@@ -1,14 +1,17 @@
 //! Selects which of very many leaking objects get a path of their own.
 //!
 //! Data flow: leaking objects in the order in which a search reached them → all of them, or if there are too many the
-//! first of each crowd → the others of a crowd are counted with the first. A crowd is a set of elements of one
+//! first of each crowd, and first those of each kind of place → the others of a crowd are counted with the first. A crowd is a set of elements of one
 //! collection: all their paths are the same except for the element, and so are their fingerprints. Without this, the
-//! crowd of one leak would hide all other leaks.
+//! crowd of one leak would hide all other leaks. A kind of place is the classes of the nearest holders: 5,000 threads that
+//! hold a leaking object each do not hide a leak elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::bits::Bits;
 use crate::follow::{Follow, Held, Via};
+use crate::graph::{Graph, Kind};
 
 /// Maximum number of objects whose paths are computed.
 pub(crate) const MOST_PATHS: usize = 2000;
@@ -16,8 +19,11 @@ pub(crate) const MOST_PATHS: usize = 2000;
 /// Maximum number of labels per object.
 pub(crate) const MOST_LABELS: usize = 64;
 
-/// Maximum number of objects per crowd, if there are more than [`MOST_PATHS`] in total.
+/// Maximum number of objects per crowd, if there are more than [`MOST_PATHS`] in total. So many of each kind of place
+/// come before others.
 const MOST_OF_A_CROWD: u32 = 64;
+/// Holders of an object that are its kind of place.
+const NEAREST: usize = 16;
 
 /// An object that was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,6 +76,8 @@ pub(crate) struct Looked {
     crowded: Bits,
     /// Crowds by their holder.
     crowds: HashMap<u32, Crowd>,
+    /// The objects that get a path; `None`: all.
+    chosen: Option<Bits>,
 }
 
 #[derive(Default)]
@@ -82,9 +90,11 @@ struct Crowd {
 impl Looked {
     /// `holder`: the object before a leaking one on the path to it; none if a root holds it.
     pub(crate) fn at(follow: &Follow<'_>, leaking: &[u32], holder: impl Fn(u32) -> Option<u32>) -> Self {
-        let mut looked = Self { found: Vec::new(), more: 0, crowded: Bits::new(0), crowds: HashMap::new() };
+        let mut looked =
+            Self { found: Vec::new(), more: 0, crowded: Bits::new(0), crowds: HashMap::new(), chosen: None };
         if leaking.len() > MOST_PATHS {
             looked.find_crowds(follow, leaking, &holder);
+            looked.choose(follow, leaking, &holder);
         }
         for object in leaking {
             looked.look_at(*object, holder(*object));
@@ -116,17 +126,48 @@ impl Looked {
         }
     }
 
+    /// Chooses the objects that get a path: first some of each kind of place, then others.
+    fn choose(&mut self, follow: &Follow<'_>, leaking: &[u32], holder: &impl Fn(u32) -> Option<u32>) {
+        let (mut chosen, mut room) = (Bits::new(follow.graph.len()), MOST_PATHS);
+        let mut of_place: HashMap<u64, u32> = HashMap::new();
+        for some_of_each in [true, false] {
+            for object in leaking.iter().copied() {
+                if room == 0 {
+                    break;
+                }
+                let crowd = self.crowd(object, holder(object)).and_then(|by| self.crowds.get_mut(&by));
+                if chosen.has(object)
+                    || crowd.as_ref().is_some_and(|crowd| crowd.looked_at >= MOST_OF_A_CROWD)
+                {
+                    continue;
+                }
+                if some_of_each {
+                    let count = of_place.entry(place_of(follow.graph, object, holder)).or_default();
+                    if *count >= MOST_OF_A_CROWD {
+                        continue;
+                    }
+                    *count += 1;
+                }
+                if let Some(crowd) = crowd {
+                    crowd.looked_at += 1;
+                }
+                chosen.set(object);
+                room -= 1;
+            }
+        }
+        self.chosen = Some(chosen);
+    }
+
     fn look_at(&mut self, object: u32, holder: Option<u32>) {
+        let is_chosen = self.chosen.as_ref().is_none_or(|chosen| chosen.has(object));
         let place = self.found.len();
-        let has_room = place < MOST_PATHS;
         match self.crowd(object, holder).and_then(|by| self.crowds.get_mut(&by)) {
-            Some(crowd) if has_room && crowd.looked_at < MOST_OF_A_CROWD => {
-                crowd.looked_at += 1;
+            Some(crowd) if is_chosen => {
                 crowd.first.get_or_insert(place);
             }
             // It is counted with the first.
             Some(Crowd { first: Some(_), .. }) => return,
-            None if has_room => {}
+            None if is_chosen => {}
             _ => {
                 self.more += 1;
                 return;
@@ -143,6 +184,24 @@ impl Looked {
     pub(crate) fn first_beside(&self, object: u32, holder: Option<u32>) -> Option<usize> {
         self.crowds.get(&self.crowd(object, holder)?)?.first
     }
+}
+
+/// The kind of place of an object: the classes of its nearest holders. Holders of one class in a row are a chain, however
+/// long.
+fn place_of(graph: &Graph, object: u32, holder: &impl Fn(u32) -> Option<u32>) -> u64 {
+    let mut place = DefaultHasher::new();
+    let mut before = None;
+    for object in std::iter::successors(Some(object), |object| holder(*object)).take(NEAREST) {
+        let class = match graph.kind(object) {
+            Kind::Of(class) => (0, class),
+            Kind::Class(class) => (1, class),
+            Kind::Primitives(_) | Kind::Unknown => (2, 0),
+        };
+        if before.replace(class) != Some(class) {
+            class.hash(&mut place);
+        }
+    }
+    place.finish()
 }
 
 /// Is the path the same for every element?

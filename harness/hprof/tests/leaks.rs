@@ -939,3 +939,28 @@ fn thousands_of_objects_in_one_collection_hide_no_other_leak() {
     let sum: u64 = found.leaks.iter().map(|leak| leak.attributed).sum();
     assert_eq!((sum, found.attributed_objects), (found.attributed_bytes, 10_003));
 }
+
+/// Regression: objects that the locals of thousands of virtual threads hold took all paths.
+#[test]
+fn thousands_of_objects_in_places_of_one_kind_hide_no_other_leak() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let task = dump.class("com.acme.Task", object, &[], &[("session", REF)]);
+    for _ in 0..3000 {
+        let own = dump.instance(session, &[]);
+        let running = dump.instance(task, &[Value::Ref(own)]);
+        dump.sticky(running);
+    }
+    // It is found after the others.
+    let last = dump.instance(session, &[]);
+    let holders: Vec<u64> =
+        (0..4).map(|at| dump.class(&format!("com.acme.Holder{at}"), object, &[], &[("next", REF)])).collect();
+    let chain = holders.iter().fold(last, |held, class| dump.instance(*class, &[Value::Ref(held)]));
+    let holder = dump.class("com.acme.Registry", object, &[("all", Value::Ref(chain))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let mut told: Vec<u64> = found.leaks.iter().map(|leak| leak.instances).collect();
+    told.sort_unstable();
+    assert_eq!((told, found.not_looked_at), (vec![1, 1999], 1001));
+}
