@@ -15,7 +15,7 @@ const GROUPS: &str = "java.lang.ThreadGroup[]";
 /// A framework that makes a group and leaves it.
 struct Framework {
     noise: Noise,
-    /// The innermost call outside the JDK that makes it.
+    /// The innermost call outside the JDK that makes it begins like this.
     maker: &'static str,
     /// A class with this prefix must exist: others may use the maker, too. Empty: nobody else does.
     user: &'static str,
@@ -33,7 +33,7 @@ const FRAMEWORKS: [Framework; 2] = [
     // ClassGraph looks through the class path, in threads of its own.
     Framework {
         noise: Noise::Scanned,
-        maker: "nonapi.io.github.classgraph.concurrency.SimpleThreadFactory.newThread",
+        maker: "nonapi.io.github.classgraph.",
         user: "io.kotest.",
         is_sampled: false,
     },
@@ -43,14 +43,14 @@ impl Findings {
     /// Applies only if a framework made all of these thread groups. A group whose thread continues belongs to the
     /// thread.
     pub(super) fn leave_groups_of_frameworks(&mut self, record: &ProcessRecord, test: &str) {
-        let grows = |name: &str| self.growing.iter().any(|growing| growing.series.class == name);
-        if !grows(THREAD_GROUP) || grows("java.lang.Thread") {
-            return;
-        }
+        let count_of =
+            |name: &str| self.growing.iter().find(|g| g.series.class == name).map(|growing| growing.count);
+        let (Some(groups), None) = (count_of(THREAD_GROUP), count_of("java.lang.Thread")) else { return };
         for framework in &FRAMEWORKS {
             let of_framework = |growing: &mut Growing| {
                 let class = &growing.series.class;
                 [THREAD_GROUP, "java.lang.Thread[]", GROUPS].contains(&class.as_str())
+                    && growing.count <= groups
                     && framework.made(record, test, growing)
             };
             let mut left: Vec<Growing> = self.growing.extract_if(.., of_framework).collect();
@@ -71,11 +71,13 @@ impl Framework {
         let is_its_own = |site: &JavaSite| {
             let frames = java.stack(site.stack);
             let mut calls = frames.iter().filter_map(|frame| frame.function.as_deref());
-            calls.find(|call| is_own(call)) == Some(self.maker)
+            calls.find(|call| is_own(call)).is_some_and(|call| call.starts_with(self.maker))
         };
         let last = last_sites(record, test, &growing.series.class);
         let samples = last.iter().map(|site| site.samples).fold(0, u64::saturating_add);
-        let least = if self.is_sampled { growing.count.max(1.0) } else { 1.0 };
+        // A group has one table of its threads, and one of its groups.
+        let is_group = growing.series.class == THREAD_GROUP;
+        let least = if self.is_sampled { growing.count.max(1.0) } else { f64::from(u8::from(is_group)) };
         float(samples) >= least && last.iter().all(|site| is_its_own(site)) && java.has_class(self.user)
     }
 }

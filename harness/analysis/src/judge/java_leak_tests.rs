@@ -441,9 +441,9 @@ fn groups_of_threads_that_look_through_the_class_path_are_kotests_own_and_no_oth
                 let groups = "field java.lang.ThreadGroup.groups -> java.lang.ThreadGroup[]";
                 let group = [parent, groups, "array java.lang.ThreadGroup[].[x] -> java.lang.ThreadGroup"];
                 jvm.held("java.lang.ThreadGroup", &[(8, &group)]);
-                for class in ["java.lang.ThreadGroup", "java.lang.Thread[]", "java.lang.ThreadGroup[]"] {
-                    jvm.sites(class, sites);
-                }
+                jvm.sites("java.lang.ThreadGroup", sites);
+                let start = ("nonapi.io.github.classgraph.concurrency.WorkQueue", "startWorkers", 32);
+                jvm.sites("java.lang.Thread[]", &[start]);
             },
         );
         let report = report(&input, &GatePolicy::default());
