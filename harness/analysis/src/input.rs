@@ -74,6 +74,8 @@ pub struct JavaInput {
     pub unchanged: BTreeSet<String>,
     /// Classes that cannot be repeated, and what happens instead: `hangs`.
     pub breaking: BTreeMap<String, String>,
+    /// How long the rounds took that such classes ended. Their processes are not among `rounds`.
+    pub broken_off: Duration,
     /// Screening was switched off: no test is judged.
     pub is_off: bool,
     /// What the figures of this kind of run do not show. `None`: no such limit.

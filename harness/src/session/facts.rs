@@ -105,6 +105,9 @@ pub struct JavaFacts {
     /// Classes that cannot be repeated, and what they do instead: `hangs`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub breaking: BTreeMap<String, String>,
+    /// How long the rounds took that such classes ended, seconds.
+    #[serde(default)]
+    pub broken_off_s: f64,
     /// Whether screening was switched off: nothing is judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_off: bool,
@@ -356,6 +359,7 @@ impl SuiteFacts {
                 not_screened: java.not_screened.clone(),
                 unchanged: java.unchanged.clone(),
                 breaking: java.breaking.clone(),
+                broken_off: seconds(java.broken_off_s),
                 is_off: java.is_off,
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,

@@ -643,6 +643,15 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
 }
 
 #[test]
+fn rounds_that_a_class_broke_off_are_in_the_cost() {
+    let mut input = suite(vec![rounds(|_, _| ())], BTreeMap::new());
+    let repeated_s = |input: &RunInput| report(input, &GatePolicy::default()).agent_cost.repeated_s;
+    let before = repeated_s(&input);
+    input.suites[0].java.as_mut().expect("a Java suite").broken_off = Duration::from_secs(40);
+    assert!((repeated_s(&input) - before - 40.0).abs() < 1e-6);
+}
+
+#[test]
 fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
     let mut input = suite(Vec::new(), BTreeMap::new());
     let none = report(&input, &GatePolicy::default());

@@ -144,7 +144,8 @@ fn repeated_s(input: &RunInput) -> f64 {
         lasted += Duration::from_nanos(last.saturating_sub(first.max(seen)));
         seen = seen.max(last);
     }
-    lasted.as_secs_f64()
+    let java = input.suites.iter().filter_map(|suite| suite.java.as_ref());
+    (lasted + java.map(|java| java.broken_off).sum::<Duration>()).as_secs_f64()
 }
 
 /// The ratio uses the costs that agents report, if the CPU time of the process is known. It covers only the screen: a

@@ -6,7 +6,7 @@
 //! ([`grew_in_company`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memgate_analysis::{
     GatePolicy, ProcessRecord, RoundsWatch, Unit, grew_in_company, leaves_native, screen_rounds,
@@ -83,10 +83,11 @@ async fn run(
             return Ok(());
         }
     };
-    let Ran { done, spoken, output, breaking, nothing_is_left } =
+    let Ran { done, spoken, output, breaking, lost, nothing_is_left } =
         until_whole(context, (suite, worker, junit.native), (classes, executions)).await?;
     let how = how_it_ended(&done);
     facts_of(suite).breaking.extend(breaking);
+    facts_of(suite).broken_off_s += lost.as_secs_f64();
     let ran: Vec<Finished> = done.finished.into_iter().filter(Finished::is_main).collect();
     // Errors in the rounds are reported when the rounds are judged.
     let screened = ran.first().map(|p| screen_rounds(&p.record, &name, &context.plan.policy));
@@ -148,6 +149,8 @@ struct Ran {
     output: String,
     /// Classes that were excluded because they break the rounds, and what they do.
     breaking: BTreeMap<String, String>,
+    /// How long the rounds took that such classes ended.
+    lost: Duration,
     /// Whether all classes were excluded.
     nothing_is_left: bool,
 }
@@ -167,8 +170,9 @@ async fn until_whole(
     let mut progress = Progress::of_rounds(context.console, &format!("rounds of {name}"), total);
     let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
     let label = Label::Rounds { suite: name.clone() };
-    let mut breaking = BTreeMap::new();
+    let (mut breaking, mut lost) = (BTreeMap::new(), Duration::ZERO);
     loop {
+        let began = Instant::now();
         let of_classes = Rounds { units: &classes, unit: Unit::Class, executions, until: None };
         let (mut done, speaker) =
             over(context, (suite, worker, native), of_classes, &label, &mut show).await?;
@@ -177,18 +181,19 @@ async fn until_whole(
         let broke = broken_off(&done, name, &context.plan.policy);
         let again = spoken.is_ok() && breaking.len() < MAX_BREAKING;
         let Some((class, what)) = broke.filter(|_| again) else {
-            return Ok(Ran { done, spoken, output, breaking, nothing_is_left: false });
+            return Ok(Ran { done, spoken, output, breaking, lost, nothing_is_left: false });
         };
         context.console.warning(&format!(
             "{class} {what} when it is repeated: it is not judged, and the rounds begin again without it ({output})"
         ));
         classes.retain(|unit| unit.class != class);
         breaking.insert(class, what.to_owned());
+        lost += began.elapsed();
         for process in done.finished.drain(..) {
             forget(&process.process.file)?;
         }
         if classes.is_empty() {
-            return Ok(Ran { done, spoken, output, breaking, nothing_is_left: true });
+            return Ok(Ran { done, spoken, output, breaking, lost, nothing_is_left: true });
         }
     }
 }
