@@ -15,8 +15,8 @@ const GROUPS: &str = "java.lang.ThreadGroup[]";
 /// A framework that makes a group and leaves it.
 struct Framework {
     noise: Noise,
-    /// The innermost call outside the JDK that makes it begins like this.
-    maker: &'static str,
+    /// The innermost call outside the JDK that makes it begins with one of these.
+    makers: &'static [&'static str],
     /// A class with this prefix must exist: others may use the maker, too. Empty: nobody else does.
     user: &'static str,
     /// The virtual machine samples all its groups. It does not sample the first allocations of new threads.
@@ -26,14 +26,14 @@ struct Framework {
 const FRAMEWORKS: [Framework; 2] = [
     Framework {
         noise: Noise::TimedOut,
-        maker: "org.junit.internal.runners.statements.FailOnTimeout.evaluate",
+        makers: &["org.junit.internal.runners.statements.FailOnTimeout.evaluate"],
         user: "",
         is_sampled: true,
     },
     // ClassGraph looks through the class path, in threads of its own.
     Framework {
         noise: Noise::Scanned,
-        maker: "nonapi.io.github.classgraph.",
+        makers: &["nonapi.io.github.classgraph.", "io.github.classgraph."],
         user: "io.kotest.",
         is_sampled: false,
     },
@@ -71,7 +71,8 @@ impl Framework {
         let is_its_own = |site: &JavaSite| {
             let frames = java.stack(site.stack);
             let mut calls = frames.iter().filter_map(|frame| frame.function.as_deref());
-            calls.find(|call| is_own(call)).is_some_and(|call| call.starts_with(self.maker))
+            let own = calls.find(|call| is_own(call));
+            own.is_some_and(|own| self.makers.iter().any(|maker| own.starts_with(maker)))
         };
         let last = last_sites(record, test, &growing.series.class);
         let samples = last.iter().map(|site| site.samples).fold(0, u64::saturating_add);

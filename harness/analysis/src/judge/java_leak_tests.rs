@@ -443,7 +443,8 @@ fn groups_of_threads_that_look_through_the_class_path_are_kotests_own_and_no_oth
                 jvm.held("java.lang.ThreadGroup", &[(8, &group)]);
                 jvm.sites("java.lang.ThreadGroup", sites);
                 let start = ("nonapi.io.github.classgraph.concurrency.WorkQueue", "startWorkers", 32);
-                jvm.sites("java.lang.Thread[]", &[start]);
+                let begins = ("io.github.classgraph.ClassGraph", "scanAsync", 32);
+                jvm.sites("java.lang.Thread[]", &[start, begins]);
             },
         );
         let report = report(&input, &GatePolicy::default());
