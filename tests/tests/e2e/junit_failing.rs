@@ -164,6 +164,41 @@ fn junit_4_tells_which_tests_failed() {
     }
 }
 
+/// Below JUnit Platform, the names of its tests begin with the parameter: `[a]/keeps[a]`.
+const PAGES: &str = "import java.util.*;
+import org.junit.*;
+import org.junit.runner.RunWith;
+import org.junit.runners.Parameterized;
+
+@RunWith(Parameterized.class)
+public class PagesTest {
+    static final List<Object> kept = new ArrayList<>();
+    static int times;
+    @Parameterized.Parameters(name = \"{0}\") public static Object[] pages() { return new Object[] { \"a\", \"b\" }; }
+    @Parameterized.Parameter public String page;
+    @Test public void keeps() { kept.add(new int[100]); }
+    @Test public void drops() {}
+    @Test public void passesOnce() { Assert.assertTrue(times++ < 2); }
+}
+";
+
+#[test]
+fn the_rest_of_a_parameterized_class_is_screened_too() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("junit-failing-parameters");
+    let classes = junit::compile(&jdk, project.folder(), &[("PagesTest", PAGES)]);
+    let java = junit::java_vintage(&jdk, &classes);
+    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    run.ends_with(1);
+    for (test, verdict) in
+        [("keeps", Verdict::Fail), ("drops", Verdict::Pass), ("passesOnce", Verdict::NotJudged)]
+    {
+        for page in ["a", "b"] {
+            assert_eq!(run.test(&format!("PagesTest.[{page}]/{test}[{page}]")).verdict, verdict, "{run}");
+        }
+    }
+}
+
 const ONCE: &str = "import org.junit.jupiter.api.*;
 
 class AOnceTest {

@@ -154,6 +154,20 @@ fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_compared() {
 }
 
 #[test]
+fn the_name_of_a_test_has_no_number_and_no_parameter() {
+    for (test, base) in [
+        ("scroll(int)[2]", "scroll(int)"),
+        ("shrinks()[1][3]", "shrinks"),
+        ("[plain]/decodes[plain]", "decodes"),
+        ("[1]/leaks", "leaks"),
+        ("[plain]", ""),
+        ("tiles/keeps", "tiles/keeps"),
+    ] {
+        assert_eq!(base_of(test), base, "{test}");
+    }
+}
+
+#[test]
 fn what_the_rest_of_the_round_gives_back_is_no_growth() {
     let mut jvm = Jvm::new();
     for round in 0..6 {

@@ -42,10 +42,11 @@ pub(crate) fn skipped(record: &ProcessRecord) -> BTreeSet<(&str, &str)> {
 }
 
 /// The name of a test without the number of an invocation, as the launcher uses it to leave out tests: `scroll(int)[2]`
-/// is `scroll(int)`.
+/// is `scroll(int)`, `[plain]/decodes[plain]` of JUnit 4 is `decodes`.
 #[must_use]
 pub fn base_of(test: &str) -> &str {
-    let base = test.split('[').next().unwrap_or(test);
+    let own = test.rsplit("]/").next().unwrap_or(test);
+    let base = own.split('[').next().unwrap_or(own);
     base.strip_suffix("()").unwrap_or(base)
 }
 

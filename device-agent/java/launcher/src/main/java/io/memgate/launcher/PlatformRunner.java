@@ -233,7 +233,7 @@ final class PlatformRunner implements TestRunner {
         for (TestIdentifier test : known) {
             TestName name = TestName.of(test.getUniqueId());
             boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
-            if (mine && Selection.method(name.test).isEmpty()) {
+            if (mine && Selection.base(name.test).isEmpty()) {
                 // Parameters of JUnit 4: the tests are below them.
                 continue;
             }

@@ -84,14 +84,14 @@ final class Selection {
         renamed.clear();
         for (String test : only) {
             if (!names.contains(test) && names.stream().noneMatch(name -> standsFor(name, test))) {
-                renamed.add(method(test));
+                renamed.add(base(test));
             }
         }
     }
 
     /** Did the build run this test, or an invocation of it, perhaps under another name? */
     boolean includes(String name) {
-        return names(name) || renamed.contains(method(name)) && !leftOut.contains(base(name));
+        return names(name) || renamed.contains(base(name)) && !leftOut.contains(base(name));
     }
 
     /** The same, under this name. */
@@ -123,16 +123,15 @@ final class Selection {
     }
 
     /**
-     * For {@code [plain]/decodes[plain]}, the form that JUnit Platform uses for JUnit 4, {@code decodes}; for {@code
-     * [plain]} nothing.
+     * The name without the number of an invocation: for {@code scroll(int)[2]} {@code scroll(int)}, for {@code
+     * [plain]/decodes[plain]}, the form that JUnit Platform uses for JUnit 4, {@code decodes}, for {@code [plain]}
+     * nothing.
      */
-    static String method(String name) {
-        return base(name.substring(name.lastIndexOf("]/") < 0 ? 0 : name.lastIndexOf("]/") + 2));
-    }
-
-    private static String base(String name) {
-        int number = name.indexOf('[');
-        String base = number < 0 ? name : name.substring(0, number);
+    static String base(String name) {
+        int container = name.lastIndexOf("]/");
+        String own = container < 0 ? name : name.substring(container + 2);
+        int number = own.indexOf('[');
+        String base = number < 0 ? own : own.substring(0, number);
         return base.endsWith("()") ? base.substring(0, base.length() - 2) : base;
     }
 }
