@@ -63,7 +63,7 @@ fn plain(function: &str) -> &str {
 }
 
 /// Functions of glibc whose own allocations last as long as the library that they loaded, or as the last error.
-const LOADER: [&str; 6] = ["dlopen", "dl_open", "dlclose", "dl_close", "dlerror_run", "dl_catch_error"];
+const LOADER: [&str; 6] = ["dlopen", "dl_open", "dlclose", "dl_close", "dlerror_run", "dlerror"];
 
 /// Functions of glibc whose allocations are permanent and bounded.
 const KEPT_BY_GLIBC: [&str; 34] = [
@@ -457,6 +457,8 @@ mod tests {
         // What the loader allocates is its own. What a library allocates while it is loaded is not.
         let loader = [("ld-linux-x86-64.so.2", "_dl_new_object"), ("libc.so.6", "dlopen"), ("app", "main")];
         assert!(place(&stack(&loader)).is_glibcs_own());
+        let last_error = [("libc.so.6", "___asprintf"), ("libc.so.6", "__dlerror"), ("app", "main")];
+        assert!(place(&stack(&last_error)).is_glibcs_own());
         let constructor = [&[("libc.so.6", "strdup"), ("libplugin.so", "register()")], &loader[..]].concat();
         assert!(!place(&stack(&constructor)).is_glibcs_own());
     }

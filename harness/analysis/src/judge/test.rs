@@ -256,7 +256,7 @@ impl TestJudge<'_, '_> {
             window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
         let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
         let expected = Memory::of(&expected);
-        let mut unwaived = Memory::default();
+        let (mut unwaived, listed) = (Memory::default(), self.j.leaks.len());
         for group in &own {
             if !self.list(leaks::in_all(group), &group.place.names) {
                 unwaived.add(group);
@@ -270,6 +270,8 @@ impl TestJudge<'_, '_> {
         {
             let allocations = format_counted(unwaived.count, "allocation");
             alive.push(format!("{} in {allocations}", format_bytes(unwaived.bytes)));
+        } else {
+            self.drop_unwaived(listed);
         }
         alive.extend(self.handles_at_exit(&process.record));
         if !alive.is_empty() {
@@ -278,8 +280,10 @@ impl TestJudge<'_, '_> {
                 alive.join(", ")
             );
             self.j.raise(Verdict::Warn, reason);
-        } else if !self.j.leaks.is_empty() {
-            let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+            return;
+        }
+        let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+        if waived > 0 {
             self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
     }
@@ -293,7 +297,7 @@ impl TestJudge<'_, '_> {
         };
         let mut amounts = Vec::new();
         for kind in OsKind::ALL {
-            let mut unwaived = 0.0;
+            let (mut unwaived, listed) = (0.0, self.j.leaks.len());
             for group in leaks::made_until(record, end, kind, self.context) {
                 if !self.list(group.leak(), group.frame_names()) {
                     unwaived += group.count;
@@ -301,9 +305,18 @@ impl TestJudge<'_, '_> {
             }
             if self.is_too_much(kind.metric(), unwaived) {
                 amounts.push(format_amount(kind.metric(), unwaived));
+            } else {
+                self.drop_unwaived(listed);
             }
         }
         amounts
+    }
+
+    /// Of the leaks listed since there were `listed`, only the waived ones stay: together, the others are within their
+    /// limit.
+    fn drop_unwaived(&mut self, listed: usize) {
+        let since = self.j.leaks.split_off(listed);
+        self.j.leaks.extend(since.into_iter().filter(|leak| leak.waiver.is_some()));
     }
 
     /// Takes memory out of a figure that is expected in every program.
