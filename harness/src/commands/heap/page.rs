@@ -86,7 +86,11 @@ fn leak_list(leaks: &[Leak]) -> Html {
     let mut html = Html::default();
     for leak in leaks.iter().take(MOST) {
         html.markup("<article class=leak><h3>");
-        html.text(&classes_of(leak)).markup("</h3><p class=facts>");
+        let title = match leak.classes.as_slice() {
+            [only] => only.class.clone(),
+            _ => classes_of(leak),
+        };
+        html.text(&title).markup("</h3><p class=facts>");
         let mut facts = vec![
             plural(count(leak.instances), "leaking object", "leaking objects"),
             format!(
