@@ -39,7 +39,7 @@ fn fields_of_the_program_that_r8_made() {
     let text = fixture("r8.mapping");
     let mapping = Mapping::read(&text).unwrap();
     assert_eq!(mapping.class("com.example.app.b"), "com.example.app.Main$Cache");
-    assert_eq!(mapping.field("com.example.app.b", "a"), "held");
+    assert_eq!(mapping.field("com.example.app.b", "a", |_| false), "held");
 }
 
 #[test]

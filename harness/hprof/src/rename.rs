@@ -13,9 +13,9 @@ use crate::text::class_name;
 pub trait Names {
     /// Original name of a class (`a.b`, `a.b[]`); the same name if it was not renamed.
     fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str>;
-    /// Original name of a field of a renamed class; the same name if it was not renamed, or if several fields got
-    /// that name.
-    fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str;
+    /// Original name of a field of a renamed class; the same name if it was not renamed. `kind`: its type in a dump (2
+    /// object, 4 to 11 primitive), because fields of different types may have got the same name.
+    fn field<'n>(&'n self, class: &str, field: &'n str, kind: u8) -> Cow<'n, str>;
     /// The original of a stack frame; the same frame if it was not renamed.
     fn call(&self, call: Call) -> Call;
 }
@@ -43,12 +43,14 @@ impl Index {
         self.rename_frames(names, &mut texts);
         let mut classes = std::mem::take(&mut self.classes);
         for class in &mut classes {
-            let statics = class.statics.iter_mut().map(|field| &mut field.name);
-            for name in statics.chain(class.fields.iter_mut().map(|field| &mut field.name)) {
+            let statics = class.statics.iter_mut().map(|field| (&mut field.name, field.kind));
+            for (name, kind) in
+                statics.chain(class.fields.iter_mut().map(|field| (&mut field.name, field.kind)))
+            {
                 let Some(field) = self.string(*name) else { continue };
-                let original = names.field(&class.name, field);
+                let original = names.field(&class.name, field, kind);
                 if original != field {
-                    let original = original.to_owned();
+                    let original = original.into_owned();
                     *name = texts.id(self, original);
                 }
             }

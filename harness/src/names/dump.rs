@@ -12,6 +12,9 @@ use super::mappings::Mappings;
 use super::rename::{Original, original_class, originals};
 use crate::exit::ExpectedError;
 
+/// Java's primitive types in the order of their numbers in a dump, from 4 on.
+const PRIMITIVE: [&str; 8] = ["boolean", "char", "float", "double", "byte", "short", "int", "long"];
+
 /// Original names of the classes and fields of a dump, from a mapping file.
 #[derive(Debug, Clone, Copy)]
 pub struct OfDump(&'static Mapping<'static>);
@@ -34,8 +37,12 @@ impl Names for OfDump {
         }
     }
 
-    fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str {
-        self.0.field(class, field)
+    fn field<'n>(&'n self, class: &str, field: &'n str, kind: u8) -> Cow<'n, str> {
+        let primitive = usize::from(kind).checked_sub(4).and_then(|at| PRIMITIVE.get(at));
+        self.0.field(class, field, |declared| match primitive {
+            Some(primitive) => declared == *primitive,
+            None => !PRIMITIVE.contains(&declared),
+        })
     }
 
     fn call(&self, Call { class, method, file, line }: Call) -> Call {
@@ -59,6 +66,20 @@ impl Mappings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As ProGuard names fields with -overloadaggressively.
+    #[test]
+    fn fields_with_one_new_name_are_told_apart_by_their_type() {
+        const TEXT: &str = "com.acme.Session -> a.b:\n    int id -> a\n    java.lang.String user -> a\n    \
+                            byte[] data -> a\n    boolean closed -> a\n    com.acme.State state -> c\n";
+        let names = OfDump(Box::leak(Box::new(Mapping::read(TEXT).unwrap())));
+        // R8 may make an `int` of an enum: the only field of that name is meant.
+        for (field, kind, original) in
+            [("a", 4, "closed"), ("a", 10, "id"), ("a", 2, "user|data"), ("a", 11, "a"), ("c", 10, "state")]
+        {
+            assert_eq!(names.field("a.b", field, kind), original, "{field} {kind}");
+        }
+    }
 
     #[test]
     fn lambdas_and_frames_of_a_dump_have_their_original_names() {

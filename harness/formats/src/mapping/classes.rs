@@ -75,17 +75,22 @@ impl<'a> Mapping<'a> {
         fields.unwrap_or_default().iter().filter(move |found| found.renamed == field)
     }
 
-    /// The original name of a field, if there is exactly one; else the name as it is.
+    /// The original name of a field; the name as it is if it was not renamed. If fields of different types got the same
+    /// name: the one whose type `fits`, or all of these (`size|name`).
     #[must_use]
-    pub fn field<'n>(&self, class: &str, field: &'n str) -> &'n str
+    pub fn field<'n>(&self, class: &str, field: &'n str, fits: impl Fn(&str) -> bool) -> Cow<'n, str>
     where
         'a: 'n,
     {
         let fields = self.classes.get(class).map_or(&[][..], |class| &class.fields);
-        let mut found = fields.iter().filter(|found| found.renamed == field);
-        match (found.next(), found.next()) {
-            (Some(only), None) => only.name,
-            _ => field,
+        let mut found: Vec<&Field<'a>> = fields.iter().filter(|found| found.renamed == field).collect();
+        if found.len() > 1 {
+            found.retain(|field| fits(field.kind));
+        }
+        match found.as_slice() {
+            [] => Cow::Borrowed(field),
+            [only] => Cow::Borrowed(only.name),
+            several => Cow::Owned(several.iter().map(|field| field.name).collect::<Vec<_>>().join("|")),
         }
     }
 
@@ -151,12 +156,14 @@ mod tests {
         ] {
             assert_eq!(mapping.class(shown), want);
         }
+        let field = |class, field| mapping.field(class, field, |kind| kind != "int");
         assert_eq!(
-            (mapping.field("a.b", "c"), mapping.field("a.b", "x"), mapping.field("x", "c")),
-            ("count", "x", "c")
+            (field("a.b", "c"), field("a.b", "x"), field("x", "c")),
+            ("count".into(), "x".into(), "c".into())
         );
-        // Two fields of different types share a name: no guess is made.
-        assert_eq!(mapping.field("a.b", "a"), "a");
+        // Two fields of different types share a name: the type decides, and no guess is made.
+        assert_eq!(field("a.b", "a"), "name");
+        assert_eq!(mapping.field("a.b", "a", |_| true), "size|name");
         let both: Vec<_> =
             mapping.fields("a.b", "a").map(|field| (field.kind, field.class, field.name)).collect();
         assert_eq!(both, [("int", None, "size"), ("java.lang.String", Some("com.example.Base"), "name")]);
