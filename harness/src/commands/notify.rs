@@ -68,6 +68,10 @@ impl Notices {
     async fn tell_by(&self, channel: &Channel, store: &Store) -> Result<(), StoreError> {
         let now = || jiff::Timestamp::now().as_microsecond();
         for notice in store.claim_notices(&channel.name(), now()).await? {
+            // The messages before it took long. It is claimed again when its claim has expired.
+            if !notice.is_held(now()) {
+                continue;
+            }
             let page = format!("{}{}/runs/{}", self.pages, pages::address(&notice.project), notice.run.run);
             let (channel, told) = (channel.clone(), notice.clone());
             // A mail server may be slow: requests are served meanwhile.

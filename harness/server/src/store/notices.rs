@@ -48,6 +48,7 @@ pub struct Notice {
     pub shifts: Vec<Shifted>,
     keys: Vec<Key>,
     line: Option<Line>,
+    claimed_us: i64,
 }
 
 /// A leak whose state has changed.
@@ -65,7 +66,13 @@ impl Notice {
     /// The content of a message, without a claim.
     #[must_use]
     pub const fn of(project: String, run: RunRow, changes: Vec<Change>, shifts: Vec<Shifted>) -> Self {
-        Self { project, run, changes, shifts, keys: Vec::new(), line: None }
+        Self { project, run, changes, shifts, keys: Vec::new(), line: None, claimed_us: 0 }
+    }
+
+    /// Does the claim last long enough to send the notice now? Later, another server may send it too.
+    #[must_use]
+    pub const fn is_held(&self, now_us: i64) -> bool {
+        now_us - self.claimed_us < LEASE_US / 2
     }
 }
 
@@ -125,6 +132,7 @@ impl Store {
                 shifts: Vec::new(),
                 keys,
                 line: None,
+                claimed_us: now_us,
             });
         }
         Ok(notices)
@@ -247,6 +255,7 @@ impl Store {
                 shifts: found.into_iter().map(|(_, shifted)| shifted).collect(),
                 keys: Vec::new(),
                 line: Some(line),
+                claimed_us: now_us,
             });
         }
         Ok(notices)
@@ -342,6 +351,10 @@ mod tests {
         assert_eq!((notice.run.sha.clone(), notice.run.environment.as_str()), (sha(0), "x86_64"));
         let bytes = notice.changes[0].leak.bytes_per_iteration;
         assert!((bytes - 100.0).abs() < f64::EPSILON, "{bytes}");
+        assert!(
+            notice.is_held(now) && !notice.is_held(now + LEASE_US - 1),
+            "another server may claim it soon"
+        );
         store.told(notice, now).await.unwrap();
         assert!(store.claim_notices("mail", now + LEASE_US + 1).await.unwrap().is_empty(), "it was told");
         store.close().await;
