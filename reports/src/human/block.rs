@@ -49,8 +49,8 @@ pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, sty
 /// Most names in the headline of a block for several tests, unless all are requested.
 const NAMED: usize = 3;
 
-/// The text below the headline, if the test was not measured and has nothing else to show. Such tests with an equal text
-/// share a block.
+/// The text below the headline, if the test was not measured and has nothing else to show. Such tests with an equal
+/// text share a block.
 pub(crate) fn unmeasured_body(test: &TestReport, style: &BlockStyle) -> Option<String> {
     let is_bare = test.verdict == Verdict::Error && test.leaks.is_empty() && test_figures(test).is_empty();
     is_bare.then(|| test_body(test, style))

@@ -1,5 +1,5 @@
-//! Python's arenas. Python keeps its objects of at most 512 bytes in arenas that it maps: a leaked object is no block of
-//! its own there, and a leak shows only when it fills an arena.
+//! Python's arenas. Python keeps its objects of at most 512 bytes in arenas that it maps: a leaked object is no block
+//! of its own there, and a leak shows only when it fills an arena.
 
 use super::context::JudgeContext;
 use crate::groups::{OsKind, Places};

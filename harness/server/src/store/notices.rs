@@ -1,7 +1,7 @@
 //! Changes that people still have to be told of: leaks on lines, and figures at a higher level, each once per channel.
 //!
-//! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a run,
-//! which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
+//! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a
+//! run, which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
 //! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new
 //! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel.
 

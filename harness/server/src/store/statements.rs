@@ -270,8 +270,8 @@ macro_rules! leak_lines {
     };
 }
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
-/// The worst leaks of a line that are alive: as [`State`](crate::view::State) orders them. A line may have 20,000, whose
-/// bodies take seconds to read.
+/// The worst leaks of a line that are alive: as [`State`](crate::view::State) orders them. A line may have 20,000,
+/// whose bodies take seconds to read.
 pub(super) const WORST_OF_LINE: &str = leak_lines!(
     "",
     "",
@@ -320,8 +320,8 @@ pub(super) const EVENTS_OF_LINE: &str = events!(
 );
 pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
-/// Events without a claim that is valid at $4, or a result, for channel $2; not older than the id $3. That a leak becomes
-/// known (2) is not reported.
+/// Events without a claim that is valid at $4, or a result, for channel $2; not older than the id $3. That a leak
+/// becomes known (2) is not reported.
 macro_rules! due {
     ($first:literal, $rest:literal) => {
         concat!(
