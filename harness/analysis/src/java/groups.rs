@@ -370,8 +370,8 @@ fn whole(value: f64) -> f64 {
 
 /// The class that names the leak. The project's own classes come before those of libraries, and these before those of
 /// the JDK. A class of a library that comes with few iterations names nothing that comes with each: the segments of a
-/// queue hold many elements. Next come classes with a known holder, or with the same count as such a class. Nodes of collections and
-/// bytes of strings come last. Then the nearest to the root wins, then the one with the most bytes.
+/// queue hold many elements. Next come classes with a known holder, or with the same count as such a class. Nodes of
+/// collections and bytes of strings come last. Then the nearest to the root wins, then the one with the most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let held: Vec<f64> =
         ways.iter().map(|way| growing[way.class].count).filter(|count| *count > 0.0).collect();
