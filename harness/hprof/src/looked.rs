@@ -3,8 +3,8 @@
 //! Data flow: leaking objects in the order in which a search reached them → all of them, or if there are too many the
 //! first of each crowd, and first those of each kind of place → the others of a crowd are counted with the first.
 //!
-//! A crowd is a set of elements of one collection: all their paths are the same except for the element, and so are their
-//! fingerprints. Without this, the crowd of one leak would hide all other leaks. A kind of place is the classes of the
+//! A crowd is a set of elements of one collection: all their paths are the same except for the element, and so are
+//! their fingerprints. Without this, the crowd of one leak would hide all other leaks. A kind of place is the classes of the
 //! nearest holders: 5,000 threads that hold a leaking object each do not hide a leak elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
@@ -187,8 +187,8 @@ impl Looked {
     }
 }
 
-/// The kind of place of an object: the classes of its nearest holders. Holders of one class in a row are a chain, however
-/// long.
+/// The kind of place of an object: the classes of its nearest holders. Holders of one class in a row are a chain,
+/// however long.
 fn place_of(graph: &Graph, object: u32, holder: &impl Fn(u32) -> Option<u32>) -> u64 {
     let mut place = DefaultHasher::new();
     let mut before = None;
