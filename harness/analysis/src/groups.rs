@@ -56,28 +56,38 @@ pub(crate) struct Held {
 /// Snapshot records by signature, largest first.
 pub(crate) fn held(records: &[SnapshotRecord], places: &mut Places<'_>) -> Vec<Held> {
     let interval = places.record.interval();
-    let mut groups = BTreeMap::<String, Held>::new();
-    // The largest record of a group gives its place.
-    let mut records: Vec<_> = records.iter().filter(|r| r.count > 0).collect();
-    records.sort_by_key(|record| std::cmp::Reverse(record.size.saturating_mul(record.count)));
-    for record in records {
-        let place = places.of(record.stack);
-        let group = groups.entry(place.id.clone()).or_insert_with(|| Held {
-            place,
-            bytes: 0.0,
-            count: 0.0,
-            noted: 0.0,
-            sizes: Sizes::new(),
-        });
-        let weight = interval.map_or(1.0, |interval| weight(record.size, interval));
-        group.bytes += float(total_bytes(std::slice::from_ref(record))) * weight;
-        group.count += float(record.count) * weight;
-        group.noted += float(record.count);
-        remember(&mut group.sizes, record.size);
+    let mut by_place = BTreeMap::<String, Vec<&SnapshotRecord>>::new();
+    for record in records.iter().filter(|r| r.count > 0) {
+        by_place.entry(places.of(record.stack).id.clone()).or_default().push(record);
     }
-    let mut groups: Vec<_> = groups.into_values().collect();
+    let of_one = |records: Vec<&SnapshotRecord>| {
+        let bytes = |record: &SnapshotRecord| float(total_bytes(std::slice::from_ref(record)));
+        let leading = leading(records.iter().map(|record| (record.stack, bytes(record))));
+        let mut group =
+            Held { place: places.of(leading), bytes: 0.0, count: 0.0, noted: 0.0, sizes: Sizes::new() };
+        for record in records {
+            let weight = interval.map_or(1.0, |interval| weight(record.size, interval));
+            group.bytes += bytes(record) * weight;
+            group.count += float(record.count) * weight;
+            group.noted += float(record.count);
+            remember(&mut group.sizes, record.size);
+        }
+        group
+    };
+    let mut groups: Vec<_> = by_place.into_values().map(of_one).collect();
     groups.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
     groups
+}
+
+/// The stack that is shown for a group: the first that has at least half as many bytes as the largest. Stacks with the
+/// same project functions may differ in lines. A structure is allocated before its parts.
+fn leading(parts: impl Iterator<Item = (u32, f64)>) -> u32 {
+    let mut stacks = BTreeMap::<u32, f64>::new();
+    parts.for_each(|(stack, bytes)| *stacks.entry(stack).or_default() += bytes);
+    let most = stacks.values().copied().fold(f64::NEG_INFINITY, f64::max);
+    // Nothing may have grown.
+    let enough = most.min(most / 2.0);
+    stacks.into_iter().find(|(_, bytes)| *bytes >= enough).map_or(0, |(stack, _)| stack)
 }
 
 /// One signature over the iterations of a test.
@@ -165,17 +175,11 @@ pub(crate) fn series_of(
     for ((stack, size), steps) in changing {
         groups.entry(places.of(stack).id.clone()).or_default().push(Part { stack, size, steps });
     }
-    groups.into_values().map(|parts| Series::of(places.of(grew_most(&parts)), iterations, parts)).collect()
-}
-
-/// The stack whose memory grew most; the first of several. Stacks with the same project functions may differ in lines.
-fn grew_most(parts: &[Part]) -> u32 {
-    let mut grown = BTreeMap::<u32, f64>::new();
-    for part in parts {
-        *grown.entry(part.stack).or_default() += part.grown();
-    }
-    let first = (0, f64::NEG_INFINITY);
-    grown.into_iter().fold(first, |most, next| if next.1 > most.1 { next } else { most }).0
+    let of_one = |parts: Vec<Part>| {
+        let leading = leading(parts.iter().map(|part| (part.stack, part.grown())));
+        Series::of(places.of(leading), iterations, parts)
+    };
+    groups.into_values().map(of_one).collect()
 }
 
 /// The largest number of allocations that each group had at an end of the test.

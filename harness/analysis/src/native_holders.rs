@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_leak_is_the_one_that_leaks_most() {
+    fn the_line_of_a_leak_is_the_first_of_those_that_leak_much() {
         let record = two_lines();
         let all = series("A.a", &mut Places::new(&record, &mut OneFunction));
         let lines: Vec<_> = all.iter().map(|group| group.place.frames[0].line).collect();
@@ -266,6 +266,10 @@ mod tests {
         let all =
             held(&[survivor(1, 8, 2), survivor(2, 4096, 1)], &mut Places::new(&record, &mut OneFunction));
         assert_eq!((all.len(), all[0].place.frames[0].line), (1, Some(2)));
+        // A structure and a larger part of it.
+        let all =
+            held(&[survivor(2, 144, 1), survivor(1, 96, 1)], &mut Places::new(&record, &mut OneFunction));
+        assert_eq!((all.len(), all[0].place.frames[0].line), (1, Some(1)));
     }
 
     /// Regression: only the stack with most blocks was looked at, so a waiver for its holder also covered the others.

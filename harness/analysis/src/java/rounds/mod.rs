@@ -69,6 +69,9 @@ fn falls_tell(counter: Metric) -> bool {
     counter.kind() != Kind::Loaded
 }
 
+/// A collector that frees nothing: all that tests make would count as a leak.
+const NO_COLLECTOR: &str = "Epsilon";
+
 /// Counters that were read.
 type Counters = BTreeMap<Metric, f64>;
 
@@ -405,6 +408,11 @@ impl RoundsWatch {
         }
         if let Some(damage) = &record.damaged {
             return Err(format!("their recording is damaged: {damage}"));
+        }
+        let jvm = record.java.as_ref().and_then(|java| java.jvm.as_ref());
+        if jvm.is_some_and(|jvm| jvm.collector == NO_COLLECTOR) {
+            return Err("this virtual machine frees no object (-XX:+UseEpsilonGC): choose another collector"
+                .to_owned());
         }
         // JUnit or the launcher may have had too little memory to continue.
         let broken_off = record.open.iter().find_map(|open| {

@@ -1,3 +1,6 @@
+use memgate_wire::Frame;
+use memgate_wire::java::JvmInfo;
+
 use super::*;
 use crate::java::dsl::Jvm;
 
@@ -516,6 +519,30 @@ fn rounds_that_break_off_are_not_measured() {
     }
     assert_eq!(why(jvm), Err("round 6 has no end of OtherTest".to_owned()));
     assert_eq!(why(Jvm::new()), Err("there is no class histogram behind their warm-up".to_owned()));
+}
+
+/// Regression: without collections every clean test failed.
+#[test]
+fn a_virtual_machine_that_frees_nothing_is_not_measured() {
+    let screened = |collector: &str| {
+        let mut jvm = Jvm::new();
+        jvm.frame(Frame::JvmInfo(JvmInfo {
+            vm: "OpenJDK".to_owned(),
+            version: "17".to_owned(),
+            home: "/jdk".to_owned(),
+            collector: collector.to_owned(),
+            command: "launcher".to_owned(),
+            vm_arguments: Vec::new(),
+            class_path: Vec::new(),
+            module_path: Vec::new(),
+            properties: Vec::new(),
+            listener: "launcher".to_owned(),
+        }));
+        (0..6).for_each(|round| jvm.window("CleanTest", "", round, |jvm| jvm.tiles(3)));
+        screen_rounds(&jvm.end(), "loaders", &GatePolicy::default()).map(|suspects| suspects.len())
+    };
+    assert_eq!(screened("G1"), Ok(1));
+    assert!(screened("Epsilon").unwrap_err().contains("-XX:+UseEpsilonGC"));
 }
 
 #[test]
