@@ -4,6 +4,9 @@ use memgate_model::{Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 
 use crate::visible::visible;
 
+/// Maximum number of other holders of a leak that are shown.
+const MOST_OTHERS: usize = 3;
+
 /// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty if nothing is known.
 #[must_use]
 pub fn holder(leak: &Leak) -> String {
@@ -62,9 +65,11 @@ fn native(hold: &Hold, way: &[HolderStep]) -> String {
         Reach::NotSearched => "holder not searched".to_owned(),
     };
     let part = (of_reach < blocks).then(|| format!("{of_reach} of {blocks} blocks"));
+    let more: u64 = others.iter().skip(MOST_OTHERS).map(|other| other.blocks).fold(0, u64::saturating_add);
     let details: Vec<String> = part
         .into_iter()
-        .chain(others.iter().map(other))
+        .chain(others.iter().take(MOST_OTHERS).map(other))
+        .chain((more > 0).then(|| format!("{more} held otherwise")))
         .chain(note.as_deref().map(|it| visible(it).into_owned()))
         .collect();
     match (hold.reach, details.as_slice()) {
@@ -78,9 +83,10 @@ fn native(hold: &Hold, way: &[HolderStep]) -> String {
 fn other(OtherHold { reach, blocks, holder }: &OtherHold) -> String {
     let root = || holder.first().map(native_step).unwrap_or_default();
     match reach {
+        Reach::Reachable if holder.is_empty() => format!("{blocks} held otherwise"),
         Reach::Reachable => format!("{blocks} held by {}", root()),
-        Reach::IndirectlyLost => format!("{blocks} lost with {}", root()),
-        Reach::Lost | Reach::LostCycle => format!("{blocks} lost"),
+        Reach::IndirectlyLost if !holder.is_empty() => format!("{blocks} lost with {}", root()),
+        Reach::Lost | Reach::LostCycle | Reach::IndirectlyLost => format!("{blocks} lost"),
         Reach::NotSearched => format!("{blocks} not searched"),
     }
 }
@@ -122,4 +128,31 @@ fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
 /// `java.util` for `java.util.HashMap$Node`; empty in the default package.
 fn package(class: &str) -> &str {
     class.rsplit_once('.').map_or("", |(package, _)| package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_holders_of_a_native_leak_are_named_by_their_roots_and_the_rest_is_counted() {
+        let step = |owner: &str| HolderStep {
+            kind: "static".to_owned(),
+            owner: owner.to_owned(),
+            name: format!("{owner}.cc:3"),
+            class: String::new(),
+        };
+        let other = |reach, blocks, holder| OtherHold { reach, blocks, holder };
+        let mut others = vec![
+            other(Reach::Lost, 12, Vec::new()),
+            other(Reach::Reachable, 9, vec![step("other"), step("deeper")]),
+            other(Reach::IndirectlyLost, 8, Vec::new()),
+        ];
+        others.extend([7, 6].map(|blocks| other(Reach::Reachable, blocks, vec![step("x")])));
+        let hold = Hold { reach: Reach::Reachable, of_reach: 24, blocks: 66, note: None, others };
+        let leak = Leak { hold: Some(hold), holder: vec![step("cache")], ..Leak::default() };
+        let told = "held by  static cache (cache.cc:3) (24 of 66 blocks; 12 lost; 9 held by static other (other.cc:3); 8 lost; \
+                    13 held otherwise)";
+        assert_eq!(holder(&leak), told);
+    }
 }

@@ -17,6 +17,8 @@ use crate::resolve::{Resolve, Variable};
 
 /// Maximum number of sites to search: those that grew most.
 const MOST_SITES: usize = 4096;
+/// Maximum number of holders of one leak that are kept. Blocks of others count as held by nothing that is known.
+const MOST_OTHERS: usize = 32;
 /// First windows, which may leave one-time allocations.
 const WARM_UP: usize = 3;
 
@@ -97,6 +99,12 @@ impl<'a> Holding<'a> {
             }
         }
         others.sort_by_key(|held| Reverse(held.blocks));
+        for OtherHold { reach, blocks, .. } in others.split_off(others.len().min(MOST_OTHERS)) {
+            match others.iter_mut().skip(1).find(|known| known.reach == reach && known.holder.is_empty()) {
+                Some(known) => known.blocks = known.blocks.saturating_add(blocks),
+                None => others.push(OtherHold { reach, blocks, holder: Vec::new() }),
+            }
+        }
         let OtherHold { reach, blocks: of_reach, holder } = others.remove(0);
         let unseen = u64::from(found.unseen_registers);
         let note = (reach != Reach::Reachable && unseen > 0).then(|| {
@@ -314,6 +322,27 @@ mod tests {
             (leak.hold.unwrap().others[0].holder[0].owner.as_str(), is_waived),
             ("engine_tests+0x20", false)
         );
+    }
+
+    #[test]
+    fn the_holders_of_one_leak_are_bounded_and_no_block_is_forgotten() {
+        let mut record = two_lines();
+        let held = (1..=100_u32).map(|stack| HeldBlocks {
+            stack,
+            blocks: 2,
+            state: HeldState::Reachable,
+            of_state: 1,
+            path: vec![HeldLink::Static { module: "engine_tests".to_owned(), offset: u64::from(stack) }],
+        });
+        record.native_holders = Some(NativeHolders { held: held.collect(), ..NativeHolders::default() });
+        let place = Places::new(&record, &mut OneFunction).of(1);
+        let mut leak = Leak { id: place.id.clone(), ..Leak::default() };
+        Holding::new(&record, &mut OneFunction).tell(&mut leak, &mut OneFunction);
+        let hold = leak.hold.unwrap();
+        assert_eq!((hold.of_reach, hold.blocks, hold.others.len()), (1, 200, MOST_OTHERS));
+        let last = hold.others.last().unwrap();
+        assert!(last.holder.is_empty(), "no waiver covers blocks of unknown holders");
+        assert_eq!(hold.others.iter().map(|other| other.blocks).sum::<u64>(), 99);
     }
 
     #[test]

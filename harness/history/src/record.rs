@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict,
+    HolderStep, Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict,
 };
 use serde::{Deserialize, Serialize};
 
@@ -413,6 +413,9 @@ fn limits(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, f64> {
     metrics.iter().filter_map(|(metric, value)| Some((*metric, limit(value)?))).collect()
 }
 
+/// Maximum number of other holders of a native leak that are kept.
+const MOST_OTHERS: usize = 8;
+
 /// A leak with limited lists and texts.
 fn shortened(leak: &Leak) -> Leak {
     let mut leak = leak.clone();
@@ -431,12 +434,23 @@ fn shortened(leak: &Leak) -> Leak {
         frame.file = frame.file.as_deref().map(cut);
         frame.module = cut(&frame.module);
     }
-    for step in &mut leak.holder {
-        for text in [&mut step.kind, &mut step.owner, &mut step.name, &mut step.class] {
-            *text = cut(text);
+    leak.holder.iter_mut().for_each(shorten_step);
+    if let Some(hold) = &mut leak.hold {
+        hold.note = hold.note.as_deref().map(cut);
+        hold.others.truncate(MOST_OTHERS);
+        for other in &mut hold.others {
+            // Only the root is shown.
+            other.holder.truncate(1);
+            other.holder.iter_mut().for_each(shorten_step);
         }
     }
     leak
+}
+
+fn shorten_step(step: &mut HolderStep) {
+    for text in [&mut step.kind, &mut step.owner, &mut step.name, &mut step.class] {
+        *text = cut(text);
+    }
 }
 
 fn cut(text: &str) -> String {
@@ -634,6 +648,22 @@ mod tests {
         };
         assert_eq!(stack(MOST_FRAMES), (MOST_FRAMES, false));
         assert_eq!(stack(MOST_FRAMES + 1), (MOST_FRAMES, true));
+    }
+
+    #[test]
+    fn holders_of_other_lines_are_kept_in_short() {
+        let step =
+            serde_json::json!({ "kind": "static", "owner": "o".repeat(9000), "name": "", "class": "" });
+        let other = serde_json::json!({ "reach": "reachable", "blocks": 1, "holder": vec![step; 5] });
+        let mut leaks = test("A.a", "fail", &[("n1-a", None)]);
+        leaks["leaks"][0]["hold"] = serde_json::json!({
+            "reach": "lost", "of_reach": 1, "blocks": 101, "note": "n".repeat(9000), "others": vec![other; 100],
+        });
+        let record = RunRecord::of(&report(&serde_json::json!([leaks]))).unwrap();
+        let hold = record.leaks["n1-a"].hold.clone().unwrap();
+        assert_eq!((hold.others.len(), hold.others[0].holder.len()), (MOST_OTHERS, 1));
+        let texts = [hold.note.unwrap(), hold.others[0].holder[0].owner.clone()];
+        assert!(texts.iter().all(|text| text.len() <= LONGEST_TEXT && text.ends_with('…')));
     }
 
     #[test]
