@@ -8,11 +8,11 @@ use memgate_wire::java::{Holders, UNHELD};
 
 use super::held::{HeldBy, Noise, held, holders, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
-use super::one_class::{Classes, Seen};
+use super::one_class::{Classes, Growing, Seen};
 use super::out_of_memory::ended_by_error;
 use super::pool::may_fill_a_pool;
-use super::series::{ClassSeries, grown, histograms, values};
-use super::shape::{grew, quiet, rise};
+use super::series::{grown, histograms, values};
+use super::shape::{quiet, rise};
 use crate::record::{ProcessRecord, Window};
 use crate::stats::float;
 
@@ -52,24 +52,6 @@ pub(crate) struct Findings {
     pub(crate) grown_bytes: f64,
     /// Ends with a histogram.
     pub(crate) ends: usize,
-}
-
-/// A class that keeps growing.
-#[derive(Debug, Clone)]
-pub(crate) struct Growing {
-    pub(crate) series: ClassSeries,
-    /// Instances per iteration. 0: only its bytes grow.
-    pub(crate) count: f64,
-    /// Bytes per iteration.
-    pub(crate) bytes: f64,
-    /// Total growth in bytes.
-    pub(super) grown_bytes: f64,
-    /// Most iterations add the same.
-    pub(super) is_regular: bool,
-    /// Each iteration adds something, either instances or bytes.
-    pub(super) is_steady: bool,
-    /// Its holders, as far as known.
-    pub(crate) held: HeldBy,
 }
 
 /// A class with a smaller share did not fill the heap, unless it belongs to the project or a library.
@@ -112,14 +94,6 @@ pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-impl Growing {
-    /// A class without known holders that grows by this many instances and bytes.
-    pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
-        let grown_bytes = grew(&series.bytes);
-        Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: HeldBy::Unknown }
-    }
 }
 
 impl Findings {

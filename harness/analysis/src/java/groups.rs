@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Frame, HolderStep, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
-use super::findings::{Findings, Growing};
+use super::findings::Findings;
 use super::held::{HeldBy, MAX_EXPLAINED, MAX_PATHS};
 use super::names::{
     OF_THE_JDK, is_inside_collection, is_literal, is_of_project, is_own, naming_rank, normalised, project_of,
 };
+use super::one_class::Growing;
 use super::rounds::JavaSuspect;
 use super::series::last_sites;
 use crate::os_names;

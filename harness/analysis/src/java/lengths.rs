@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::{Findings, Growing};
+use super::findings::Findings;
 use super::names::{is_filler, is_own};
+use super::one_class::Growing;
 use super::series::{ClassSeries, Heap};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::record::ProcessRecord;

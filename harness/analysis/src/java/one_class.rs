@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use memgate_wire::java::Holders;
 
-use super::findings::Growing;
 use super::held::{HeldBy, Noise, can_hold_more, held, leads_to_own};
 use super::names::is_literal;
 use super::pool::rises_with;
@@ -22,6 +21,32 @@ pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 const ALIGNMENT: f64 = 8.0;
 /// Objects whose number grew by a smaller share than that of strings do not hold these in their fields.
 const HOLDING_SHARE: f64 = 0.1;
+
+/// A class that keeps growing.
+#[derive(Debug, Clone)]
+pub(crate) struct Growing {
+    pub(crate) series: ClassSeries,
+    /// Instances per iteration. 0: only its bytes grow.
+    pub(crate) count: f64,
+    /// Bytes per iteration.
+    pub(crate) bytes: f64,
+    /// Total growth in bytes.
+    pub(super) grown_bytes: f64,
+    /// Most iterations add the same.
+    pub(super) is_regular: bool,
+    /// Each iteration adds something, either instances or bytes.
+    pub(super) is_steady: bool,
+    /// Its holders, as far as known.
+    pub(crate) held: HeldBy,
+}
+
+impl Growing {
+    /// A class without known holders that grows by this many instances and bytes.
+    pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
+        let grown_bytes = grew(&series.bytes);
+        Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: HeldBy::Unknown }
+    }
+}
 
 /// What is known about the classes of a test.
 pub(super) struct Classes<'a> {

@@ -2,9 +2,10 @@
 
 use memgate_wire::java::JavaSite;
 
-use super::findings::{Findings, Growing};
+use super::findings::Findings;
 use super::held::Noise;
 use super::names::is_own;
+use super::one_class::Growing;
 use super::series::last_sites;
 use crate::record::ProcessRecord;
 use crate::stats::float;

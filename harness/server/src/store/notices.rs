@@ -11,8 +11,7 @@ use sqlx::query::Query;
 use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
-use super::read::{KnownLeak, run_row, stage};
-use super::read_leaks::shown_state;
+use super::read::{KnownLeak, run_row, shown_state, stage};
 use super::{Shifted, Store, StoreError, rows, statements as sql};
 use crate::view::{RunRow, State};
 

@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::any::{AnyArguments, AnyRow};
 
-use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
 
@@ -237,6 +236,17 @@ pub(super) fn event_row(
         clean_sha: sha(before).to_owned(),
         first_sha: sha(key).to_owned(),
         run,
+    }
+}
+
+/// The state that pages and texts show.
+pub(super) const fn shown_state(stage: Stage) -> State {
+    match stage {
+        Stage::New => State::New,
+        Stage::Known => State::Known,
+        Stage::Fixed => State::Fixed,
+        Stage::Regressed => State::Regressed,
+        Stage::Gone => State::Gone,
     }
 }
 

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_history::How;
-use memgate_history::life::State as Stage;
 use memgate_model::LeakKind;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, stage};
+use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, shown_state, stage};
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
@@ -279,16 +278,6 @@ fn worst_first(
         (a.waived, a.state).cmp(&(b.waived, b.state)).then(b.bytes.total_cmp(&a.bytes)).then(a.id.cmp(&b.id))
     });
     Ok(leaks)
-}
-
-pub(super) const fn shown_state(stage: Stage) -> State {
-    match stage {
-        Stage::New => State::New,
-        Stage::Known => State::Known,
-        Stage::Fixed => State::Fixed,
-        Stage::Regressed => State::Regressed,
-        Stage::Gone => State::Gone,
-    }
 }
 
 /// The suite of `suite::Test.name`.

@@ -9,8 +9,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::add::{DURATION, limits_of};
-use super::read::{Shown, event, leak_of, members, run_row, stage, word};
-use super::read_leaks::shown_state;
+use super::read::{Shown, event, leak_of, members, run_row, shown_state, stage, word};
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{EventRow, Order, Point, RunView, Runs, SightingOf, TestRow, TestView};
 
