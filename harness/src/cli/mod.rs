@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn a_public_host_is_a_name_and_no_address_of_a_page() {
+        let serve = |host: &str| parse(["memgate", "serve", "--public-host", host].map(OsString::from));
+        assert!(serve("memgate.example.com").is_ok() && serve("memgate.example.com:8443").is_ok());
+        for host in ["https://memgate.example.com", "memgate.example.com/leaks", "me@example.com", ""] {
+            let told = serve(host).unwrap_err().to_string();
+            assert!(told.contains("without scheme and path"), "{host}: {told}");
+        }
+    }
+
+    #[test]
     fn the_help_of_the_program() {
         insta::assert_snapshot!(help(&[]));
     }
