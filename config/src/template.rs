@@ -79,7 +79,7 @@ thresholds:
 #     reason: initialises once per process
 #     until: never
 
-# Reports besides the page in .memgate/latest: docs/reports.md.
+# Reports besides the page in .memgate/latest: `memgate docs reports`.
 # reports:
 #   junit: {{ path: {junit} }}
 #   mail: {{ server: \"smtps://ci@mail.example.com\", password: \"${{MEMGATE_SMTP_PASSWORD}}\", to: [team@example.com] }}
@@ -88,7 +88,7 @@ thresholds:
 # history:
 #   lines: [main, master, \"release/*\"]   # branches whose leaks are followed over commits
 #   labels: {{ runner: ci-x86 }}            # figures are compared where all labels are equal
-#   server: https://memgate.example.com    # a `memgate serve` to which runs upload themselves: docs/server.md
+#   server: https://memgate.example.com    # a `memgate serve` to which runs upload themselves: `memgate docs server`
 #   token: \"${{MEMGATE_TOKEN}}\"
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },

@@ -16,7 +16,7 @@ pub(crate) fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
         .map_err(|why| ExpectedError::machinery(format!("the built-in rules cannot be read: {why}"), ""))?;
     for path in files {
         let wrong = |why: String| {
-            ExpectedError::session(path.clone(), why, "docs/heap.md shows how rules are written")
+            ExpectedError::session(path.clone(), why, "`memgate docs heap` shows how rules are written")
         };
         let bytes = bounded::read(path, LARGEST_RULES).map_err(ExpectedError::file("read", path))?;
         let text = String::from_utf8(bytes).map_err(|_other| wrong("it is no text in UTF-8".to_owned()))?;

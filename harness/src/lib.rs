@@ -13,6 +13,7 @@ pub mod cli;
 pub mod commands;
 pub mod deliver;
 pub mod device;
+mod documentation;
 pub mod embedded;
 pub mod exit;
 mod heap_rules;

@@ -16,7 +16,7 @@ table! {
         /// When the heap is dumped.
         #[schemars(required)]
         at: At<HeapTime>,
-        /// Files with rules that find objects no longer in use (docs/heap.md), relative to the working directory of
+        /// Files with rules that find objects no longer in use (`memgate docs heap`), relative to the working directory of
         /// memgate. The built-in rules always apply.
         rules: Vec<At<Words>>,
         /// Limits for the dump. More than a limit fails the run.

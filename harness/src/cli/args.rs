@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use memgate_config::{Devices, TargetGlob, Until};
@@ -15,6 +16,7 @@ use super::history::{BisectArgs, HISTORY_HELP, HistoryCommand, TuneArgs};
 use super::server::{SERVE_HELP, ServeArgs, UploadArgs};
 use super::shared::ConfigArgs;
 use super::values::{accepting_reason, duration, last_day, leak_id};
+use crate::documentation;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -98,6 +100,22 @@ pub enum Command {
     Devices,
     /// Show what is missing on this machine, and how to install it
     Doctor,
+    /// Print a page of the documentation, or the names of all pages
+    #[command(after_long_help = "Examples:\n  memgate docs\n  memgate docs limits | less")]
+    Docs {
+        /// The page. Without it, the names of all pages.
+        #[arg(value_parser = PossibleValuesParser::new(documentation::names()))]
+        page: Option<String>,
+    },
+    /// Write the C headers with which a native test program reports its tests
+    #[command(
+        after_long_help = "Example:\n  memgate native-kit third_party/memgate\n      then, in the loop that runs the tests:\n      #include <memgate.h>\n      MemgateTestBegin(\"suite\", \"test\"); …; MemgateTestEnd(\"suite\", \"test\", MEMGATE_PASSED);"
+    )]
+    NativeKit {
+        /// Folder to write to.
+        #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
     /// Write the listener (a jar) that the test APK of an Android app needs
     #[command(
         after_long_help = "Example:\n  memgate android-kit app/libs\n      then androidTestImplementation(files(\"libs/memgate-android-junit4.jar\"))"
@@ -154,7 +172,7 @@ Examples:
   memgate run --repeat-screen 3 -- build/tests    each test three times: leaks that begin later
   memgate run --hunt 10m                          each night: also finds occasional leaks
   memgate run --partition 3/8                     the third of eight parts, for `memgate merge`
-  memgate run --suite app --device emulator-5554  tests on a device (docs/android.md)
+  memgate run --suite app --device emulator-5554  tests on a device: memgate docs android
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 pub(super) const HEAP_HELP: &str = "\
 Reads heap dumps of jcmd GC.heap_dump, HeapDumpOnOutOfMemoryError and `am dumpheap` (hprof 1.0.1 to 1.0.3), plain, gzip or zstd. Finds leaks \
-by LeakCanary's rules, with its paths, sizes and fingerprints. docs/heap.md explains the sizes.
+by LeakCanary's rules, with its paths, sizes and fingerprints. `memgate docs heap` explains the sizes.
 
 Examples:
   memgate heap analyze app.hprof                          leaks, and what holds them
@@ -29,7 +29,7 @@ pub enum HeapCommand {
         /// Also look for objects of this class, or with this id (`0x…`); repeatable.
         #[arg(long, value_name = "CLASS|0xID")]
         leaks: Vec<String>,
-        /// More rules, in TOML (docs/heap.md); repeatable.
+        /// More rules, in TOML (`memgate docs heap`); repeatable.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         rules: Vec<PathBuf>,
         /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
@@ -218,7 +218,7 @@ pub enum HeapCommand {
         /// eight letters of a hash that nobody can repeat.
         #[arg(long, conflicts_with = "zero")]
         keep_duplicates: bool,
-        /// More rules whose fields stay (docs/heap.md); repeatable.
+        /// More rules whose fields stay (`memgate docs heap`); repeatable.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "zero")]
         rules: Vec<PathBuf>,
         /// Analyse both dumps, and fail if the results differ.

@@ -17,8 +17,8 @@ Examples:
   memgate serve --listen 127.0.0.1:0             any free port
   memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
   memgate serve --notify notify.yaml --artefacts pages     mail about changes, report pages
-  memgate serve --artefacts s3://leaks/team      report pages in a bucket: docs/server.md
-  memgate serve token create --project tiles     the right to upload runs to it: docs/server.md
+  memgate serve --artefacts s3://leaks/team      report pages in a bucket: memgate docs server
+  memgate serve token create --project tiles     the right to upload runs to it: memgate docs server
   memgate serve oidc add --help                  the same for GitHub and GitLab, without a secret
   memgate serve user add --help                  accounts, for projects that not everyone may read";
 
@@ -36,7 +36,7 @@ pub struct ServeArgs {
     /// Name under which browsers reach it, besides this machine's own names for itself.
     #[arg(long, value_name = "HOST", value_parser = host_name)]
     pub(crate) public_host: Vec<String>,
-    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (docs/server.md).
+    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (`memgate docs server`).
     #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
     pub(crate) artefacts: Option<String>,
     /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this
@@ -315,7 +315,7 @@ fn user(typed: &str) -> Result<String, String> {
 const UPLOAD_HELP: &str = "\
 Runs upload themselves if memgate.yaml has `history.server`. This command uploads sessions that could not, or that another machine recorded. \
 The server adds a session once, however often it is uploaded. The token is in the variable that `history.token` names, else in MEMGATE_TOKEN, else \
-GitHub or GitLab sign one for the job (docs/server.md).
+GitHub or GitLab sign one for the job (`memgate docs server`).
 
 Examples:
   memgate upload .memgate/latest

@@ -1,18 +1,19 @@
 //! One file per command: request in, exit code out.
 
 mod accounts;
-mod android_kit;
 mod baseline;
 mod bisect;
 mod compare;
 mod demo;
 mod devices;
+mod docs;
 mod doctor;
 mod follow;
 mod gate;
 mod heap;
 mod history;
 mod init;
+mod kits;
 mod mail;
 mod malloc_debug;
 mod merge;
@@ -23,7 +24,6 @@ mod run;
 mod schema;
 mod serve;
 mod settings;
-mod shadow_kit;
 mod shell;
 mod tokens;
 mod tune;
@@ -65,8 +65,10 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Init(request) => init::init(&request, console),
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),
-        Command::AndroidKit { folder } => android_kit::android_kit(&folder, console),
-        Command::ShadowKit { folder } => shadow_kit::shadow_kit(&folder, console),
+        Command::Docs { page } => docs::docs(page.as_deref(), console),
+        Command::NativeKit { folder } => kits::native(&folder, console),
+        Command::AndroidKit { folder } => kits::android(&folder, console),
+        Command::ShadowKit { folder } => kits::shadow(&folder, console),
         Command::Schema(schema) => schema::schema(schema.name, console),
         Command::Completions { shell } => shell::completions(shell, console),
         Command::Man => shell::man(console),

@@ -231,9 +231,11 @@ fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
                   int main(void) { for (int i = 0; i < 40; ++i) {\n\
                   MemgateIteration(i); MemgateTestBegin(\"Api\", \"early\"); if (i == 0) kept = malloc(31);\n\
                   MemgateTestEnd(\"Api\", \"early\", MEMGATE_PASSED); kept = malloc(157); } }\n";
-    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let project = Project::new("ends-early");
+    project.memgate(&["native-kit", "kit"]).ends_with(0);
+    let include = format!("-I{}", project.folder().join("kit").display());
     let program = samples::own("ends_early", "c", source, "cc", &["-std=c11", "-O1", "-g", &include]);
-    let run = Project::new("ends-early").run(&program);
+    let run = project.run(&program);
     run.ends_with(1);
     let test = run.test("Api.early");
     assert_eq!(test.verdict, Verdict::Fail, "{run}");

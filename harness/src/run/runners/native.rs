@@ -494,7 +494,7 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
     } else {
         (
             "it ran no test whose boundaries could be seen",
-            "use `runner: command`, or include memgate.h's listener in it",
+            "use `runner: command`, or report its tests with memgate.h (`memgate native-kit`)",
         )
     };
     problem(suite, format!("{what}; {hint}"), "")

@@ -110,7 +110,7 @@ pub(super) async fn probe(
     let abi = suite.delivery.app().abi.clone();
     let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: format!("failed to {}", chain(&why)),
-        hint: "docs/android.md says how the agent for Android is built".to_owned(),
+        hint: "`memgate docs android` says how the agent for Android is built".to_owned(),
     })?;
     if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
         let folder = context.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
@@ -160,7 +160,7 @@ pub(super) async fn probe(
             said.or_else(|| done.problems.first().cloned()).unwrap_or_else(|| "it did not answer".to_owned());
         tried.push(format!("{way}: {why}"));
     }
-    let hint = "`adb logcat` around the start of the app says why a library was not loaded; docs/android.md has what is known";
+    let hint = "`adb logcat` around the start of the app says why a library was not loaded; `memgate docs android` has what is known";
     Err(Broken::Suite {
         what: format!("the agent does not run in the app ({})", tried.join("; ")),
         hint: hint.to_owned(),
@@ -218,7 +218,7 @@ fn hint(ending: &Ending) -> &'static str {
         Ending::NoTests => "look at the suite's `arguments` and --filter",
         Ending::NotStarted(_) => "are the APKs of app and tests of the same build, and signed alike?",
         Ending::RunnerFailed(_) | Ending::Crashed(_) => {
-            "is memgate's listener in the test APK (docs/android.md)? `adb logcat` says more"
+            "is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
         }
         _ => "",
     }
