@@ -196,7 +196,12 @@ impl ExpectedError {
 
     /// For `map_err`, where the machinery around a run failed.
     pub(crate) fn failed(why: &dyn std::error::Error) -> Self {
-        Self::machinery(format!("failed to {}", chain(why)), "")
+        Self::failed_with_hint(why, "")
+    }
+
+    /// For `map_err`, where the machinery around a run failed and the user can do something about it.
+    pub(crate) fn failed_with_hint(why: &dyn std::error::Error, hint: &str) -> Self {
+        Self::machinery(failed_to(why), hint)
     }
 
     /// For `map_err` after file operations.
@@ -206,9 +211,14 @@ impl ExpectedError {
     }
 }
 
+/// The text of an error that says what could not be done: `failed to`, the error, and its causes.
+pub(crate) fn failed_to(why: &dyn std::error::Error) -> String {
+    format!("failed to {}", chain(why))
+}
+
 impl From<AdbError> for ExpectedError {
     fn from(error: AdbError) -> Self {
-        let (what, hint) = (format!("failed to {}", chain(&error)), error.hint());
+        let (what, hint) = (failed_to(&error), error.hint());
         match error {
             AdbError::NoProgram { .. } => Self::Missing { what, hint },
             _ => Self::Machinery { what, hint },

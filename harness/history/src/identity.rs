@@ -8,8 +8,8 @@ use memgate_model::{Outcome, RunReport, Verdict};
 use sha2::{Digest as _, Sha256};
 
 use crate::column::Figure;
+use crate::digest::hex;
 use crate::record::{RunRecord, TestRecord};
-use crate::roster::hex;
 
 /// Prefix of digests. Digests of runs stored until November 2026 do not have it.
 pub const VERSION: &str = "2:";

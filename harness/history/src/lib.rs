@@ -12,6 +12,7 @@ pub mod bits;
 #[cfg(test)]
 mod chance;
 pub mod column;
+mod digest;
 pub mod identity;
 pub mod level;
 pub mod life;
@@ -26,6 +27,7 @@ pub mod tune;
 mod varint;
 
 pub use column::Figure;
+pub use digest::{hex, sha256_hex};
 pub use manifest::{Environment, Manifest};
 pub use observe::Lines;
 pub use record::{How, Look, RunRecord};

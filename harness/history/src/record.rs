@@ -12,7 +12,8 @@ use memgate_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::column::Figure;
-use crate::roster::{MOST_TESTS, digest};
+use crate::digest::sha256_hex;
+use crate::roster::MOST_TESTS;
 
 /// Maximum number of leaks in a run.
 pub const MOST_LEAKS: usize = 20_000;
@@ -358,7 +359,7 @@ fn name_of(test: &TestReport) -> Cow<'_, str> {
     if !is_long(&test.id) {
         return Cow::Borrowed(&test.id);
     }
-    let hash = digest(test.id.as_bytes());
+    let hash = sha256_hex(test.id.as_bytes());
     let kept = test.id.floor_char_boundary(LONGEST_NAME - hash.len() - '…'.len_utf8());
     Cow::Owned(format!("{}…{hash}", test.id.get(..kept).unwrap_or_default()))
 }

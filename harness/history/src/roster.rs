@@ -1,7 +1,5 @@
 //! The tests of a run by number, in ascending order. Columns hold values in this order.
 
-use sha2::{Digest as _, Sha256};
-
 use crate::varint::{put, take};
 
 /// Maximum number of tests in a run.
@@ -33,19 +31,6 @@ pub fn decode(mut bytes: &[u8], tests: usize) -> Option<Vec<i64>> {
         roster.push(last);
     }
     bytes.is_empty().then_some(roster)
-}
-
-/// Identifies a roster: SHA-256 of its bytes, in hex.
-#[must_use]
-pub fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// Bytes as lower-case hex.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('?');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

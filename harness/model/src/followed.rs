@@ -81,3 +81,27 @@ pub struct FollowedSite {
     /// How many of the others were collected within 1 ms, 10 ms, 100 ms, 1 s, 10 s, and later.
     pub lifetimes: Vec<u64>,
 }
+
+/// The four figures that these types share.
+macro_rules! totals {
+    ($($of:ty),*) => {$(
+        impl $of {
+            /// Its figures alone.
+            #[must_use]
+            pub const fn totals(&self) -> FollowedTotal {
+                let Self { allocations, bytes, live, live_bytes, .. } = *self;
+                FollowedTotal { allocations, bytes, live, live_bytes }
+            }
+
+            /// Adds figures to its own.
+            pub const fn add_totals(&mut self, more: FollowedTotal) {
+                self.allocations = self.allocations.saturating_add(more.allocations);
+                self.bytes = self.bytes.saturating_add(more.bytes);
+                self.live = self.live.saturating_add(more.live);
+                self.live_bytes = self.live_bytes.saturating_add(more.live_bytes);
+            }
+        }
+    )*};
+}
+
+totals!(FollowedSite, Blamed, FollowedTotal);

@@ -6,10 +6,9 @@
 use std::fmt;
 
 use flate2::Crc;
-use memgate_history::roster::hex;
+use memgate_history::sha256_hex;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use sha2::{Digest as _, Sha256};
 
 /// Prefix of every token.
 const PREFIX: &str = "mgt_";
@@ -63,7 +62,7 @@ impl Token {
     /// Digest to be stored. A fast hash is enough: 256 random bits cannot be guessed.
     #[must_use]
     pub fn digest(&self) -> String {
-        hex(&Sha256::digest(self.0.as_bytes()))
+        sha256_hex(self.0.as_bytes())
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) async fn members_only(
     command: &MembersOnlyCommand,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
-    let failed = |why: StoreError| history::failed(&why);
+    let failed = |why: StoreError| history::store_error(&why);
     let makes = matches!(command, MembersOnlyCommand::Add { .. });
     let store = open(command.store(), makes).await?;
     match command {
@@ -47,7 +47,7 @@ pub(super) async fn members_only(
 }
 
 pub(super) async fn users(command: &UserCommand, console: &Console) -> Result<u8, ExpectedError> {
-    let failed = |why: StoreError| history::failed(&why);
+    let failed = |why: StoreError| history::store_error(&why);
     let store = open(command.store(), matches!(command, UserCommand::Add { .. })).await?;
     let there = |name: &str, done: bool| match done {
         true => Ok(()),
@@ -94,7 +94,7 @@ async fn open(
 ) -> Result<Store, ExpectedError> {
     let address = history::address(data, database.as_deref());
     let opened = if makes { Store::open(&address).await } else { Store::open_existing(&address).await };
-    opened.map_err(|why| history::failed(&why))
+    opened.map_err(|why| history::store_error(&why))
 }
 
 /// A new password, or `None` if the user chose one; and its stored form.

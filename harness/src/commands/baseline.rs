@@ -10,7 +10,7 @@ use memgate_model::{RunReport, Verdict};
 
 use super::{report, settings};
 use crate::cli::{AcceptArgs, FetchArgs};
-use crate::exit::{self, ExpectedError, chain};
+use crate::exit::{self, ExpectedError};
 use crate::history::{Looking, base, manifest};
 use crate::origin;
 use crate::output::Console;
@@ -105,7 +105,7 @@ pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, Expect
     let repository = Looking::begin(root, false, commit).end();
     let merged = repository.merged.clone();
     let world = settings::world()?;
-    let project = plan::project(&settings.config, &world.directory);
+    let project = settings.project(&world.directory);
     let manifest = manifest(&project, "", (&origin, repository), false, history);
     let found = base::find(history, &project, &base::wanted(&manifest, &merged), &request.data);
     let said = memgate_reports::base(&found.base);
@@ -129,7 +129,6 @@ fn windows(report: &Path) -> Result<BTreeMap<String, Vec<WindowBaseline>>, Expec
 }
 
 fn write(baseline: &Baseline, path: &Path) -> Result<(), ExpectedError> {
-    let failed = |what: String| ExpectedError::Machinery { what, hint: String::new() };
-    let text = baseline.to_json().map_err(|why| failed(why.to_string()))?;
-    write_where_it_leads(path, text.as_bytes()).map_err(|why| failed(format!("failed to {}", chain(&why))))
+    let text = baseline.to_json().map_err(|why| ExpectedError::machinery(why.to_string(), ""))?;
+    write_where_it_leads(path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }

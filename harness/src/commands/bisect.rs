@@ -29,7 +29,7 @@ pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, Expe
     let view = history::block_on(async {
         let asked = Asked::open(&request.of).await?;
         let found = asked.store.leak(&asked.project, &asked.choice, &request.leak).await;
-        found.map_err(|why| history::failed(&why))?.ok_or_else(|| asked.missing(Wanted::Leak))
+        found.map_err(|why| history::store_error(&why))?.ok_or_else(|| asked.missing(Wanted::Leak))
     })??;
     let suites: Vec<&str> = settings.config.suites.iter().map(|suite| suite.name.as_str()).collect();
     console.text(&recipe(&Came::of(&view)?, &suites)?)?;

@@ -15,7 +15,6 @@ use crate::embedded::EmbeddedError;
 use crate::exit::{self, ExpectedError, chain};
 use crate::history::upload;
 use crate::output::Console;
-use crate::plan;
 use crate::session::ROOT;
 
 /// Time limit for a server's reply.
@@ -163,7 +162,7 @@ fn server(console: &Console) -> Option<Finding> {
     let settings = settings::load(None, console).ok()?;
     let to = settings.config.history.upload.as_ref()?;
     let what = "server of the history";
-    let project = plan::project(&settings.config, &std::env::current_dir().unwrap_or_default());
+    let project = settings.project(&std::env::current_dir().unwrap_or_default());
     Some(match upload::right(to, &project, SERVER_LIMIT) {
         Ok(upload::Right { branches, expires }) => {
             let may = match branches.as_deref() {

@@ -18,7 +18,6 @@ use crate::output::Console;
 use crate::plan::{self, Settings, World};
 use crate::reading::{Records, stream};
 use crate::run;
-use crate::run::divided;
 use crate::run::judge::judge;
 use crate::run::resolve::Symbols;
 use crate::session::facts::Facts;
@@ -43,7 +42,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
     let mut report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
-    report.shards.extend(part.map(|partition| divided::told(&partition, &report)));
+    report.shards.extend(part.map(|partition| partition.entry(Some(&report))));
     let owners = settings.config.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut report, owners.map(|file| settings.root.join(file)).as_deref(), console);
     if symbols.has_files() {

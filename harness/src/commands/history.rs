@@ -148,8 +148,8 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     pub(super) async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
-        let store = Store::open_to_read(&address).await.map_err(|why| history::failed(&why))?;
-        let projects = store.projects().await.map_err(|why| history::failed(&why))?;
+        let store = Store::open_to_read(&address).await.map_err(|why| history::store_error(&why))?;
+        let projects = store.projects().await.map_err(|why| history::store_error(&why))?;
         let project = match (&of.project, projects.as_slice()) {
             (Some(named), all) if all.contains(named) => named.clone(),
             (None, [one]) => one.clone(),
@@ -183,7 +183,7 @@ impl<'a> Asked<'a> {
             }
         };
         let found = self.store.export(&self.project, &self.choice, &mut line).await;
-        let found = found.map_err(|why| history::failed(&why))?;
+        let found = found.map_err(|why| history::store_error(&why))?;
         written?;
         self.rendered(Ok::<_, StoreError>(found.then_some(())), Wanted::Line, |()| String::new())?;
         Ok(exit::PASS)
@@ -207,7 +207,7 @@ impl<'a> Asked<'a> {
         wanted: Wanted,
         text: fn(&T) -> String,
     ) -> Result<String, ExpectedError> {
-        let Some(view) = view.map_err(|why| history::failed(&why))? else {
+        let Some(view) = view.map_err(|why| history::store_error(&why))? else {
             return Err(self.missing(wanted));
         };
         if self.of.json {

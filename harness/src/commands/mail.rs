@@ -12,7 +12,7 @@ use crate::cli::MailArgs;
 use crate::deliver::context::RunContext;
 use crate::deliver::mail::Sent;
 use crate::deliver::{self, mail};
-use crate::exit::{self, ExpectedError, chain};
+use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::write_atomically;
 
@@ -81,14 +81,13 @@ pub(super) fn preview(
     if let Some((.., console)) = settings {
         warnings.iter().for_each(|warning| console.warning(warning));
     }
-    let failed = |what: String| ExpectedError::Machinery { what, hint: String::new() };
-    let letters = letters.map_err(|why| failed(format!("failed to write the mail: {why}")))?;
+    let letters =
+        letters.map_err(|why| ExpectedError::machinery(format!("failed to write the mail: {why}"), ""))?;
     let mut written = Vec::new();
     for (index, letter) in letters.iter().enumerate() {
         let name = if index == 0 { "mail.eml".to_owned() } else { format!("mail-{}.eml", index + 1) };
         let path = folder.join(name);
-        write_atomically(&path, &letter.formatted())
-            .map_err(|why| failed(format!("failed to {}", chain(&why))))?;
+        write_atomically(&path, &letter.formatted()).map_err(|why| ExpectedError::failed(&why))?;
         written.push(path);
     }
     Ok(written)

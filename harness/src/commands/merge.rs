@@ -11,9 +11,8 @@ use memgate_model::{Problem, RunReport};
 
 use super::{report, run, settings};
 use crate::cli::MergeArgs;
-use crate::exit::{ExpectedError, chain};
+use crate::exit::ExpectedError;
 use crate::output::Console;
-use crate::plan;
 use crate::run::Judged;
 use crate::run::divided::FILE;
 use crate::session::{Session, SessionInfo, WINDOWS_FILE, unchanged};
@@ -63,10 +62,10 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     let manifest =
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
-    session.write_info(&info).map_err(|why| failed_to(&why))?;
+    session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
     let judged = Judged { report, command_status: None, session, partial, manifest, partition: None };
     run::tell_unmatched(&settings, &judged, console);
-    let reports = plan::reports(&settings);
+    let reports = settings.reports();
     let destination = run::Destination {
         output_dir: &request.output.output_dir,
         reports: &reports,
@@ -103,12 +102,8 @@ fn new_session(request: &MergeArgs, project: String) -> Result<(Session, Session
     let info = SessionInfo { project, ..SessionInfo::now(command, env!("CARGO_PKG_VERSION")) };
     let root = std::path::absolute(&request.output.output_dir)
         .map_err(ExpectedError::file("find", &request.output.output_dir))?;
-    let session = Session::create(&root, &info).map_err(|why| failed_to(&why))?;
+    let session = Session::create(&root, &info).map_err(|why| ExpectedError::failed(&why))?;
     Ok((session, info))
-}
-
-fn failed_to(why: &dyn std::error::Error) -> ExpectedError {
-    ExpectedError::machinery(format!("failed to {}", chain(why)), "")
 }
 
 /// A shard, and where it was found.

@@ -57,7 +57,7 @@ impl Notices {
         loop {
             for channel in &self.channels {
                 if let Err(why) = self.tell_by(channel, &store).await {
-                    log(&format!("people are told later what has changed: {}", history::failed(&why)));
+                    log(&format!("people are told later what has changed: {}", history::store_error(&why)));
                 }
             }
             // Whichever comes first; the other is no error.

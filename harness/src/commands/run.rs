@@ -28,7 +28,7 @@ pub(super) fn run(request: &RunArgs, console: &Console) -> Result<u8, ExpectedEr
 
 /// Tests do not get the variables with secrets, and cannot read them from this process either.
 fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
-    if !plan::secrets(config).iter().any(|name| std::env::var_os(name).is_some()) {
+    if !upload::secret_variables(config).iter().any(|name| std::env::var_os(name).is_some()) {
         return Ok(());
     }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|why| ExpectedError::Machinery {

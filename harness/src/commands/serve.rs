@@ -37,7 +37,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
             format!("there is no history {}", without_password(&address)),
             "for a new server, `memgate serve token create --project NAME` with the same folder or database makes one",
         ),
-        why => history::failed(&why),
+        why => history::store_error(&why),
     })?;
     let listener = TcpListener::bind(request.listen).await.map_err(|why| ExpectedError::Machinery {
         what: format!("cannot listen on {}: {why}", request.listen),

@@ -20,13 +20,13 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
         TokenCommand::Create { .. } => Store::open(&address).await,
         TokenCommand::List { .. } | TokenCommand::Revoke { .. } => Store::open_existing(&address).await,
     };
-    let store = store.map_err(|why| history::failed(&why))?;
+    let store = store.map_err(|why| history::store_error(&why))?;
     let now_us = Timestamp::now().as_microsecond();
     let done = match command {
         TokenCommand::Create { project, branch, days, .. } => {
             let expires_us = now_us.saturating_add(i64::from(*days) * DAY_US);
             let token = store.create_token(project, branch, expires_us).await;
-            let token = token.map_err(|why| history::failed(&why))?;
+            let token = token.map_err(|why| history::store_error(&why))?;
             let may = match branch.as_slice() {
                 [] => "adds reviews only: no branch was named".to_owned(),
                 branches => format!("may write the lines {}", branches.join(", ")),
@@ -36,7 +36,7 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
             console.result(format!("{}\n", token.secret()).as_bytes())
         }
         TokenCommand::List { .. } => {
-            let rows = store.tokens().await.map_err(|why| history::failed(&why))?;
+            let rows = store.tokens().await.map_err(|why| history::store_error(&why))?;
             console.text(&text::tokens(&rows, now_us))
         }
         TokenCommand::Revoke { ids, .. } => revoke(&store, ids, console).await,
@@ -48,7 +48,7 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
 pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8, ExpectedError> {
     let (data, database) = command.store();
     let address = history::address(data, database.as_deref());
-    let failed = |why: StoreError| history::failed(&why);
+    let failed = |why: StoreError| history::store_error(&why);
     let store = match command {
         OidcCommand::Add { .. } => Store::open(&address).await,
         OidcCommand::List { .. } | OidcCommand::Remove { .. } => Store::open_existing(&address).await,
@@ -108,7 +108,7 @@ async fn revoke(store: &Store, ids: &[String], console: &Console) -> Result<(), 
         // The user may have copied the beginning of the token itself.
         let id = typed.strip_prefix("mgt_").unwrap_or(typed);
         let id = id.get(..8).unwrap_or(id);
-        if store.revoke_token(id).await.map_err(|why| history::failed(&why))? {
+        if store.revoke_token(id).await.map_err(|why| history::store_error(&why))? {
             console.line(&format!("token {id} was revoked"));
         } else {
             missing.push(id.to_owned());

@@ -24,8 +24,11 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let found = history::block_on(async {
         let asked = Asked::open(&request.of).await?;
-        let found =
-            asked.store.series(&asked.project, &asked.choice).await.map_err(|why| history::failed(&why))?;
+        let found = asked
+            .store
+            .series(&asked.project, &asked.choice)
+            .await
+            .map_err(|why| history::store_error(&why))?;
         found.ok_or_else(|| asked.missing(Wanted::Line))
     })?;
     let (selection, series) = found?;

@@ -27,14 +27,14 @@ pub(super) async fn upkeep(command: &ServeCommand, console: &Console) -> Result<
         ServeCommand::Restore { .. } => Store::open(&address).await,
         _ => Store::open_existing(&address).await,
     };
-    let store = store.map_err(|why| history::failed(&why))?;
+    let store = store.map_err(|why| history::store_error(&why))?;
     let done = on(&store, command, console).await;
     store.close().await;
     done
 }
 
 async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<u8, ExpectedError> {
-    let failed = |why: StoreError| history::failed(&why);
+    let failed = |why: StoreError| history::store_error(&why);
     match command {
         ServeCommand::Retention { .. } => {
             let runs = store.retain().await.map_err(failed)?;
@@ -74,7 +74,7 @@ pub(super) async fn every_day(
         if let Err(why) = store.retain().await {
             log(&format!(
                 "what has ended is still there, and is tried again tomorrow: {}",
-                history::failed(&why)
+                history::store_error(&why)
             ));
         }
         if let Some(artefacts) = &artefacts {

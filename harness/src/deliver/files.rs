@@ -13,7 +13,7 @@ use memgate_reports::{
 
 use super::context::{checkout, from_the_job};
 use crate::cli::Format;
-use crate::exit::{ExpectedError, chain};
+use crate::exit::ExpectedError;
 use crate::output::{Console, Screen};
 use crate::session::write_atomically;
 
@@ -60,7 +60,10 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
     let (changes, context) = (Changes::since(&[], report), Surroundings::default());
     for (name, to) in [("slack.json", Chat::Slack), ("teams.json", Chat::Teams), ("lark.json", Chat::Lark)] {
         let message = format!("{:#}\n", chat(report, &changes, &context, to));
-        written.push(write_atomically(&folder.join(name), message.as_bytes()).map_err(|why| failed(&why)));
+        written.push(
+            write_atomically(&folder.join(name), message.as_bytes())
+                .map_err(|why| ExpectedError::failed(&why)),
+        );
     }
     written.push(write_charts(report, &charts));
     written.into_iter().collect()
@@ -138,7 +141,7 @@ fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), 
         ));
     }
     if merged.cases > 0 {
-        write_atomically(path, &merged.xml).map_err(|why| failed(&why))?;
+        write_atomically(path, &merged.xml).map_err(|why| ExpectedError::failed(&why))?;
     }
     Ok(())
 }
@@ -167,22 +170,18 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
 }
 
 fn write_charts(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
-    for ChartFile { name, bytes } in charts(report).map_err(|why| failed(&why))? {
-        write_atomically(&folder.join(name), &bytes).map_err(|why| failed(&why))?;
+    for ChartFile { name, bytes } in charts(report).map_err(|why| ExpectedError::failed(&why))? {
+        write_atomically(&folder.join(name), &bytes).map_err(|why| ExpectedError::failed(&why))?;
     }
     Ok(())
 }
 
 fn write(report: &RunReport, path: &Path, kind: &ReportKind) -> Result<(), ExpectedError> {
-    write_atomically(path, &bytes(report, kind)?).map_err(|why| failed(&why))
+    write_atomically(path, &bytes(report, kind)?).map_err(|why| ExpectedError::failed(&why))
 }
 
 fn bytes(report: &RunReport, kind: &ReportKind) -> Result<Vec<u8>, ExpectedError> {
-    render(report, kind).map_err(|why| failed(&why))
-}
-
-fn failed(why: &dyn std::error::Error) -> ExpectedError {
-    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+    render(report, kind).map_err(|why| ExpectedError::failed(&why))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use memgate_formats::proc_text::{ProcessStatus, Rollup, read_smaps_rollup, read_
 use memgate_model::AppMemory;
 
 use super::delivery::App;
-use crate::exit::chain;
+use crate::exit::failed_to;
 
 /// Time after which the system gives up on an app, in seconds.
 const SYSTEM_LIMIT: &str = "3";
@@ -82,7 +82,7 @@ async fn rollup(device: &Device, app: &App, pid: u32) -> Result<Rollup, String> 
     let path = format!("/proc/{pid}/smaps_rollup");
     let line = run_as(&app.package, app.user, &["cat", &path]);
     let told = device.shell(&line).await.and_then(|told| told.success(&line));
-    let told = told.map_err(|why| format!("failed to {}", chain(&why)))?;
+    let told = told.map_err(|why| failed_to(&why))?;
     read_smaps_rollup(&told.stdout).map_err(|why| format!("{path}: {why}"))
 }
 
@@ -94,7 +94,7 @@ async fn status(device: &Device, pid: u32) -> Result<ProcessStatus, String> {
 
 async fn bytes_of(device: &Device, words: &[&str]) -> Result<Vec<u8>, String> {
     let told = device.shell(&command(words)).await;
-    told.map(|told| told.stdout).map_err(|why| format!("failed to {}", chain(&why)))
+    told.map(|told| told.stdout).map_err(|why| failed_to(&why))
 }
 
 fn add_status(memory: &mut AppMemory, status: &ProcessStatus) {

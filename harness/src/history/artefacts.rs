@@ -13,7 +13,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use memgate_config::{Artefact, Upload};
-use memgate_history::roster::hex;
+use memgate_history::hex;
 use memgate_model::format_bytes;
 use memgate_server::artefacts::{LENGTH, OFFSET, PAGE};
 use sha2::{Digest as _, Sha256};

@@ -160,7 +160,7 @@ fn local(project: &str, wanted: &Wanted, sessions: &Path) -> Result<Option<BaseL
         store.close().await;
         found
     });
-    found.map_err(|why| why.to_string())?.map_err(|why| super::failed(&why).to_string())
+    found.map_err(|why| why.to_string())?.map_err(|why| super::store_error(&why).to_string())
 }
 
 fn now_s() -> u64 {

@@ -101,7 +101,7 @@ pub fn add(
             None => Ok(adding.await),
         }
     })?;
-    added.unwrap_or_else(|_too_long| Err(StoreError::TooLong)).map_err(|why| failed(&why))
+    added.unwrap_or_else(|_too_long| Err(StoreError::TooLong)).map_err(|why| store_error(&why))
 }
 
 /// Runs a store operation to its end.
@@ -118,7 +118,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
 }
 
 /// An error of the store, for the user.
-pub fn failed(why: &dyn std::error::Error) -> ExpectedError {
+pub fn store_error(why: &dyn std::error::Error) -> ExpectedError {
     let text = chain(why);
     let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
     ExpectedError::Machinery { what: format!("failed to {what}"), hint: hint.to_owned() }

@@ -3,6 +3,7 @@
 //! Data flow: manifest and report, without the curves within the run → JSON, compressed → `POST`, with retries if that
 //! may help → [`Uploaded`]. The server adds a run only once, so sending it twice does no harm.
 
+use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use memgate_config::Upload;
+use memgate_config::{Config, Upload};
 use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
@@ -31,6 +32,15 @@ use crate::output::Console;
 pub(crate) const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
 /// Variables with the address at which GitHub signs a token on request, and the secret that identifies this job.
 pub(crate) const GITHUB_SIGNS: [&str; 2] = ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"];
+
+/// The variables used for mail, webhooks and uploads, and those with which CI systems sign uploads. A test may itself
+/// need GitHub's: they belong to memgate only if it has no token.
+pub(crate) fn secret_variables(config: &Config) -> Vec<OsString> {
+    let named = config.secrets().into_iter().map(|(_, variable)| variable);
+    let signs = config.history.upload.as_ref().is_some_and(|to| to.token.is_none());
+    let of_github = GITHUB_SIGNS.into_iter().filter(|_| signs);
+    named.chain([ID_TOKEN]).chain(of_github).map(OsString::from).collect()
+}
 /// Maximum bytes read of a response.
 pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
 /// The same for a base: 20,000 leaks and their tests.
@@ -455,6 +465,22 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn tests_get_no_variable_that_holds_a_secret_of_memgate() {
+        let secrets = |history: &str| {
+            let config =
+                Config::parse(&format!("version: 1\n{history}"), "memgate.yaml", &|_| None, None).unwrap();
+            secret_variables(&config).into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(secrets(""), ["MEMGATE_ID_TOKEN"]);
+        let server = "history: { server: \"https://memgate.example.com\"";
+        assert_eq!(secrets(&format!("{server}, token: \"${{TOKEN}}\" }}")), ["TOKEN", "MEMGATE_ID_TOKEN"]);
+        assert_eq!(
+            secrets(&format!("{server} }}")),
+            ["MEMGATE_ID_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]
+        );
+    }
 
     #[test]
     fn a_name_with_slashes_stays_one_part_of_the_path() {

@@ -139,3 +139,78 @@ pub(crate) fn follow(java: &MeasureJava) -> FollowPolicy {
         target: java.blame_target.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Metric;
+
+    use super::super::samples::{YAML, settings, world};
+    use super::*;
+
+    fn limit(policy: &GatePolicy, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<(Bound, String)> {
+        policy.limits(suite, test, metric, per).into_iter().map(|l| (l.bound, l.source.to_string())).collect()
+    }
+
+    #[test]
+    fn the_first_entry_that_names_test_and_metric_wins_whatever_it_is_per() {
+        let policy = policy(&settings(YAML), false, world().today);
+        let bytes = Metric::NativeLiveBytes;
+        for (suite, test, per, want) in [
+            ("engine", "MapCache.scroll", Per::Test, Some(65536.0)),
+            ("engine", "MapCache.scroll", Per::Iteration, None),
+            ("engine", "Noisy.one", Per::Iteration, None),
+            ("other", "Noisy.one", Per::Iteration, None),
+            ("engine", "Other.x", Per::Iteration, Some(7.0)),
+            ("other", "Other.x", Per::Iteration, Some(100.0)),
+        ] {
+            let found = limit(&policy, suite, test, bytes, per);
+            let bounds: Vec<Bound> = found.into_iter().map(|(bound, _)| bound).collect();
+            assert_eq!(
+                bounds,
+                want.map(Bound::Absolute).into_iter().collect::<Vec<_>>(),
+                "{suite}::{test} {per:?}"
+            );
+        }
+        assert!(limit(&policy, "engine", "A.b", Metric::OsFds, Per::Iteration).is_empty(), "switched off");
+        let threads = limit(&policy, "engine", "A.b", Metric::OsThreads, Per::Iteration);
+        assert_eq!(
+            threads,
+            [(Bound::Absolute(0.0), "default".to_owned())],
+            "and what is not named keeps its default"
+        );
+    }
+
+    #[test]
+    fn relative_limits_need_an_accepted_figure() {
+        let mut settings = settings(YAML);
+        let rss = |settings: &Settings| {
+            limit(&policy(settings, false, world().today), "engine", "", Metric::OsRss, Per::Suite)
+        };
+        assert!(rss(&settings).is_empty());
+        let without = policy(&settings, false, world().today);
+        assert!(
+            without.lacks_figure("engine", "", Metric::OsRss, Per::Suite),
+            "no baseline at all is said, too"
+        );
+        let json = r#"{"schema_version":1,"suites":{"engine":{"metrics":{"os.rss":{"value":1000.0,"per":"suite"}}}}}"#;
+        settings.baseline = Some(Baseline::from_json(json).unwrap());
+        let found = rss(&settings);
+        assert_eq!(found.len(), 1);
+        assert!(matches!(found[0].0, Bound::Absolute(limit) if (limit - 1100.0).abs() < 1e-6), "{found:?}");
+        let policy = policy(&settings, false, world().today);
+        let lacks = |suite: &str| policy.lacks_figure(suite, "", Metric::OsRss, Per::Suite);
+        assert!(!lacks("engine") && lacks("another"), "a baseline without the suite is no limit, and said");
+    }
+
+    #[test]
+    fn waivers_keep_who_why_and_until_when() {
+        let policy = policy(&settings(YAML), false, world().today);
+        let texts: Vec<String> =
+            policy.waivers.iter().map(|w| format!("{:?} {:?}", w.matches, w.until)).collect();
+        assert_eq!(texts.len(), 2);
+        assert!(texts[0].contains("FcInit") && texts[0].ends_with("None"), "{texts:?}");
+        assert!(texts[1].contains("n1-5f1c09a2b47d1e03") && texts[1].contains("2027-03-01"), "{texts:?}");
+        assert_eq!(policy.waivers[1].owner.as_deref(), Some("@maps"));
+        assert_eq!(policy.today, "2026-11-21");
+    }
+}

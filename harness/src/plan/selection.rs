@@ -4,6 +4,11 @@
 //! Data flow: environment variables and the typed command, before the run ([`narrows`], [`selects`]) → arguments of the
 //! programs that ran ([`is_filtered`]), which a script may have added.
 
+use memgate_config::Suite;
+
+use super::Settings;
+use crate::cli::RunArgs;
+
 /// The variables with which a build or a user makes GoogleTest or Cucumber run a part of its tests, with the values
 /// that mean all tests.
 const NARROWING: [(&str, &[&str]); 9] = [
@@ -138,6 +143,17 @@ pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
         _ => name == "flagfile",
     };
     !Words::of(command).runs(&BUILDS) && arguments.iter().filter_map(|word| of_gtest(word)).any(of_some)
+}
+
+/// Whether the run is partial: a waiver without a match is reported only when everything ran.
+pub(super) fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
+    let typed: Vec<String> = request.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let narrowed = |suite: &Suite| suite.env.iter().any(|(name, value)| narrows(name, value));
+    request.filter.is_some()
+        || settings.config.suites.iter().any(narrowed)
+        || !request.suites.is_empty()
+        || selects(&typed)
+        || (!request.program.is_empty() && !settings.config.suites.is_empty())
 }
 
 #[cfg(test)]

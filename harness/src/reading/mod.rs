@@ -16,7 +16,7 @@ use memgate_wire::spool::state;
 use memgate_wire::{ErrorCode, ErrorFrame, Frame};
 
 use self::malloc_debug::MallocDebugAdapter;
-use crate::exit::chain;
+use crate::exit::failed_to;
 use crate::names::{Mappings, Renamer};
 
 /// The damage of a stream whose carrier was full.
@@ -76,7 +76,7 @@ pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
             }
             _ => {}
         },
-        Err(why) => reading.damage(format!("failed to {}", chain(&why))),
+        Err(why) => reading.damage(failed_to(&why)),
     }
     reading.end()
 }

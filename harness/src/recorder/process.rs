@@ -20,7 +20,7 @@ use super::observe::{End, Follow, Process, ProcessEnd, ProcessKey};
 use super::sampler::{Occasion, Sampler, now_ns};
 use super::shared::{Shared, lock};
 use super::tracked::{Tracked, is_spoken_for};
-use crate::exit::chain;
+use crate::exit::{chain, failed_to};
 use crate::proc_fs::{self, MAX_ENTRIES};
 use crate::reading::stream::{Reader, StreamError};
 
@@ -124,11 +124,11 @@ impl<'a> Following<'a> {
             match self.step(next_tick) {
                 Ok(None) => {}
                 Ok(Some(how)) => break (how, None),
-                Err(e) => break (self.end_without_goodbye(), Some(format!("failed to {}", chain(&e)))),
+                Err(e) => break (self.end_without_goodbye(), Some(failed_to(&e))),
             }
             if Instant::now() >= next_tick {
                 if let Err(e) = self.deliver() {
-                    break (self.end_without_goodbye(), Some(format!("failed to {}", chain(&e))));
+                    break (self.end_without_goodbye(), Some(failed_to(&e)));
                 }
                 self.sample(Occasion::Interval, 0);
                 next_tick = Instant::now() + interval;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{failed, runners};
+use super::runners;
 use crate::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
 use crate::names::{Mappings, OfSuite};
@@ -85,6 +85,6 @@ pub(super) fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>,
             what: format!("failed to {why}"),
             hint: "install a JDK (its javac in PATH, or JAVA_HOME) and build memgate again".to_owned(),
         }),
-        Err(why) => Err(failed(&why, "`memgate doctor` says more")),
+        Err(why) => Err(ExpectedError::failed_with_hint(&why, "`memgate doctor` says more")),
     }
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind, digest};
-use memgate_model::{RunReport, Shard};
+use memgate_history::sha256_hex;
+use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind};
 
 use crate::bounded;
 use crate::exit::ExpectedError;
@@ -43,10 +43,10 @@ impl Divided {
                 hint: "--timings takes the report.json of an earlier run".to_owned(),
             })?;
             timings.get_or_insert_default().add(&report);
-            read.extend_from_slice(digest(&bytes).as_bytes());
+            read.extend_from_slice(sha256_hex(&bytes).as_bytes());
         }
         let fresh = Split::new(planned.part, timings);
-        let timings = if read.is_empty() { String::new() } else { digest(&read) };
+        let timings = if read.is_empty() { String::new() } else { sha256_hex(&read) };
         Ok(Self { state: Mutex::new(State { split: fresh.clone(), suites: Vec::new() }), fresh, timings })
     }
 
@@ -114,23 +114,6 @@ impl Divided {
             narrowed: planned.narrowed,
             suites,
         }
-    }
-}
-
-/// The entry of a shard in its report.
-#[must_use]
-pub fn told(partition: &Partition, report: &RunReport) -> Shard {
-    let (units, of_units) = partition.counts();
-    Shard {
-        part: partition.part,
-        session: report.session.clone(),
-        started: report.started.clone(),
-        duration_s: report.duration_s,
-        verdict: report.verdict,
-        units,
-        of_units,
-        replaces: Vec::new(),
-        disagree: Vec::new(),
     }
 }
 

@@ -80,7 +80,8 @@ impl Prepared {
         checks::enough_files()?;
         let programs = checks::programs(plan)?;
         heap::check_rules(plan)?;
-        let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
+        let agent = crate::embedded::agent()
+            .map_err(|why| ExpectedError::failed_with_hint(&why, "`memgate doctor` says more"))?;
         let jars = checks::jars(plan, &programs)?;
         let names = Arc::new(checks::mappings(plan)?);
         let symbol_files = SymbolFiles::open(&plan.symbols)?;
@@ -105,7 +106,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session = Session::create_part(&root, &info, plan.part.as_ref().map(|planned| planned.part))
-        .map_err(|why| failed(&why, "name another folder with --output-dir"))?;
+        .map_err(|why| ExpectedError::failed_with_hint(&why, "name another folder with --output-dir"))?;
     prepared.names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -135,7 +136,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         hold_against(&mut policy, plan, &manifest, &merged, &session)?;
         info.history = Some(manifest);
     }
-    session.write_info(&info).map_err(|why| failed(&why, ""))?;
+    session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
@@ -146,7 +147,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     tell_missing_symbols(&symbols, console);
     let partition = partition(info.history.as_ref().is_some_and(|manifest| manifest.dirty));
     if let Some(partition) = &partition {
-        report.shards = vec![divided::told(partition, &report)];
+        report.shards = vec![partition.entry(Some(&report))];
         divided::keep(&session, partition)?;
     }
     if let Err(why) = session.pack() {
@@ -228,8 +229,4 @@ pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
     for (module, why) in symbols.failures() {
         console.warning(&format!("no symbols for {module}: {why}"));
     }
-}
-
-fn failed(why: &dyn std::error::Error, hint: &str) -> ExpectedError {
-    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: hint.to_owned() }
 }

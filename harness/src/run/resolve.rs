@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memgate_analysis::{ProcessRecord, Resolve, ResolvedStack, StackStep, Variable};
+use memgate_history::hex;
 use memgate_model::Frame;
 use memgate_symbols::{ModuleRef, Options, Symbol, Symbolizer};
 use memgate_wire::Module;
@@ -132,7 +133,7 @@ impl Symbols {
             .map(|(key, addresses)| StoredModule {
                 variables: self.variables.get(key).cloned().unwrap_or_default(),
                 path: key.path.clone(),
-                build_id: to_hex(&key.build_id),
+                build_id: hex(&key.build_id),
                 addresses: addresses
                     .iter()
                     .filter(|(_, found)| !found.is_empty())
@@ -257,10 +258,6 @@ fn unnamed(module: &str) -> Frame {
 
 fn file_name(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Text that is not hex gives a build id that no module has, and is never used.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Blamed, Followed as FollowedReport, FollowedSite, Frame, LIFETIMES_NS};
+use memgate_model::{Blamed, Followed as FollowedReport, FollowedSite, FollowedTotal, Frame, LIFETIMES_NS};
 
 use super::record::JavaRecord;
 use super::tracked_objects::Counts;
@@ -31,11 +31,7 @@ pub fn followed<'a>(
     all.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));
     report.blame = blame(&all, policy);
     for site in &all {
-        let sum = &mut report.all;
-        sum.allocations = sum.allocations.saturating_add(site.allocations);
-        sum.bytes = sum.bytes.saturating_add(site.bytes);
-        sum.live = sum.live.saturating_add(site.live);
-        sum.live_bytes = sum.live_bytes.saturating_add(site.live_bytes);
+        report.all.add_totals(site.totals());
     }
     report.left_out = all.len().saturating_sub(policy.sites) as u64;
     all.truncate(policy.sites);
@@ -58,10 +54,12 @@ fn add(
         lifetimes: vec![0; LIFETIMES_NS.len() + 1],
         ..FollowedSite::default()
     });
-    site.allocations = site.allocations.saturating_add(counts.allocations);
-    site.bytes = site.bytes.saturating_add(counts.bytes);
-    site.live = site.live.saturating_add(counts.allocations.saturating_sub(counts.freed));
-    site.live_bytes = site.live_bytes.saturating_add(counts.bytes.saturating_sub(counts.freed_bytes));
+    site.add_totals(FollowedTotal {
+        allocations: counts.allocations,
+        bytes: counts.bytes,
+        live: counts.allocations.saturating_sub(counts.freed),
+        live_bytes: counts.bytes.saturating_sub(counts.freed_bytes),
+    });
     for (sum, count) in site.lifetimes.iter_mut().zip(counts.lifetimes) {
         *sum = sum.saturating_add(count);
     }
@@ -74,10 +72,7 @@ fn blame(sites: &[FollowedSite], policy: &FollowPolicy) -> Vec<Blamed> {
         let class = culprit(&site.frames, policy);
         let sum =
             blamed.entry(class).or_insert_with(|| Blamed { class: class.to_owned(), ..Blamed::default() });
-        sum.allocations = sum.allocations.saturating_add(site.allocations);
-        sum.bytes = sum.bytes.saturating_add(site.bytes);
-        sum.live = sum.live.saturating_add(site.live);
-        sum.live_bytes = sum.live_bytes.saturating_add(site.live_bytes);
+        sum.add_totals(site.totals());
     }
     let mut blamed: Vec<Blamed> = blamed.into_values().collect();
     blamed.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));

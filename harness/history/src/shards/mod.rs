@@ -14,21 +14,14 @@ mod split;
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Part, RunReport};
+use memgate_model::{Part, RunReport, Shard, Verdict};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 pub use merge::{Merged, merge};
 pub use split::{Split, Timings};
 
 /// Version of the format of [`Partition`].
 pub const PARTITION_VERSION: u32 = 1;
-
-/// SHA-256 in hexadecimal digits.
-#[must_use]
-pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// Data that a shard stores with its report (`partition.json`): which part of which run it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +102,23 @@ impl Partition {
             self.suites.iter().map(|suite| of(suite).len() as u64).sum()
         };
         (count(|suite| &suite.own), count(|suite| &suite.units))
+    }
+
+    /// The entry of this shard in a report; without its `report`, of a shard that ended before it had one.
+    #[must_use]
+    pub fn entry(&self, report: Option<&RunReport>) -> Shard {
+        let (units, of_units) = self.counts();
+        Shard {
+            part: self.part,
+            session: report.map_or_else(String::new, |report| report.session.clone()),
+            started: report.map_or_else(String::new, |report| report.started.clone()),
+            duration_s: report.map_or(0.0, |report| report.duration_s),
+            verdict: report.map_or(Verdict::Error, |report| report.verdict),
+            units,
+            of_units,
+            replaces: Vec::new(),
+            disagree: Vec::new(),
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
-use memgate_history::roster::hex;
-use sha2::{Digest as _, Sha256};
+use memgate_history::sha256_hex;
 
 use super::Options;
 use super::grants::Grants;
@@ -56,7 +55,7 @@ impl SignedIn {
 
 /// Value that a form has to send back. Only the session's own pages know it, so no other page can send the form.
 pub(super) fn form_of(secret: &str) -> String {
-    hex(&Sha256::digest(format!("form\0{secret}")))
+    sha256_hex(format!("form\0{secret}").as_bytes())
 }
 
 /// The session secret in the cookies of a request.

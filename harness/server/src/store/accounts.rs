@@ -3,8 +3,7 @@
 //! Data flow: the cookie of a request → its digest → one statement: the patterns of members-only projects, and the
 //! account of that session → [`Reader`]. Everybody may read a project that no pattern matches.
 
-use memgate_history::{Lines, roster::hex};
-use sha2::{Digest as _, Sha256};
+use memgate_history::{Lines, sha256_hex};
 use sqlx::Row as _;
 
 use super::statements as sql;
@@ -223,7 +222,7 @@ impl Store {
 
 /// Stored digest of a session. A fast hash is enough: 256 random bits cannot be guessed.
 fn digest(secret: &str) -> String {
-    hex(&Sha256::digest(secret.as_bytes()))
+    sha256_hex(secret.as_bytes())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::io::{self, BufWriter, Write};
 use memgate_history::column::{self, Precision};
 use memgate_history::place::{self, PlacedBy};
 use memgate_history::record::{TestRecord, lean};
-use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, identity};
+use memgate_history::{hex, roster, sha256_hex};
 use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -169,7 +169,7 @@ impl Adding<'_> {
                 .await?;
         }
         let environment = serde_json::to_vec(&manifest.environment)?;
-        let digest = hex(&Sha256::digest(&environment));
+        let digest = sha256_hex(&environment);
         let environment = match self.find(sql::ENVIRONMENT, &digest).await? {
             Some(row) => row.try_get(0)?,
             None => {

@@ -11,9 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use memgate_history::Environment;
 use memgate_history::life::State as Stage;
 use memgate_history::place::{self, Chain, FARTHEST_BASE};
-use memgate_history::roster::hex;
+use memgate_history::sha256_hex;
 use memgate_model::{BASE_VERSION, Base, BaseLeak, BaseLeaks, Metric};
-use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::read::{chain, sha, stage};
@@ -47,7 +46,7 @@ impl Store {
         let Some(merged) = wanted.commits.first().filter(|sha| !sha.is_empty()) else { return Ok(None) };
         let Some(id) = self.id(sql::PROJECT, None, project).await? else { return Ok(None) };
         let Some(branch) = self.id(sql::BRANCH, Some(id), &wanted.branch).await? else { return Ok(None) };
-        let digest = hex(&Sha256::digest(&serde_json::to_vec(&wanted.environment)?));
+        let digest = sha256_hex(&serde_json::to_vec(&wanted.environment)?);
         let Some(environment) = self.id(sql::ENVIRONMENT, Some(id), &digest).await? else { return Ok(None) };
         let line = (id, branch, environment);
         let mut measured = HashMap::<String, Measured>::new();

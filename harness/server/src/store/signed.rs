@@ -4,7 +4,7 @@
 //! A token belongs to one run: the first that shows it.
 
 use memgate_history::Manifest;
-use memgate_history::roster::hex;
+use memgate_history::hex;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use hmac::{Hmac, Mac as _};
-use memgate_history::roster::hex;
+use memgate_history::hex;
 use sha2::Sha256;
 use sqlx::{AnyConnection, Row as _};
 

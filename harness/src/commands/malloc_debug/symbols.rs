@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use memgate_formats::malloc_debug::{Mapping, Snapshot};
+use memgate_history::hex;
 use memgate_symbols::{Build, Options, Symbol, Symbolizer};
 
 use crate::exit::ExpectedError;
@@ -140,7 +141,7 @@ impl Namer {
             }
         };
         if packed.is_none() {
-            let id: String = build.module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let id = hex(&build.module.build_id);
             let doubt = format!(
                 "named by the build {id}: a dump does not say which build it was; with the APK in --symbols it is known"
             );

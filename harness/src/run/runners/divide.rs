@@ -24,7 +24,7 @@ use super::choose::{Choice, Mode};
 use super::framework::Suite;
 use super::gtest::LIST_TIMEOUT;
 use super::junit::root as project_folder;
-use crate::exit::{ExpectedError, chain};
+use crate::exit::{ExpectedError, chain, failed_to};
 use crate::origin;
 use crate::plan::PlannedSuite;
 use crate::run::divided::Divided;
@@ -131,7 +131,7 @@ async fn of_gtest(
         ..listing
     };
     let listed = gtest::list_tests(listing, LIST_TIMEOUT).await;
-    let mut tests = listed.map_err(|why| cannot(planned, &format!("failed to {}", chain(&why)), ""))?;
+    let mut tests = listed.map_err(|why| cannot(planned, &failed_to(&why), ""))?;
     let mut seen = BTreeSet::new();
     tests.retain(|test| seen.insert(test.clone()));
     if tests.is_empty() {

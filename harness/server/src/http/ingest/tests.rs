@@ -666,7 +666,7 @@ fn a_file_that_comes_in_pieces_goes_on_where_it_was_cut() {
         let (number, path) = (added["run"].as_i64().unwrap(), added["artefacts"].as_str().unwrap());
         let ticket = added["ticket"].as_str().unwrap();
         let dump: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
-        let sha256 = memgate_history::roster::digest(&dump);
+        let sha256 = memgate_history::sha256_hex(&dump);
         let head = |name: &str, sha256: &str, (offset, length): (usize, usize), piece: usize| {
             format!(
                 "PATCH {path}/{name}?ticket={ticket}&sha256={sha256} HTTP/1.1\r\nHost: localhost\r\n\

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::device::socket::{Endpoint, Held, Reached, record_app};
-use crate::exit::chain;
+use crate::exit::{chain, failed_to};
 use crate::output::Console;
 use crate::recorder;
 use crate::run::engine::{
@@ -363,7 +363,7 @@ impl Follower {
         }
         for attached in attaching {
             if let Ok(Err(why)) = attached.await {
-                problems.push(format!("failed to {}", chain(&why)));
+                problems.push(failed_to(&why));
             }
         }
         problems
@@ -390,7 +390,7 @@ impl Follower {
             Err(AdbError::NobodyListens { .. }) => return Ok(false),
             // The stream of `am` reports this too, in more detail.
             Err(why) if why.device_is_gone() => return Ok(false),
-            Err(why) => return Err(format!("failed to {}", chain(&why))),
+            Err(why) => return Err(failed_to(&why)),
         };
         let endpoint = Endpoint::App {
             package: self.package.clone(),
@@ -400,7 +400,7 @@ impl Follower {
         let reached = Reached { endpoint, stream, run_ended: self.run_ended.clone(), held };
         match record_app(reached, &self.token, &self.frames, &self.options, &self.watch).await {
             Ok(_told_in_the_record) => Ok(true),
-            Err(why) => Err(format!("failed to {}", chain(&why))),
+            Err(why) => Err(failed_to(&why)),
         }
     }
 }

@@ -15,7 +15,7 @@ use memgate_wire::{Boundary, BoundaryKind};
 use super::on_device::{OnDevice, WAIT_FOR_ORDERS};
 use crate::device::heap_dump;
 use crate::device::socket::Held;
-use crate::exit::{ExpectedError, chain};
+use crate::exit::{ExpectedError, failed_to};
 use crate::output::Console;
 use crate::run::runners::java::Last;
 use crate::session::Session;
@@ -55,7 +55,7 @@ impl Dump {
             let (path, told) = (path.clone(), Arc::clone(&told));
             Box::pin(async move {
                 let dumped = heap_dump::dump(&device, pid, &nonce, &path, LIMIT).await;
-                let dumped = dumped.map_err(|why| format!("failed to {}", chain(&why)));
+                let dumped = dumped.map_err(|why| failed_to(&why));
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(dumped);
             })
         })

@@ -12,7 +12,7 @@ use super::drive::{Done, Job, drive};
 use crate::device::delivery::Delivery;
 use crate::device::socket::Held;
 use crate::device::{look, of_java};
-use crate::exit::{ExpectedError, chain};
+use crate::exit::{ExpectedError, failed_to};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};
 use crate::session::label::Label;
@@ -44,7 +44,7 @@ impl<T: Into<Stopped>> From<T> for Broken {
 
 impl Broken {
     pub(super) fn by(error: &AdbError) -> Self {
-        Self::Suite { what: format!("failed to {}", chain(error)), hint: error.hint() }
+        Self::Suite { what: failed_to(error), hint: error.hint() }
     }
 }
 

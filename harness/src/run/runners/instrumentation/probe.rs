@@ -8,6 +8,7 @@ use std::io::Read as _;
 
 use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
+use memgate_history::hex;
 use memgate_wire::options::Detail;
 
 use super::drive::Done;
@@ -15,7 +16,7 @@ use super::on_device::{Broken, OnDevice, Run, machinery};
 use super::places::Place;
 use crate::device::delivery::{self, Delivery, Way, ways};
 use crate::device::dex;
-use crate::exit::chain;
+use crate::exit::{chain, failed_to};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, Settle, Stopped};
 use crate::session::label::Label;
@@ -46,10 +47,7 @@ pub(super) async fn prepare<'a>(
         }
     }
     let component = component(planned, &device).await?;
-    let refused = |why: delivery::AppError| Broken::Suite {
-        what: format!("failed to {}", chain(&why)),
-        hint: why.hint(),
-    };
+    let refused = |why: delivery::AppError| Broken::Suite { what: failed_to(&why), hint: why.hint() };
     let user = delivery::current_user(&device).await.map_err(|why| Broken::by(&why))?;
     let app = delivery::app(&device, &component.app, user, &about.abis).await.map_err(refused)?;
     let Some(way) = possible(planned, about.api).first().copied() else {
@@ -109,7 +107,7 @@ pub(super) async fn probe(
 ) -> Result<Named, Broken> {
     let abi = suite.delivery.app().abi.clone();
     let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
-        what: format!("failed to {}", chain(&why)),
+        what: failed_to(&why),
         hint: "`memgate docs android` says how the agent for Android is built".to_owned(),
     })?;
     if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
@@ -230,7 +228,7 @@ fn random(bytes: usize) -> Result<String, Stopped> {
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut random))
         .map_err(|why| machinery(format!("failed to read /dev/urandom: {why}")))?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&random))
 }
 
 #[cfg(test)]

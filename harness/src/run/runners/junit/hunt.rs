@@ -15,7 +15,7 @@ use memgate_wire::spool::order;
 
 use super::ours::{Junit, silenced, worker};
 use super::repeat::{How, Repeater, again};
-use crate::exit::chain;
+use crate::exit::failed_to;
 use crate::run::engine::{Context, Finished, MakeOrders, Orders, RunState, Stopped, forget};
 use crate::run::runners::framework::{Ran, Share, Suite, Unit};
 use crate::run::runners::java::tests_of;
@@ -125,7 +125,7 @@ async fn look(
         Ok(ended) => ended,
         Err(why) => return Ok(Err(why)),
     };
-    let spoken = silenced(speaker).map_err(|why| format!("failed to {}", chain(&why)));
+    let spoken = silenced(speaker).map_err(|why| failed_to(&why));
     let exit = done.ended.exit;
     let process = done.finished.iter().find(|process| process.is_main());
     let seen = match (spoken, process) {

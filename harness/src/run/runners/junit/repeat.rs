@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
 use super::rounds::{Rounds, over};
-use crate::exit::chain;
+use crate::exit::failed_to;
 use crate::hotspot::agentless::Agentless;
 use crate::output::Progress;
 use crate::run::engine::{
@@ -264,7 +264,7 @@ impl Repeater<'_, '_> {
             };
         let output = keep_output(self.context, &id, &done)?;
         if let Err(why) = silenced(speaker) {
-            let why = format!("failed to {}", chain(&why));
+            let why = failed_to(&why);
             return Ok(Some((ConfirmationFacts::Broken(why), false)));
         }
         if is_unknown(&done) {

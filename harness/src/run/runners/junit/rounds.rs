@@ -19,7 +19,7 @@ use memgate_wire::spool::order;
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
 use crate::device::text;
-use crate::exit::chain;
+use crate::exit::failed_to;
 use crate::hotspot::agentless::{Agentless, AgentlessError};
 use crate::output::{Console, Progress};
 use crate::run::engine::{
@@ -96,7 +96,7 @@ async fn run(
     junit.leave_out_failed();
     facts_of(suite).rounds = junit.rounds.iter().map(Finished::facts).collect();
     if let Err(why) = &spoken {
-        suite.facts.problems.push(not_measured(&name, &format!("failed to {}", chain(why))));
+        suite.facts.problems.push(not_measured(&name, &failed_to(why)));
     } else if let Some(how) = how.filter(|_| !nothing_is_left) {
         let why = format!("{how}; its output: {output}");
         suite.facts.problems.push(not_measured(&name, &why));

@@ -1,0 +1,115 @@
+//! Suites to run: the wrapped command, or those of the configuration.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use memgate_config::{Config, Instrumented, Runner, Suite};
+
+use super::{PlannedInstrumentation, PlannedSuite, Settings, World};
+use crate::cli::RunArgs;
+use crate::exit::ExpectedError;
+use crate::history::upload::secret_variables;
+
+pub(super) fn suites(
+    settings: &Settings,
+    request: &RunArgs,
+    world: &World,
+) -> Result<Vec<PlannedSuite>, ExpectedError> {
+    let config = &settings.config;
+    if !request.program.is_empty() {
+        return Ok(vec![wrapped(config, request, world)]);
+    }
+    let file = settings.file.clone().ok_or_else(|| ExpectedError::NothingToRun("memgate.yaml".into()))?;
+    let known: Vec<String> = (config.suites.iter().map(|suite| suite.name.clone()))
+        .chain(config.instrumented.iter().map(|suite| suite.name.clone()))
+        .collect();
+    if known.is_empty() {
+        return Err(ExpectedError::NoSuites(file));
+    }
+    if let Some(name) = request.suites.iter().find(|name| !known.contains(name)) {
+        return Err(ExpectedError::UnknownSuite { name: name.clone(), file, known });
+    }
+    let chosen = config.suites.iter().filter(|suite| is_chosen(request, &suite.name));
+    Ok(chosen.map(|suite| configured(config, suite, request, world)).collect())
+}
+
+/// The requested suites on devices.
+pub(super) fn instrumented(
+    settings: &Settings,
+    request: &RunArgs,
+    world: &World,
+) -> Vec<PlannedInstrumentation> {
+    let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
+    // The Test Orchestrator's own argument: other runners do not know it.
+    let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
+    let complete = |paths: &[PathBuf]| paths.iter().map(|path| world.directory.join(path)).collect();
+    let planned = |suite: &Instrumented| PlannedInstrumentation {
+        clear_data: suite.process_per_test && suite.arguments.iter().any(|argument| clears(&argument)),
+        timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
+        suite: Instrumented {
+            devices: request.on().unwrap_or_else(|| suite.devices.clone()),
+            apks: complete(&suite.apks),
+            mapping: complete(&suite.mapping),
+            ..suite.clone()
+        },
+    };
+    settings.config.instrumented.iter().filter(chosen).map(planned).collect()
+}
+
+/// Sources of symbols for all suites: a library is identified by its build id, whichever suite named its file.
+pub(super) fn symbols(config: &Config, request: &RunArgs, world: &World) -> Vec<PathBuf> {
+    let programs = config.suites.iter().map(|suite| (&suite.name, &suite.symbols));
+    let on_devices = config.instrumented.iter().map(|suite| (&suite.name, &suite.symbols));
+    let chosen = |(name, _): &(&String, _)| request.program.is_empty() && is_chosen(request, name);
+    let configured = programs.chain(on_devices).filter(chosen).flat_map(|(_, symbols)| symbols);
+    let all = request.symbols.iter().cloned().chain(configured.map(|path| world.directory.join(path)));
+    all.collect::<BTreeSet<PathBuf>>().into_iter().collect()
+}
+
+fn is_chosen(request: &RunArgs, suite: &str) -> bool {
+    request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
+}
+
+fn wrapped(config: &Config, request: &RunArgs, world: &World) -> PlannedSuite {
+    PlannedSuite {
+        name: None,
+        command: request.program.clone(),
+        repeating: None,
+        directory: None,
+        environment: Vec::new(),
+        secrets: secret_variables(config),
+        runner: Runner::Auto,
+        targets: request
+            .targets
+            .iter()
+            .map(|glob| glob.absolute(&world.directory.to_string_lossy()))
+            .collect(),
+        timeout: request.timeout.unwrap_or(config.measure.timeout),
+        mapping: Vec::new(),
+        heap: None,
+    }
+}
+
+fn configured(config: &Config, suite: &Suite, request: &RunArgs, world: &World) -> PlannedSuite {
+    let directory = suite.cwd.as_ref().map(|cwd| world.directory.join(cwd));
+    let globs_start = directory.as_ref().unwrap_or(&world.directory).to_string_lossy().into_owned();
+    let targets = (suite.targets.iter().map(|target| target.absolute(&globs_start)))
+        .chain(request.targets.iter().map(|glob| glob.absolute(&world.directory.to_string_lossy())));
+    PlannedSuite {
+        name: Some(suite.name.clone()),
+        command: suite.command(1).into_iter().map(OsString::from).collect(),
+        repeating: suite.repeats().then(|| suite.run.clone()),
+        directory,
+        environment: suite.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        secrets: secret_variables(config),
+        runner: suite.runner,
+        targets: targets.collect(),
+        timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
+        mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
+        heap: suite.heap.clone().map(|mut heap| {
+            heap.rules.iter_mut().for_each(|path| *path = world.directory.join(&*path));
+            heap
+        }),
+    }
+}
