@@ -60,7 +60,7 @@ suites:
 #   screen: baseline      # JVM suites: thorough | baseline | off
 #   confidence: 0.99
 #   timeout: 60s          # per repeated test
-#   java: {{ heap_dump: out_of_memory }}   # more: follow, heap_limit, sampling
+#   java: {{ heap_dump: never }}   # or out_of_memory, heap_limit; more keys: follow, heap_limit, sampling
 
 # How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
 thresholds:

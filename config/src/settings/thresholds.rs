@@ -86,6 +86,19 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
+        Self::zero(Metric::zero_by_default())
+    }
+}
+
+impl Thresholds {
+    /// No leak of any kind is allowed: the default, and metrics whose leaks are allowed by default.
+    #[must_use]
+    pub fn no_leak() -> Self {
+        Self::zero(Metric::zero_by_default().chain(Metric::ALL.into_iter().filter(|m| m.leaks().is_some())))
+    }
+
+    /// These metrics may not grow.
+    fn zero(metrics: impl Iterator<Item = Metric>) -> Self {
         let zero = |metric| Threshold {
             metric,
             per: Per::Iteration,
@@ -95,13 +108,11 @@ impl Default for Thresholds {
         };
         Self {
             overrides: Vec::new(),
-            general: Metric::zero_by_default().map(|metric| (metric, zero(metric))).collect(),
+            general: metrics.map(|metric| (metric, zero(metric))).collect(),
             of_suites: BTreeMap::new(),
         }
     }
-}
 
-impl Thresholds {
     /// The threshold for a metric of one test, per iteration or per execution.
     #[must_use]
     pub fn for_test(&self, suite: &str, test: &str, metric: Metric) -> Option<&Threshold> {

@@ -34,6 +34,8 @@ pub struct Observation {
     pub judged: bool,
     /// The run was whole, and none of the leak's tests exists any more.
     pub gone: bool,
+    /// The run has one of the leak's tests, judged or not.
+    pub listed: bool,
     /// Was it covered by a waiver?
     pub waived: bool,
     /// Bytes per iteration of the test that leaks most.
@@ -188,7 +190,11 @@ struct Commit {
     /// The largest sighting.
     seen: Option<Sighting>,
     judged: bool,
+    /// A whole run lacks its tests.
     gone: bool,
+    /// A run has its tests: it decides, if another lacks them. A partial run without them says nothing.
+    #[serde(default)]
+    listed: bool,
     /// A run was judged and did not see it.
     missed: bool,
 }
@@ -268,7 +274,8 @@ impl Commit {
             at_us: run.at_us,
             seen: None,
             judged: false,
-            gone: true,
+            gone: false,
+            listed: false,
             missed: false,
         };
         commit.add(run);
@@ -281,7 +288,8 @@ impl Commit {
             self.seen = Some(Sighting { run: id, at_us, waived, bytes, count });
         }
         self.judged |= run.seen || run.judged;
-        self.gone &= run.gone && !run.judged;
+        self.gone |= run.gone;
+        self.listed |= run.listed || run.seen || run.judged;
         self.missed |= run.judged && !run.seen;
     }
 }
@@ -342,7 +350,7 @@ impl Folding {
                 self.saw(commit, seen);
             }
             None if commit.judged => self.missed(commit),
-            None if commit.gone && self.life.state.is_alive() => {
+            None if commit.gone && !commit.listed && self.life.state.is_alive() => {
                 let at = (commit.key.clone(), commit.run, commit.at_us);
                 self.comes_to(State::Gone, at, self.life.last.clone());
             }
@@ -432,8 +440,8 @@ mod tests {
 
     use super::*;
 
-    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `w` seen and waived, `(…)` runs of one
-    /// commit.
+    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `-` a partial run without it, `w` seen
+    /// and waived, `(…)` runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
         let (mut found, mut commit, mut inside) = (Vec::new(), 0, false);
         for c in script.chars() {
@@ -450,6 +458,7 @@ mod tests {
                         seen: "#w".contains(c),
                         judged: "#w.".contains(c),
                         gone: c == 'x',
+                        listed: !"x-".contains(c),
                         waived: c == 'w',
                         bytes: 7.0,
                         count: 1.0,
@@ -542,6 +551,11 @@ mod tests {
         assert_eq!(of("##x").state, State::Gone);
         assert_eq!(of("##x#").state, State::Regressed, "they are back");
         assert_eq!(of("##.x").state, State::Fixed, "it was fixed before");
+        for partial in ["##(x-)", "##(-x)", "##x-", "##(x-)x"] {
+            assert_eq!(of(partial).state, State::Gone, "{partial}: a partial run proves nothing");
+            assert_eq!(told(partial).len(), 3, "{partial}: new, known, gone");
+        }
+        assert_eq!(of("##(x?)").state, State::Known, "another run of the commit has the test");
     }
 
     #[test]
@@ -553,7 +567,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_history_has_one_life(script in "[#.?xw]{0,200}") {
+        fn any_history_has_one_life(script in "[#.?xw-]{0,200}") {
             let observations = observations(&script);
             if let Some(life) = fold(&observations) {
                 prop_assert_eq!(life.events.last().map(|event| event.state), Some(life.state));
@@ -566,7 +580,7 @@ mod tests {
 
         #[test]
         fn a_fold_that_is_kept_and_read_again_goes_on_as_if_it_never_was(
-            script in "([#.?xw]|\\([#.?xw]{1,3}\\)){1,120}",
+            script in "([#.?xw-]|\\([#.?xw-]{1,3}\\)){1,120}",
             kept in proptest::collection::vec(any::<bool>(), 400),
         ) {
             let observations = observations(&script);

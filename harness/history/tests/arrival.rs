@@ -47,6 +47,7 @@ fn life(arrived: &[(i64, Told)]) -> Option<Life> {
                 seen: told.seen,
                 judged: told.judged,
                 gone: false,
+                listed: told.seen || told.judged,
                 waived: false,
                 bytes: 48.0,
                 count: 1.0,

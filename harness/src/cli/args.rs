@@ -219,7 +219,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", requires = "leak", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) bisect: Option<u32>,
     /// The leak that `--bisect` looks for.
-    #[arg(long, value_name = "ID", requires = "bisect")]
+    #[arg(long, value_name = "ID", requires = "bisect", value_parser = leak_id)]
     pub(crate) leak: Option<String>,
     /// Skip confirmation; report suspects as warnings.
     #[arg(long)]
@@ -509,7 +509,7 @@ pub struct WaiveArgs {
 pub enum BaselineCommand {
     /// Accept the figures of a session as the baseline that relative thresholds compare with
     #[command(
-        after_long_help = "Example:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
+        after_long_help = "A test that leaks now may leak as much from now on: the command names such tests.\n\nExample:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
     )]
     Accept(AcceptArgs),
     /// Fetch the leaks of the commit that a review is merged with, from the server or the local history

@@ -105,6 +105,42 @@ mod tests {
     }
 
     #[test]
+    fn what_could_never_match_is_refused() {
+        let told =
+            |line: &[&str]| parse(line.iter().map(OsString::from)).map(drop).map_err(|why| why.to_string());
+        let bisect = |leak| told(&["memgate", "run", "--bisect", "--leak", leak, "--", "./t"]);
+        assert_eq!(bisect("n1-5f1c09a2b47d1e03"), Ok(()));
+        assert!(bisect("n1-5f1c09a2b47d1e0").unwrap_err().contains("ids of leaks look like"));
+        let token =
+            |branch| told(&["memgate", "serve", "token", "create", "--project", "p", "--branch", branch]);
+        assert_eq!(token("release/*"), Ok(()));
+        for (branch, why) in [
+            ("main,release/*", "repeat the option"),
+            ("", "repeat the option"),
+            ("refs/heads/main", "`main`"),
+            ("origin/main", "`main`"),
+        ] {
+            assert!(token(branch).unwrap_err().contains(why), "{branch}");
+        }
+        let rule = |audience| {
+            told(&[
+                "memgate",
+                "serve",
+                "oidc",
+                "add",
+                "--project",
+                "p",
+                "--github",
+                "1",
+                "--audience",
+                audience,
+            ])
+        };
+        assert_eq!(rule("https://memgate.example.com/"), Ok(()));
+        assert!(rule("memgate.example.com").unwrap_err().contains("expected the address of the server"));
+    }
+
+    #[test]
     fn the_help_of_the_program() {
         insta::assert_snapshot!(help(&[]));
     }

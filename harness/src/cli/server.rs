@@ -33,8 +33,9 @@ pub struct ServeArgs {
     /// Address to listen on. Anyone who reaches it can read every project that is not members-only.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7377")]
     pub(crate) listen: std::net::SocketAddr,
-    /// Name under which browsers reach it, besides this machine's own names for itself.
-    #[arg(long, value_name = "HOST", value_parser = host_name)]
+    /// Name under which browsers reach it, with the port if it is not 443, besides this machine's own names for
+    /// itself. The first one is in the links of messages.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host_name)]
     pub(crate) public_host: Vec<String>,
     /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (`memgate docs server`).
     #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
@@ -151,10 +152,10 @@ pub enum OidcCommand {
         #[arg(long, value_name = "URL")]
         issuer: Option<String>,
         /// For whom tokens are made: the address of this server, as `history.server` names it.
-        #[arg(long, value_name = "URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        #[arg(long, value_name = "URL", value_parser = audience)]
         audience: String,
         /// Branches whose leaks its jobs may follow, as globs [default: none].
-        #[arg(long, value_name = "GLOB", value_parser = glob)]
+        #[arg(long, value_name = "GLOB", value_parser = branches)]
         branch: Vec<String>,
     },
     /// List the rules
@@ -350,7 +351,7 @@ pub enum TokenCommand {
         #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         project: String,
         /// Branches whose leaks it may follow, as globs [default: none].
-        #[arg(long, value_name = "GLOB", value_parser = glob)]
+        #[arg(long, value_name = "GLOB", value_parser = branches)]
         branch: Vec<String>,
         /// Days until it expires.
         #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
@@ -383,6 +384,25 @@ impl TokenCommand {
 }
 
 /// A pattern that is none would match nothing, and nobody would be told.
+/// A glob of branches, as CI names them.
+fn branches(typed: &str) -> Result<String, String> {
+    if typed.is_empty() || typed.contains(',') {
+        return Err("expected one glob; repeat the option for more".to_owned());
+    }
+    if let Some(name) = ["refs/heads/", "origin/"].iter().find_map(|start| typed.strip_prefix(start)) {
+        return Err(format!("branches are named without that: `{name}`"));
+    }
+    glob(typed)
+}
+
+/// The audience of signed tokens: clients ask for the address in `history.server`, which has no slash at its end.
+fn audience(typed: &str) -> Result<String, String> {
+    match typed.contains("://") {
+        true => Ok(typed.trim_end_matches('/').to_owned()),
+        false => Err("expected the address of the server, https://memgate.example.com".to_owned()),
+    }
+}
+
 fn glob(typed: &str) -> Result<String, String> {
     globset::Glob::new(typed).map(|_| typed.to_owned()).map_err(|why| why.kind().to_string())
 }

@@ -20,7 +20,7 @@ pub(super) async fn members_only(
 ) -> Result<u8, ExpectedError> {
     let failed = |why: StoreError| history::store_error(&why);
     let makes = matches!(command, MembersOnlyCommand::Add { .. });
-    let store = open(command.store(), makes).await?;
+    let store = open(command.store(), makes, console).await?;
     match command {
         MembersOnlyCommand::Add { projects, .. } => {
             for pattern in projects {
@@ -48,7 +48,7 @@ pub(super) async fn members_only(
 
 pub(super) async fn users(command: &UserCommand, console: &Console) -> Result<u8, ExpectedError> {
     let failed = |why: StoreError| history::store_error(&why);
-    let store = open(command.store(), matches!(command, UserCommand::Add { .. })).await?;
+    let store = open(command.store(), matches!(command, UserCommand::Add { .. }), console).await?;
     let there = |name: &str, done: bool| match done {
         true => Ok(()),
         false => Err(ExpectedError::missing(
@@ -91,10 +91,13 @@ pub(super) async fn users(command: &UserCommand, console: &Console) -> Result<u8
 async fn open(
     (data, database): (&std::path::PathBuf, &Option<String>),
     makes: bool,
+    console: &Console,
 ) -> Result<Store, ExpectedError> {
     let address = history::address(data, database.as_deref());
     let opened = if makes { Store::open(&address).await } else { Store::open_existing(&address).await };
-    opened.map_err(|why| history::store_error(&why))
+    let store = opened.map_err(|why| history::store_error(&why))?;
+    console.line(&history::named(&address));
+    Ok(store)
 }
 
 /// A new password, or `None` if the user chose one; and its stored form.

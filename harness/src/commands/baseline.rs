@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use memgate_config::{Baseline, WindowBaseline};
-use memgate_model::{RunReport, Verdict};
+use memgate_config::{Baseline, Thresholds, WindowBaseline};
+use memgate_model::{Metric, RunReport, Verdict, format_amount, format_counted, format_list};
 
 use super::{report, settings};
 use crate::cli::{AcceptArgs, FetchArgs};
@@ -18,6 +18,9 @@ use crate::plan::{self, Settings};
 use crate::session::facts::Facts;
 use crate::session::unchanged::{self, Unchanged};
 use crate::session::{Session, WINDOWS_FILE, this_machine, write_where_it_leads};
+
+/// Maximum number of accepted tests with leaks that are named.
+const MOST_LEAKING: usize = 10;
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -49,6 +52,14 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         report.session,
         path.display()
     ));
+    let leaking = accepted_leaks(&report, &config.thresholds);
+    if !leaking.is_empty() {
+        console.warning(&format!(
+            "{} with leaks; as much as now is allowed from now on: {}",
+            format_counted(leaking.len() as f64, "accepted test"),
+            format_list(&leaking, MOST_LEAKING)
+        ));
+    }
     let not_judged = tests.saturating_sub(accepted).saturating_sub(unchanged);
     for (what, count) in [("not judged", not_judged), ("not measured again", unchanged)] {
         if count > 0 {
@@ -61,6 +72,28 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         );
     }
     Ok(exit::PASS)
+}
+
+/// Tests with leaks whose limits are relative to the figures that are now accepted, with these figures.
+fn accepted_leaks(report: &RunReport, thresholds: &Thresholds) -> Vec<String> {
+    let mut found = Vec::new();
+    for (suite, test) in
+        report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)))
+    {
+        let is_relative = |metric: Metric| {
+            let limit = thresholds.for_test(&suite.name, &test.id, metric).and_then(|it| it.fail.or(it.warn));
+            limit.is_some_and(|limit| limit.resolve(None).is_none())
+        };
+        let mut grows = test
+            .metrics
+            .iter()
+            .filter(|(metric, value)| metric.leaks().is_some() && value.value > 0.0 && is_relative(**metric));
+        if let Some((metric, value)) = grows.next().filter(|_| !test.leaks.is_empty()) {
+            let figure = format_amount(*metric, value.value);
+            found.push(format!("{}::{} ({figure})", suite.name, test.id));
+        }
+    }
+    found
 }
 
 fn session_of(report: &Path) -> Option<Session> {

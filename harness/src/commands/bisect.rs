@@ -4,7 +4,7 @@
 //! that bisect the commits between them. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an
 //! exit code for `git bisect run`. A step sends nothing and adds nothing to the history.
 
-use memgate_config::Reports;
+use memgate_config::{Reports, Thresholds};
 use memgate_model::{RunReport, Verdict};
 use memgate_reports::quoted;
 use memgate_server::view::LeakView;
@@ -27,7 +27,7 @@ const MOST_RUNS: u32 = 100;
 pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let view = history::block_on(async {
-        let asked = Asked::open(&request.of).await?;
+        let asked = Asked::open(&request.of, console).await?;
         let found = asked.store.leak(&asked.project, &asked.choice, &request.leak).await;
         found.map_err(|why| history::store_error(&why))?.ok_or_else(|| asked.missing(Wanted::Leak))
     })??;
@@ -57,11 +57,18 @@ impl<'v> Came<'v> {
     fn of(view: &'v LeakView) -> Result<Self, ExpectedError> {
         let leak = &view.leak;
         let missing = |what: String, hint: &str| ExpectedError::Missing { what, hint: hint.to_owned() };
-        let came = view.events.iter().find(|event| matches!(event.kind.as_str(), "new" | "regressed"));
-        let event = came.filter(|event| !event.clean_sha.is_empty() && !event.first_sha.is_empty());
+        let came = || view.events.iter().filter(|event| matches!(event.kind.as_str(), "new" | "regressed"));
+        // Another line may have got the leak later.
+        let here = came().find(|event| event.branch == view.selection.branch);
+        let event = here
+            .or_else(|| came().next())
+            .filter(|event| !event.clean_sha.is_empty() && !event.first_sha.is_empty());
         let event = event.ok_or_else(|| {
             missing(
-                format!("the history knows no commit before {} that was measured without it", leak.id),
+                format!(
+                    "the history knows no commit before the first with {} that was measured without it",
+                    leak.id
+                ),
                 "measure an older commit: check it out, `memgate run`, and ask again",
             )
         })?;
@@ -188,7 +195,10 @@ pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Resu
 }
 
 fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
-    let settings = settings::load(request.config.config.as_deref(), console)?;
+    let mut settings = settings::load(request.config.config.as_deref(), console)?;
+    // The question is whether the leak is there, not whether this commit allows it.
+    settings.config.thresholds = Thresholds::no_leak();
+    settings.baseline = None;
     let judged = run::measured(&settings, request, console)?.1;
     // Sends no mails: one for each step would be too many.
     deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;

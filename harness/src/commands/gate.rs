@@ -49,7 +49,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
         run::tell_missing_symbols(&symbols, console);
     }
     if !facts.partial {
-        plan::unmatched(&settings, &report).iter().for_each(|warning| console.warning(warning));
+        plan::without_effect(&settings, &report).iter().for_each(|warning| console.warning(warning));
     }
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;

@@ -87,7 +87,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
         | HistoryCommand::Export { of } => of,
         HistoryCommand::Add { .. } => return Ok(exit::PASS),
     };
-    let asked = Asked::open(of).await?;
+    let asked = Asked::open(of, console).await?;
     let shown = match request {
         HistoryCommand::Leaks { state, owner, suite, .. } => {
             let filter = LeakFilter {
@@ -129,6 +129,11 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
     Ok(exit::PASS)
 }
 
+/// The project of this folder.
+fn project_here(console: &Console) -> Result<String, ExpectedError> {
+    Ok(settings::load(None, console)?.project(&settings::world()?.directory))
+}
+
 /// The kind of entry to look up in a history.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
@@ -146,13 +151,14 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    pub(super) async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
+    pub(super) async fn open(of: &'a HistoryArgs, console: &Console) -> Result<Self, ExpectedError> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
         let store = Store::open_to_read(&address).await.map_err(|why| history::store_error(&why))?;
         let projects = store.projects().await.map_err(|why| history::store_error(&why))?;
         let project = match (&of.project, projects.as_slice()) {
             (Some(named), all) if all.contains(named) => named.clone(),
             (None, [one]) => one.clone(),
+            (None, all) if all.len() > 1 && all.contains(&project_here(console)?) => project_here(console)?,
             (_, []) => {
                 return Err(ExpectedError::Missing {
                     what: format!("there is no run in {}", without_password(&address)),

@@ -35,9 +35,18 @@ impl Notices {
     /// The channels of `reports.mail` and `reports.webhooks` of a configuration file.
     ///
     /// # Errors
-    /// When it cannot be read, or configures no channel.
+    /// When it cannot be read, configures no channel, or names a variable that is not set.
     pub(super) fn read(file: &Path, pages: String, console: &Console) -> Result<Self, ExpectedError> {
-        let channels = Channel::all(settings::load(Some(file), console)?.config.reports);
+        let config = settings::load(Some(file), console)?.config;
+        // Otherwise the first change would show it, and be lost.
+        let missing = settings::missing_secrets(&config);
+        if !missing.is_empty() {
+            return Err(ExpectedError::usage(
+                format!("{}: {}", file.display(), missing.join("; ")),
+                "set it in the environment of the server",
+            ));
+        }
+        let channels = Channel::all(config.reports);
         if channels.is_empty() {
             return Err(ExpectedError::usage(
                 format!("{} names nobody to tell", file.display()),

@@ -98,7 +98,7 @@ pub(super) fn with_settings(
 /// Only for a complete run, like waivers without a match: another part of the tests may need the entry.
 pub(super) fn tell_unmatched(settings: &Settings, judged: &Judged, console: &Console) {
     if !judged.partial {
-        plan::unmatched(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
+        plan::without_effect(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
     }
 }
 
@@ -143,9 +143,12 @@ pub(super) fn deliver_to(
     if let Some(live) = live {
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
     }
-    // Write errors are reported after the verdict, which matters more.
-    delivered?;
     let code = exit::of_report(&judged.report);
+    // Write errors are reported after the verdict. A failure matters more than they do.
+    match delivered {
+        Err(why) if code == exit::FAIL => console.error(&why),
+        other => other?,
+    }
     let with_upload = exit::with_upload(code, uploaded.is_some());
     if with_upload != code {
         console.line("exit code 2: the run was not uploaded, and `history.upload` is `required`");

@@ -21,6 +21,7 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
         TokenCommand::List { .. } | TokenCommand::Revoke { .. } => Store::open_existing(&address).await,
     };
     let store = store.map_err(|why| history::store_error(&why))?;
+    console.line(&history::named(&address));
     let now_us = Timestamp::now().as_microsecond();
     let done = match command {
         TokenCommand::Create { project, branch, days, .. } => {
@@ -54,6 +55,7 @@ pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8
         OidcCommand::List { .. } | OidcCommand::Remove { .. } => Store::open_existing(&address).await,
     };
     let store = store.map_err(failed)?;
+    console.line(&history::named(&address));
     let done = match command {
         OidcCommand::Add { project, github, gitlab, issuer, audience, branch, .. } => {
             let (provider, id) = match (github, gitlab) {
@@ -118,7 +120,7 @@ async fn revoke(store: &Store, ids: &[String], console: &Console) -> Result<(), 
         return Ok(());
     }
     Err(ExpectedError::Missing {
-        what: format!("no token that holds has the id {}", missing.join(", ")),
+        what: format!("no valid token has the id {}", missing.join(", ")),
         hint: "`memgate serve token list` shows them".to_owned(),
     })
 }

@@ -23,7 +23,7 @@ use crate::session::write_where_it_leads;
 pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let found = history::block_on(async {
-        let asked = Asked::open(&request.of).await?;
+        let asked = Asked::open(&request.of, console).await?;
         let found = asked
             .store
             .series(&asked.project, &asked.choice)

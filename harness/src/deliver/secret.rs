@@ -3,7 +3,7 @@
 /// The value of a variable that holds a secret; `Err` names the variable.
 pub(crate) fn secret(variable: &str) -> Result<String, String> {
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
-    value.ok_or_else(|| format!("the environment has no variable `{variable}`"))
+    value.ok_or_else(|| format!("the environment has no variable `{variable}`, or it is empty"))
 }
 
 /// Removes secrets from a text of a peer or a library, which may repeat them.

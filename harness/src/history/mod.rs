@@ -18,7 +18,7 @@ use std::time::Duration;
 use memgate_config::History;
 use memgate_history::{Environment, Manifest};
 use memgate_model::{Commit, Origin, RunReport};
-use memgate_server::store::{Added, Store, StoreError};
+use memgate_server::store::{Added, Store, StoreError, without_password};
 
 pub use self::git::Repository;
 use crate::exit::{ExpectedError, chain};
@@ -77,6 +77,12 @@ pub fn manifest(
 /// The address of the database in a folder of sessions; `database`: another one that was configured.
 pub fn address(folder: &Path, database: Option<&str>) -> String {
     database.map_or_else(|| format!("sqlite:{}", folder.join(FILE).display()), str::to_owned)
+}
+
+/// A line that names a database: a command may use another one than the server does.
+#[must_use]
+pub fn named(address: &str) -> String {
+    format!("database: {}", without_password(address))
 }
 
 /// Adds a run, within `limit` if given.

@@ -28,7 +28,7 @@ pub(crate) use self::policy::follow;
 pub use self::policy::policy;
 pub use self::selection::{is_filtered, narrows};
 pub use self::shard::PlannedPart;
-pub(crate) use self::thresholds::{missing_baseline, unmatched};
+pub(crate) use self::thresholds::{missing_baseline, without_effect};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 

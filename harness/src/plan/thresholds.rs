@@ -20,9 +20,9 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
 /// Maximum number of unmatched entries that are listed one by one.
 const UNMATCHED_TOLD: usize = 10;
 
-/// Entries of `thresholds.tests` that match no test of a complete run. Of a run with errors it is unknown which tests
-/// are missing.
-pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> {
+/// Entries of `thresholds.tests` that decide nothing in a complete run: they match no test, or earlier entries hide
+/// them. Of a run with errors it is unknown which tests are missing.
+pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<String> {
     if report.verdict == Verdict::Error {
         return Vec::new();
     }
@@ -32,9 +32,9 @@ pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> 
     let is_for = |entry: &Override, suite: &str, test: &str| {
         entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
     };
-    let entries = settings.config.thresholds.overrides().iter();
-    let unmatched: Vec<&Override> =
-        entries.filter(|entry| !tests().any(|(suite, test)| is_for(entry, suite, test))).collect();
+    let entries = settings.config.thresholds.overrides();
+    let is_unmatched = |entry: &&Override| !tests().any(|(suite, test)| is_for(entry, suite, test));
+    let unmatched: Vec<&Override> = entries.iter().filter(is_unmatched).collect();
     let told = unmatched.iter().take(UNMATCHED_TOLD).map(|entry| {
         format!("{}: `{}` matches no test: correct or remove its limits", entry.place, entry.tests.text())
     });
@@ -45,7 +45,27 @@ pub(crate) fn unmatched(settings: &Settings, report: &RunReport) -> Vec<String> 
         [one] => Some(format!("{one}: one more entry matches no test")),
         [first, .., last] => Some(format!("{first} to {last}: {} more entries match no test", others.len())),
     };
-    told.chain(others).collect()
+    told.chain(others).chain(hidden(entries).take(UNMATCHED_TOLD)).collect()
+}
+
+/// Entries that decide nothing, because earlier ones name all their tests and metrics.
+fn hidden(entries: &[Override]) -> impl Iterator<Item = String> {
+    entries.iter().enumerate().filter_map(|(index, entry)| {
+        let text = entry.tests.text();
+        let (suite, tests) = text.split_once("::").unwrap_or(("", text));
+        // A pattern that matches the text of another one matches all of its tests.
+        let wider = entries[..index].iter().filter(|earlier| earlier.tests.matches(suite, tests));
+        let first = wider.clone().next()?;
+        let is_decided = |metric| wider.clone().any(|earlier| earlier.limits.contains_key(metric));
+        entry.limits.keys().all(is_decided).then(|| {
+            format!(
+                "{}: `{text}` has no effect: `{}` comes first ({}), and the first entry that names test and metric counts",
+                entry.place,
+                first.tests.text(),
+                first.place
+            )
+        })
+    })
 }
 
 #[cfg(test)]
@@ -79,15 +99,46 @@ mod tests {
             }))
             .unwrap()
         };
-        let told = unmatched(&settings(YAML), &report("pass"));
+        let told = without_effect(&settings(YAML), &report("pass"));
         let said = "`Noisy.*` matches no test: correct or remove its limits";
         assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
-        assert!(unmatched(&settings(YAML), &report("error")).is_empty(), "a test may be missing");
+        assert!(without_effect(&settings(YAML), &report("error")).is_empty(), "a test may be missing");
         let many: String =
             (0..4_000).map(|n| format!("    - {{ match: \"Gone{n}.*\", os.fds: 1 }}\n")).collect();
         let many = settings(&format!("version: 1\nthresholds:\n  tests:\n{many}"));
-        let told = unmatched(&many, &report("pass"));
+        let told = without_effect(&many, &report("pass"));
         assert_eq!(told.len(), 11);
         assert_eq!(told[10], "memgate.yaml:14 to memgate.yaml:4003: 3990 more entries match no test");
+    }
+
+    #[test]
+    fn an_entry_that_earlier_ones_hide_is_said() {
+        let report: RunReport = serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
+            "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass",
+                "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [{ "id": "Cache.fills", "outcome": "passed",
+                    "verdict": "pass", "reason": "", "duration_s": 0.1, "confirmed": false, "metrics": {}, "leaks": [],
+                    "one_time": [], "curve": [] }] }],
+            "waivers": [], "errors": []
+        }))
+        .unwrap();
+        let told = |second: &str| {
+            let yaml = format!(
+                "version: 1\nthresholds:\n  tests:\n    - {{ match: \"*\", native.live_bytes: 1 KiB }}\n    - {second}\n"
+            );
+            without_effect(&settings(&yaml), &report)
+        };
+        let hidden = told("{ match: \"Cache.*\", native.live_bytes: 0 }");
+        let said = "memgate.yaml:5: `Cache.*` has no effect: `*` comes first (memgate.yaml:4), and the first entry that \
+                    names test and metric counts";
+        assert_eq!(hidden, [said]);
+        let fallback = told("{ match: \"*\", os.fds: 1 }");
+        assert!(fallback.is_empty(), "{fallback:?}");
+        assert!(
+            told("{ match: \"Cache.*\", native.live_bytes: 0, os.fds: 1 }").is_empty(),
+            "it decides one metric"
+        );
     }
 }

@@ -31,6 +31,12 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     let folder = runners::start_folder(suite, here);
     let mut program = inspect(&typed, runners::search_path(suite).as_deref(), folder).map_err(|why| {
         let (text, hint) = match &why {
+            InspectError::NoFile(_) if !folder.is_dir() => {
+                (format!("there is no working directory {}", folder.display()), "correct `cwd` of the suite")
+            }
+            InspectError::NoFile(_) if typed.to_string_lossy().contains(' ') => {
+                ("no such file".to_owned(), "each argument is an item of its own: [build/tests, \"--fast\"]")
+            }
             InspectError::NoFile(_) => {
                 ("no such file".to_owned(), "is it built? Relative paths start in the working directory")
             }

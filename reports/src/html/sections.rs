@@ -242,7 +242,8 @@ pub(super) fn cost(report: &RunReport) -> Html {
         || "not estimated".to_owned(),
         |ratio| format!("{:.0} % more than without it", 100.0 * (ratio - 1.0)),
     );
-    let screened: f64 = report.suites.iter().map(|suite| suite.screened_s).sum();
+    // The sum of no floats is -0.
+    let screened = report.suites.iter().map(|suite| suite.screened_s).sum::<f64>().abs();
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let peak = format_bytes(cost.peak_bytes as f64);
     for (what, value) in [

@@ -46,6 +46,8 @@ fn git_finds_the_commit_that_brought_a_leak() {
     assert_eq!(run.test("Tiles.Load").verdict, Verdict::Fail);
     let id = run.test("Tiles.Load").leaks[0].id.clone();
 
+    // A threshold that allows the leak does not hide it.
+    project.write("memgate.yaml", "version: 1\nthresholds: { native.live_bytes: 1 KiB }\n");
     let recipe = project.memgate(&["bisect", &id]);
     recipe.ends_with(0);
     assert!(recipe.stdout.contains("5 commits were not measured"), "{recipe}");
@@ -63,6 +65,7 @@ fn git_finds_the_commit_that_brought_a_leak() {
     let step = ["run", "--bisect", "--leak", &id, "--filter", "Tiles.Load", "--"];
     project.memgate(&[&step[..], &["./no-such-program"]].concat()).ends_with(125);
     project.memgate(&["run", "--bisect", "--lek", &id, "--", "./engine_tests"]).ends_with(128);
+    project.memgate(&["run", "--bisect", "--leak", &id[..9], "--", "./engine_tests"]).ends_with(128);
     project.memgate(&[&step[..5], &["No.Such", "--", "./engine_tests"]].concat()).ends_with(125);
     project.memgate(&["bisect", "n1-0000000000000000"]).ends_with(2).says("no such leak");
 }

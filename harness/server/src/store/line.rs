@@ -218,6 +218,7 @@ impl Lookup {
         } else if gone || !judged.is_empty() {
             traces.without_suite.clear();
         }
+        let listed = !judged.is_empty();
         let judged = traces.tells_absence(of, &judged);
         if let Some(seen) = seen {
             traces.saw(of, seen);
@@ -229,6 +230,7 @@ impl Lookup {
             seen: seen.is_some(),
             judged,
             gone,
+            listed,
             waived: seen.is_some_and(|seen| seen.waived),
             bytes: seen.map_or(0.0, |seen| seen.bytes),
             count: seen.map_or(0.0, |seen| seen.count),

@@ -212,7 +212,7 @@ impl Following {
             let more = if goes_on { "; it goes on: memgate ends nothing in a run of yours" } else { "" };
             console.warning(&format!(
                 "{what} has not ended after {} s{}{more}",
-                limit.as_secs_f64(),
+                (limit.as_secs_f64() * 1000.0).round() / 1000.0,
                 where_it_hangs(stands.as_ref())
             ));
             if self.ends {

@@ -103,7 +103,10 @@ impl Grants {
             return self.signed(project, text.trim()).await;
         }
         let token = shown.and_then(|(_, token)| Token::parse(token.trim())).ok_or_else(|| {
-            Refused::unauthorized("the token is not valid: a token begins with `mgt_` and has 61 characters")
+            Refused::unauthorized(
+                "the token is not valid: a token begins with `mgt_` and has 61 characters, the last ones a checksum; was \
+                 it copied whole?",
+            )
         })?;
         let id = token.id();
         let now_us = jiff::Timestamp::now().as_microsecond();
