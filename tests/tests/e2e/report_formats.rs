@@ -206,4 +206,6 @@ fn a_report_that_cannot_be_written_stops_no_other_and_is_told_behind_the_verdict
     run.ends_with(2).says("taken");
     assert!(project.read("out/summary.md").starts_with("## ✅ memgate: no leak in 1 test"));
     assert!(Path::exists(&project.session().join("report.html")));
+    let leaks = "#include <gtest/gtest.h>\nchar* volatile kept;\nTEST(One, Leaks) { kept = new char[61]; }\n";
+    project.run(&samples::own_suite("one_leaks", leaks)).ends_with(1).says("taken");
 }
