@@ -114,6 +114,12 @@ impl Process {
         self.counters.freed_bytes += size * count;
     }
 
+    /// Repeats work that leaves nothing.
+    pub(crate) fn works(&mut self, n: u64) {
+        self.alloc(9, 32, n);
+        self.free(9, 32, n);
+    }
+
     /// Opens a descriptor from this stack.
     pub(crate) fn open(&mut self, target: &'static str, stack: u32) {
         let id = u32::try_from(self.fds.len()).expect("few descriptors");

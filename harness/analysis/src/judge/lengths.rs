@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memgate_model::{Metric, Per, Verdict, format_value};
+use memgate_model::{Metric, Per, Verdict, format_counted, format_value};
 use memgate_wire::{Counters, ErrorCode};
 
 use super::context::JudgeContext;
@@ -141,6 +141,27 @@ impl TestJudge<'_, '_> {
             let groups = if metric == Metric::NativeLiveBytes { &unwaived[..] } else { &[] };
             self.hold_slopes(&lengths, metric, &values, groups);
         }
+        self.doubt_repetitions(&lengths);
+    }
+
+    /// A program that ignores the number leaves the same in each run. Repeated work is nearly never without a single
+    /// allocation.
+    fn doubt_repetitions(&mut self, lengths: &Lengths<'_>) {
+        let is_limited = !self.thresholds(Metric::NativeLiveBytes, Per::Iteration).is_empty();
+        let made = |run: &&Repetition| run.process.record.end.as_ref().map(|end| end.counters.allocations);
+        let (Some(first), Some(last)) = (lengths.runs.first(), lengths.runs.last()) else { return };
+        let is_same = lengths.runs.iter().all(|run| made(run) == made(first));
+        if !is_limited || !is_same || !self.j.leaks.is_empty() {
+            return;
+        }
+        self.j.confirmed = false;
+        let count = format_counted(float(made(first).unwrap_or_default()), "allocation");
+        let why = format!(
+            "not judged: with {} repetitions it made {count}, with {} as many, so it seems not to repeat its work; \
+             if the work allocates nothing, switch native.live_bytes off for it",
+            first.n, last.n
+        );
+        self.j.raise(Verdict::Warn, why);
     }
 
     /// Lists the groups that grow. Returns what no waiver covers: the totals, and the bytes of each group that grows.

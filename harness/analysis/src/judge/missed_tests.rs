@@ -77,6 +77,7 @@ fn repetitions_that_leave_descriptors_open_leak_them() {
         let runs = [1, 2, 4, 8, 16].map(|n| {
             let mut p = Process::screen();
             (0..opens(n)).for_each(|_| p.open("/tmp/log", 6));
+            p.works(n);
             Repetition { n, process: p.end().into() }
         });
         let mut run = process_suite(Process::screen().end(), &[(1, 0)]);
@@ -94,7 +95,9 @@ fn repetitions_that_leave_descriptors_open_leak_them() {
     assert_verdict(&lengths(&|_| 7), &default, Verdict::Pass, "", 0);
 
     let mut partly = lengths(&|_| 7);
-    let blind = Process::screen().without_os().end().into();
+    let mut blind = Process::screen().without_os();
+    blind.works(4);
+    let blind = blind.end().into();
     let Some(ConfirmationInput::Lengths(runs)) = partly.suites[0].confirmations.get_mut("engine") else {
         panic!("lengths")
     };

@@ -1196,6 +1196,7 @@ pub(super) fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> Ru
         let mut p = Process::screen();
         p.alloc(3, 8, live);
         p.alloc(5, 4096, 1);
+        p.works(n);
         Repetition { n, process: p.end().into() }
     };
     let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![screen.into()]) };
@@ -1277,6 +1278,7 @@ fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
             let mut p = Process::screen();
             p.alloc(3, 8, kept(n));
             p.alloc(5, 16, freed(n));
+            p.works(n);
             p.main_ends();
             p.free(5, 16, freed(n));
             Repetition { n, process: p.end().into() }
@@ -1294,6 +1296,33 @@ fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
     assert_eq!(only(&at_none).verdict, Verdict::Pass);
     let bouncing = judged(&|_| 3, &|n| n % 20);
     assert_eq!(only(&bouncing).verdict, Verdict::Pass, "what other threads are about to free");
+}
+
+/// Before, such a program passed as clean.
+#[test]
+fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {
+    let ignores = |opens: &dyn Fn(u64) -> u64| {
+        let mut screen = Process::screen();
+        screen.alloc(3, 8, 1);
+        let mut run = process_suite(screen.end(), &[(4, 0)]);
+        let lengths = [4, 8, 12].map(|n| {
+            let mut p = Process::screen();
+            p.alloc(3, 8, 1);
+            (0..opens(n)).for_each(|_| p.open("/log", 6));
+            Repetition { n, process: p.end().into() }
+        });
+        run.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(lengths.into()));
+        run
+    };
+    let mut policy = GatePolicy::default();
+    let why = "not judged: with 4 repetitions it made 1 allocation, with 12 as many, so it seems not to repeat its work; if \
+               the work allocates nothing, switch native.live_bytes off for it";
+    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Warn, why, 0);
+    assert!(!only(&report(&ignores(&|_| 0), &policy)).confirmed);
+    let opens = "1 descriptor per repetition (allowed 0)";
+    assert_verdict(&ignores(&|n| n), &policy, Verdict::Fail, opens, 1);
+    policy.defaults.retain(|limit| limit.metric != Metric::NativeLiveBytes);
+    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Pass, "", 0);
 }
 
 #[test]
