@@ -128,12 +128,34 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
     };
     let named = || leak.frames.iter().filter(|frame| frame.function.is_some());
     let mut foreign = named().filter(|frame| !library(frame));
-    leak.frames
-        .iter()
-        .find(own)
+    let calls_an_allocator = |frame: &&Frame| !passes_to_malloc(frame);
+    named()
+        .filter(own)
+        .find(calls_an_allocator)
+        .or_else(|| named().filter(|frame| !library(frame)).find(calls_an_allocator))
+        .or_else(|| leak.frames.iter().find(own))
         .or_else(|| foreign.next())
         .or_else(|| named().next())
         .or_else(|| leak.frames.first())
+}
+
+/// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? Its caller is to blame.
+fn passes_to_malloc(frame: &Frame) -> bool {
+    const ALLOCATORS: [&str; 7] = ["malloc", "calloc", "realloc", "zalloc", "strdup", "strndup", "memdup"];
+    let function = frame.function.as_deref().unwrap_or_default();
+    // Of `grow.part.0`: `grow`.
+    let function = function.split('.').next().unwrap_or_default();
+    let is_c = !function.contains(['(', ':', '<']);
+    let begins_word = |pair: &[u8]| match pair {
+        [before, letter] => {
+            !before.is_ascii_uppercase() && letter.is_ascii_uppercase() || *before == b'_' && *letter != b'_'
+        }
+        _ => false,
+    };
+    let more_words =
+        function.trim_start_matches('_').as_bytes().windows(2).filter(|pair| begins_word(pair)).count();
+    let name = function.to_ascii_lowercase();
+    is_c && more_words <= 1 && ALLOCATORS.iter().any(|allocator| name.ends_with(allocator))
 }
 
 fn place(frame: &Frame) -> Option<String> {
@@ -205,6 +227,30 @@ mod tests {
         assert_eq!(of_run(&report).unwrap(), "MapCache::insert leaks 48.0 KiB per run");
         report.suites[0].tests[1].leaks[0].frames.clear();
         assert_eq!(of_run(&report).unwrap(), "48.0 KiB leaked per run");
+    }
+
+    /// Before, all leaks of libuv were blamed on `uv__calloc`.
+    #[test]
+    fn the_caller_of_a_projects_own_malloc_is_to_blame() {
+        let mut report = sample::leak();
+        let leak = &mut report.suites[0].tests[1].leaks[0];
+        let own = leak.frames[0].clone();
+        leak.frames.insert(0, own);
+        let mut blamed = |innermost: &str| {
+            report.suites[0].tests[1].leaks[0].frames[0].function = Some(innermost.to_owned());
+            who(&report.suites[0].tests[1].leaks[0])
+        };
+        for wrapper in
+            ["xmalloc", "uv__calloc", "xmlStrdup", "CRYPTO_zalloc", "__wrap_malloc", "sqlite3Realloc.part.0"]
+        {
+            assert_eq!(blamed(wrapper), "MapCache::insert", "{wrapper}");
+        }
+        for own in ["leak_by_malloc", "uriDissectQueryMalloc", "Pool::malloc", "xmalloc(int)", "allocate"] {
+            assert_eq!(blamed(own), own.trim_end_matches("(int)"), "{own}");
+        }
+        report.suites[0].tests[1].leaks[0].frames.truncate(1);
+        report.suites[0].tests[1].leaks[0].frames[0].function = Some("xmalloc".to_owned());
+        assert_eq!(who(&report.suites[0].tests[1].leaks[0]), "xmalloc", "nobody else is known");
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl TestJudge<'_, '_> {
         alive.extend(self.handles_at_exit(&process.record));
         if !alive.is_empty() {
             let reason = format!(
-                "not judged: {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
+                "not judged: {} alive at exit; to have it judged, give it a suite in memgate.yaml with {{n}} as the argument that repeats its work",
                 alive.join(", ")
             );
             self.j.raise(Verdict::Warn, reason);
