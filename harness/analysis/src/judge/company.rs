@@ -13,7 +13,7 @@ use super::one_test::TestJudge;
 use super::repeated::OsLeak;
 use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};
-use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, held_at_ends, os_series, series};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::measured::unusable;
@@ -171,6 +171,43 @@ impl<'a> Missing<'a> {
         let mut places = Places::new(&self.screened.record, judge.context.resolve);
         let is_list = |record: &SnapshotRecord| record.size == EXIT_LIST_BYTES && record.count == 1;
         self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
+    }
+
+    /// How many blocks an initialisation allocates, and at which of its calls, may be chance: a table with a random seed.
+    /// Two more processes show it: their numbers differ, and grow in neither.
+    pub(super) fn knows_chance(
+        &mut self,
+        judge: &mut TestJudge<'_, '_>,
+        alone: &ProcessRecord,
+        together: Together<'_>,
+    ) {
+        let test = judge.id;
+        let Some(Ok(together)) = together.filter(|t| t.is_ok_and(|again| unusable(again, test).is_none()))
+        else {
+            return;
+        };
+        let policy = judge.context.policy;
+        let mut still = |record: &ProcessRecord| {
+            let mut places = Places::new(record, judge.context.resolve);
+            let mut most = held_at_ends(test, &mut places);
+            for Series { place, bytes, block, .. } in series(test, &mut places) {
+                if judge_exact(&bytes, allowed(policy, bytes.len(), block)).finding != Finding::Still {
+                    most.remove(&place.id);
+                }
+            }
+            most
+        };
+        let (alone, together) = (still(alone), still(&together.record));
+        let mut places = Places::new(&self.screened.record, judge.context.resolve);
+        let left = held(&self.window.survivors, &mut places);
+        let by_chance = |group: &&Held| {
+            let id = &group.place.id;
+            let Some((alone, together)) = alone.get(id).zip(together.get(id)) else { return false };
+            !group.place.frames.is_empty() && alone != together && group.noted <= 2.0 * alone.max(*together)
+        };
+        let by_chance: BTreeSet<String> =
+            left.iter().filter(by_chance).map(|group| group.place.id.clone()).collect();
+        self.records.retain(|record| !by_chance.contains(&places.of(record.stack).id));
     }
 
     /// Judges by what the test does together with the others. Without such a run the growth stays unconfirmed.

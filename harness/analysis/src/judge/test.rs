@@ -403,6 +403,7 @@ impl TestJudge<'_, '_> {
         let mut missing = Missing::of(screened, again, self.id);
         missing.knows_mappings(self, again, together);
         missing.knows_exit_lists(self);
+        missing.knows_chance(self, again, together);
         missing
     }
 

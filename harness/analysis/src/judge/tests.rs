@@ -658,6 +658,33 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
+/// libxml2 fills tables with a random seed when it is first used. Before, each such run had a warning.
+#[test]
+fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
+    let judged = |alone: u64, together: u64, more: u64| {
+        let mut screen = Process::screen();
+        screen.run("Map.before", 0, |_| ());
+        screen.run(TEST, 0, |p| p.alloc(3, 48, 10));
+        let mut again = Process::confirm();
+        (0..91).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 48, if i == 0 { alone } else { 0 })));
+        let mut among = Process::confirm();
+        for i in 0..91 {
+            among.run("Map.before", i, |_| ());
+            among.run(TEST, i, |p| p.alloc(3, 48, if i == 0 { together } else { more }));
+        }
+        let [alone, together] = [again, among].map(|process| Box::new(ProcessInput::from(process.end())));
+        let input =
+            confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
+        let report = report(&input, &GatePolicy::default());
+        report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().verdict
+    };
+    assert_eq!(judged(8, 9, 0), Verdict::Pass);
+    assert_eq!(judged(8, 8, 0), Verdict::Warn, "no chance is seen");
+    assert_eq!(judged(0, 9, 0), Verdict::Warn, "alone it does not come");
+    assert_eq!(judged(4, 3, 0), Verdict::Warn, "the screen had far more");
+    assert_eq!(judged(8, 9, 1), Verdict::Fail, "it grows");
+}
+
 /// glibc allocates 1,040 bytes for each 32 functions that run at exit, in the test that registers the 33rd.
 #[test]
 fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
