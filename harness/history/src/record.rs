@@ -71,6 +71,8 @@ pub struct TestRecord {
     pub figures: BTreeMap<Metric, Figure>,
     /// Its finite limits above zero. A larger figure fails.
     pub limits: BTreeMap<Metric, f64>,
+    /// It grew or may grow, or its whole class, and no leak is named: it may be any leak.
+    pub is_open: bool,
 }
 
 /// A leak of a test.
@@ -197,8 +199,8 @@ impl TestRecord {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
     }
 
-    /// Does it mean anything if this test did not see a leak? Not if it left something within its limits, because then
-    /// the report names no leak.
+    /// Does it mean anything if this test did not see a leak? Not if it left something within its limits, or if its
+    /// growth is unconfirmed, because then the report names no leak.
     #[must_use]
     pub fn tells_absence(&self) -> bool {
         let leaves = |(metric, limit): (&Metric, &f64)| {
@@ -208,7 +210,7 @@ impl TestRecord {
                     least > 0.0 && least <= *limit
                 })
         };
-        self.is_judged() && !self.limits.iter().any(leaves)
+        self.is_judged() && !self.is_open && !self.limits.iter().any(leaves)
     }
 
     /// It passed, and there is nothing to report.
@@ -234,10 +236,12 @@ impl RunRecord {
                 named("test", &test.id)?;
                 let found = found.entry((&suite.name, name_of(test))).or_default();
                 found.tell(of_test(suite, test));
+                found.was_repeated |= test.confirmed;
                 found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
                 found.leaks.extend(test.one_time.iter().map(|leak| (leak, How::OneTime)));
             }
         }
+        open_classes(&mut found);
         limited("tests", found.len(), MOST_TESTS)?;
         let mut record = Self {
             verdict: report.verdict,
@@ -336,12 +340,32 @@ struct Found<'r> {
     told: Option<TestRecord>,
     /// The leaks of all entries.
     leaks: Vec<(&'r Leak, How)>,
+    /// Was it run again, alone?
+    was_repeated: bool,
 }
 
 impl Found<'_> {
-    fn tell(&mut self, entry: TestRecord) {
+    fn tell(&mut self, mut entry: TestRecord) {
+        if let Some(told) = &mut self.told {
+            told.is_open |= entry.is_open;
+            entry.is_open = told.is_open;
+        }
         if self.told.as_ref().is_none_or(|told| told.verdict < entry.verdict) {
             self.told = Some(entry);
+        }
+    }
+}
+
+/// If nobody knows what a test class leaves, nobody knows it of its tests that did not run alone.
+fn open_classes(found: &mut BTreeMap<(&str, Cow<'_, str>), Found<'_>>) {
+    let is_open = |found: &Found<'_>| found.told.as_ref().is_some_and(|told| told.is_class && told.is_open);
+    let open = found.iter().filter(|(_, found)| is_open(found)).map(|(name, _)| name.clone());
+    for (suite, class) in open.collect::<Vec<_>>() {
+        let first = format!("{class}.");
+        let after = found.range_mut((suite, Cow::from(first.clone()))..);
+        let tests = after.take_while(|((of, name), _)| *of == suite && name.starts_with(&first));
+        for (_, test) in tests.filter(|(_, test)| !test.was_repeated) {
+            test.told.iter_mut().for_each(|told| told.is_open = true);
         }
     }
 }
@@ -375,6 +399,7 @@ fn of_suite(suite: &SuiteReport) -> TestRecord {
         duration_s: suite.screened_s,
         figures: figures(&suite.metrics),
         limits: limits(&suite.metrics),
+        is_open: false,
     }
 }
 
@@ -389,6 +414,7 @@ fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
         duration_s: test.duration_s,
         figures: BTreeMap::new(),
         limits: BTreeMap::new(),
+        is_open: test.verdict > Verdict::NotJudged && test.leaks.is_empty(),
     };
     if !record.is_judged() {
         return record;
@@ -618,6 +644,31 @@ mod tests {
         }
         let unjudged = RunRecord::of(&report(&serde_json::json!([test("A.a", "not_judged", &[])]))).unwrap();
         assert!(!unjudged.tests[0].tells_absence());
+    }
+
+    #[test]
+    fn growth_that_is_unconfirmed_does_not_say_that_a_leak_is_away() {
+        let told = |of_class: serde_json::Value| {
+            let alone = test("A.alone", "pass", &[]);
+            let mut beside = test("A.beside", "pass", &[]);
+            beside["confirmed"] = false.into();
+            let mut other = beside.clone();
+            other["id"] = "A$B.b".into();
+            let record =
+                RunRecord::of(&report(&serde_json::json!([of_class, alone, beside, other]))).unwrap();
+            let known = record.tests.iter().filter(|test| test.tells_absence());
+            known.map(|test| test.name.clone()).collect::<Vec<_>>()
+        };
+        let class = |verdict: &str, leaks: &[(&str, Option<&str>)]| {
+            let mut class = test("A", verdict, leaks);
+            class["is_class"] = true.into();
+            class
+        };
+        for verdict in ["warn", "error", "fail"] {
+            assert_eq!(told(class(verdict, &[])), ["A$B.b", "A.alone"], "{verdict}");
+        }
+        assert_eq!(told(class("fail", &[("j1-a", None)])), ["A", "A$B.b", "A.alone", "A.beside"]);
+        assert_eq!(told(test("B.b", "warn", &[])), ["A$B.b", "A.alone", "A.beside"], "a test by itself");
     }
 
     #[test]
