@@ -23,7 +23,7 @@ enum Excess {
 /// The figures of a test's headline, the most important one first; empty if nothing exceeds a threshold.
 pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     let mut figures = exceeding(&test.metrics);
-    if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::NativeLiveBytes) {
+    if let Some(bytes) = figures.iter_mut().find(|figure| figure.metric == Metric::NativeLiveBytes) {
         // The number of allocations is shown with their bytes, on the same line.
         bytes.count = test
             .metrics
@@ -32,7 +32,7 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
         figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
     }
     let of_java = |leak: &&Leak| leak.kind == LeakKind::Java && leak.waiver.is_none();
-    if figures.first().is_some_and(|figure| figure.metric == Metric::JavaLiveBytes)
+    if figures.iter().any(|figure| figure.metric == Metric::JavaLiveBytes)
         && test.leaks.iter().any(|leak| of_java(&leak))
     {
         // The leaks below state the number of objects of each class.
@@ -89,7 +89,8 @@ impl Figure {
     }
 }
 
-/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`].
+/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`]. Of bytes behind
+/// JNI and bytes of Java objects, the larger figure comes first: a native block may only be a handle of the objects.
 fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let found = metrics.iter().filter_map(|(metric, value)| {
         let threshold = value.threshold.as_ref()?;
@@ -97,7 +98,15 @@ fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     });
     let found: Vec<_> = found.collect();
     let clearest = found.iter().map(|(excess, _)| *excess).min();
-    found.into_iter().filter(|(excess, _)| Some(*excess) == clearest).map(|(_, figure)| figure).collect()
+    let clear = found.into_iter().filter(|(excess, _)| Some(*excess) == clearest);
+    let mut figures: Vec<Figure> = clear.map(|(_, figure)| figure).collect();
+    let at = |of: Metric| figures.iter().position(|figure| figure.metric == of);
+    if let Some((native, java)) = at(Metric::NativeLiveBytes).zip(at(Metric::JavaLiveBytes))
+        && metrics[&Metric::JavaLiveBytes].value > metrics[&Metric::NativeLiveBytes].value
+    {
+        figures[native..=java].rotate_right(1);
+    }
+    figures
 }
 
 fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
@@ -170,5 +179,31 @@ mod tests {
             assert_eq!(interval(Metric::NativeLiveBytes, low, high), text);
         }
         assert_eq!(interval(Metric::OsFds, 1.0, 2.0), "1–2");
+    }
+
+    #[test]
+    fn a_native_handle_of_java_objects_does_not_lead() {
+        let figure = |value: f64| MetricValue {
+            value,
+            unit: Metric::JavaLiveBytes.unit(),
+            per: Per::Iteration,
+            low: value,
+            high: value,
+            iterations: 30,
+            confidence: 0.99,
+            threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
+        };
+        for (native, java, order) in [
+            (9.6, 136.0, [Metric::JavaLiveBytes, Metric::NativeLiveBytes, Metric::JavaLiveObjects]),
+            (4096.0, 136.0, [Metric::NativeLiveBytes, Metric::JavaLiveBytes, Metric::JavaLiveObjects]),
+        ] {
+            let metrics = [
+                (Metric::NativeLiveBytes, figure(native)),
+                (Metric::JavaLiveBytes, figure(java)),
+                (Metric::JavaLiveObjects, figure(2.0)),
+            ];
+            let metrics = exceeding(&metrics.into()).into_iter().map(|figure| figure.metric);
+            assert_eq!(metrics.collect::<Vec<_>>(), order, "{native} and {java}");
+        }
     }
 }

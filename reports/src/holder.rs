@@ -24,7 +24,8 @@ pub fn holder(leak: &Leak) -> String {
         let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
         let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });
         match step.name.as_str() {
-            "" => format!("{kind}{owner}"),
+            // Nothing more is known of a reference from native code.
+            "" => format!("{kind}{owner}").trim_end().to_owned(),
             name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
             name => format!("{kind}{owner}.{}", visible(name)),
         }
@@ -49,7 +50,7 @@ pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
         name if name.starts_with('[') => visible(name).into_owned(),
         name => format!(".{}", visible(name)),
     };
-    Some(format!("{kind}{}{name}", visible(simple(&root.owner))))
+    Some(format!("{kind}{}{name}", visible(simple(&root.owner))).trim_end().to_owned())
 }
 
 /// `held by  static Registry::cache (registry.cc:12) → 48 B allocated in insert (map.h:7)`, `lost: no
@@ -154,5 +155,14 @@ mod tests {
         let told = "held by  static cache (cache.cc:3) (24 of 66 blocks; 12 lost; 9 held by static other (other.cc:3); 8 lost; \
                     13 held otherwise)";
         assert_eq!(holder(&leak), told);
+    }
+
+    #[test]
+    fn a_reference_from_native_code_has_no_name() {
+        let [owner, name] = [String::new(), String::new()];
+        let step = HolderStep { kind: "jni global".to_owned(), owner, name, class: "Tile".to_owned() };
+        let leak = Leak { kind: LeakKind::Java, holder: vec![step], ..Leak::default() };
+        assert_eq!(holder(&leak), "held by  jni global");
+        assert_eq!(short_holder(&leak).as_deref(), Some("jni global"));
     }
 }
