@@ -4,8 +4,11 @@
 //! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, the one after it may be the one that does
 //! ([`JavaSuspect::behind`]). The whole has a time limit ([`Budget`]): classes that get no time are unconfirmed.
+//!
+//! The invocations of a test mostly leak the same. So the first one of each test is repeated before the others, and
+//! these get no more than the share of their class if the test is known to leak.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,7 +27,7 @@ use crate::run::runners::java::{Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
-use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, base_of, growing_tests, ran_out_of_memory};
 use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
@@ -135,6 +138,11 @@ impl How {
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
     }
+
+    /// Is the time over for one more invocation of a test that is known to leak?
+    fn is_over_again(&self) -> bool {
+        self.is_over() || self.share.is_some_and(|share| share <= Instant::now())
+    }
 }
 
 /// Repeats the suspects of one suite.
@@ -176,8 +184,9 @@ impl Repeater<'_, '_> {
             |unit: &&Selection| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()));
         let mut told = Told::Leaks;
         let mut none_is_known = true;
-        for test in units.iter().filter(is_asked) {
-            if self.how.is_over() {
+        let mut leaking = BTreeSet::new();
+        for test in invocations_last(units.iter().filter(is_asked)) {
+            if self.how.is_over() || leaking.contains(base_of(&test.test)) && self.how.is_over_again() {
                 // The class fails for all of them. If only one test failed, the others would look clean.
                 if none_is_known {
                     break;
@@ -196,6 +205,9 @@ impl Repeater<'_, '_> {
                 break;
             }
             none_is_known &= !leaks;
+            if leaks {
+                leaking.insert(base_of(&test.test));
+            }
             self.suite.facts.confirmations.insert(test.id(), outcome);
         }
         Ok(told)
@@ -290,6 +302,13 @@ impl Repeater<'_, '_> {
     }
 }
 
+/// The first invocation of each test, then all the others.
+fn invocations_last<'t>(tests: impl Iterator<Item = &'t Selection>) -> impl Iterator<Item = &'t Selection> {
+    let mut known = BTreeSet::new();
+    let (first, others): (Vec<_>, Vec<_>) = tests.partition(|test| known.insert(base_of(&test.test)));
+    first.into_iter().chain(others)
+}
+
 /// Executions in a window.
 fn executions(batch: Batch) -> u32 {
     match batch {
@@ -351,5 +370,28 @@ mod tests {
         let mut record = ProcessRecord::default();
         record.windows = vec![window(100, 200), window(5000, 5800)];
         assert_eq!(took(&record), Duration::from_nanos(900));
+    }
+
+    #[test]
+    fn each_test_comes_before_the_other_invocations_of_one() {
+        let names = ["a()[1]", "a()[2]", "b()", "[x]/c[x]", "a()[3]", "[y]/c[y]"];
+        let tests: Vec<Selection> =
+            names.iter().map(|test| Selection::one("com.example.ATest", test)).collect();
+        let order: Vec<&str> = invocations_last(tests.iter()).map(|test| test.test.as_str()).collect();
+        assert_eq!(order, ["a()[1]", "b()", "[x]/c[x]", "a()[2]", "a()[3]", "[y]/c[y]"]);
+    }
+
+    #[test]
+    fn one_more_invocation_of_a_leaking_test_gets_no_more_than_the_share() {
+        let now = Instant::now();
+        let how = |share: Option<Instant>, until: Option<Instant>| {
+            let how = How { batch: Batch::Of(1), until, share, over: String::new() };
+            (how.is_over(), how.is_over_again())
+        };
+        let later = now.checked_add(Duration::from_secs(3600));
+        assert_eq!(how(later, later), (false, false));
+        assert_eq!(how(Some(now), later), (false, true));
+        assert_eq!(how(Some(now), Some(now)), (true, true));
+        assert_eq!(how(None, None), (false, false));
     }
 }
