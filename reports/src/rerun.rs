@@ -85,8 +85,9 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
         // A scenario of a feature, or a test of a suite in a suite, is not a method.
         Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
-        // All parameters of a test method.
-        Runner::Junit | Runner::Instrumentation => id.split(['(', '[']).next().map(str::to_owned),
+        // All parameters of a test method. Names of JUnit 4 contain no types: a bracket belongs to the name.
+        Runner::Junit => id.split(['(', '[']).next().map(str::to_owned),
+        Runner::Instrumentation => id.split('[').next().map(str::to_owned),
     }
 }
 
@@ -187,6 +188,8 @@ mod tests {
             (Runner::Gtest, "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),
             (Runner::Junit, "com.example.ATest.b(int)[2]", false, Some("com.example.ATest.b")),
             (Runner::Junit, "com.example.ATest", true, Some("'com.example.ATest.*'")),
+            (Runner::Instrumentation, "a.BTest.c[x=1]", false, Some("a.BTest.c")),
+            (Runner::Instrumentation, "a.BTest.loads (twice)", false, Some("'a.BTest.loads (twice)'")),
             (Runner::Command, "replay", false, None),
         ] {
             let suite = SuiteReport { runner, ..report.suites[0].clone() };

@@ -111,6 +111,32 @@ fn classes_of_junit_3_are_repeated_too_and_those_of_androids_own_kinds_are_no_pa
     device.assert_clean();
 }
 
+/// Neither can the runner select this test by its name, nor does a class with one test stand for several.
+#[test]
+fn the_leak_of_a_method_with_one_named_parameter_is_confirmed() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let server = AdbServer::start(&adb);
+    server.connect(&device);
+    let (project, agents) = project("instrumentation-parameter", "");
+    let class = "com.example.tracks.ZoomTest";
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
+             arguments: {{ class: {class} }}\n"
+        ),
+    );
+    let mut command =
+        project.command(&["run", "--suite", "tracks", "--filter", &format!("{class}.keepsTheTile")]);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let run = project.finish(&mut command);
+    run.ends_with(1);
+    assert_eq!(run.report().errors, [], "{run}");
+    let test = run.test(&format!("{class}.keepsTheTile[level=3,pixels=1,000]"));
+    assert_eq!((test.verdict, test.leaks.len()), (Verdict::Fail, 1), "{}\n{run}", test.reason);
+    device.assert_clean();
+}
+
 #[test]
 fn ctrl_c_leaves_nothing_on_the_device() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };

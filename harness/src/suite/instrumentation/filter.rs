@@ -14,8 +14,8 @@ pub fn tests_regex(glob: &str) -> String {
             c => regex.extend(['\\', c]),
         }
     }
-    // The name of a class selects all its tests.
-    regex.push_str("(#.*)?$");
+    // The name of a class selects all its tests, the name of a method all its parameters.
+    regex.push_str(r"([#\[].*)?$");
     regex
 }
 
@@ -26,9 +26,9 @@ mod tests {
     #[test]
     fn globs_become_expressions() {
         for (glob, regex) in [
-            ("a.ATest", "^a[.#]ATest(#.*)?$"),
-            ("a.ATest.x?", "^a[.#]ATest[.#]x.(#.*)?$"),
-            ("*.B$C#y[0]", r"^.*[.#]B\$C[.#]y\[0\](#.*)?$"),
+            ("a.ATest", r"^a[.#]ATest([#\[].*)?$"),
+            ("a.ATest.x?", r"^a[.#]ATest[.#]x.([#\[].*)?$"),
+            ("*.B$C#y[0]", r"^.*[.#]B\$C[.#]y\[0\]([#\[].*)?$"),
         ] {
             assert_eq!(tests_regex(glob), regex, "{glob}");
         }

@@ -125,13 +125,21 @@ impl Selection {
         }
     }
 
-    /// Exactly these tests of a class. Numbered parameterised tests are selected by their method; for those whose
-    /// parameters have names, the whole class is selected.
+    /// Whether the runner can select the test by its name. It selects parameterised tests by their method alone, and
+    /// takes a comma in a name (`fun `adds 1, then 2`()` of Kotlin) for the end of the name.
+    #[must_use]
+    pub fn takes(test: &str) -> bool {
+        !test.contains(['[', ','])
+    }
+
+    /// Exactly these tests of a class. Numbered parameterised tests are selected by their method; if the runner cannot
+    /// select one by its name, the whole class is selected.
     #[must_use]
     pub fn each(class: &str, tests: &[String]) -> Vec<Self> {
         let mut chosen: Vec<Self> = Vec::new();
         for test in tests {
             let method = match test.split_once('[') {
+                _ if test.contains(',') => None,
                 None => Some(test.as_str()),
                 Some((method, number)) => number
                     .strip_suffix(']')
@@ -235,7 +243,8 @@ impl Call<'_> {
             Mode::List | Mode::Once | Mode::Alone(_) => {}
         }
         let mut set = |key: &str, value: String| {
-            pairs.retain(|(known, _)| known != key);
+            // The runner would add the tests of a file to those that we select.
+            pairs.retain(|(known, _)| known != key && (key != "class" || known != "testFile"));
             pairs.push((key.to_owned(), value));
         };
         if let Some(Share { index, of }) = self.share {
@@ -257,7 +266,7 @@ impl Call<'_> {
             Mode::Alone(chosen) => set("class", chosen.argument()),
             Mode::Repeat(chosen) => set("class", list(chosen)),
         }
-        if let Some(filter) = self.filter.filter(|_| !matches!(self.mode, Mode::Repeat(_))) {
+        if let Some(filter) = self.filter {
             set("tests_regex", tests_regex(filter));
         }
         pairs
@@ -351,8 +360,32 @@ mod tests {
     fn some_tests_of_a_class_are_chosen_by_their_methods() {
         let tests = ["x", "y[0]", "y[1]"].map(str::to_owned);
         assert_eq!(list(&Selection::each("a.ATest", &tests)), "a.ATest#x,a.ATest#y");
-        let named = ["y[0]", "y[auto]"].map(str::to_owned);
-        assert_eq!(list(&Selection::each("a.ATest", &named)), "a.ATest");
+        for named in [["y[0]", "y[auto]"], ["y[0]", "adds 1, then 2"], ["x", "y[a=1,b=2]"]] {
+            assert_eq!(list(&Selection::each("a.ATest", &named.map(str::to_owned))), "a.ATest", "{named:?}");
+        }
+    }
+
+    #[test]
+    fn a_selection_replaces_the_users_file_of_tests() {
+        let component = component("io.x.test", "R");
+        let arguments =
+            [("testFile", "/data/local/tmp/smoke.txt"), ("notTestFile", "/data/local/tmp/slow.txt")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let one = Selection { class: "a.ATest".into(), test: Some("x".into()) };
+        let told = |mode| {
+            let (user, filter, share, own, awaits_agent) = Default::default();
+            let arguments = &arguments;
+            Call { component: &component, user, arguments, filter, share, own, awaits_agent, mode }.command()
+        };
+        for mode in [Mode::List, Mode::Once] {
+            assert!(told(mode.clone()).contains("-e testFile /data/local/tmp/smoke.txt"), "{mode:?}");
+        }
+        for mode in
+            [Mode::Alone(one.clone()), Mode::Rounds(vec![one.clone()]), Mode::Repeat(vec![one.clone()])]
+        {
+            let told = told(mode);
+            assert!(!told.contains("-e testFile") && told.contains("-e notTestFile"), "{told}");
+        }
     }
 
     #[test]
@@ -373,7 +406,10 @@ mod tests {
         assert!(told.contains("-e tests_regex"), "{told}");
         assert!(told.contains("-e numShards 3 -e shardIndex 1"), "{told}");
         let own = ["a.ATest", "a.BTest"].map(|class| Selection { class: class.into(), test: None });
-        let told = Call { own: Some(&own), mode: Mode::Once, ..call }.command();
+        let told = Call { own: Some(&own), mode: Mode::Once, ..call.clone() }.command();
         assert!(told.contains("-e class a.ATest,a.BTest"), "{told}");
+        // A class that is repeated has tests that the filter leaves out.
+        let told = Call { mode: Mode::Repeat(own.to_vec()), ..call }.command();
+        assert!(told.contains("-e tests_regex"), "{told}");
     }
 }

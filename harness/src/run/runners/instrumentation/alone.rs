@@ -27,8 +27,7 @@ use crate::suite::instrumentation::{Mode, Selection};
 pub(super) const LIMITS: &str =
     "each test ran in a process of its own: figures are within a test, growth from test to test is not seen";
 
-/// Tests that share a process of their own: a test, or a class of parameterised tests, which the runner selects by
-/// their method alone.
+/// Tests that share a process of their own: a test, or a class with tests that the runner cannot select by their names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     selection: Selection,
@@ -36,9 +35,19 @@ pub(super) struct Part {
     tests: BTreeSet<String>,
 }
 
+impl Part {
+    /// Its name: the app reports a class with one test as that test.
+    fn id(&self) -> String {
+        match self.tests.first() {
+            Some(only) if self.tests.len() == 1 => only.clone(),
+            _ => self.selection.id(),
+        }
+    }
+}
+
 /// The parts of the tests that the runner listed, in its order.
 fn parts(named: &[Selection]) -> Vec<Part> {
-    let is_plain = |test: &Option<String>| test.as_ref().is_some_and(|test| !test.contains('['));
+    let is_plain = |test: &Option<String>| test.as_deref().is_some_and(Selection::takes);
     let mixed: BTreeSet<&String> =
         named.iter().filter(|test| !is_plain(&test.test)).map(|test| &test.class).collect();
     let mut parts: Vec<Part> = Vec::new();
@@ -74,7 +83,7 @@ pub(super) async fn once(
         let before = results.len() as u64;
         let mut show = |state: &RunState| progress.update(before + state.tests(), &state.status());
         let run = once::run(suite, Mode::Alone(part.selection.clone()), &memory);
-        let id = part.selection.id();
+        let id = part.id();
         let (done, output) = match suite.run(context, run, &mut show).await {
             Ok(ran) => ran,
             // The device did not even accept the options of this run.
@@ -129,7 +138,7 @@ pub(super) async fn repeat(
     let mut progress = Progress::of_silent_tests(context.console, "rounds", parts.len() as u64);
     let mut said = Said::default();
     for (done, part) in (0..).zip(parts) {
-        let id = part.selection.id();
+        let id = part.id();
         let mut show = |_: &RunState| progress.update(done, &id);
         if !repeat_part(context, suite, part, measured, &mut said, &mut show).await? {
             break;
@@ -143,13 +152,13 @@ pub(super) async fn repeat(
 async fn repeat_part(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    Part { selection, tests }: &Part,
+    part: &Part,
     measured: &mut Suite,
     said: &mut Said,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<bool, Broken> {
-    let id = selection.id();
-    let chosen = (vec![selection.clone()], tests.len());
+    let (id, tests) = (part.id(), part.tests.len());
+    let chosen = (vec![part.selection.clone()], tests);
     let Rounds { finished, problems, gone } = match rounds::run(context, suite, chosen, show).await {
         Ok(ran) => ran,
         Err(Broken::Suite { what, .. }) => Rounds { finished: Vec::new(), problems: vec![what], gone: true },
@@ -177,8 +186,8 @@ async fn repeat_part(
             ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
         }
         (false, true) => {
-            let chosen = vec![selection.clone()];
-            let alone = Alone { selection, chosen, tests: tests.len(), last: true };
+            let chosen = vec![part.selection.clone()];
+            let alone = Alone { id: id.clone(), chosen, tests, last: true };
             let outcome = one(context, suite, alone, measured, show).await?;
             if let Some(why) = outcome.gone {
                 measured.facts.confirmations.insert(id.clone(), outcome.facts);
@@ -226,10 +235,17 @@ mod tests {
 
     #[test]
     fn each_test_is_a_part_and_parameterised_ones_are_their_class() {
-        let named = [test("a.B", "x"), test("a.C", "y[0]"), test("a.B", "z"), test("a.C", "y[1]")];
-        let ids: Vec<(String, usize)> =
-            parts(&named).iter().map(|part| (part.selection.argument(), part.tests.len())).collect();
-        assert_eq!(ids, [("a.B#x".to_owned(), 1), ("a.C".to_owned(), 2), ("a.B#z".to_owned(), 1)]);
+        let named = [
+            test("a.B", "x"),
+            test("a.C", "y[0]"),
+            test("a.B", "z"),
+            test("a.C", "y[1]"),
+            test("a.D", "1, 2"),
+        ];
+        let ids: Vec<(String, String)> =
+            parts(&named).iter().map(|part| (part.selection.argument(), part.id())).collect();
+        let want = [("a.B#x", "a.B.x"), ("a.C", "a.C"), ("a.B#z", "a.B.z"), ("a.D", "a.D.1, 2")];
+        assert_eq!(ids, want.map(|(argument, id)| (argument.to_owned(), id.to_owned())));
     }
 
     #[test]

@@ -22,11 +22,11 @@ use crate::suite::instrumentation::{Mode, Selection};
 /// Maximum number of suspects that are listed.
 const SHOWN: usize = 5;
 
-/// Confirms the suspects.
+/// Confirms the suspects; `named` are the tests that the runner listed, `seen` those that the agent saw.
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    seen: &Classes,
+    (named, seen): (&[Selection], &Classes),
     suspects: &Suspects,
     measured: &mut Suite,
 ) -> Result<(), Broken> {
@@ -48,7 +48,8 @@ pub(super) async fn confirm(
         let mut show = |id: &str| progress.update(done, id);
         let tests = tests_of(seen, &suspect.suite);
         let leaks =
-            confirm_class(context, suite, (&suspect.suite, tests), measured, &mut gone, &mut show).await?;
+            confirm_class(context, suite, (&suspect.suite, tests, named), measured, &mut gone, &mut show)
+                .await?;
         if !leaks && gone.is_none() && context.plan.confirm {
             waiting.extend(suspect.behind.as_deref());
         }
@@ -63,17 +64,18 @@ pub(super) async fn confirm(
 async fn confirm_class(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    (class, tests): (&str, &[String]),
+    (class, tests, named): (&str, &[String], &[Selection]),
     measured: &mut Suite,
     gone: &mut Option<String>,
     show: &mut dyn FnMut(&str),
 ) -> Result<bool, Broken> {
     let whole = Selection { class: class.to_owned(), test: None };
     let single = |test: &String| Selection { class: class.to_owned(), test: Some(test.clone()) };
-    // The runner selects parameterised tests by their method alone, and a class with one test is that test.
-    let plain = tests.iter().all(|test| !test.contains('['));
+    let plain = tests.iter().all(|test| Selection::takes(test));
+    // The app reports a class with one test, run or ignored, as that test.
+    let is_one = plain || named.iter().filter(|test| test.class == class).count() == 1;
     let mut next = match tests {
-        [test] if plain => vec![single(test)],
+        [test] if is_one => vec![single(test)],
         _ => vec![whole.clone()],
     };
     let mut leaks = false;
@@ -86,11 +88,11 @@ async fn confirm_class(
             }
             Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
             None => {
-                let (chosen, count) = match selection.test {
-                    Some(_) => (vec![selection.clone()], 1),
-                    None => (suite.chosen(class, tests), tests.len()),
+                let (chosen, count) = match &selection.test {
+                    Some(test) if Selection::takes(test) => (vec![selection.clone()], 1),
+                    _ => (suite.chosen(class, tests), tests.len()),
                 };
-                let alone = Alone { selection: &selection, chosen, tests: count, last: !is_divided };
+                let alone = Alone { id: id.clone(), chosen, tests: count, last: !is_divided };
                 one(context, suite, alone, measured, &mut |_| show(&id)).await?
             }
         };
@@ -120,9 +122,10 @@ impl Outcome {
 }
 
 /// A class or test that is repeated alone.
-pub(super) struct Alone<'a> {
-    pub(super) selection: &'a Selection,
-    /// The same selection, in the form for the runner.
+pub(super) struct Alone {
+    /// Its name.
+    pub(super) id: String,
+    /// What the runner selects.
     pub(super) chosen: Vec<Selection>,
     /// Number of tests in it.
     pub(super) tests: usize,
@@ -134,12 +137,11 @@ pub(super) struct Alone<'a> {
 pub(super) async fn one(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    alone: Alone<'_>,
+    alone: Alone,
     measured: &mut Suite,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Outcome, Broken> {
-    let Alone { selection, chosen, tests, last } = alone;
-    let id = selection.id();
+    let Alone { id, chosen, tests, last } = alone;
     let outcome = Arc::new(Last::default());
     let dump = (last && suite.planned.suite.heap_dumps)
         .then(|| Dump::of(context.session, &id, suite.planned.suite.trimmed_dumps))
