@@ -124,6 +124,9 @@ pub enum HeapCommand {
     },
     /// List threads with their stacks, and the objects that their locals hold
     Threads {
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
@@ -160,6 +163,13 @@ pub enum HeapCommand {
         /// The newer dump.
         #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
         new: PathBuf,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names in both dumps,
+        /// before rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
+        /// Mapping file of the older dump, if it is of another build.
+        #[arg(long, value_name = "FILE|DIR", requires = "mapping", value_hint = ValueHint::AnyPath)]
+        old_mapping: Option<PathBuf>,
         /// Exit with 1 if a class (at one place, with --by) has grown by more bytes than this.
         #[arg(long, value_name = "BYTES")]
         fail_over: Option<u64>,
@@ -178,6 +188,10 @@ pub enum HeapCommand {
         /// The dumps, or their ledgers, the oldest first.
         #[arg(value_name = "FILE", required = true, num_args = 1.., value_hint = ValueHint::FilePath)]
         files: Vec<PathBuf>,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names in all
+        /// dumps, before rules are applied. For ledgers, `heap ledger` does it.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// Least number of objects by which a container grows from dump to dump, such as the number
         /// of times that a test ran in between.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -197,6 +211,10 @@ pub enum HeapCommand {
         /// Output file (JSON).
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         to: PathBuf,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
+        /// rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
     },
     /// Copy a dump without the contents of its strings and arrays: small and private
     Trim {
@@ -249,7 +267,7 @@ impl HeapCommand {
             Self::Analyze { common, .. }
             | Self::Classes { common, .. }
             | Self::Dominators { common, .. }
-            | Self::Threads { common }
+            | Self::Threads { common, .. }
             | Self::Strings { common, .. }
             | Self::Bitmaps { common, .. }
             | Self::Check { common } => (&common.file, common.common),

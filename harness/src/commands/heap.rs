@@ -104,18 +104,19 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
         HeapCommand::Dominators { of, mapping, depth, top, .. } => {
             trees((path, mapping.as_deref()), of.as_deref(), *depth, *top, watch)
         }
-        HeapCommand::Threads { .. } => threads(path, watch),
+        HeapCommand::Threads { mapping, .. } => threads((path, mapping.as_deref()), watch),
         HeapCommand::Strings { top, .. } => strings(path, *top, watch),
         HeapCommand::Bitmaps { extract, top, .. } => bitmaps(path, extract.as_deref(), *top, watch),
-        HeapCommand::Diff { by, old, fail_over, fail_over_count, top, .. } => {
+        HeapCommand::Diff { by, old, mapping, old_mapping, fail_over, fail_over_count, top, .. } => {
             let most = Most { bytes: *fail_over, count: *fail_over_count };
-            diff::diff((*by, old, path), most, *top, watch)
+            let old = (old.as_path(), old_mapping.as_deref().or(mapping.as_deref()));
+            diff::diff((*by, old, (path, mapping.as_deref())), most, *top, watch)
         }
-        HeapCommand::Growth { files, loops, top, common } => {
-            growth::growth(files, *loops, (*top, common.allow_truncated), watch)
+        HeapCommand::Growth { files, mapping, loops, top, common } => {
+            growth::growth((files, mapping.as_deref()), *loops, (*top, common.allow_truncated), watch)
         }
-        HeapCommand::Ledger { to, .. } => {
-            growth::ledger(path, to, watch)?;
+        HeapCommand::Ledger { to, mapping, .. } => {
+            growth::ledger((path, mapping.as_deref()), to, watch)?;
             return Ok(None);
         }
         HeapCommand::Trim { to, zero, private, keep_duplicates, rules, prove, .. } => {
@@ -216,9 +217,9 @@ fn trees(
     Ok(Answer::pass(Shown::dominators(&dump, &dominators, trees), path, odd))
 }
 
-fn threads(path: &Path, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+fn threads((path, mapping): (&Path, Option<&Path>), watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
     // The one field that tells what a thread does.
-    let heap = read_heap(path, &read_rules(&[])?, watch)?;
+    let heap = read_original(path, &read_rules(&[])?, mapping, watch)?;
     let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
     Ok(Answer::pass(Shown::Threads { threads }, path, heap.dump.odd))
 }

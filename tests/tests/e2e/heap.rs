@@ -153,6 +153,29 @@ fn what_a_thread_without_a_carrier_holds_has_a_path() {
     }
 }
 
+/// The commands that show stacks, or compare dumps, with the mapping file of this dump and one of another build.
+fn has_original_names_everywhere(project: &Project, path: &Path, (mapping, other): (&str, &str)) {
+    let threads = heap(project, "threads", path, &["--mapping", mapping]);
+    threads.ends_with(0);
+    assert!(threads.stdout.contains("com.acme.Holder.main"), "{threads}");
+    let again = path.display().to_string();
+    for by in ["class", "path", "container"] {
+        let diff = |more: &[&str]| heap(project, "diff", path, &[&[&again, "--by", by], more].concat());
+        let run = diff(&["--mapping", mapping]);
+        run.ends_with(0);
+        assert!(!run.stdout.contains("com.acme.Session"), "nothing changed: {run}");
+        let run = diff(&["--mapping", mapping, "--old-mapping", other]);
+        assert!(run.stdout.contains("com.acme.Session"), "another name: {run}");
+    }
+    let ledger = project.folder().join("ledger.json").display().to_string();
+    heap(project, "ledger", path, &[&ledger, "--mapping", mapping]).ends_with(0);
+    let written = fs::read_to_string(&ledger).unwrap();
+    assert!(written.contains("com.acme.Session") && !written.contains("Held$Session"));
+    heap(project, "growth", path, &[&again, &again, "--mapping", mapping]).ends_with(0);
+    let run = heap(project, "growth", path, &[&again, &ledger, "--mapping", mapping]);
+    run.ends_with(2).says("ledger.json is a ledger: no mapping file changes its names");
+}
+
 #[test]
 fn leaks_fail_and_what_is_not_whole_does_not_pass() {
     for jdk in jdks_in_turn(1) {
@@ -183,6 +206,7 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         let other = project.write("other.txt", "com.acme.Other -> a.b:\n").display().to_string();
         let run = heap(&project, "classes", &path, &["--mapping", &other]);
         run.ends_with(0).says("other.txt names no class of").says("is it of this build?");
+        has_original_names_everywhere(&project, &path, (&mapping, &other));
         let text =
             heap(&project, "analyze", &path, &["--rules", &rules, "--mapping", &mapping, "--leakcanary"]);
         text.ends_with(1);

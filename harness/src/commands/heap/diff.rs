@@ -11,11 +11,14 @@ use memgate_hprof::{Index, Ledger, changes};
 
 use super::Answer;
 use super::growth;
-use super::read::{bad, open, read_heap, read_rules};
+use super::read::{bad, read_index, read_original, read_rules};
 use super::show::{Changed, Shown};
 use super::watch::Watch;
 use crate::cli::HeapBy;
 use crate::exit::{self, ExpectedError};
+
+/// A dump and its mapping file.
+type Named<'a> = (&'a Path, Option<&'a Path>);
 
 /// Allowed growth.
 #[derive(Clone, Copy)]
@@ -35,31 +38,31 @@ impl Most {
 }
 
 pub(super) fn diff(
-    (by, old, new): (HeapBy, &Path, &Path),
+    (by, old, new): (HeapBy, Named<'_>, Named<'_>),
     most: Most,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     let (changes, odd, written) = match by {
         HeapBy::Class => of_classes((old, new), watch)?,
-        HeapBy::Path => of_places((old, new), |path| places(path, watch))?,
-        HeapBy::Container => of_places((old, new), |path| growth::read(path, watch))?,
+        HeapBy::Path => of_places((old, new), |dump| places(dump, watch))?,
+        HeapBy::Container => of_places((old, new), |dump| growth::read(dump, watch))?,
     };
+    let files = [old.0, new.0];
     if most.bytes.or(most.count).is_some() {
-        growth::in_order([old, new].into_iter().zip(written))?;
+        growth::in_order(files.into_iter().zip(written))?;
     }
     let code = most.code(&changes);
-    let odd = [old, new].map(ToOwned::to_owned).into_iter().zip(odd).collect();
+    let odd = files.map(ToOwned::to_owned).into_iter().zip(odd).collect();
     Ok(Answer { shown: Shown::diff(by, changes, top), code, odd })
 }
 
 /// The changes, oddities of both dumps, and the time at which each was written.
 type Changes = (Vec<Changed>, [Oddities; 2], [u64; 2]);
 
-fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
-    let read = |path: &Path| -> Result<(ByName, Oddities, u64), ExpectedError> {
-        let file = open(path)?;
-        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
+    let read = |(path, mapping): Named<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
+        let dump = read_index(path, mapping, watch)?;
         Ok((by_name(&dump), dump.odd, dump.header.milliseconds))
     };
     let ((before, odd_before, first), (mut after, odd_after, second)) = (read(old)?, read(new)?);
@@ -76,8 +79,8 @@ fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, 
 }
 
 fn of_places(
-    (old, new): (&Path, &Path),
-    read: impl Fn(&Path) -> Result<(Ledger, Oddities), ExpectedError>,
+    (old, new): (Named<'_>, Named<'_>),
+    read: impl Fn(Named<'_>) -> Result<(Ledger, Oddities), ExpectedError>,
 ) -> Result<Changes, ExpectedError> {
     let ((before, odd_before), (after, odd_after)) = (read(old)?, read(new)?);
     let written = [before.milliseconds, after.milliseconds];
@@ -86,9 +89,9 @@ fn of_places(
 }
 
 /// All objects of a dump by their place.
-fn places(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+fn places((path, mapping): Named<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
     let rules = read_rules(&[])?;
-    let heap = read_heap(path, &rules, watch)?;
+    let heap = read_original(path, &rules, mapping, watch)?;
     let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(path))?;
     Ok((places, heap.dump.odd))
 }
