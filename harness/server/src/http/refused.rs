@@ -90,9 +90,9 @@ impl Refused {
         Self { log: Some(why.into()), ..refused }
     }
 
-    /// The issuer of the token does not provide its keys: a retry may help.
+    /// The issuer of the token does not provide its keys, or has not been asked for a new one: a retry may help.
     pub(super) fn away(why: String) -> Self {
-        let error = "the keys of who signed the token cannot be read now";
+        let error = "the key that signed the token cannot be found now";
         let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
         Self { log: Some(why), ..refused }
     }
@@ -136,16 +136,30 @@ impl Options {
         refused.into_response()
     }
 
-    /// Response if the history cannot be read, as page or JSON; the log has the reason.
+    /// Response if the history cannot be read, as page or JSON; the log has the reason. A database that does not answer
+    /// may be back soon; damaged data stays damaged.
     pub(super) fn unreadable(&self, why: &StoreError, is_page: bool) -> Response {
         (self.log)(&format!("failed to {}", chain(why)));
-        if !is_page {
-            let body = "{\"error\":\"the history cannot be read\"}\n";
-            return (StatusCode::INTERNAL_SERVER_ERROR, [(CONTENT_TYPE, "application/json")], body)
-                .into_response();
-        }
-        let text = "The history cannot be read; the server's log says why.";
-        (StatusCode::INTERNAL_SERVER_ERROR, Html(pages::problem("Something failed", text))).into_response()
+        let (status, now) = match why {
+            StoreError::Database(_) => (StatusCode::SERVICE_UNAVAILABLE, " now"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+        };
+        let mut response = if is_page {
+            let text = format!("The history cannot be read{now}; the server's log says why.");
+            (status, Html(pages::problem("Something failed", &text))).into_response()
+        } else {
+            let body = format!("{{\"error\":\"the history cannot be read{now}\"}}\n");
+            (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+        };
+        come_again(&mut response);
+        response
+    }
+}
+
+/// Says when to try again, if that may help.
+fn come_again(response: &mut Response) {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(COME_AGAIN_S));
     }
 }
 
@@ -154,15 +168,10 @@ impl IntoResponse for Refused {
         let told = Told { error: &self.error, hint: &self.hint };
         let json = serde_json::to_string(&told).unwrap_or_default() + "\n";
         let mut response = (self.status, [(CONTENT_TYPE, "application/json")], json).into_response();
+        come_again(&mut response);
         let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(COME_AGAIN_S));
-            }
-            _ => {}
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(offset) = self.offset {
             headers.insert(OFFSET, HeaderValue::from(offset));

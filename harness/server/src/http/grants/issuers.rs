@@ -19,18 +19,18 @@ pub type Fetch = Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>;
 const MOST_KEYS: usize = 100;
 /// Keys are fetched again after this time.
 const KEPT: Duration = Duration::from_secs(3600);
-/// An unknown key may be new, so the keys are fetched again after this time. No client can make this server fetch more
-/// often.
+/// The same for keys that could not be renewed.
 const AGAIN: Duration = Duration::from_secs(60);
-/// An issuer that failed may be back after this time: jobs try to upload for a minute.
-const AWAY: Duration = Duration::from_secs(15);
+/// An issuer that failed may be back after this time, and an unknown key may be new: jobs try to upload for a minute. No
+/// client can make this server fetch more often.
+const SOON: Duration = Duration::from_secs(15);
 
 /// Why no key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
     /// The issuer has no key with this id.
     Unknown,
-    /// The issuer does not answer, or its answer cannot be used.
+    /// The issuer does not answer, its answer cannot be used, or it was asked before the request came.
     Away(String),
 }
 
@@ -45,18 +45,24 @@ struct Known {
 }
 
 impl Known {
-    /// Answer from the cache; `None`: the issuer has to be asked.
-    fn answer(&self, id: &str, now: Instant) -> Option<Result<Jwk, NoKey>> {
-        let age = now.saturating_duration_since(self.asked?);
+    /// Answer from the cache to a request that came at `came`; `None`: the issuer has to be asked.
+    fn answer(&self, id: &str, came: Instant, now: Instant) -> Option<Result<Jwk, NoKey>> {
+        let asked = self.asked?;
+        let age = now.saturating_duration_since(asked);
         let key = self.keys.as_ref().and_then(|keys| keys.find(id).cloned());
         let holds = match (&key, &self.failed) {
             (Some(_), None) => KEPT,
-            (None, Some(_)) => AWAY,
-            _ => AGAIN,
+            (None, _) => SOON,
+            (Some(_), Some(_)) => AGAIN,
         };
         (age < holds).then(|| match (key, &self.failed) {
             // Old keys stay valid while they cannot be renewed.
             (Some(key), _) => Ok(key),
+            // A key may be new since then.
+            (None, None) if asked < came => {
+                let why = format!("the token's was not among them {} s ago", age.as_secs());
+                Err(NoKey::Away(why))
+            }
             (None, None) => Err(NoKey::Unknown),
             (None, Some(why)) => Err(NoKey::Away(why.clone())),
         })
@@ -80,8 +86,8 @@ impl Issuer {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, id: &str) -> Option<Result<Jwk, NoKey>> {
-        self.known().answer(id, Instant::now())
+    fn answer(&self, id: &str, came: Instant) -> Option<Result<Jwk, NoKey>> {
+        self.known().answer(id, came, Instant::now())
     }
 }
 
@@ -91,12 +97,12 @@ pub(super) struct Issuers(Mutex<HashMap<String, Arc<Issuer>>>);
 
 impl Issuers {
     pub(super) async fn key(&self, fetch: &Fetch, issuer: &str, id: &str) -> Result<Jwk, NoKey> {
-        let known = self.of(issuer);
-        if let Some(answer) = known.answer(id) {
+        let (known, came) = (self.of(issuer), Instant::now());
+        if let Some(answer) = known.answer(id, came) {
             return answer;
         }
         let turn = Arc::clone(&known.asking).lock_owned().await;
-        if let Some(answer) = known.answer(id) {
+        if let Some(answer) = known.answer(id, came) {
             return answer;
         }
         let (fetch, from, of) = (Arc::clone(fetch), issuer.to_owned(), Arc::clone(&known));
@@ -107,7 +113,7 @@ impl Issuers {
             of.known().note(fetched, Instant::now());
         });
         asked.await.map_err(|why| NoKey::Away(why.to_string()))?;
-        known.answer(id).unwrap_or(Err(NoKey::Unknown))
+        known.answer(id, came).unwrap_or(Err(NoKey::Unknown))
     }
 
     fn of(&self, issuer: &str) -> Arc<Issuer> {
@@ -195,7 +201,8 @@ mod tests {
         is_asked.recv().unwrap();
         let key = runtime.block_on(issuers.key(&fetch, GOOD, "a")).unwrap();
         assert_eq!(key.common.key_id.as_deref(), Some("a"));
-        assert_eq!(runtime.block_on(issuers.key(&fetch, GOOD, "b")), Err(NoKey::Unknown));
+        let unknown = runtime.block_on(issuers.key(&fetch, GOOD, "b")).unwrap_err();
+        assert!(matches!(unknown, NoKey::Away(_)), "its keys were fetched before: {unknown:?}");
         assert!(waiting.iter().all(|waits| !waits.is_finished()));
         drop(says);
         for waits in waiting {
@@ -235,18 +242,28 @@ mod tests {
         let begin = Instant::now();
         let away = || Err("it is away".to_owned());
         let mut known = Known::default();
-        assert_eq!(known.answer("a", begin), None);
+        assert_eq!(known.answer("a", begin, begin), None);
         known.note(away(), begin);
-        assert_eq!(known.answer("a", begin), Some(Err(NoKey::Away("it is away".to_owned()))));
-        assert_eq!(known.answer("a", begin + AWAY), None);
+        assert_eq!(known.answer("a", begin, begin), Some(Err(NoKey::Away("it is away".to_owned()))));
+        assert_eq!(known.answer("a", begin, begin + SOON), None);
         known.note(Ok(keys("a")), begin);
-        assert_eq!(known.answer("b", begin), Some(Err(NoKey::Unknown)));
-        assert_eq!(known.answer("b", begin + AGAIN), None);
-        assert!(known.answer("a", begin + AGAIN).unwrap().is_ok());
+        assert!(known.answer("a", begin, begin + AGAIN).unwrap().is_ok());
         let later = begin + KEPT;
-        assert_eq!(known.answer("a", later), None);
+        assert_eq!(known.answer("a", later, later), None);
         known.note(away(), later);
-        assert!(known.answer("a", later).unwrap().is_ok());
-        assert_eq!(known.answer("a", later + AGAIN), None, "it is asked again");
+        assert!(known.answer("a", later, later).unwrap().is_ok());
+        assert_eq!(known.answer("a", later, later + AGAIN), None, "it is asked again");
+    }
+
+    #[test]
+    fn a_key_that_may_be_newer_than_the_last_answer_is_no_final_refusal() {
+        let begin = Instant::now();
+        let mut known = Known::default();
+        known.note(Ok(keys("a")), begin);
+        assert_eq!(known.answer("b", begin, begin), Some(Err(NoKey::Unknown)), "asked for this request");
+        let came = begin + Duration::from_secs(3);
+        let NoKey::Away(why) = known.answer("b", came, came).unwrap().unwrap_err() else { panic!("final") };
+        assert_eq!(why, "the token's was not among them 3 s ago");
+        assert_eq!(known.answer("b", came, begin + SOON), None, "it is asked again");
     }
 }
