@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use memgate_analysis::{JavaSuspect, ProcessRecord};
+use memgate_analysis::{JavaSuspect, ProcessRecord, Window};
+use memgate_wire::Boundary;
 use memgate_wire::options::Detail;
+use memgate_wire::reply::Reply;
+use memgate_wire::spool::order;
 
 use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::output::Progress;
-use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};
+use crate::run::engine::{Clocked, Context, Orders, RunState, Stopped, elapsed};
 use crate::run::runners::framework::Suite;
 use crate::run::runners::java::{Classes, Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
@@ -154,7 +157,10 @@ pub(super) async fn one(
         mode: Mode::Repeat(chosen),
         label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
         detail: Detail::Growth,
-        orders: Box::new(move |_| Box::new(Repeating::new(&policy, (&name, &test), elapsed, &said))),
+        orders: Box::new(move |_| {
+            let repeating = Repeating::new(&policy, (&name, &test), elapsed, &said);
+            Box::new(OfTest { id: test.clone(), repeating })
+        }),
         held,
         clocked: Clocked::Alone,
         // While the app waits for its dump, it sends nothing.
@@ -182,13 +188,54 @@ pub(super) async fn one(
     let ran = |record: &ProcessRecord| {
         record.windows.iter().any(|w| w.is(&id)) || record.open.iter().any(|open| open.id == id)
     };
+    let other = done.finished.iter().find_map(|process| process.record.windows.first().map(Window::id));
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(&process.record))
     else {
-        let why = failed.unwrap_or_else(|| "alone, the test did not run".to_owned());
+        let other = other.map(|other| format!("alone, {other} ran instead"));
+        let why = failed.or(other).unwrap_or_else(|| "alone, the test did not run".to_owned());
         let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
         return Ok(Outcome { facts, leaks: false, gone });
     };
     let facts = ConfirmationFacts::Repeated(process.facts());
     measured.processes.push(process);
     Ok(Outcome { facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
+}
+
+/// Orders for a process that repeats one test. If it names the test in another way than before (a parameter without a
+/// name of its own: `Tile@1f2e`), nobody would know what its executions leave, and it would repeat the test forever.
+struct OfTest {
+    id: String,
+    repeating: Repeating,
+}
+
+impl Orders for OfTest {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
+        match record.windows.last() {
+            Some(window) if !window.is(&self.id) => Reply::of(order::DONE),
+            _ => self.repeating.at_test_end(boundary, record),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::GatePolicy;
+
+    use super::*;
+
+    #[test]
+    fn a_test_with_another_name_than_before_is_not_repeated() {
+        let id = "a.B.x[Tile@1f]".to_owned();
+        let repeating =
+            Repeating::new(&GatePolicy::default(), ("app", &id), |_| Duration::ZERO, &Arc::default());
+        let mut orders = OfTest { id, repeating };
+        let mut after = |test: &str| {
+            let window = Window { suite: "a.B".to_owned(), test: test.to_owned(), ..Window::default() };
+            let mut record = ProcessRecord::default();
+            record.windows.push(window);
+            orders.at_test_end(&Boundary::default(), &record)
+        };
+        assert_eq!(after("x[Tile@1f]"), Reply::default());
+        assert_eq!(after("x[Tile@2e]"), Reply::of(order::DONE));
+    }
 }
