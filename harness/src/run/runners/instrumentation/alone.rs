@@ -187,14 +187,16 @@ async fn repeat_part(
         }
         (false, true) => {
             let chosen = vec![part.selection.clone()];
-            let alone = Alone { id: id.clone(), chosen, tests, last: true };
+            let class = part.selection.id();
+            let or = Some(class).filter(|class| *class != id);
+            let alone = Alone { id: id.clone(), or, chosen, tests, last: true };
             let outcome = one(context, suite, alone, measured, show).await?;
+            measured.facts.confirmations.insert(outcome.id.unwrap_or_else(|| id.clone()), outcome.facts);
             if let Some(why) = outcome.gone {
-                measured.facts.confirmations.insert(id.clone(), outcome.facts);
                 said.add(format!("the tests behind it were not repeated: {why}"), id);
                 return Ok(false);
             }
-            outcome.facts
+            return Ok(true);
         }
     };
     measured.facts.confirmations.insert(id, confirmation);

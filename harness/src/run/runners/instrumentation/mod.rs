@@ -229,7 +229,7 @@ async fn tests_of(
         alone::repeat(context, suite, &parts, &mut measured).await?;
     } else if once.complete && !once.seen.is_empty() {
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
-        repeat::confirm(context, suite, (named, &once.seen), &suspects, &mut measured).await?;
+        repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
     if let Some(divided) = context.divided {
         let is_there = !measured.processes.is_empty();

@@ -2,6 +2,7 @@
 //! its tests. If it does not grow, the class after it may be the one that does ([`JavaSuspect::behind`]).
 
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use memgate_wire::spool::order;
 use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::output::Progress;
-use crate::run::engine::{Clocked, Context, Orders, RunState, Stopped, elapsed};
+use crate::run::engine::{Clocked, Context, Finished, Orders, RunState, Stopped, elapsed};
 use crate::run::runners::framework::Suite;
 use crate::run::runners::java::{Classes, Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
@@ -25,11 +26,11 @@ use crate::suite::instrumentation::{Mode, Selection};
 /// Maximum number of suspects that are listed.
 const SHOWN: usize = 5;
 
-/// Confirms the suspects; `named` are the tests that the runner listed, `seen` those that the agent saw.
+/// Confirms the suspects; `seen` are the tests that the agent saw.
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    (named, seen): (&[Selection], &Classes),
+    seen: &Classes,
     suspects: &Suspects,
     measured: &mut Suite,
 ) -> Result<(), Broken> {
@@ -51,8 +52,7 @@ pub(super) async fn confirm(
         let mut show = |id: &str| progress.update(done, id);
         let tests = tests_of(seen, &suspect.suite);
         let leaks =
-            confirm_class(context, suite, (&suspect.suite, tests, named), measured, &mut gone, &mut show)
-                .await?;
+            confirm_class(context, suite, (&suspect.suite, tests), measured, &mut gone, &mut show).await?;
         if !leaks && gone.is_none() && context.plan.confirm {
             waiting.extend(suspect.behind.as_deref());
         }
@@ -67,7 +67,7 @@ pub(super) async fn confirm(
 async fn confirm_class(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    (class, tests, named): (&str, &[String], &[Selection]),
+    (class, tests): (&str, &[String]),
     measured: &mut Suite,
     gone: &mut Option<String>,
     show: &mut dyn FnMut(&str),
@@ -75,10 +75,8 @@ async fn confirm_class(
     let whole = Selection { class: class.to_owned(), test: None };
     let single = |test: &String| Selection { class: class.to_owned(), test: Some(test.clone()) };
     let plain = tests.iter().all(|test| Selection::takes(test));
-    // The app reports a class with one test, run or ignored, as that test.
-    let is_one = plain || named.iter().filter(|test| test.class == class).count() == 1;
     let mut next = match tests {
-        [test] if is_one => vec![single(test)],
+        [test] => vec![single(test)],
         _ => vec![whole.clone()],
     };
     let mut leaks = false;
@@ -91,17 +89,20 @@ async fn confirm_class(
             }
             Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
             None => {
-                let (chosen, count) = match &selection.test {
-                    Some(test) if Selection::takes(test) => (vec![selection.clone()], 1),
-                    _ => (suite.chosen(class, tests), tests.len()),
+                let (chosen, or) = match &selection.test {
+                    Some(test) if Selection::takes(test) => (vec![selection.clone()], None),
+                    // It may be ignored tests, or tests of the same name, that the class has besides.
+                    Some(_) => (suite.chosen(class, tests), Some(class.to_owned())),
+                    None => (suite.chosen(class, tests), None),
                 };
-                let alone = Alone { id: id.clone(), chosen, tests: count, last: !is_divided };
+                let count = if selection == whole { tests.len() } else { 1 };
+                let alone = Alone { id: id.clone(), or, chosen, tests: count, last: !is_divided };
                 one(context, suite, alone, measured, &mut |_| show(&id)).await?
             }
         };
         *gone = gone.take().or(outcome.gone);
         leaks |= outcome.leaks;
-        measured.facts.confirmations.insert(id, outcome.facts);
+        measured.facts.confirmations.insert(outcome.id.unwrap_or(id), outcome.facts);
         if outcome.leaks && is_divided {
             next.extend(tests.iter().rev().map(single));
         }
@@ -111,6 +112,8 @@ async fn confirm_class(
 
 /// The result of one suspect.
 pub(super) struct Outcome {
+    /// The other name of the selection, if the app reported it by that.
+    pub(super) id: Option<String>,
     pub(super) facts: ConfirmationFacts,
     /// Whether it was seen to leak.
     leaks: bool,
@@ -120,7 +123,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     const fn of(facts: ConfirmationFacts) -> Self {
-        Self { facts, leaks: false, gone: None }
+        Self { id: None, facts, leaks: false, gone: None }
     }
 }
 
@@ -128,6 +131,8 @@ impl Outcome {
 pub(super) struct Alone {
     /// Its name.
     pub(super) id: String,
+    /// The app reports a class with a single test as that test: the other name it may have.
+    pub(super) or: Option<String>,
     /// What the runner selects.
     pub(super) chosen: Vec<Selection>,
     /// Number of tests in it.
@@ -144,7 +149,7 @@ pub(super) async fn one(
     measured: &mut Suite,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Outcome, Broken> {
-    let Alone { id, chosen, tests, last } = alone;
+    let Alone { id, or, chosen, tests, last } = alone;
     let outcome = Arc::new(Last::default());
     let dump = (last && suite.planned.suite.heap_dumps)
         .then(|| Dump::of(context.session, &id, suite.planned.suite.trimmed_dumps))
@@ -152,14 +157,16 @@ pub(super) async fn one(
         .map_err(Stopped::from)?;
     let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&outcome)));
     let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
-    let (test, said) = (id.clone(), Arc::clone(&outcome));
+    let (ids, said) = (iter::once(id.clone()).chain(or).collect::<Vec<_>>(), Arc::clone(&outcome));
+    let known = ids.clone();
     let run = Run {
         mode: Mode::Repeat(chosen),
         label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
         detail: Detail::Growth,
         orders: Box::new(move |_| {
-            let repeating = Repeating::new(&policy, (&name, &test), elapsed, &said);
-            Box::new(OfTest { id: test.clone(), repeating })
+            let (policy, name, said) = (policy.clone(), name.clone(), Arc::clone(&said));
+            let repeats = move |id: &str| Repeating::new(&policy, (&name, id), elapsed, &said);
+            Box::new(OfTest { ids: ids.clone(), repeats: Box::new(repeats), repeating: None })
         }),
         held,
         clocked: Clocked::Alone,
@@ -172,11 +179,7 @@ pub(super) async fn one(
         Ok(ran) => ran,
         // The device did not even accept the options of this run.
         Err(Broken::Suite { what, .. }) => {
-            return Ok(Outcome {
-                facts: ConfirmationFacts::Broken(what.clone()),
-                leaks: false,
-                gone: Some(what),
-            });
+            return Ok(Outcome { gone: Some(what.clone()), ..Outcome::of(ConfirmationFacts::Broken(what)) });
         }
         Err(stopped) => return Err(stopped),
     };
@@ -185,35 +188,42 @@ pub(super) async fn one(
     }
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
     let failed = done.incomplete();
-    let ran = |record: &ProcessRecord| {
-        record.windows.iter().any(|w| w.is(&id)) || record.open.iter().any(|open| open.id == id)
+    let ran = |record: &ProcessRecord, id: &str| {
+        record.windows.iter().any(|w| w.is(id)) || record.open.iter().any(|open| open.id == id)
     };
     let other = done.finished.iter().find_map(|process| process.record.windows.first().map(Window::id));
-    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(&process.record))
-    else {
+    let found = done.finished.into_iter().filter(Finished::is_main).find_map(|process| {
+        let as_what = known.iter().position(|id| ran(&process.record, id))?;
+        Some((process, as_what))
+    });
+    let Some((process, as_what)) = found else {
         let other = other.map(|other| format!("alone, {other} ran instead"));
         let why = failed.or(other).unwrap_or_else(|| "alone, the test did not run".to_owned());
         let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
-        return Ok(Outcome { facts, leaks: false, gone });
+        return Ok(Outcome { gone, ..Outcome::of(facts) });
     };
     let facts = ConfirmationFacts::Repeated(process.facts());
     measured.processes.push(process);
-    Ok(Outcome { facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
+    let id = known.into_iter().nth(as_what).filter(|_| as_what > 0);
+    Ok(Outcome { id, facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
 }
 
 /// Orders for a process that repeats one test. If it names the test in another way than before (a parameter without a
 /// name of its own: `Tile@1f2e`), nobody would know what its executions leave, and it would repeat the test forever.
 struct OfTest {
-    id: String,
-    repeating: Repeating,
+    /// The names that it may have.
+    ids: Vec<String>,
+    repeats: Box<dyn Fn(&str) -> Repeating + Send>,
+    repeating: Option<Repeating>,
 }
 
 impl Orders for OfTest {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
-        match record.windows.last() {
-            Some(window) if !window.is(&self.id) => Reply::of(order::DONE),
-            _ => self.repeating.at_test_end(boundary, record),
-        }
+        let Some(id) = record.windows.last().and_then(|window| self.ids.iter().find(|id| window.is(id)))
+        else {
+            return Reply::of(order::DONE);
+        };
+        self.repeating.get_or_insert_with(|| (self.repeats)(id)).at_test_end(boundary, record)
     }
 }
 
@@ -225,17 +235,20 @@ mod tests {
 
     #[test]
     fn a_test_with_another_name_than_before_is_not_repeated() {
-        let id = "a.B.x[Tile@1f]".to_owned();
-        let repeating =
-            Repeating::new(&GatePolicy::default(), ("app", &id), |_| Duration::ZERO, &Arc::default());
-        let mut orders = OfTest { id, repeating };
-        let mut after = |test: &str| {
-            let window = Window { suite: "a.B".to_owned(), test: test.to_owned(), ..Window::default() };
+        let ids = ["a.B.x[Tile@1f]", "a.B"].map(str::to_owned).to_vec();
+        let repeats = |id: &str| {
+            Repeating::new(&GatePolicy::default(), ("app", id), |_| Duration::ZERO, &Arc::default())
+        };
+        let reply = |test: &str| {
+            let java = Some(Box::default());
+            let suite = "a.B".to_owned();
             let mut record = ProcessRecord::default();
-            record.windows.push(window);
+            record.windows.push(Window { suite, test: test.to_owned(), java, ..Window::default() });
+            let mut orders = OfTest { ids: ids.clone(), repeats: Box::new(repeats), repeating: None };
             orders.at_test_end(&Boundary::default(), &record)
         };
-        assert_eq!(after("x[Tile@1f]"), Reply::default());
-        assert_eq!(after("x[Tile@2e]"), Reply::of(order::DONE));
+        assert_eq!(reply("x[Tile@1f]"), Reply::default());
+        assert_eq!(reply(""), Reply::default(), "the class, for it has other tests too");
+        assert_eq!(reply("x[Tile@2e]"), Reply::of(order::DONE));
     }
 }
