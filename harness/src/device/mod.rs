@@ -1,8 +1,8 @@
 //! Where the tested processes run, and how the agent is delivered into them.
 //!
 //! A [`memgate_launch::Launch`] with the agent's options becomes a process on this machine (Java virtual machines do
-//! not load the agent through the dynamic linker: [`hotspot`](crate::hotspot)). A [`socket::Endpoint`] is an agent that
-//! listens elsewhere. Both write streams into a frames folder; later steps do not know which of the two it was.
+//! not load the agent through the dynamic linker: [`hotspot`](crate::hotspot)). [`socket`] reads an agent
+//! that listens on a device. Both write streams into a frames folder; later steps do not know which of the two it was.
 
 pub mod app_memory;
 pub mod delivery;

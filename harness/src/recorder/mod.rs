@@ -29,8 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use copy::Wanted;
 pub use observe::{End, Follow, Observe, Options, Process, ProcessEnd, ProcessKey, Summary};
-pub(crate) use process::MIN_INTERVAL;
-pub(crate) use sampler::{Occasion, Sampler, now_ns};
+pub(crate) use sampler::now_ns;
 use shared::Shared;
 pub(crate) use shared::lock;
 pub(crate) use tracked::SYNTHESIZED;

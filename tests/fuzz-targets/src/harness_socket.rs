@@ -9,12 +9,13 @@ use memgate_wire::reply::Reply;
 use memgate_wire::{Boundary, Frame, WEBSOCKET_PROTOCOL};
 
 use crate::{folder, sealed};
-use memgate::device::socket::{Endpoint, record};
+use memgate::device::socket::{Reached, record};
 use memgate::reading::stream::{read, streams_in};
-use memgate::recorder::{Follow, Observe, Options, Process, ProcessEnd};
+use memgate::recorder::{Follow, Observe, Process, ProcessEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio_tungstenite::accept_hdr_async;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::http::HeaderValue;
@@ -103,17 +104,13 @@ pub fn run(data: &[u8]) {
     let Some((&[how, chunk], said)) = data.split_first_chunk::<PREFIX>() else { return };
     let World { runtime, frames, socket } = world();
     let _gone = std::fs::remove_file(socket);
-    let options = Options {
-        interval: Duration::from_secs(60),
-        wait: Duration::from_secs(1),
-        listing_stands: Duration::ZERO,
-        version: "fuzz".to_owned(),
-    };
     let outcome = runtime.block_on(async {
         let listener = UnixListener::bind(socket).expect("a socket in our own folder");
-        let endpoint = Endpoint::Unix(socket.clone());
-        let patience = Duration::from_secs(2);
-        let recording = record(&endpoint, "t", patience, frames, &options, &Nobody);
+        let stream = UnixStream::connect(socket).await.expect("somebody listens");
+        // The system has reported that the run failed.
+        let (_said, run_ended) = watch::channel(Some(false));
+        let reached = Reached { endpoint: "the test".to_owned(), stream, run_ended, held: None };
+        let recording = record(reached, "t", frames, &Nobody);
         let both =
             async { tokio::join!(recording, agent(listener, how, usize::from(chunk), said.to_vec())).0 };
         tokio::time::timeout(HANG, both).await.expect("the recording ends")
@@ -125,6 +122,5 @@ pub fn run(data: &[u8]) {
         let whole = read(&stream, |_, _| ());
         assert!(whole.is_ok(), "{whole:?}");
         std::fs::remove_file(&stream).expect("our own file");
-        let _samples = std::fs::remove_file(memgate::reading::stream::os_path(&stream));
     }
 }

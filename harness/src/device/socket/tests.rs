@@ -1,22 +1,16 @@
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
 use super::*;
-use crate::reading::stream::{os_path, read_process};
-
-const LONG: Duration = Duration::from_secs(30);
-
-fn options() -> Options {
-    Options { interval: LONG, wait: LONG, listing_stands: Duration::ZERO, version: "test".into() }
-}
+use crate::reading::stream::read_process;
 
 fn hello() -> Frame {
     Frame::Hello(Hello {
@@ -68,9 +62,8 @@ fn encoded(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-/// An agent that expects the token `secret`, then plays a script; after a boundary it waits for the order. Returns the
-/// bits of the orders.
-async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
+/// The handshake of an agent that expects the token `secret`; `None`: the client has another one.
+async fn accepted(stream: DuplexStream) -> Option<WebSocketStream<DuplexStream>> {
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
         let header = |name: &str| request.headers().get(name).unwrap().to_str().unwrap();
@@ -84,7 +77,12 @@ async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
         response.headers_mut().insert("sec-websocket-protocol", protocol);
         Ok(response)
     };
-    let Ok(mut socket) = accept_hdr_async(stream, check).await else { return Vec::new() };
+    accept_hdr_async(stream, check).await.ok()
+}
+
+/// An agent that plays a script; after a boundary it waits for the order. Returns the bits of the orders.
+async fn agent(stream: DuplexStream, script: Vec<Step>) -> Vec<u32> {
+    let Some(mut socket) = accepted(stream).await else { return Vec::new() };
     let mut orders = Vec::new();
     for step in script {
         let (message, waits) = match step {
@@ -114,7 +112,7 @@ struct Tell(Mutex<Sender<Frame>>);
 
 impl Observe for Tell {
     fn started(&self, process: &Process) -> Box<dyn Follow> {
-        assert!(process.visible, "the guest is this very program");
+        assert!(!process.visible, "it does not run on this machine");
         Box::new(TellOf(self.0.lock().unwrap().clone()))
     }
 }
@@ -136,17 +134,23 @@ fn observer() -> (Tell, Receiver<Frame>) {
     (Tell(Mutex::new(tell)), told)
 }
 
-/// Plays the script on a Unix socket and records it.
+/// A connection to an agent whose run the system reports as complete, or not.
+fn reached(complete: bool) -> (Reached<DuplexStream>, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let run_ended = watch::channel(Some(complete)).1;
+    (Reached { endpoint: "@memgate".to_owned(), stream: ours, run_ended, held: None }, theirs)
+}
+
+/// Plays the script of an app whose run does not end well, and records it.
 async fn play(
     folder: &Path,
     token: &str,
     script: Vec<Step>,
 ) -> (Result<ProcessEnd, SocketError>, Vec<Frame>, JoinHandle<Vec<u32>>) {
-    let path = folder.join("agent.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let agent = tokio::spawn(async move { agent(listener.accept().await.unwrap().0, script).await });
+    let (reached, theirs) = reached(false);
+    let agent = tokio::spawn(agent(theirs, script));
     let (tell, told) = observer();
-    let end = record(&Endpoint::Unix(path), token, LONG, folder, &options(), &tell).await;
+    let end = record(reached, token, folder, &tell).await;
     drop(tell);
     (end, told.try_iter().collect(), agent)
 }
@@ -165,17 +169,11 @@ async fn a_whole_stream_is_kept_delivered_and_answered() {
     assert_eq!((end.how, &end.damage, end.frames), (End::Closed, &None, 4));
     assert_eq!(end.counters.unwrap().allocations, 4);
     assert_eq!(agent.await.unwrap(), [0, order::STOP]);
-    let sampled: Vec<_> = live
-        .iter()
-        .filter_map(|f| if let Frame::OsSample(s) = f { Some(s.boundary) } else { None })
-        .collect();
-    assert_eq!(sampled, [1, 2]);
 
     let stream = stream_of(folder.path());
     let mut again = Vec::new();
     read_process(&stream, |frame, _| again.push(frame)).unwrap();
     assert_eq!(again, live);
-    assert!(os_path(&stream).exists());
 }
 
 #[tokio::test]
@@ -204,22 +202,14 @@ async fn an_agent_that_ends_without_waiting_for_its_order_is_still_read_to_its_g
         bytes.extend_from_slice(&u16::try_from(message.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(&message);
     }
-    let path = folder.path().join("agent.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (reached, theirs) = reached(true);
     let agent = tokio::spawn(async move {
-        let stream = listener.accept().await.unwrap().0;
-        let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        let mut socket = accepted(theirs).await.unwrap();
         tokio::io::AsyncWriteExt::write_all(socket.get_mut(), &bytes).await.unwrap();
     });
-    let socket = UnixStream::connect(&path).await.unwrap();
-    let request = "ws://localhost/".into_client_request().unwrap();
-    let stream: Box<dyn Bytes> = Box::new(socket);
-    let (socket, _) = client_async_with_config(request, stream, None).await.unwrap();
-    // The agent has sent everything and has ended before the first frame is read.
+    let (tell, _told) = observer();
+    let end = record(reached, "secret", folder.path(), &tell).await.unwrap();
     agent.await.unwrap();
-    let (endpoint, options, (tell, _told)) = (Endpoint::Unix(path), options(), observer());
-    let recording = Recording::new(&endpoint, None, folder.path(), &options, &tell);
-    let end = recording.run(socket).await.unwrap();
     assert_eq!((end.how, end.damage, end.frames), (End::Closed, None, 3));
 }
 
@@ -236,26 +226,13 @@ async fn a_damaged_message_keeps_what_precedes_it() {
 
 /// Records an app whose run the system reports as complete; it plays the script, then its connection ends.
 async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec<Frame>) {
-    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let (reached, theirs) = reached(true);
     let agent = tokio::spawn(agent(theirs, script));
-    let (_said, run_ended) = watch::channel(Some(true));
-    let endpoint = Endpoint::App { package: "com.example".into(), found: "@memgate".into() };
-    let reached = Reached { endpoint, stream: ours, run_ended, held: None };
     let (tell, told) = observer();
-    let tell = App(tell);
-    let end = record_app(reached, "secret", folder, &options(), &tell).await.unwrap();
+    let end = record(reached, "secret", folder, &tell).await.unwrap();
     agent.await.unwrap();
     drop(tell);
     (end, told.try_iter().collect())
-}
-
-/// Its process does not run on this machine.
-struct App(Tell);
-
-impl Observe for App {
-    fn started(&self, _: &Process) -> Box<dyn Follow> {
-        Box::new(TellOf(self.0.0.lock().unwrap().clone()))
-    }
 }
 
 #[tokio::test]
@@ -294,60 +271,21 @@ async fn a_stream_without_a_hello_is_an_error() {
 }
 
 #[tokio::test]
-async fn abstract_and_tcp_endpoints_work_too_and_a_late_listener_is_waited_for() {
-    let name = format!("memgate-test-{}-{}", std::process::id(), now_ns());
-    let script = || vec![frames([hello()]), frames([goodbye()]), CLOSE];
-    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let tcp_endpoint = Endpoint::Tcp(tcp.local_addr().unwrap());
-    let tcp_script = script();
-    tokio::spawn(async move { agent(tcp.accept().await.unwrap().0, tcp_script).await });
-    for (endpoint, late) in [(tcp_endpoint, false), (Endpoint::Abstract(name.clone()), true)] {
-        let folder = tempfile::tempdir().unwrap();
-        let (tell, _told) = observer();
-        let (recorded, options) = (Arc::new(tell), options());
-        let recording = record(&endpoint, "secret", LONG, folder.path(), &options, &*recorded);
-        let agent = async {
-            if late {
-                let address = format!("\0{name}");
-                let listener = UnixListener::bind(&address).unwrap();
-                agent(listener.accept().await.unwrap().0, script()).await;
-            }
-        };
-        let (end, ()) = tokio::join!(recording, agent);
-        assert_eq!(end.unwrap().how, End::Closed, "{endpoint}");
-    }
-}
-
-#[tokio::test]
-async fn nobody_listening_is_an_error_that_names_the_endpoint() {
-    let endpoint = Endpoint::Unix("/nowhere/agent.sock".into());
-    let (tell, _told) = observer();
-    let error = record(&endpoint, "x", Duration::ZERO, Path::new("/"), &options(), &tell).await.unwrap_err();
-    assert_eq!(error.to_string(), "connect to unix:/nowhere/agent.sock");
-}
-
-#[tokio::test]
 async fn who_never_shakes_hands_or_talks_nonsense_instead_is_an_error_that_names_the_endpoint() {
     use tokio::io::AsyncWriteExt;
 
     let endless = [&b"HTTP/1.1 101 Switching Protocols\r\nx: "[..], &b"x".repeat(1 << 20)].concat();
     for said in [Vec::new(), b"\x16\x03\x01\x02\x00hello\r\n\r\n".to_vec(), vec![0; 1 << 20], endless] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("agent.sock");
-        let listener = UnixListener::bind(&path).unwrap();
+        let (reached, mut theirs) = reached(true);
         let silent = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
             // The other side may close the connection early; afterwards this side stays silent.
-            drop(stream.write_all(&said).await);
+            drop(theirs.write_all(&said).await);
             std::future::pending::<()>().await;
         });
-        let (tell, told) = observer();
-        let (endpoint, patience) = (Endpoint::Unix(path.clone()), Duration::from_millis(200));
-        let error =
-            record(&endpoint, "secret", patience, folder.path(), &options(), &tell).await.unwrap_err();
+        let until = Instant::now() + Duration::from_millis(200);
+        let error = shake_hands(&reached.endpoint, "secret", reached.stream, until).await.unwrap_err();
         silent.abort();
-        assert_eq!(error.to_string(), format!("speak with the agent at unix:{}", path.display()));
-        assert_eq!(told.try_iter().count(), 0);
+        assert_eq!(error.to_string(), "speak with the agent at @memgate");
     }
 }
 
@@ -371,14 +309,3 @@ async fn a_flood_of_unknown_frames_is_kept_counted_and_ends_with_its_sender() {
 
 /// CRC-32C of that header, computed independently of this program.
 const CRC_OF_EMPTY_999: u32 = 0xf7e1_c83a;
-
-#[test]
-fn endpoints_are_read_as_they_are_written() {
-    for text in ["unix:/run/a b.sock", "unix:@name", "tcp:127.0.0.1:4711", "tcp:[::1]:1"] {
-        assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
-    }
-    for text in ["", "unix:", "unix:@", "unix:relative", "tcp:10.0.0.1:80", "tcp:127.0.0.1", "http://x"] {
-        let error = text.parse::<Endpoint>().unwrap_err();
-        assert!(error.to_string().contains("tcp:127.0.0.1:PORT"), "{text}");
-    }
-}

@@ -20,10 +20,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::device::socket::{Endpoint, Held, Reached, record_app};
+use crate::device::socket::{Held, Reached, record};
 use crate::exit::{chain, failed_to};
 use crate::output::Console;
-use crate::recorder;
 use crate::run::engine::{
     Clocked, Context, Finished, Limit, MakeOrders, News, Overdue, RunState, Stopped, Watch, at,
 };
@@ -110,19 +109,12 @@ pub(super) async fn drive(
         Ok(shell) => (Some(shell), None),
         Err(lost) => (None, Some(lost)),
     };
-    let options = recorder::Options {
-        interval: context.interval,
-        wait: job.timeout,
-        listing_stands: Duration::ZERO,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
     let follower = Follower {
         device: device.clone().with_bounds(QUESTION).with_patience(Duration::ZERO),
         package: job.package.clone(),
         attached: job.attached,
         token: job.token,
         frames: frames.to_owned(),
-        options,
         watch: Watch { news: Arc::clone(&news), orders: job.orders, names: Arc::clone(&context.names) },
         run_ended,
         held: job.held,
@@ -325,7 +317,6 @@ struct Follower {
     attached: Option<String>,
     token: String,
     frames: PathBuf,
-    options: recorder::Options,
     watch: Watch,
     run_ended: watch::Receiver<Option<bool>>,
     held: Option<Held>,
@@ -392,13 +383,10 @@ impl Follower {
             Err(why) if why.device_is_gone() => return Ok(false),
             Err(why) => return Err(failed_to(&why)),
         };
-        let endpoint = Endpoint::App {
-            package: self.package.clone(),
-            found: format!("@{name} on {}", self.device.serial()),
-        };
+        let endpoint = format!("@{name} on {}", self.device.serial());
         let held = self.held.clone();
         let reached = Reached { endpoint, stream, run_ended: self.run_ended.clone(), held };
-        match record_app(reached, &self.token, &self.frames, &self.options, &self.watch).await {
+        match record(reached, &self.token, &self.frames, &self.watch).await {
             Ok(_told_in_the_record) => Ok(true),
             Err(why) => Err(failed_to(&why)),
         }
