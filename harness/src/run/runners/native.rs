@@ -307,7 +307,9 @@ fn not_measured(
         },
     };
     if choice.mode == Mode::Tree {
-        facts.errors.push(problem(&name, what, &hint));
+        // The program may be a link: `cargo` to `rustup`.
+        let called = planned.name.clone().unwrap_or_else(|| file_name(Path::new(&typed(planned))));
+        facts.errors.push(problem(&called, what, &hint));
         return;
     }
     // A suite's problem has one line in the report.
