@@ -357,8 +357,19 @@ fn leak(
         .map(|(class, share)| (growing[*class].series.class.as_str(), growing[*class].count * share));
     let counts: Vec<(&str, f64)> = counts.collect();
     let made = if is_of_jdk_alone(&holder) { made_for_certain(record, test, &counts) } else { None };
-    let (frames, calls) = made.unwrap_or_else(|| (allocated(record, test, &class, &holder), BTreeSet::new()));
-    let id = id((test, &class), &holder, &frames, &calls);
+    let (mut frames, calls) =
+        made.unwrap_or_else(|| (allocated(record, test, &class, &holder), BTreeSet::new()));
+    let project = project_of(test);
+    let is_ours = |frame: &Frame| frame.function.as_deref().is_some_and(|name| is_of_project(name, &project));
+    // An array that a larger one replaces each time survives no execution: samples that survive are of other arrays.
+    let is_nameless = count <= 0.0 && holder.is_empty() && is_literal(&class) && !frames.iter().any(is_ours);
+    let id = match is_nameless {
+        true => {
+            frames.clear();
+            java_id(&class, std::iter::once(test))
+        }
+        false => id((test, &class), &holder, &frames, &calls),
+    };
     let bytes = whole(total(growing, &members));
     let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
     JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, classes }

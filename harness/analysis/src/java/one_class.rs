@@ -11,7 +11,9 @@ use super::held::{HeldBy, Noise, can_hold_more, held, leads_to_own};
 use super::names::is_literal;
 use super::pool::rises_with;
 use super::series::ClassSeries;
-use super::shape::{FEW_STEPS, grew, has_stalled, is_regular, rise_of_lows, rises_each_time, usual};
+use super::shape::{
+    FEW_STEPS, grew, has_stalled, is_regular, rise_of_lows, rises_each_time, usual, usual_enlargement,
+};
 use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::stats::as_f64;
 
@@ -147,7 +149,9 @@ impl Classes<'_> {
             rises_each_time(&series.instances, warm_up) || rises_each_time(&series.bytes, warm_up);
         let grown_bytes = grew(&series.bytes);
         let step = usual(&mut series.instances, warm_up);
-        let step_of_bytes = usual(&mut series.bytes, warm_up);
+        let enlarged = usual_enlargement(&series.bytes, warm_up, ALIGNMENT)
+            .filter(|_| step.is_none() && is_literal(&series.class));
+        let step_of_bytes = usual(&mut series.bytes, warm_up).or(enlarged);
         // One array replaces another. Other arrays that come and go belong to the virtual machine.
         let is_enlarged = step.is_none() && step_of_bytes.is_some();
         let by_count = by_count && !is_enlarged;
@@ -156,6 +160,8 @@ impl Classes<'_> {
                 Ok(held) => (held, None),
                 // No object of an execution survives the next one.
                 Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
+                // What survives comes beside it.
+                Err(Noise::Literals) if enlarged.is_some() => (HeldBy::Unknown, None),
                 Err(noise) => (HeldBy::Unknown, Some(noise)),
             };
         // The JDK keeps a few names of its own, which does not explain those that come irregularly.

@@ -96,6 +96,19 @@ fn usual_step(values: &[f64]) -> Option<f64> {
     (middle > 0.0 && as_f64(same) >= as_f64(steps.len()) * USUAL_SHARE).then_some(middle)
 }
 
+/// The bytes that each execution adds to one array, which replaces the one before it. Sizes are aligned, so steps of one
+/// array differ by up to `alignment`: 100 more elements are 96 or 104 B. `None`: fewer than half of the steps are alike.
+pub(super) fn usual_enlargement(values: &[f64], warm_up: usize, alignment: f64) -> Option<f64> {
+    let counted = values.get(warm_up..).unwrap_or_default();
+    let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    steps.sort_by(f64::total_cmp);
+    let middle = *steps.get(steps.len() / 2)?;
+    let alike: Vec<f64> =
+        steps.iter().copied().filter(|step| *step > 0.0 && (step - middle).abs() <= alignment).collect();
+    let are_many = middle > 0.0 && as_f64(alike.len()) > as_f64(steps.len()) * USUAL_SHARE;
+    are_many.then(|| alike.iter().sum::<f64>() / as_f64(alike.len()))
+}
+
 /// Does the series stay near its line?
 pub(super) fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
     let counted = values.get(warm_up..).unwrap_or_default();
@@ -140,6 +153,31 @@ mod tests {
                 None => assert_eq!(values, before),
             }
         }
+    }
+
+    #[test]
+    fn an_array_grows_by_aligned_steps() {
+        let of = |steps: &[f64]| {
+            let sum = |sum: &mut f64, step: &f64| {
+                *sum += step;
+                Some(*sum)
+            };
+            let values: Vec<f64> = std::iter::once(0.0).chain(steps.iter().scan(0.0, sum)).collect();
+            usual_enlargement(&values, 0, 8.0)
+        };
+        let hundred: Vec<f64> = (0..40).map(|i| [104.0, 96.0][i % 2]).collect();
+        assert_eq!(of(&hundred), Some(100.0));
+        let literals = |i: usize, step: &f64| step + [0.0, 0.0, 24.0, 0.0, 72.0][i % 5];
+        let beside: Vec<f64> = hundred.iter().enumerate().map(|(i, step)| literals(i, step)).collect();
+        assert_eq!(of(&beside), Some(100.0), "literals come beside it");
+        let alone: Vec<f64> = (0..40).map(|i| literals(i, &0.0)).collect();
+        assert_eq!(of(&alone), None);
+        assert_eq!(
+            of(&[24.0, 56.0, 0.0, 112.0, 40.0, 0.0, 24.0, 80.0, 32.0]),
+            None,
+            "literals of any length"
+        );
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

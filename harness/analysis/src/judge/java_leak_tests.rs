@@ -8,6 +8,7 @@ use super::java_tests::{CLASS, ITERATIONS, TEST, confirmed, evicts, report, roun
 use crate::input::ConfirmationInput;
 use crate::java::dsl::Jvm;
 use crate::policy::GatePolicy;
+use crate::signature::java_id;
 
 #[test]
 fn twelve_tiles_in_a_map_are_one_leak_named_by_class_and_holder() {
@@ -96,6 +97,32 @@ fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
     assert_eq!(leak.title, "1 × com.example.Picture");
     let bytes = test.metrics[&Metric::JavaLiveBytes].value;
     assert!((200_000.0..200_100.0).contains(&bytes), "{bytes}");
+}
+
+/// 100 B more each time are 96 or 104 B, and literals of the compiler come beside them.
+#[test]
+fn an_array_that_a_larger_one_replaces_each_time_leaks() {
+    let of = |grown: u64| {
+        let input = confirmed(
+            |jvm, i| {
+                let literals: u64 = (0..=i).map(|i| [0, 0, 1, 0, 3, 0, 2][i as usize % 7]).sum();
+                jvm.set("byte[]", 1000 + literals, (1 << 20) + grown * u64::from(i) / 8 * 8 + 32 * literals);
+            },
+            |jvm| {
+                jvm.held("byte[]", &[]);
+                jvm.site("byte[]", "org.junit.Reflection", "methods", "Reflection.java", 1743);
+            },
+        );
+        evicts(&report(&input, &GatePolicy::default())).clone()
+    };
+    let test = of(100);
+    assert_eq!(test.verdict, Verdict::Fail, "{}", test.reason);
+    let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
+    assert_eq!(leak.title, "growing byte[]");
+    assert!((99.0..101.0).contains(&leak.bytes_per_iteration), "{}", leak.bytes_per_iteration);
+    assert!(leak.frames.is_empty(), "what survived is another array: {:?}", leak.frames);
+    assert_ne!(leak.id, java_id("byte[]", std::iter::empty()), "it is not the leak of every test");
+    assert!(of(0).leaks.is_empty(), "literals alone");
 }
 
 #[test]
