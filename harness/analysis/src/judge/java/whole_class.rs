@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Leak, LeakKind, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict};
+use memgate_model::{
+    Area, Leak, LeakKind, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+};
 
 use super::{Screened, class_of, passed};
 use crate::input::SuiteInput;
@@ -92,8 +94,8 @@ impl TestJudge<'_, '_> {
         let mut rest = self.j;
         let (leaks, metrics) = rest.begin_again();
         rest.leaks = leaks_beside(leaks, tests);
-        let keeps_objects =
-            rest.leaks.iter().any(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none());
+        let keeps = |kind: LeakKind| rest.leaks.iter().any(|leak| leak.kind == kind && leak.waiver.is_none());
+        let (keeps_objects, keeps_blocks) = (keeps(LeakKind::Java), keeps(LeakKind::Native));
         let is_exact = is_what_is_left(&rest.leaks, &metrics, tests);
         for (metric, mut of_class) in metrics {
             let by_tests = left_by(tests, metric, of_class.per);
@@ -106,7 +108,8 @@ impl TestJudge<'_, '_> {
             of_class.high -= by_tests;
             let limits = thresholds(self.context.policy, self.suite, self.id, metric, of_class.per);
             let over: Vec<&Threshold> = limits.iter().filter(|limit| of_class.low > limit.limit).collect();
-            if over.is_empty() || is_object && !keeps_objects {
+            let is_block = metric.area() == Area::Native;
+            if over.is_empty() || is_object && !keeps_objects || is_block && !keeps_blocks {
                 continue;
             }
             for limit in over {
@@ -180,6 +183,10 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
         leak.count_per_iteration > 0.0
             && tests.iter().flat_map(|test| &test.leaks).any(|known| known.id == leak.id)
     };
+    // A block that comes with few executions: how many each test leaves alone is known too vaguely to be subtracted.
+    let is_rare = |leak: &Leak| leak.kind == LeakKind::Native && leak.count_per_iteration < 1.0;
+    let is_known = |leak: &Leak| tests.iter().flat_map(|test| &test.leaks).any(|known| known.id == leak.id);
+    rest.retain(|(of_class, _)| !(is_rare(of_class) && is_known(of_class)));
     rest.retain(|(of_class, leak)| {
         is_left(of_class.count_per_iteration, leak.count_per_iteration)
             || !is_counted(of_class) && is_left(of_class.bytes_per_iteration, leak.bytes_per_iteration)
@@ -191,4 +198,30 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
         _ => leak,
     };
     rest.into_iter().map(title).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rare_block_that_one_of_its_tests_leaves_is_no_leak_of_the_class() {
+        let leak = |id: &str, kind: LeakKind, count: f64, bytes: f64| Leak {
+            id: id.to_owned(),
+            kind,
+            count_per_iteration: count,
+            bytes_per_iteration: bytes,
+            ..Leak::default()
+        };
+        let beside = |id: &str, kind: LeakKind, count: f64| {
+            let mut alone = Judgement::default();
+            alone.leaks.push(leak("n1-a", kind, count, 6.4));
+            let test = alone.report("ATest.a".to_owned(), Outcome::Passed, 0.0);
+            leaks_beside(vec![leak(id, kind, 2.0 * count, 12.2)], &[&test]).len()
+        };
+        assert_eq!(beside("n1-a", LeakKind::Native, 0.01), 0);
+        assert_eq!(beside("n1-b", LeakKind::Native, 0.01), 1, "no test leaves it");
+        assert_eq!(beside("n1-a", LeakKind::Native, 1.0), 1, "the class leaves one more each time");
+        assert_eq!(beside("n1-a", LeakKind::Java, 0.01), 1);
+    }
 }
