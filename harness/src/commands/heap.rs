@@ -28,7 +28,7 @@ mod watch;
 use analyze::Analyze;
 use diff::Most;
 pub(super) use json::schema;
-use read::{bad, open, read_heap, read_index, read_original, read_rules};
+use read::{Named, Renames, bad, open, read_heap, read_index, read_original, read_rules};
 use show::{ClassRow, Shown};
 use watch::Watch;
 
@@ -81,7 +81,7 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             let analyze = Analyze {
                 leaks,
                 rules,
-                mapping: mapping.as_deref(),
+                renames: Renames::read(mapping.as_deref())?,
                 baseline: baseline.as_deref(),
                 top: *top,
                 exact: *exact,
@@ -92,31 +92,33 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
         }
         HeapCommand::Paths { of, mapping, top, all, through_weak, .. } => {
             let ways = all.map_or(0, usize::from);
-            paths((path, mapping.as_deref()), of, (ways, *top), *through_weak, watch)
+            paths((path, Renames::read(mapping.as_deref())?), of, (ways, *top), *through_weak, watch)
         }
         HeapCommand::Classes { retained, mapping, sort, top, .. } => {
             let retained = *retained || *sort == Some(HeapOrder::Retained);
-            classes((path, mapping.as_deref()), retained, *sort, *top, watch)
+            classes((path, Renames::read(mapping.as_deref())?), retained, *sort, *top, watch)
         }
         HeapCommand::Dominators { group: Some(group), mapping, top, .. } => {
-            groups((path, mapping.as_deref()), *group, *top, watch)
+            groups((path, Renames::read(mapping.as_deref())?), *group, *top, watch)
         }
         HeapCommand::Dominators { of, mapping, depth, top, .. } => {
-            trees((path, mapping.as_deref()), of.as_deref(), *depth, *top, watch)
+            trees((path, Renames::read(mapping.as_deref())?), of.as_deref(), *depth, *top, watch)
         }
-        HeapCommand::Threads { mapping, .. } => threads((path, mapping.as_deref()), watch),
+        HeapCommand::Threads { mapping, .. } => threads((path, Renames::read(mapping.as_deref())?), watch),
         HeapCommand::Strings { top, .. } => strings(path, *top, watch),
         HeapCommand::Bitmaps { extract, top, .. } => bitmaps(path, extract.as_deref(), *top, watch),
         HeapCommand::Diff { by, old, mapping, old_mapping, fail_over, fail_over_count, top, .. } => {
             let most = Most { bytes: *fail_over, count: *fail_over_count };
-            let old = (old.as_path(), old_mapping.as_deref().or(mapping.as_deref()));
-            diff::diff((*by, old, (path, mapping.as_deref())), most, *top, watch)
+            let renames = Renames::read(mapping.as_deref())?;
+            let of_old = Renames::read(old_mapping.as_deref())?.or(renames);
+            diff::diff((*by, (old, of_old), (path, renames)), most, *top, watch)
         }
         HeapCommand::Growth { files, mapping, loops, top, common } => {
-            growth::growth((files, mapping.as_deref()), *loops, (*top, common.allow_truncated), watch)
+            let renames = Renames::read(mapping.as_deref())?;
+            growth::growth((files, renames), *loops, (*top, common.allow_truncated), watch)
         }
         HeapCommand::Ledger { to, mapping, .. } => {
-            growth::ledger((path, mapping.as_deref()), to, watch)?;
+            growth::ledger((path, Renames::read(mapping.as_deref())?), to, watch)?;
             return Ok(None);
         }
         HeapCommand::Trim { to, zero, private, keep_duplicates, rules, prove, .. } => {
@@ -139,7 +141,7 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
 }
 
 fn paths(
-    (path, mapping): (&Path, Option<&Path>),
+    (path, renames): Named<'_>,
     of: &str,
     (ways, top): (usize, usize),
     through_weak: bool,
@@ -147,7 +149,7 @@ fn paths(
 ) -> Result<Answer, ExpectedError> {
     let rules = read_rules(&[])?;
     let rules = if through_weak { rules.through_weak() } else { rules };
-    let heap = read_original(path, &rules, mapping, watch)?;
+    let heap = read_original((path, renames), &rules, watch)?;
     known(&heap, of)?;
     let question = Question { wanted: vec![of.to_owned()], only_wanted: true, ways };
     let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
@@ -155,20 +157,20 @@ fn paths(
 }
 
 fn classes(
-    (path, mapping): (&Path, Option<&Path>),
+    (path, renames): Named<'_>,
     retained: bool,
     sort: Option<HeapOrder>,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     let (mut rows, odd) = if retained {
-        let heap = read_original(path, &Rules::default(), mapping, watch)?;
+        let heap = read_original((path, renames), &Rules::default(), watch)?;
         let odd = heap.dump.odd.clone();
         let (dump, dominators) = dominators(heap, watch);
         let all = dominators.by_class(&dump);
         (all.into_iter().map(ClassRow::from).collect(), odd)
     } else {
-        let dump = read_index(path, mapping, watch)?;
+        let dump = read_index((path, renames), watch)?;
         (diff::by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
     };
     let order = sort.unwrap_or(if retained { HeapOrder::Retained } else { HeapOrder::Shallow });
@@ -184,12 +186,12 @@ fn classes(
 
 /// Retained sizes of classes, packages or class loaders.
 fn groups(
-    (path, mapping): (&Path, Option<&Path>),
+    (path, renames): Named<'_>,
     group: HeapGroup,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let heap = read_original(path, &Rules::default(), mapping, watch)?;
+    let heap = read_original((path, renames), &Rules::default(), watch)?;
     let odd = heap.dump.odd.clone();
     let (dump, dominators) = dominators(heap, watch);
     let grouping = match group {
@@ -203,13 +205,13 @@ fn groups(
 
 /// The largest objects, and what each dominates.
 fn trees(
-    (path, mapping): (&Path, Option<&Path>),
+    (path, renames): Named<'_>,
     of: Option<&str>,
     depth: u32,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let heap = read_original(path, &Rules::default(), mapping, watch)?;
+    let heap = read_original((path, renames), &Rules::default(), watch)?;
     let odd = heap.dump.odd.clone();
     let from = of.map(|name| known(&heap, name)).transpose()?;
     let (dump, dominators) = dominators(heap, watch);
@@ -217,9 +219,9 @@ fn trees(
     Ok(Answer::pass(Shown::dominators(&dump, &dominators, trees), path, odd))
 }
 
-fn threads((path, mapping): (&Path, Option<&Path>), watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+fn threads((path, renames): Named<'_>, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
     // The one field that tells what a thread does.
-    let heap = read_original(path, &read_rules(&[])?, mapping, watch)?;
+    let heap = read_original((path, renames), &read_rules(&[])?, watch)?;
     let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
     Ok(Answer::pass(Shown::Threads { threads }, path, heap.dump.odd))
 }

@@ -4,21 +4,17 @@
 //! largest first → exit code 1 if one is over a limit.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use memgate_hprof::read::Oddities;
 use memgate_hprof::{Index, Ledger, changes};
 
 use super::Answer;
 use super::growth;
-use super::read::{bad, read_index, read_original, read_rules};
+use super::read::{Named, bad, read_index, read_original, read_rules};
 use super::show::{Changed, Shown};
 use super::watch::Watch;
 use crate::cli::HeapBy;
 use crate::exit::{self, ExpectedError};
-
-/// A dump and its mapping file.
-type Named<'a> = (&'a Path, Option<&'a Path>);
 
 /// Allowed growth.
 #[derive(Clone, Copy)]
@@ -61,8 +57,8 @@ pub(super) fn diff(
 type Changes = (Vec<Changed>, [Oddities; 2], [u64; 2]);
 
 fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
-    let read = |(path, mapping): Named<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
-        let dump = read_index(path, mapping, watch)?;
+    let read = |dump: Named<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
+        let dump = read_index(dump, watch)?;
         Ok((by_name(&dump), dump.odd, dump.header.milliseconds))
     };
     let ((before, odd_before, first), (mut after, odd_after, second)) = (read(old)?, read(new)?);
@@ -89,10 +85,10 @@ fn of_places(
 }
 
 /// All objects of a dump by their place.
-fn places((path, mapping): Named<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+fn places(dump: Named<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
     let rules = read_rules(&[])?;
-    let heap = read_original(path, &rules, mapping, watch)?;
-    let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(path))?;
+    let heap = read_original(dump, &rules, watch)?;
+    let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(dump.0))?;
     Ok((places, heap.dump.odd))
 }
 

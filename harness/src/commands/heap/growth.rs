@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memgate_hprof::{FEWEST, Ledger};
 
-use super::read::{bad, read_original, read_rules};
+use super::read::{Named, Renames, bad, read_original, read_rules};
 use super::show::Shown;
 use super::target::{same, write};
 use super::watch::Watch;
@@ -21,7 +21,7 @@ const JSON: u8 = b'{';
 const LONGEST: u64 = 256 << 20;
 
 pub(super) fn growth(
-    (files, mapping): (&[PathBuf], Option<&Path>),
+    (files, renames): (&[PathBuf], Option<Renames<'_>>),
     loops: u64,
     (top, allow_truncated): (usize, bool),
     watch: &Watch<'_>,
@@ -34,7 +34,7 @@ pub(super) fn growth(
     }
     let (mut ledgers, mut odd) = (Vec::new(), Vec::new());
     for file in files {
-        let (ledger, its) = read((file, mapping), watch)?;
+        let (ledger, its) = read((file, renames), watch)?;
         odd.push((file.clone(), its));
         ledgers.push(ledger);
     }
@@ -67,27 +67,23 @@ pub(super) fn in_order<'f>(files: impl Iterator<Item = (&'f Path, u64)>) -> Resu
 }
 
 /// Writes the ledger of a dump to a file.
-pub(super) fn ledger(
-    (from, mapping): (&Path, Option<&Path>),
-    to: &Path,
-    watch: &Watch<'_>,
-) -> Result<(), ExpectedError> {
+pub(super) fn ledger((from, renames): Named<'_>, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
     if same(from, to) {
         return Err(ExpectedError::usage("a ledger cannot take the place of its dump", "name another file"));
     }
-    let (ledger, _) = read((from, mapping), watch)?;
+    let (ledger, _) = read((from, renames), watch)?;
     write(to, |out| {
         serde_json::to_writer(out, &ledger).map_err(|why| ExpectedError::file("write", to)(why.into()))
     })
 }
 
 pub(super) fn read(
-    (path, mapping): (&Path, Option<&Path>),
+    (path, renames): Named<'_>,
     watch: &Watch<'_>,
 ) -> Result<(Ledger, Oddities), ExpectedError> {
     if is_ledger(path)? {
         // Its names may be other ones than those of the dumps: then nothing grows.
-        if mapping.is_some() {
+        if renames.is_some() {
             let what = format!("{} is a ledger: no mapping file changes its names", path.display());
             return Err(ExpectedError::usage(
                 what,
@@ -103,7 +99,7 @@ pub(super) fn read(
         return Ok((ledger, Oddities::default()));
     }
     let rules = read_rules(&[])?;
-    let heap = read_original(path, &rules, mapping, watch)?;
+    let heap = read_original((path, renames), &rules, watch)?;
     let ledger = watch.passes(|told| heap.ledger(&rules, told)).map_err(bad(path))?;
     Ok((ledger, heap.dump.odd))
 }

@@ -19,31 +19,38 @@ pub(super) fn read_heap(path: &Path, rules: &Rules, watch: &Watch<'_>) -> Result
     watch.passes(|told| Heap::read(file, rules, told)).map_err(bad(path))
 }
 
+/// A mapping file of R8 or ProGuard. It stays in memory: it is read once for all dumps.
+#[derive(Clone, Copy)]
+pub(super) struct Renames<'a> {
+    from: &'a Path,
+    names: OfDump,
+}
+
+impl<'a> Renames<'a> {
+    pub(super) fn read(from: Option<&'a Path>) -> Result<Option<Self>, ExpectedError> {
+        from.map(|from| Ok(Self { from, names: OfDump::read(from)? })).transpose()
+    }
+}
+
+/// A dump, and its mapping file if its names are to be the original ones.
+pub(super) type Named<'a> = (&'a Path, Option<Renames<'a>>);
+
 /// Reads a heap with the original names of classes and fields, from before R8 or ProGuard renamed them.
 pub(super) fn read_original(
-    path: &Path,
+    (path, renames): Named<'_>,
     rules: &Rules,
-    mapping: Option<&Path>,
     watch: &Watch<'_>,
 ) -> Result<Heap, ExpectedError> {
-    let (file, dump) = (open(path)?, read_index(path, mapping, watch)?);
+    let (file, dump) = (open(path)?, read_index((path, renames), watch)?);
     watch.passes(|told| Heap::of(file, dump, rules, told)).map_err(bad(path))
 }
 
 /// Only the first pass.
-pub(super) fn read_index(
-    path: &Path,
-    mapping: Option<&Path>,
-    watch: &Watch<'_>,
-) -> Result<Index, ExpectedError> {
-    let mapping = match mapping {
-        Some(path) => Some((path, OfDump::read(path)?)),
-        None => None,
-    };
+pub(super) fn read_index((path, renames): Named<'_>, watch: &Watch<'_>) -> Result<Index, ExpectedError> {
     let file = open(path)?;
     let mut dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
-    if let Some((from, mapping)) = mapping
-        && dump.rename(&mapping) == 0
+    if let Some(Renames { from, names }) = renames
+        && dump.rename(&names) == 0
     {
         let (from, dump) = (from.display(), path.display());
         watch.console().warning(&format!("{from} names no class of {dump}: is it of this build?"));
