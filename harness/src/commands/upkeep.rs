@@ -1,8 +1,10 @@
 //! `memgate serve retention|check|backup|restore`: keep a history small, complete, and safe.
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use memgate_server::artefacts::Artefacts;
 use memgate_server::store::{Store, StoreError};
@@ -23,14 +25,33 @@ pub(super) async fn upkeep(command: &ServeCommand, console: &Console) -> Result<
         return Ok(exit::PASS);
     };
     let address = history::address(&at.data, at.database.as_deref());
-    let store = match command {
-        ServeCommand::Restore { .. } => Store::open(&address).await,
-        _ => Store::open_existing(&address).await,
+    let is_restore = matches!(command, ServeCommand::Restore { .. });
+    let made = address.strip_prefix("sqlite:").filter(|file| is_restore && !Path::new(file).exists());
+    let store = match is_restore {
+        true => Store::open(&address).await,
+        false => Store::open_existing(&address).await,
     };
     let store = store.map_err(|why| history::store_error(&why))?;
     let done = on(&store, command, console).await;
     store.close().await;
+    if done.is_err() {
+        // An empty history would look like a restored one.
+        made.map_or(Ok(()), remove)?;
+    }
     done
+}
+
+/// Removes a SQLite file, and what it may have besides.
+fn remove(file: &str) -> Result<(), ExpectedError> {
+    for file in ["", "-wal", "-shm"].map(|end| PathBuf::from(format!("{file}{end}"))) {
+        match fs::remove_file(&file) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => {
+                return Err(ExpectedError::file("remove", &file)(why));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<u8, ExpectedError> {

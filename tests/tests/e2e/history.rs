@@ -253,3 +253,22 @@ fn read_by_somebody_else(project: &Project) {
     }
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
 }
+
+#[test]
+fn a_restore_that_fails_leaves_no_empty_history() {
+    let project = Project::new("history-restore");
+    project.memgate(&["serve", "token", "create", "--project", "tiles", "--data", "old"]).ends_with(0);
+    project.memgate(&["serve", "backup", "whole.db", "--data", "old"]).ends_with(0);
+    let whole = fs::read(project.folder().join("whole.db")).unwrap();
+    project.write("cut.db", &whole[..whole.len() / 2]);
+    let restore = |file: &str| project.memgate(&["serve", "restore", file, "--data", "new"]);
+    let made = || fs::read_dir(project.folder().join("new")).unwrap().count();
+    for broken in ["cut.db", "absent.db"] {
+        restore(broken).ends_with(2).says(broken);
+        assert_eq!(made(), 0, "{broken}");
+    }
+    restore("whole.db").ends_with(0).says("rows were restored");
+    // Another one is refused, and destroys nothing.
+    restore("whole.db").ends_with(2).says("something is there already");
+    assert_eq!(made(), 1);
+}
