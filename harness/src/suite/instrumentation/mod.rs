@@ -17,8 +17,8 @@ const AWAITING_LISTENER: &str = "io.memgate.android.AwaitingListener";
 /// The runner builders that repeat test classes for screening, and suspects for confirming.
 const ROUNDS: &str = "io.memgate.android.Rounds";
 const REPEAT: &str = "io.memgate.android.Repeat";
-/// A single argument of a program is limited to 128 KiB; the difference is left for the user's own arguments.
-const LONGEST_CLASS_LIST: usize = 100_000;
+/// A request to adb has at most 65,535 bytes; the difference is left for the user's own arguments.
+const LONGEST_CLASS_LIST: usize = 56_000;
 
 /// An installed instrumentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -386,6 +386,24 @@ mod tests {
             let told = told(mode);
             assert!(!told.contains("-e testFile") && told.contains("-e notTestFile"), "{told}");
         }
+    }
+
+    #[test]
+    fn as_many_classes_as_there_is_room_for_are_one_request_to_adb() {
+        let component = component("io.x.test", "androidx.test.runner.AndroidJUnitRunner");
+        let arguments = [("notAnnotation".to_owned(), "io.x.Slow".repeat(900))];
+        let class = |n: usize| Selection { class: format!("io.x.tiles.map{n}.Test$Inner{n}"), test: None };
+        let chosen: Vec<Selection> = (0..10_000).map(class).collect();
+        let length = |classes: usize| {
+            let mode = Mode::Rounds(chosen.iter().take(classes).cloned().collect());
+            let (user, filter, share, own, awaits_agent) = (Some(10), Some("io.x.*"), None, None, true);
+            let (component, arguments) = (&component, &arguments[..]);
+            let call = Call { component, user, arguments, filter, share, own, awaits_agent, mode };
+            call.command().len() + "shell,v2,raw:".len()
+        };
+        let most = (0..chosen.len()).rev().find(|most| Call::has_room_for(&chosen[..*most])).unwrap();
+        assert!(length(most) > 60_000 && length(most) <= 0xffff, "{most}: {}", length(most));
+        assert!(length(most + 1) < 20_000, "the runner selects them itself: {}", length(most + 1));
     }
 
     #[test]
