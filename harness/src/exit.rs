@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use memgate_adb::AdbError;
-use memgate_model::{Outcome, RunReport, Verdict};
+use memgate_model::{Outcome, RunReport, Verdict, format_number_of};
 
 /// Everything was measured and within its thresholds (warnings allowed).
 pub const PASS: u8 = 0;
@@ -44,8 +44,7 @@ pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> O
     let failed = tests.filter(|t| !matches!(t.outcome, Outcome::Passed | Outcome::Skipped)).count();
     let what = match failed {
         0 => "a process of the tests failed".to_owned(),
-        1 => "1 test failed".to_owned(),
-        more => format!("{more} tests failed"),
+        some => format!("{} failed", format_number_of(some, "test")),
     };
     Some(format!(
         "exit code 1: {what}, though the command ended with 0 (--ignore-test-failures leaves that to the command)"

@@ -1,8 +1,6 @@
 //! The base of a review, in words.
 
-use memgate_model::{AgainstBase, Base, RunReport, TestReport, WaiverReport};
-
-use crate::words::counted;
+use memgate_model::{AgainstBase, Base, RunReport, TestReport, WaiverReport, format_number_of};
 
 /// `base: main 3f0c1b2a9d, 3 before`, `base: none (…)`.
 #[must_use]
@@ -23,8 +21,11 @@ pub fn base(base: &Base) -> String {
 pub(crate) fn of_run(report: &RunReport) -> String {
     let base = report.base.as_ref().map_or_else(String::new, |found| format!(" · {}", base(found)));
     let fixed = report.waivers.iter().filter(|waiver| waiver.fixed.is_some()).count();
-    let waivers =
-        if fixed > 0 { format!(" · {} to remove", counted(fixed, "waiver")) } else { String::new() };
+    let waivers = if fixed > 0 {
+        format!(" · {} to remove", format_number_of(fixed, "waiver"))
+    } else {
+        String::new()
+    };
     base + &waivers
 }
 

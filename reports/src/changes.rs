@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Leak, RunReport, TestReport, Verdict};
+use memgate_model::{Leak, RunReport, TestReport, Verdict, format_number_of};
 
 use crate::compare::{Change, Comparison};
 use crate::culprit;
 use crate::summary::headline;
-use crate::words::counted;
 
 /// The difference between a run and earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,9 +74,9 @@ impl Changes {
             let distinct: BTreeSet<&String> = suites.iter().copied().collect();
             let place = match distinct.iter().next() {
                 Some(suite) if distinct.len() == 1 => (*suite).to_owned(),
-                _ => counted(distinct.len(), "suite"),
+                _ => format_number_of(distinct.len(), "suite"),
             };
-            let leaks = counted(suites.len(), &format!("{before}leak"));
+            let leaks = format_number_of(suites.len(), &format!("{before}leak"));
             (!suites.is_empty()).then(|| format!("{leaks}{after} {place}"))
         };
         let ended = |fixed: bool| {
@@ -92,7 +91,7 @@ impl Changes {
             match self.higher.as_slice() {
                 [] => None,
                 [one] => Some(one.clone()),
-                more => Some(format!("{} at a higher level", counted(more.len(), "figure"))),
+                more => Some(format!("{} at a higher level", format_number_of(more.len(), "figure"))),
             },
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();

@@ -4,7 +4,7 @@
 //! Names from outside appear only where the chat formats nothing (plain text, code). Every message fits the smallest
 //! limit of all: Lark 20 KB, Teams 28 KB.
 
-use memgate_model::{RunReport, Verdict};
+use memgate_model::RunReport;
 use serde_json::{Value, json};
 
 use crate::changes::Changes;
@@ -12,6 +12,7 @@ use crate::culprit;
 use crate::mail::Surroundings;
 use crate::summary::{in_short, qualified, statistics};
 use crate::visible::visible;
+use crate::words::symbol;
 use crate::worst::not_passed;
 
 /// The chat service.
@@ -120,14 +121,6 @@ fn lark(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&s
         elements.push(json!({"tag": "action", "actions": [button]}));
     }
     json!({"msg_type": "interactive", "card": {"header": {"title": {"tag": "plain_text", "content": title}}, "elements": elements}})
-}
-
-const fn symbol(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass | Verdict::NotJudged => "✅",
-        Verdict::Warn => "⚠️",
-        Verdict::Error | Verdict::Fail => "❌",
-    }
 }
 
 fn short(text: &str) -> String {

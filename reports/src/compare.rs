@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{LeakKind, Metric, Per, RunReport, Verdict, format_bytes, format_value};
+use memgate_model::{
+    LeakKind, Metric, Per, RunReport, Verdict, format_bytes, format_number_of, format_value,
+};
 use serde::Serialize;
 
 use crate::culprit;
 use crate::visible::visible;
-use crate::words::counted;
 
 /// How a leak changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -266,7 +267,7 @@ impl Comparison {
         lines.push(format!(
             "{} · {} judged in both",
             counts.join(" · "),
-            counted(self.judged_in_both, "test")
+            format_number_of(self.judged_in_both, "test")
         ));
         lines.join("\n") + "\n"
     }
@@ -277,7 +278,7 @@ fn first_of(tests: &[String]) -> String {
     let first = visible(tests.first().map_or("", String::as_str));
     match tests.len() {
         0 | 1 => first.into_owned(),
-        more => format!("{first} and {}", counted(more - 1, "more test")),
+        more => format!("{first} and {}", format_number_of(more - 1, "more test")),
     }
 }
 

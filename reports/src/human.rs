@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, Shard, SuiteReport,
-    TestReport, Verdict, WaiverReport, WaiverState, format_bytes, format_list,
+    TestReport, Verdict, WaiverReport, WaiverState, format_bytes, format_list, format_number_of,
 };
 
 pub(crate) use block::leak_stack;
@@ -33,7 +33,7 @@ use stack::width;
 
 use crate::rerun;
 use crate::visible::{visible, without_commands};
-use crate::words::{counted, own_outcome, tests_of, verdict_word, waive_until};
+use crate::words::{own_outcome, tests_of, verdict_word, waive_until};
 
 /// Most names listed in one line; the rest is counted.
 const NAMES: usize = 10;
@@ -129,7 +129,7 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
         Some((fewest, most)) if fewest == most => format!("{most} times "),
         Some((fewest, most)) => format!("{fewest} to {most} times "),
     };
-    let (name, tests) = (visible(&suite.name), counted(tests_of(suite), "test"));
+    let (name, tests) = (visible(&suite.name), format_number_of(tests_of(suite), "test"));
     let line = format!(
         "{name:column$}  {tests}  screened {times}in {:.1} s, {survivors}{boundary}\n",
         suite.screened_s
@@ -227,7 +227,7 @@ fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
         .map(|(leak, tests)| {
             let others = match tests.len() {
                 1 => String::new(),
-                more => format!(", also in {}", counted(more - 1, "other test")),
+                more => format!(", also in {}", format_number_of(more - 1, "other test")),
             };
             let (first, bytes) = (style.paint.strong(&tests[0]), format_bytes(leak.bytes_per_iteration));
             format!("one-time  {first}{others}   {bytes}\n{}", leak_stack(leak, style))
@@ -268,7 +268,7 @@ fn one_time(report: &RunReport) -> String {
     format!(
         "one-time: {} in {}, allocated once and kept: not a leak\n",
         format_bytes(bytes),
-        counted(tests, "test")
+        format_number_of(tests, "test")
     )
 }
 
@@ -289,8 +289,11 @@ fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> Stri
         Some(fixed) => (Verdict::Warn, "stale", fixed),
         None => (verdict, label, state),
     };
-    let used =
-        if waiver.used > 0 { format!("{}, ", counted(waiver.used as usize, "leak")) } else { String::new() };
+    let used = if waiver.used > 0 {
+        format!("{}, ", format_number_of(waiver.used as usize, "leak"))
+    } else {
+        String::new()
+    };
     let owner = waiver.owner.as_ref().map_or_else(String::new, |owner| format!(", {}", visible(owner)));
     let label = style.paint.verdict(verdict, format!("{label:7}"));
     let matches = visible(&waiver.matches);
@@ -351,7 +354,7 @@ fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
     let truncated = match truncated_stacks {
         0 => String::new(),
         #[expect(clippy::cast_possible_truncation, reason = "a count of stacks")]
-        stacks => format!(", {} not unwound to the root", counted(stacks as usize, "stack")),
+        stacks => format!(", {} not unwound to the root", format_number_of(stacks as usize, "stack")),
     };
     let repeated = match repeated_s {
         0.0 => String::new(),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
 
 use crate::changes::{Changes, Ended};
 use crate::chart::{plots_of, png};
@@ -15,7 +15,7 @@ use crate::html::escape;
 use crate::human::{BlockStyle, Paint, leak_stack, test_block, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
-use crate::words::{counted, waive_until};
+use crate::words::waive_until;
 use crate::worst::not_passed;
 
 /// Most tests in a mail: it is read on a phone.
@@ -142,7 +142,7 @@ fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
         [(new, "new leak", ""), (stay, "leak", ""), (fixed, "leak", " fixed"), (gone, "leak", " gone")];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<String> =
-        parts.map(|(count, what, after)| format!("{}{after}", counted(count, what))).collect();
+        parts.map(|(count, what, after)| format!("{}{after}", format_number_of(count, what))).collect();
     format!("{} in your code", parts.join(", "))
 }
 
@@ -282,12 +282,12 @@ fn test_section(
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<String, RenderError> {
-    let (word, colour) = match test.verdict {
-        Verdict::Fail => ("FAIL", "#a40e26"),
-        Verdict::Error => ("ERROR", "#a40e26"),
-        Verdict::Warn => ("WARN", "#7d4e00"),
-        Verdict::NotJudged => ("NOT JUDGED", "#57606a"),
-        Verdict::Pass => ("PASS", "#116329"),
+    let word = test.verdict.label();
+    let colour = match test.verdict {
+        Verdict::Fail | Verdict::Error => "#a40e26",
+        Verdict::Warn => "#7d4e00",
+        Verdict::NotJudged => "#57606a",
+        Verdict::Pass => "#116329",
     };
     let mut html = format!(
         "<h2 style=\"font-size:16px;margin-bottom:4px\"><span style=\"color:{colour}\">{word}</span> {}</h2>\n<p>{}</p>\n",

@@ -4,13 +4,15 @@
 //! Text from outside is inside `<code>` or `<pre>` tags, or has its punctuation as entities: it cannot format, link or
 //! notify anybody.
 
-use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
+use memgate_model::{
+    Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes, format_number_of,
+};
 
 use crate::html::escape;
 use crate::human::{BlockStyle, Paint, hunted, leak_stack, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
-use crate::words::{counted, waive_until};
+use crate::words::{symbol, waive_until};
 use crate::worst::not_passed;
 
 /// Limit of a GitHub step summary: 1 MiB.
@@ -78,8 +80,10 @@ impl Text {
 
     fn finish(mut self) -> String {
         if self.left_out > 0 {
-            self.text +=
-                &format!("\n*{} did not fit; the HTML report has all.*\n", counted(self.left_out, "part"));
+            self.text += &format!(
+                "\n*{} did not fit; the HTML report has all.*\n",
+                format_number_of(self.left_out, "part")
+            );
         }
         self.text
     }
@@ -149,14 +153,6 @@ fn waivers(report: &RunReport) -> String {
         text += &format!("- waiver {}: {state}\n", code(&waiver.matches));
     }
     if text.is_empty() { text } else { format!("\n{text}") }
-}
-
-const fn symbol(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass | Verdict::NotJudged => "✅",
-        Verdict::Warn => "⚠️",
-        Verdict::Error | Verdict::Fail => "❌",
-    }
 }
 
 const fn word(verdict: Verdict) -> &'static str {

@@ -1,6 +1,6 @@
 //! The run in one line, and the reasons for its verdict, the worst first: every report begins with these.
 
-use memgate_model::{Leak, Level, Outcome, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Leak, Level, Outcome, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -26,7 +26,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
     let tests = || entries().filter(|entry| !entry.is_class);
     let with = |verdict| entries().filter(|entry| entry.verdict == verdict).count();
-    let all = crate::words::counted(tests().count(), "test");
+    let all = format_number_of(tests().count(), "test");
     let unscreened = tests().filter(|test| is_unscreened(test)).count();
     let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();

@@ -2,11 +2,6 @@
 
 use memgate_model::{Outcome, SuiteReport, Verdict};
 
-/// `1 test`, `214 tests`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
 /// Number of tests of a suite; an entry for a whole test class does not count.
 pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
     suite.tests.iter().filter(|test| !test.is_class).count()
@@ -25,12 +20,22 @@ pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
 
 /// CSS class and word of a verdict.
 pub(crate) const fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
+    let class = match verdict {
+        Verdict::Fail => "fail",
+        Verdict::Error => "error",
+        Verdict::Warn => "warn",
+        Verdict::NotJudged => "not_judged",
+        Verdict::Pass => "pass",
+    };
+    (class, verdict.label())
+}
+
+/// The sign in the headline of a message.
+pub(crate) const fn symbol(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Fail => ("fail", "FAIL"),
-        Verdict::Error => ("error", "ERROR"),
-        Verdict::Warn => ("warn", "WARN"),
-        Verdict::NotJudged => ("not_judged", "NOT JUDGED"),
-        Verdict::Pass => ("pass", "PASS"),
+        Verdict::Pass | Verdict::NotJudged => "✅",
+        Verdict::Warn => "⚠️",
+        Verdict::Error | Verdict::Fail => "❌",
     }
 }
 

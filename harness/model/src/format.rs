@@ -1,5 +1,7 @@
 //! Figures as people read them. One wording for the terminal, reasons of verdicts and every report.
 
+use std::fmt;
+
 use crate::metric::{Metric, Noun, Unit};
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -58,6 +60,17 @@ pub fn format_value(metric: Metric, value: f64) -> String {
         Unit::Bytes => format_bytes(value),
         Unit::Count => format_count(value),
     }
+}
+
+/// `1 test`, `214 tests`, `3 classes`.
+#[must_use]
+pub fn format_number_of<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = match noun.ends_with('s') {
+        _ if count == N::from(1) => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{count} {noun}{plural}")
 }
 
 /// `1 descriptor`, `3 descriptors`.

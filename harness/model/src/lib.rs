@@ -20,7 +20,9 @@ mod runner;
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use class_name::{stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
-pub use format::{format_amount, format_bytes, format_count, format_counted, format_list, format_value};
+pub use format::{
+    format_amount, format_bytes, format_count, format_counted, format_list, format_number_of, format_value,
+};
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
 pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};

@@ -34,6 +34,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Its label in reports for people.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::NotJudged => "NOT JUDGED",
+            Self::Warn => "WARN",
+            Self::Error => "ERROR",
+            Self::Fail => "FAIL",
+        }
+    }
+
     /// The worst of several; `None` where there is none, because no data is never a pass.
     #[must_use]
     pub fn worst(verdicts: impl IntoIterator<Item = Self>) -> Option<Self> {

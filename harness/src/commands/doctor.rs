@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_adb::Server;
+use memgate_model::format_number_of;
 use rustix::fs::Access;
 
 use super::demo;
@@ -139,10 +140,8 @@ fn configuration(console: &Console) -> Finding {
     match settings::load(None, console) {
         Ok(settings) => match settings.file {
             Some(file) => {
-                let suites = match settings.config.suites.len() + settings.config.instrumented.len() {
-                    1 => "1 suite".to_owned(),
-                    suites => format!("{suites} suites"),
-                };
+                let suites = settings.config.suites.len() + settings.config.instrumented.len();
+                let suites = format_number_of(suites, "suite");
                 let missing = settings::missing_secrets(&settings.config).join("; ");
                 let state = if missing.is_empty() { State::Good } else { State::Weak(missing) };
                 finding("configuration", state, format!("{}, {suites}", file.display()))

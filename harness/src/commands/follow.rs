@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use memgate_analysis::{FollowPolicy, followed};
 use memgate_map::{Bell, ControlPage};
+use memgate_model::format_number_of;
 use memgate_wire::spool::{follow, offset, state};
 
 use super::settings;
@@ -51,8 +52,7 @@ pub(super) fn follow(request: &FollowArgs, console: &Console) -> Result<u8, Expe
 }
 
 fn told(what: &str, running: usize, console: &Console) {
-    let noun = if running == 1 { "virtual machine" } else { "virtual machines" };
-    console.line(&format!("following {what} in {running} {noun}"));
+    console.line(&format!("following {what} in {}", format_number_of(running, "virtual machine")));
 }
 
 /// The stream of a Java virtual machine that follows objects, and its control page.

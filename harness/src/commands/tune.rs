@@ -10,6 +10,7 @@ use std::path::Path;
 
 use memgate_config::{NewThreshold, set_threshold};
 use memgate_history::tune::Tuned;
+use memgate_model::format_number_of;
 use memgate_server::tune::{patch, rows};
 
 use super::history::{Asked, Wanted};
@@ -73,10 +74,7 @@ fn write(proposed: &[(NewThreshold, Tuned)], file: &Path, console: &Console) -> 
     if set > 0 {
         write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     }
-    console.line(&format!(
-        "wrote {} to {shown}",
-        if set == 1 { "1 threshold".to_owned() } else { format!("{set} thresholds") }
-    ));
+    console.line(&format!("wrote {} to {shown}", format_number_of(set, "threshold")));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The frame of the page, and its top.
 
-use memgate_model::{RunReport, SuiteReport};
+use memgate_model::{RunReport, SuiteReport, format_number_of};
 use sha2::{Digest as _, Sha256};
 
 use super::write::Html;
@@ -150,7 +150,7 @@ fn origin(page: &mut Html, report: &RunReport) {
         page.markup("</dd>");
     }
     let suite = |suite: &SuiteReport| {
-        let tests = crate::words::counted(crate::words::tests_of(suite), "test");
+        let tests = format_number_of(crate::words::tests_of(suite), "test");
         format!("{} ({tests}, screened in {:.1} s)", suite.name, suite.screened_s)
     };
     let shown: Vec<_> = report.suites.iter().take(SUITES).map(suite).collect();
@@ -163,7 +163,7 @@ fn origin(page: &mut Html, report: &RunReport) {
     page.text(&format!(", {:.1} s in all, exit code {}", report.duration_s, report.exit_code))
         .markup("</dd>");
     if let Some(machine) = &origin.machine {
-        let processors = crate::words::counted(machine.processors, "processor");
+        let processors = format_number_of(machine.processors, "processor");
         let words = [&machine.host, &machine.system, &machine.kernel, &machine.architecture, &processors];
         let known: Vec<&str> =
             words.into_iter().map(String::as_str).filter(|word| !word.is_empty()).collect();

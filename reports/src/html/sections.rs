@@ -3,7 +3,7 @@
 
 use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
-    format_list,
+    format_list, format_number_of,
 };
 
 use super::figure::figure;
@@ -14,7 +14,6 @@ use crate::dates::days_until;
 use crate::error::RenderError;
 use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
 use crate::summary::qualified;
-use crate::words::counted;
 
 /// Waivers that end within so many days are marked.
 const SOON_DAYS: i64 = 14;
@@ -87,7 +86,7 @@ pub(super) fn one_time(report: &RunReport) -> Html {
     html.text(&format!(
         "{} allocated once and kept, in {}. That is no leak.",
         format_bytes(bytes),
-        counted(groups.len(), "place")
+        format_number_of(groups.len(), "place")
     ));
     html.markup("</p><details class=more><summary>where</summary>");
     for (leak, tests) in groups.iter().take(LISTED) {
@@ -183,7 +182,7 @@ fn state(waiver: &WaiverReport, started: &str) -> (&'static str, String) {
         WaiverState::InForce => match days_until(started, &waiver.until) {
             Some(days) if days <= SOON_DAYS => {
                 let days = usize::try_from(days).unwrap_or(0);
-                ("warn", format!("in force, ends in {}", counted(days, "day")))
+                ("warn", format!("in force, ends in {}", format_number_of(days, "day")))
             }
             _ => ("pass", "in force".to_owned()),
         },
@@ -218,7 +217,7 @@ pub(super) fn excluded(report: &RunReport) -> Html {
         if !names.is_empty() {
             html.element(
                 "li",
-                &format!("{} {what}: {}", counted(names.len(), "test"), format_list(&names, LISTED)),
+                &format!("{} {what}: {}", format_number_of(names.len(), "test"), format_list(&names, LISTED)),
             );
         }
     }
@@ -227,7 +226,10 @@ pub(super) fn excluded(report: &RunReport) -> Html {
     if waived > 0 {
         html.element(
             "li",
-            &format!("{} in force: listed with their tests, in no sum", counted(waived, "waived leak")),
+            &format!(
+                "{} in force: listed with their tests, in no sum",
+                format_number_of(waived, "waived leak")
+            ),
         );
     }
     html.markup("</ul></section>\n");

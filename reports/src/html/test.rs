@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use memgate_model::{
     MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, ThresholdSource, Unit, Verdict,
-    format_bytes, format_count, format_value,
+    format_bytes, format_count, format_number_of, format_value,
 };
 
 use super::figure::figure;
@@ -126,7 +126,7 @@ fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
     }
     html.markup("<label>Sort <select id=sort><option value=worst>worst first<option value=bytes>leaked bytes<option value=time>duration<option value=name>name</select></label>");
     html.markup("<output id=count aria-live=polite>")
-        .text(&crate::words::counted(total, "test"))
+        .text(&format_number_of(total, "test"))
         .markup("</output></form>\n");
 }
 

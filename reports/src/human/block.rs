@@ -197,14 +197,7 @@ fn last_known_curve(test: &TestReport) -> String {
 }
 
 fn headline(verdict: Verdict, name: &str, figure: Option<String>, style: &BlockStyle) -> String {
-    let label = match verdict {
-        Verdict::Fail => "FAIL",
-        Verdict::Warn => "WARN",
-        Verdict::Error => "ERROR",
-        Verdict::NotJudged => "NOT JUDGED",
-        Verdict::Pass => "PASS",
-    };
-    let label = style.paint.verdict(verdict, format!("{label:4}"));
+    let label = style.paint.verdict(verdict, format!("{:4}", verdict.label()));
     let figure = figure.map_or_else(String::new, |figure| format!("{GAP}{figure}"));
     format!("{label}  {}{figure}\n", style.paint.strong(name))
 }

@@ -1,7 +1,7 @@
 //! How followed objects ended: allocation sites, how many objects they made, how many are left, and how long the others
 //! lived.
 
-use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes};
+use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes, format_number_of};
 
 use crate::figures::GAP;
 use crate::human::paint::Paint;
@@ -90,7 +90,7 @@ pub(crate) fn lifetimes(counts: &[u64]) -> String {
 }
 
 fn counted(objects: u64) -> String {
-    if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") }
+    format_number_of(objects, "object")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]

@@ -1,6 +1,6 @@
 //! List of leaks with its filter, and one leak.
 
-use memgate_model::{LeakKind, format_bytes};
+use memgate_model::{LeakKind, format_bytes, format_number_of};
 use memgate_reports::page::{Block, Html, blocks, holder_and_stack, stack_names};
 use memgate_reports::quoted;
 
@@ -31,7 +31,7 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
             select(html, ("Owner", "owner"), &any(&view.owners), &filter.owner);
         }
         html.markup("<button>Show</button></form>");
-        html.element("p class=counts role=status", &words::counted(view.of, "leak"));
+        html.element("p class=counts role=status", &format_number_of(view.of, "leak"));
         if !view.leaks.is_empty() {
             words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
         }

@@ -1,6 +1,6 @@
 //! List of runs, and one run.
 
-use memgate_model::{format_bytes, format_value};
+use memgate_model::{format_bytes, format_number_of, format_value};
 use memgate_reports::page::Html;
 
 use super::frame::{of_project, select};
@@ -161,7 +161,7 @@ fn tests(html: &mut Html, view: &RunView) {
     select(html, ("Order", "order"), &orders, order);
     html.markup("<button>Show</button></form>");
     if !view.find.is_empty() {
-        html.element("p class=counts role=status", &words::counted(view.of, "test"));
+        html.element("p class=counts role=status", &format_number_of(view.of, "test"));
     }
     let columns = [
         ("verdict", false),

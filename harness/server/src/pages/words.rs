@@ -19,12 +19,6 @@ pub(super) fn when(us: i64) -> String {
         .map_or_else(|_out_of_range| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
-/// `1 leak`, `7 leaks`.
-pub(super) fn counted(count: u64, one: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} {one}{ending}")
-}
-
 pub(super) fn duration(ms: i64) -> String {
     match ms {
         ..1000 => format!("{ms} ms"),
@@ -34,13 +28,14 @@ pub(super) fn duration(ms: i64) -> String {
 }
 
 pub(super) const fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
-    match verdict {
-        Verdict::Pass => ("pass", "PASS"),
-        Verdict::NotJudged => ("other", "NOT JUDGED"),
-        Verdict::Warn => ("warn", "WARN"),
-        Verdict::Error => ("error", "ERROR"),
-        Verdict::Fail => ("fail", "FAIL"),
-    }
+    let class = match verdict {
+        Verdict::Pass => "pass",
+        Verdict::NotJudged => "other",
+        Verdict::Warn => "warn",
+        Verdict::Error => "error",
+        Verdict::Fail => "fail",
+    };
+    (class, verdict.label())
 }
 
 const fn state(state: State) -> (&'static str, &'static str) {

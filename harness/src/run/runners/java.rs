@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use memgate_analysis::{
     GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Window, classes_to_explain,
 };
+use memgate_model::format_number_of;
 use memgate_wire::Boundary;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
@@ -41,7 +42,7 @@ pub(super) fn is_test(window: &Window) -> bool {
 
 /// `3 test classes`.
 pub(super) fn classes_text(count: usize) -> String {
-    if count == 1 { "1 test class".to_owned() } else { format!("{count} test classes") }
+    format_number_of(count, "test class")
 }
 
 /// How repeating ended.

@@ -36,10 +36,10 @@ pub(super) async fn broken_off(suite: &mut Suite) {
             (None, None) => "before its first test".to_owned(),
         };
         let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
-            Ok(all) => did_not_run(
-                &ended,
-                all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
-            ),
+            Ok(mut all) => {
+                all.retain(|test| !ran.contains(test) && !is_disabled(test));
+                told(&format!("did not run: the process ended {ended}"), &all)
+            }
             Err(why) => Some(format!(
                 "the process ended {ended}; which tests did not run is not known: failed to {}",
                 chain(&why)
@@ -68,14 +68,12 @@ pub(super) fn selected(suite: &mut Suite, selected: &[String]) {
     }
 }
 
-fn did_not_run(ended: &str, missing: Vec<String>) -> Option<String> {
-    let count = missing.len();
-    let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
-    let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
-    match count {
-        0 => None,
-        1 => Some(format!("{shown} did not run: the process ended {ended}")),
-        _ => Some(format!("{count} tests did not run: the process ended {ended} ({shown}{more})")),
+/// `3 tests did not run (a, b, c)`; `None`: there are none.
+pub(super) fn told<Name: AsRef<str>>(what: &str, tests: &[Name]) -> Option<String> {
+    match tests {
+        [] => None,
+        [one] => Some(format!("{} {what}", one.as_ref())),
+        more => Some(format!("{} tests {what} ({})", more.len(), format_list(more, SHOWN_TESTS))),
     }
 }
 
@@ -103,11 +101,11 @@ mod tests {
 
     #[test]
     fn tests_that_did_not_run_are_named_and_counted() {
-        let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
-        assert_eq!(did_not_run("in A.x", names(0)), None);
-        assert_eq!(did_not_run("in A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
-        let many = did_not_run("in A.x", names(12)).unwrap();
-        assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
+        let names: Vec<String> = (0..12).map(|i| format!("A.t{i}")).collect();
+        assert_eq!(told("did not run", &names[..0]), None);
+        assert_eq!(told("did not run", &names[..1]).unwrap(), "A.t0 did not run");
+        let many = told("did not run", &names).unwrap();
+        assert!(many.starts_with("12 tests did not run (A.t0, "), "{many}");
         assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
     }
 }

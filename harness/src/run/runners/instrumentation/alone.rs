@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_analysis::{ProcessRecord, screen_rounds};
 use memgate_config::Screen;
 use memgate_formats::instrumentation::TestResult;
+use memgate_model::format_number_of;
 use memgate_wire::Outcome;
 
 use super::memory::Memory;
@@ -20,6 +21,7 @@ use super::rounds::{self, Rounds};
 use crate::output::Progress;
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 use crate::run::runners::framework::Suite;
+use crate::run::runners::missing;
 use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
 use crate::suite::instrumentation::{Mode, Selection};
 
@@ -114,7 +116,7 @@ pub(super) async fn once(
     let missing: Vec<String> = parts.flat_map(|part| part.tests).collect();
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
     all.problems = said.told();
-    all.problems.extend(once::listed("did not run", &missing));
+    all.problems.extend(missing::told("did not run", &missing));
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
@@ -133,7 +135,7 @@ pub(super) async fn repeat(
         (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(());
     }
-    let count = once::tests_text(parts.iter().map(|part| part.tests.len()).sum());
+    let count = format_number_of(parts.iter().map(|part| part.tests.len()).sum::<usize>(), "test");
     context.console.line(&format!("{}: rounds over {count} on {}", suite.name, suite.device.serial()));
     let mut progress = Progress::of_silent_tests(context.console, "rounds", parts.len() as u64);
     let mut said = Said::default();

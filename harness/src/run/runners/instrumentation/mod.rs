@@ -30,6 +30,7 @@ use self::on_device::{Broken, OnDevice};
 use self::places::Place;
 use self::probe::Named;
 use super::framework::{Framework, Suite, Unit};
+use super::missing;
 use crate::exit::ExpectedError;
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Context, Finished, Interrupts, Stopped};
@@ -91,7 +92,7 @@ pub(super) async fn measure(
     }
     let nowhere = probe::nowhere(&named);
     let nowhere: Vec<&str> = nowhere.iter().map(String::as_str).collect();
-    if let Some(what) = once::listed("ran on no device", &nowhere).filter(|_| named.len() == names.len()) {
+    if let Some(what) = missing::told("ran on no device", &nowhere).filter(|_| named.len() == names.len()) {
         let hint = "the device to which such a test falls leaves it out (@SdkSuppress, @RequiresDevice): run the suite on devices of one kind, or on one";
         facts.errors.push(problem(&planned.suite.name, format!("not measured: {what}"), hint));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memgate_analysis::{ProcessRecord, SeenError, Window};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
-use memgate_model::{AppMemory, HeapCheck};
+use memgate_model::{AppMemory, HeapCheck, format_number_of};
 use memgate_wire::ErrorCode;
 use memgate_wire::options::Detail;
 
@@ -17,11 +17,9 @@ use super::on_device::{Broken, OnDevice, Run};
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};
 use crate::run::runners::java::{Classes, by_class, is_test};
+use crate::run::runners::missing;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
-
-/// Maximum number of missing tests that are named.
-const SHOWN: usize = 10;
 
 /// The result of the run.
 #[derive(Default)]
@@ -101,7 +99,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     if let Some(why) = done.incomplete() {
         let told = if ended && !missing.is_empty() { &mut left_out } else { &mut problems };
         told.push(format!("not measured: {why} (what was printed: {output})"));
-        told.extend(listed("did not run", &missing));
+        told.extend(missing::told("did not run", &missing));
     } else {
         // The number of results may still be right because other tests have several, or unknown because a class has
         // only one.
@@ -109,7 +107,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
             true => "did not run, while others ran more than once",
             false => "did not run",
         };
-        left_out.extend(listed(what, &missing).map(|what| format!("not measured: {what}")));
+        left_out.extend(missing::told(what, &missing).map(|what| format!("not measured: {what}")));
     }
     let (classes, ran) = ran(&done.finished);
     let unseen = unseen(tests, &ran);
@@ -124,7 +122,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
             None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
         };
         problems.extend(
-            listed(&why, &unseen.iter().map(String::as_str).collect::<Vec<_>>())
+            missing::told(&why, &unseen.iter().map(String::as_str).collect::<Vec<_>>())
                 .map(|what| format!("not measured: {what}")),
         );
     }
@@ -196,25 +194,6 @@ fn ran(finished: &[Finished]) -> (Classes, BTreeSet<String>) {
     (by_class(windows()), open.chain(windows().map(Window::id)).collect())
 }
 
-/// `3 tests did not run: a, b, c`.
-pub(super) fn listed(what: &str, tests: &[&str]) -> Option<String> {
-    let shown = tests.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    let more = match tests.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    match tests.len() {
-        0 => None,
-        1 => Some(format!("{shown} {what}")),
-        n => Some(format!("{n} tests {what} ({shown}{more})")),
-    }
-}
-
-/// `3 tests`.
-pub(super) fn tests_text(count: usize) -> String {
-    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
-}
-
 /// The tests' own result, as their runner would show it: the failures with stacks in their original names (`retraced`),
 /// and a total.
 pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
@@ -234,7 +213,7 @@ pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> 
     }
     let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
     match failures.len() {
-        0 => text.push_str(&format!("OK ({})\n", tests_text(ran))),
+        0 => text.push_str(&format!("OK ({})\n", format_number_of(ran, "test"))),
         failures => text.push_str(&format!("Tests run: {ran},  Failures: {failures}\n")),
     }
     text
@@ -337,18 +316,5 @@ mod tests {
         };
         assert_eq!(missing(&["a.B.x", "a.C", "a.D.p[T@1]"]), ["a.D.p[T@2]"]);
         assert_eq!(missing(&["a.B", "a.Old", "a.D.p[T@3]", "a.D.p[T@4]"]), ["a.C.y", "a.C.z[1.5]"]);
-    }
-
-    #[test]
-    fn missing_tests_are_named_and_counted() {
-        let names: Vec<String> = (0..12).map(|i| format!("A.t{i}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert_eq!(listed("did not run", &[]), None);
-        assert_eq!(listed("did not run", &names[..1]).unwrap(), "A.t0 did not run");
-        let many = listed("did not run", &names).unwrap();
-        assert!(
-            many.starts_with("12 tests did not run (A.t0, ") && many.ends_with("A.t9 and 2 more)"),
-            "{many}"
-        );
     }
 }

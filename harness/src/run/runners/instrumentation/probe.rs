@@ -9,6 +9,7 @@ use std::io::Read as _;
 use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
 use memgate_history::hex;
+use memgate_model::format_number_of;
 use memgate_wire::options::Detail;
 
 use super::drive::Done;
@@ -145,7 +146,7 @@ pub(super) async fn probe(
             context.console.line(&format!(
                 "{}: {} on {} ({}, Android {}, API {}, {abi}), the agent comes by {way}",
                 suite.name,
-                crate::run::runners::instrumentation::once::tests_text(names.len()),
+                format_number_of(names.len(), "test"),
                 suite.device.serial(),
                 about.model,
                 about.release,

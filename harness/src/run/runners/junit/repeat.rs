@@ -23,7 +23,7 @@ use crate::run::engine::{
     outcome, supervise,
 };
 use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{Last, Repeating, tests_of};
+use crate::run::runners::java::{Last, Repeating, classes_text, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
@@ -52,9 +52,8 @@ pub(super) async fn confirm(
     let mut suspects: VecDeque<&JavaSuspect> = junit.suspects.iter().collect();
     suspects.make_contiguous().sort_by_key(|suspect| !suspect.keeps_classes_of_project());
     if total > 0 && context.plan.confirm {
-        let what =
-            if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
-        context.console.line(&format!("{}: confirming {what}", suite.facts.name));
+        let alone = if total == 1 { "" } else { ", each alone" };
+        context.console.line(&format!("{}: confirming {}{alone}", suite.facts.name, classes_text(total)));
         for suspect in suspects.iter().take(SHOWN) {
             context.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
         }
@@ -139,9 +138,34 @@ impl How {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
+    fn out_of_time(&self) -> ConfirmationFacts {
+        ConfirmationFacts::Impossible(self.over.clone())
+    }
+
     /// Is the time over for one more invocation of a test that is known to leak?
     fn is_over_again(&self) -> bool {
         self.is_over() || self.share.is_some_and(|share| share <= Instant::now())
+    }
+}
+
+/// How repeating a selection ended.
+enum Repeated {
+    /// There is no such class, or it is a test that cannot be selected.
+    NotFound,
+    /// The time was over before enough was known.
+    OutOfTime,
+    /// What became known, and whether it was seen to leak.
+    Known(ConfirmationFacts, bool),
+}
+
+impl Repeated {
+    /// The facts, and whether it was seen to leak; `None`: it was not found.
+    fn outcome(self, how: &How) -> Option<(ConfirmationFacts, bool)> {
+        match self {
+            Self::NotFound => None,
+            Self::OutOfTime => Some((how.out_of_time(), false)),
+            Self::Known(facts, leaks) => Some((facts, leaks)),
+        }
     }
 }
 
@@ -159,14 +183,14 @@ impl Repeater<'_, '_> {
     pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
         let mut whole = whole(tests, class);
-        let mut confirmed = self.one(&whole, &mut |_| show(&whole.id())).await?;
-        if confirmed.is_none() && !whole.test.is_empty() {
+        let mut repeated = self.one(&whole, &mut |_| show(&whole.id())).await?;
+        if matches!(repeated, Repeated::NotFound) && !whole.test.is_empty() {
             whole = Selection::class(class, tests);
-            confirmed = self.one(&whole, &mut |_| show(&whole.id())).await?;
+            repeated = self.one(&whole, &mut |_| show(&whole.id())).await?;
         }
+        let is_open = matches!(repeated, Repeated::OutOfTime);
         let no_class = || (ConfirmationFacts::Broken("its class is not found".to_owned()), false);
-        let (outcome, leaks) = confirmed.unwrap_or_else(no_class);
-        let is_open = matches!(&outcome, ConfirmationFacts::Impossible(why) if *why == self.how.over);
+        let (outcome, leaks) = repeated.outcome(&self.how).unwrap_or_else(no_class);
         self.suite.facts.confirmations.insert(whole.id(), outcome);
         if is_open {
             return Ok(Told::Open);
@@ -191,15 +215,14 @@ impl Repeater<'_, '_> {
                 if none_is_known {
                     break;
                 }
-                let open = ConfirmationFacts::Impossible(self.how.over.clone());
-                self.suite.facts.confirmations.insert(test.id(), open);
+                self.suite.facts.confirmations.insert(test.id(), self.how.out_of_time());
                 told = Told::Open;
                 continue;
             }
             let mut of_test = |_: &_| show(&test.id());
-            let confirmed = self.one(test, &mut of_test).await?;
+            let repeated = self.one(test, &mut of_test).await?;
             // Otherwise it is judged with its class.
-            let Some((outcome, leaks)) = confirmed else { continue };
+            let Some((outcome, leaks)) = repeated.outcome(&self.how) else { continue };
             // The class has a verdict; this test got none.
             if none_is_known && self.how.is_over() && !leaks {
                 break;
@@ -240,13 +263,14 @@ impl Repeater<'_, '_> {
         Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
     }
 
-    /// Repeats one selection; also returns whether it was seen to leak. `None`: it is a test that cannot be selected.
+    /// Repeats one selection.
     async fn one(
         &mut self,
         selection: &Selection,
         show: &mut dyn FnMut(&RunState),
-    ) -> Result<Option<(ConfirmationFacts, bool)>, Stopped> {
-        let impossible = |why: &str| Ok(Some((ConfirmationFacts::Impossible(why.to_owned()), false)));
+    ) -> Result<Repeated, Stopped> {
+        let impossible =
+            |why: &str| Ok(Repeated::Known(ConfirmationFacts::Impossible(why.to_owned()), false));
         if !self.context.plan.confirm {
             return impossible(NOT_CONFIRMED);
         }
@@ -277,10 +301,10 @@ impl Repeater<'_, '_> {
         let output = keep_output(self.context, &id, &done)?;
         if let Err(why) = silenced(speaker) {
             let why = failed_to(&why);
-            return Ok(Some((ConfirmationFacts::Broken(why), false)));
+            return Ok(Repeated::Known(ConfirmationFacts::Broken(why), false));
         }
         if is_unknown(&done) {
-            return Ok(None);
+            return Ok(Repeated::NotFound);
         }
         let ended_well = done.ended.exit.is_success();
         let outcome = match outcome(self.context, done, &id, &output, self.finished) {
@@ -296,9 +320,9 @@ impl Repeater<'_, '_> {
             && self.finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
         let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
         if last.out_of_time.load(Ordering::Acquire) && !leaks {
-            return impossible(&self.how.over);
+            return Ok(Repeated::OutOfTime);
         }
-        Ok(Some((outcome, leaks)))
+        Ok(Repeated::Known(outcome, leaks))
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use memgate_formats::test_results::{TestOutcome, TestResults, test_results};
-use memgate_model::Problem;
+use memgate_model::{Problem, format_list, format_number_of};
 
 use crate::exit::chain;
 use crate::plan::PlannedSuite;
@@ -282,12 +282,7 @@ fn tests(process: &Finished) -> impl Iterator<Item = (&str, &str)> {
 fn not_measured(root: &Path, module: &Module, classes: &[&str], count: u64) -> Problem {
     let name = module.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty());
     let name = name.unwrap_or_else(|| Path::new(module.folder.file_name().unwrap_or_default()));
-    let mut shown = classes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = classes.len().saturating_sub(NAMED);
-    if more > 0 {
-        shown += &format!(" and {more} more");
-    }
-    let tests = if count == 1 { "1 test".to_owned() } else { format!("{count} tests") };
+    let (shown, tests) = (format_list(classes, NAMED), format_number_of(count, "test"));
     let what =
         format!("not measured: the build reports {tests} that no measured virtual machine ran ({shown})");
     let hint = "Surefire with forkCount=0 runs tests in Maven itself, and tests of TestNG or of a JUnit before 4 \
