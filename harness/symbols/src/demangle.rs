@@ -21,7 +21,10 @@ pub(crate) fn readable(name: &str) -> String {
     let mut out = Bounded(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         out.keep(format_args!("{rust:#}"));
-    } else if let Ok(cpp) = Symbol::new(name) {
+    } else if name.starts_with("_Z")
+        && let Ok(cpp) = Symbol::new(name)
+    {
+        // Only with this prefix: the demangler reads the C variable `s` as the type `short`.
         // An error here is our own, at the limit: the text up to there is the result.
         let _at_the_limit = cpp.structured_demangle(&mut out, &DemangleOptions::new());
     }
@@ -77,6 +80,8 @@ mod tests {
             ("_ZN5tiles4load17h0123456789abcdefE", "tiles::load"),
             ("_RNvCs1234_5tiles4load", "tiles::load"),
             ("_Znot a mangled name", "_Znot a mangled name"),
+            ("s", "s"),
+            ("i", "i"),
             ("", ""),
         ];
         for (raw, expected) in cases {
