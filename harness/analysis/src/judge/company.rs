@@ -88,7 +88,7 @@ impl TestJudge<'_, '_> {
             Holding::new(together, self.context.resolve).tell(&mut leak, self.context.resolve);
             return self.list(leak, &group.place.names);
         }
-        self.j.one_time.push(leaks::in_all(group));
+        self.judgement.one_time.push(leaks::in_all(group));
         false
     }
 }
@@ -220,7 +220,7 @@ impl<'a> Missing<'a> {
             let mut leak = leaks::in_all(&group);
             leak.waiver = judge.context.waivers.cover(&leak, &group.place.names);
             if leak.waiver.is_some() {
-                judge.j.leaks.push(leak);
+                judge.judgement.leaks.push(leak);
             } else {
                 unwaived.push(group);
             }
@@ -254,7 +254,7 @@ impl<'a> Missing<'a> {
             leak.waiver = judge.context.waivers.cover(&leak, group.frame_names());
             if leak.waiver.is_some() {
                 *count -= group.count;
-                judge.j.leaks.push(leak);
+                judge.judgement.leaks.push(leak);
             } else {
                 self.os_groups.push(group);
             }
@@ -265,7 +265,7 @@ impl<'a> Missing<'a> {
     fn among(self, judge: &mut TestJudge<'_, '_>, together: &ProcessRecord, groups: Vec<Held>) {
         let windows = together.windows_of(judge.id).count();
         let allowed = allowed(judge.context.policy, windows, 0.0);
-        let before = judge.j.verdict();
+        let before = judge.judgement.verdict();
         let unseen = self.blocks_among(judge, together, allowed, groups);
         let (closed, opened): (Vec<_>, Vec<_>) = self.os.iter().copied().partition(|(kind, _)| {
             let (_, opened) = os_values(together, judge.id, *kind, None);
@@ -274,10 +274,12 @@ impl<'a> Missing<'a> {
         for (kind, _) in opened {
             self.handles_among(judge, together, allowed, kind);
         }
-        if judge.j.verdict() > before {
+        if judge.judgement.verdict() > before {
             let alone = format_counted(float(self.alone as u64), "execution");
-            judge.j.only_among_others |= before == Verdict::Pass;
-            judge.j.remark(format!("only after the tests before it: alone nothing of this in {alone}"));
+            judge.judgement.only_among_others |= before == Verdict::Pass;
+            judge
+                .judgement
+                .remark(format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
             let why = format!(
@@ -337,20 +339,20 @@ impl<'a> Missing<'a> {
         let (mut total, opened) = os_values(together, judge.id, kind, None);
         let windows: Vec<&Window> = together.windows_of(judge.id).collect();
         let own: BTreeSet<String> = self.os_groups.iter().map(OsGroup::id).collect();
-        let (verdict, mut listed) = (judge.j.verdict(), false);
+        let (verdict, mut listed) = (judge.judgement.verdict(), false);
         for OsLeak { counts, leak, .. } in judge.os_leaks(together, &windows, kind, allowed) {
             if leak.waiver.is_some() {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             } else if own.contains(&leak.id) {
-                judge.j.leaks.push(leak);
+                judge.judgement.leaks.push(leak);
                 listed = true;
             }
         }
         let measured = Measured::exactly(kind.metric(), total, kind.block()).beside_others(opened);
         judge.hold(&measured, allowed);
-        if judge.j.verdict() > verdict && !listed {
+        if judge.judgement.verdict() > verdict && !listed {
             let of_kind = self.os_groups.iter().filter(|group| group.kind == kind);
-            judge.j.leaks.extend(of_kind.map(OsGroup::leak));
+            judge.judgement.leaks.extend(of_kind.map(OsGroup::leak));
         }
     }
 
@@ -368,13 +370,13 @@ impl<'a> Missing<'a> {
             left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
         left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
-        judge.j.leaks.extend(groups.iter().map(leaks::in_all));
+        judge.judgement.leaks.extend(groups.iter().map(leaks::in_all));
         let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
-        judge.j.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
-        judge.j.left = left.join(" and ");
-        judge.j.only_among_others |= judge.j.verdict() == Verdict::Pass;
+        judge.judgement.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
+        judge.judgement.left = left.join(" and ");
+        judge.judgement.only_among_others |= judge.judgement.verdict() == Verdict::Pass;
         let alone = format_counted(float(self.alone as u64), "execution");
-        judge.j.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
+        judge.judgement.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }
 

@@ -26,14 +26,15 @@ pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapChe
     }
     let id = TestReport::heap_entry(check.at);
     context.waivers.enter(suite, &id);
-    let mut j = Judgement::default();
-    j.confirmed = true;
+    let mut judgement = Judgement::default();
+    judgement.confirmed = true;
     if check.dumps.is_empty() {
-        j.raise(Verdict::Error, "no heap dump was taken: no process that ran tests was seen".to_owned());
+        judgement
+            .raise(Verdict::Error, "no heap dump was taken: no process that ran tests was seen".to_owned());
     }
-    judge(context, check, limits, &mut j);
-    j.against_base(context.policy, suite, &id);
-    Some(TestReport { is_class: true, ..j.report(id, Outcome::Passed, 0.0) })
+    judge(context, check, limits, &mut judgement);
+    judgement.against_base(context.policy, suite, &id);
+    Some(TestReport { is_class: true, ..judgement.report(id, Outcome::Passed, 0.0) })
 }
 
 /// Adds retained sizes from dumps to leaks that the agent found. They appear where a test fails or warns; they do not
@@ -62,7 +63,7 @@ pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
     }
 }
 
-fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits, j: &mut Judgement) {
+fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits, judgement: &mut Judgement) {
     let several = check.dumps.len() > 1;
     let mut leaks: BTreeMap<String, Leak> = BTreeMap::new();
     for dump in &check.dumps {
@@ -70,16 +71,16 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
         let seen = match &dump.seen {
             Ok(seen) => seen,
             Err(why) => {
-                j.raise(Verdict::Error, format!("the heap dump{of} {why}"));
+                judgement.raise(Verdict::Error, format!("the heap dump{of} {why}"));
                 continue;
             }
         };
-        not_measured(seen, limits, &of, j);
-        of_leaks(context, seen, limits, &of, (j, &mut leaks));
-        of_classes(context, seen, limits, &of, (j, &mut leaks));
-        of_bitmaps(context, seen, limits, &of, (j, &mut leaks));
+        not_measured(seen, limits, &of, judgement);
+        of_leaks(context, seen, limits, &of, (judgement, &mut leaks));
+        of_classes(context, seen, limits, &of, (judgement, &mut leaks));
+        of_bitmaps(context, seen, limits, &of, (judgement, &mut leaks));
     }
-    j.leaks = leaks.into_values().collect();
+    judgement.leaks = leaks.into_values().collect();
     let readable = || check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
     if limits.leaks.is_some() && readable().next().is_some() && !readable().any(|seen| seen.searched) {
         let (verdict, why) = if check.own_rules {
@@ -88,28 +89,28 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
             (Verdict::Error, "name rules (`rules`), or limits of classes alone (`fail.class`)")
         };
         let what = "nothing was looked for, because no rule knows a class of the heap dump";
-        j.raise(verdict, format!("{what}: {why}"));
+        judgement.raise(verdict, format!("{what}: {why}"));
     }
 }
 
 /// Reports what a dump cannot show.
-fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, j: &mut Judgement) {
+fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, judgement: &mut Judgement) {
     if let Some(why) = &seen.truncated {
-        j.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
+        judgement.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
     }
     for mistake in &seen.mistakes {
-        j.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
+        judgement.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
     }
     if seen.held_by_nothing > 0 && limits.leaks.is_some() {
         let objects = format_counted(float(seen.held_by_nothing), "object");
         let what = format!(
             "{objects} of the heap dump{of} are over, and no reference that memgate follows holds them"
         );
-        j.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
+        judgement.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
     }
     if seen.not_looked_at > 0 && limits.leaks.is_some() {
         let more = format_counted(float(seen.not_looked_at), "leaking object");
-        j.raise(
+        judgement.raise(
             Verdict::Error,
             format!("{more} of the heap dump{of} were not looked at: there are too many"),
         );
@@ -121,7 +122,7 @@ fn of_leaks(
     seen: &HeapSeen,
     limits: &HeapLimits,
     of: &str,
-    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
 ) {
     let mut counted = 0;
     for found in &seen.leaks {
@@ -130,7 +131,10 @@ fn of_leaks(
         if leak.waiver.is_none() {
             match &found.library {
                 Some(name) => {
-                    j.raise(Verdict::Warn, format!("{} is a known leak of a library ({name})", found.class));
+                    judgement.raise(
+                        Verdict::Warn,
+                        format!("{} is a known leak of a library ({name})", found.class),
+                    );
                 }
                 None => counted += 1,
             }
@@ -139,7 +143,7 @@ fn of_leaks(
     }
     if let Some(allowed) = limits.leaks.filter(|allowed| counted > *allowed) {
         let leaks = format_counted(float(counted), "leak");
-        j.raise(Verdict::Fail, format!("{leaks} in the heap dump{of} (allowed {allowed})"));
+        judgement.raise(Verdict::Fail, format!("{leaks} in the heap dump{of} (allowed {allowed})"));
     }
 }
 
@@ -148,12 +152,12 @@ fn of_classes(
     seen: &HeapSeen,
     limits: &HeapLimits,
     of: &str,
-    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
 ) {
     for (class, allowed) in &limits.class {
         let Some((objects, bytes)) = seen.classes.get(class).copied() else {
             let what = format!("the heap dump{of} knows no class {class}: was it loaded, is the name right?");
-            j.raise(Verdict::Warn, what);
+            judgement.raise(Verdict::Warn, what);
             continue;
         };
         if objects <= *allowed {
@@ -167,7 +171,8 @@ fn of_classes(
         leak.waiver = context.waivers.cover_java(&leak);
         if leak.waiver.is_none() {
             let count = format_count(float(objects));
-            j.raise(Verdict::Fail, format!("{count} × {class} in the heap dump{of} (allowed {allowed})"));
+            judgement
+                .raise(Verdict::Fail, format!("{count} × {class} in the heap dump{of} (allowed {allowed})"));
         }
         join(leaks, leak);
     }
@@ -178,12 +183,12 @@ fn of_bitmaps(
     seen: &HeapSeen,
     limits: &HeapLimits,
     of: &str,
-    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
 ) {
     let Some(allowed) = limits.bitmaps else { return };
     let Some((bytes, count)) = seen.bitmaps else {
         let what = format!("the heap dump{of} knows no class {BITMAP}: pictures are those of Android");
-        return j.raise(Verdict::Warn, what);
+        return judgement.raise(Verdict::Warn, what);
     };
     if bytes <= allowed {
         return;
@@ -201,7 +206,8 @@ fn of_bitmaps(
     leak.waiver = context.waivers.cover_java(&leak);
     if leak.waiver.is_none() {
         let allowed = format_bytes(float(allowed));
-        j.raise(Verdict::Fail, format!("{pictures} of {size} in the heap dump{of} (allowed {allowed})"));
+        judgement
+            .raise(Verdict::Fail, format!("{pictures} of {size} in the heap dump{of} (allowed {allowed})"));
     }
     join(leaks, leak);
 }
@@ -290,9 +296,9 @@ mod tests {
         let policy = GatePolicy { waivers, ..GatePolicy::default() };
         let mut context =
             JudgeContext { policy: &policy, waivers: Waivers::new(&policy), resolve: &mut Unresolved };
-        let mut j = Judgement::default();
-        judge(&mut context, &check, limits, &mut j);
-        j
+        let mut judgement = Judgement::default();
+        judge(&mut context, &check, limits, &mut judgement);
+        judgement
     }
 
     fn seen(leaks: Vec<HeapLeak>) -> HeapSeen {
@@ -338,16 +344,16 @@ mod tests {
             (Ok(HeapSeen::default()), pictures(0), Verdict::Warn),
         ];
         for (at, (seen, limits, verdict)) in cases.into_iter().enumerate() {
-            let j = judged(seen, &limits, Vec::new());
-            assert_eq!(j.verdict(), verdict, "case {at}");
+            let judgement = judged(seen, &limits, Vec::new());
+            assert_eq!(judgement.verdict(), verdict, "case {at}");
         }
     }
 
     #[test]
     fn a_leak_has_the_fingerprint_in_its_id_and_can_be_waived_by_it() {
         let limits = HeapLimits { leaks: Some(0), ..HeapLimits::default() };
-        let j = judged(Ok(seen(vec![found(APP, None)])), &limits, Vec::new());
-        let leak = &j.leaks[0];
+        let judgement = judged(Ok(seen(vec![found(APP, None)])), &limits, Vec::new());
+        let leak = &judgement.leaks[0];
         assert_eq!(leak.id, "h1-3c18b2ae66d35e46");
         assert_eq!(leak.title, "2 × com.acme.Session (Session#closed is true), retains 48 B");
         let waiver = Waiver {
@@ -357,7 +363,10 @@ mod tests {
             owner: None,
             until: None,
         };
-        let j = judged(Ok(seen(vec![found(APP, None)])), &limits, vec![waiver]);
-        assert_eq!((j.verdict(), j.leaks[0].waiver.as_deref()), (Verdict::Pass, Some("known")));
+        let judgement = judged(Ok(seen(vec![found(APP, None)])), &limits, vec![waiver]);
+        assert_eq!(
+            (judgement.verdict(), judgement.leaks[0].waiver.as_deref()),
+            (Verdict::Pass, Some("known"))
+        );
     }
 }

@@ -122,14 +122,14 @@ impl TestJudge<'_, '_> {
         runs.dedup_by_key(|run| run.n);
         for run in &runs {
             if let Some(why) = broken(run) {
-                return self.j.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
+                return self.judgement.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
             }
         }
         if runs.len() < MIN_LENGTHS {
             let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
-            return self.j.unconfirmed(self.context.policy, &why);
+            return self.judgement.unconfirmed(self.context.policy, &why);
         }
-        self.j.confirmed = true;
+        self.judgement.confirmed = true;
         if runs.iter().all(|run| run.process.record.is_java_only()) {
             let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
             return self.judge_java_lengths(&runs);
@@ -151,17 +151,17 @@ impl TestJudge<'_, '_> {
         let made = |run: &&Repetition| run.process.record.end.as_ref().map(|end| end.counters.allocations);
         let (Some(first), Some(last)) = (lengths.runs.first(), lengths.runs.last()) else { return };
         let is_same = lengths.runs.iter().all(|run| made(run) == made(first));
-        if !is_limited || !is_same || !self.j.leaks.is_empty() {
+        if !is_limited || !is_same || !self.judgement.leaks.is_empty() {
             return;
         }
-        self.j.confirmed = false;
+        self.judgement.confirmed = false;
         let count = format_counted(float(made(first).unwrap_or_default()), "allocation");
         let why = format!(
             "not judged: with {} repetitions it made {count}, with {} as many, so it seems not to repeat its work; \
              if the work allocates nothing, switch native.live_bytes off for it",
             first.n, last.n
         );
-        self.j.raise(Verdict::Warn, why);
+        self.judgement.raise(Verdict::Warn, why);
     }
 
     /// Lists the groups that grow. Returns what no waiver covers: the totals, and the bytes of each group that grows.
@@ -200,7 +200,7 @@ impl TestJudge<'_, '_> {
             let metric = kind.metric();
             if let Some(why) = unmeasured_kind(kind, &lengths.runs, &lengths.ends) {
                 if !self.thresholds(metric, Per::Iteration).is_empty() {
-                    self.j.raise(Verdict::Error, why);
+                    self.judgement.raise(Verdict::Error, why);
                 }
                 continue;
             }
@@ -233,20 +233,26 @@ impl TestJudge<'_, '_> {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
                 // A figure does not show at which moment it was counted, so the reason must say it.
                 if per == PER_REPETITION {
-                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
+                    self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
                 } else {
-                    self.j.raise(threshold.level.verdict(), reason);
+                    self.judgement.raise(threshold.level.verdict(), reason);
                 }
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
                 let allowed = format_value(metric, threshold.limit);
                 let reason = format!("inconclusive: {between} {per} (allowed {allowed})");
-                self.j.raise(Verdict::Warn, reason);
+                self.judgement.raise(Verdict::Warn, reason);
             }
         }
-        self.j.figure(metric, Per::Iteration, &lengths.slope(values, 0.0), lengths.confidence, &limits);
+        self.judgement.figure(
+            metric,
+            Per::Iteration,
+            &lengths.slope(values, 0.0),
+            lengths.confidence,
+            &limits,
+        );
         if !limits.is_empty() {
-            self.j.growth.extend(curve::of_growth(metric, &points(&lengths.n, values)));
+            self.judgement.growth.extend(curve::of_growth(metric, &points(&lengths.n, values)));
         }
     }
 }

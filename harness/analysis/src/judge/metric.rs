@@ -126,7 +126,7 @@ struct Against<'a> {
 
 impl Measured<'_> {
     /// Checks it against a threshold. `allowed`: everything but the limit.
-    pub(super) fn hold_against(&self, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
+    pub(super) fn hold_against(&self, threshold: &Threshold, allowed: Allowed, judgement: &mut Judgement) {
         let allowed = Allowed { limit: threshold.limit, ..allowed };
         let judged = |group: &Group<'_>| {
             (self.judge(group.bytes, Allowed { block: group.block, ..allowed }), group.born_in_test)
@@ -135,9 +135,9 @@ impl Measured<'_> {
         let against = Against { measured: self, threshold, allowed, groups };
         let (end_to_end, own) = self.growths(allowed);
         if self.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
-            against.raise_of_outside(&end_to_end, j);
+            against.raise_of_outside(&end_to_end, judgement);
         } else {
-            against.raise_of_total(j);
+            against.raise_of_total(judgement);
         }
     }
 }
@@ -150,7 +150,7 @@ impl Against<'_> {
     }
 
     /// It grows, but not by what its windows added.
-    fn raise_of_outside(&self, end_to_end: &Growth, j: &mut Judgement) {
+    fn raise_of_outside(&self, end_to_end: &Growth, judgement: &mut Judgement) {
         let Self { measured, threshold, allowed, .. } = self;
         let (metric, level) = (measured.metric, threshold.level.verdict());
         // The test may free as much memory of its set-up as it leaks.
@@ -166,10 +166,10 @@ impl Against<'_> {
                 (Verdict::Warn, end_to_end.slope.slope, what)
             }
         };
-        j.raise(verdict, too_much(metric, slope, what, threshold.limit));
+        judgement.raise(verdict, too_much(metric, slope, what, threshold.limit));
     }
 
-    fn raise_of_total(&self, j: &mut Judgement) {
+    fn raise_of_total(&self, judgement: &mut Judgement) {
         let Self { measured, threshold, allowed, .. } = self;
         let (metric, level) = (measured.metric, threshold.level.verdict());
         let series = measured.series(*allowed);
@@ -181,28 +181,29 @@ impl Against<'_> {
         let still = total.slope.high <= threshold.limit;
         match (total.finding, self.largest(|_| true)) {
             (Finding::Grows, _) | (_, Some(_)) if is_few(&total, *allowed) => {
-                j.raise(Verdict::Warn, undecided(", too few to call it a leak"));
+                judgement.raise(Verdict::Warn, undecided(", too few to call it a leak"));
             }
             (Finding::Grows, _) => {
                 let rarely = match measured.exact {
                     true => now_and_then(series, allowed.warm_up),
                     false => String::new(),
                 };
-                j.raise_figure(level, over(total.slope.slope, ""), rarely);
+                judgement.raise_figure(level, over(total.slope.slope, ""), rarely);
             }
             // One place takes over what another frees, as in a ring buffer that was filled before.
             (_, Some(_)) if still => {
-                j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
+                judgement
+                    .raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
             }
-            (_, Some(group)) => j.raise(level, over(group.slope.slope, " in one place")),
+            (_, Some(group)) => judgement.raise(level, over(group.slope.slope, " in one place")),
             (Finding::Open, None) if still || has_few_steps(series, allowed.warm_up) => {
-                j.raise(Verdict::Warn, self.too_late(series));
+                judgement.raise(Verdict::Warn, self.too_late(series));
             }
-            (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
+            (Finding::Open, None) => judgement.raise(Verdict::Warn, undecided("")),
             (Finding::Still, None)
                 if !still && self.groups.iter().any(|(growth, _)| growth.finding == Finding::Open) =>
             {
-                j.raise(Verdict::Warn, undecided(" in one place"));
+                judgement.raise(Verdict::Warn, undecided(" in one place"));
             }
             (Finding::Still, None) => {}
         }

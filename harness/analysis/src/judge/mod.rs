@@ -12,15 +12,6 @@ mod context;
 mod curve;
 mod heap;
 mod java;
-mod java_cost;
-#[cfg(test)]
-mod java_figure_tests;
-#[cfg(test)]
-mod java_leak_tests;
-mod java_lengths;
-mod java_native;
-#[cfg(test)]
-mod java_tests;
 mod judgement;
 mod leaks;
 mod lengths;

@@ -13,14 +13,14 @@ pub(super) struct TestJudge<'c, 'p> {
     pub(super) context: &'c mut JudgeContext<'p>,
     pub(super) suite: &'c str,
     pub(super) id: &'c str,
-    pub(super) j: Judgement,
+    pub(super) judgement: Judgement,
 }
 
 impl<'c, 'p> TestJudge<'c, 'p> {
     /// Begins a test: waivers now apply to its leaks.
     pub(super) fn enter(context: &'c mut JudgeContext<'p>, suite: &'c str, id: &'c str) -> Self {
         context.waivers.enter(suite, id);
-        Self { context, suite, id, j: Judgement::default() }
+        Self { context, suite, id, judgement: Judgement::default() }
     }
 
     pub(super) fn thresholds(&self, metric: Metric, per: Per) -> Vec<Threshold> {
@@ -37,7 +37,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
         leak.waiver = self.context.waivers.cover(&leak, frame_names);
         let is_waived = leak.waiver.is_some();
-        self.j.leaks.push(leak);
+        self.judgement.leaks.push(leak);
         is_waived
     }
 
@@ -46,7 +46,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         let mut leak = shown(leak);
         leak.waiver = self.context.waivers.cover_java(&leak);
         let is_waived = leak.waiver.is_some();
-        self.j.leaks.push(leak);
+        self.judgement.leaks.push(leak);
         is_waived
     }
 }

@@ -8,9 +8,9 @@ use crate::input::SuiteInput;
 const OF_TEST: &str = "_Test";
 
 /// Reports the other test of the suite whose code is on the stack of a leak of `test`.
-pub(super) fn remark(j: &mut Judgement, suite: &SuiteInput, test: &str) {
+pub(super) fn remark(judgement: &mut Judgement, suite: &SuiteInput, test: &str) {
     let own = class_of(test);
-    let other = j.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| {
+    let other = judgement.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| {
         let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
         let classes: Vec<&str> = functions.filter_map(class_in).collect();
         let is_own = classes.iter().any(|class| own.as_deref() == Some(class));
@@ -19,7 +19,8 @@ pub(super) fn remark(j: &mut Judgement, suite: &SuiteInput, test: &str) {
     let Some(other) = other else { return };
     let mut ids = suite.screen.iter().flat_map(|process| &process.record.windows).map(|window| window.id());
     if let Some(id) = ids.find(|id| class_of(id) == other) {
-        j.remark(format!("code of {id} allocates it, in a thread or task that goes on after that test"));
+        judgement
+            .remark(format!("code of {id} allocates it, in a thread or task that goes on after that test"));
     }
 }
 

@@ -43,8 +43,8 @@ impl TestJudge<'_, '_> {
     pub(super) fn judge_iterations(&mut self, record: &ProcessRecord, born: &BTreeSet<String>) -> Vec<Kept> {
         let windows: Vec<&Window> = record.windows_of(self.id).collect();
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
-        self.j.confirmed = true;
-        self.j.curve = curve::of_iterations(record, &windows);
+        self.judgement.confirmed = true;
+        self.judgement.curve = curve::of_iterations(record, &windows);
 
         let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
         let groups = groups::series(self.id, &mut Places::new(record, self.context.resolve));
@@ -87,8 +87,9 @@ impl TestJudge<'_, '_> {
         if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
             self.list_culprits(record, &windows[allowed.warm_up..]);
         }
-        let all_waived =
-            !by_changes && !self.j.leaks.is_empty() && self.j.leaks.iter().all(|l| l.waiver.is_some());
+        let all_waived = !by_changes
+            && !self.judgement.leaks.is_empty()
+            && self.judgement.leaks.iter().all(|l| l.waiver.is_some());
         for measured in [bytes, allocations] {
             self.hold(&Measured { waived: all_waived, ..measured }, allowed);
         }
@@ -122,9 +123,9 @@ impl TestJudge<'_, '_> {
                 continue;
             }
             // Growth in excess of a set-up's own belongs to the test.
-            let of_set_ups = self.j.of_set_ups.get(&group.place.id);
+            let of_set_ups = self.judgement.of_set_ups.get(&group.place.id);
             let is_set_ups = of_set_ups.is_some_and(|bytes| growth.slope.slope < bytes + 1.0);
-            if is_set_ups || self.j.handed.contains(&group.place.id) {
+            if is_set_ups || self.judgement.handed.contains(&group.place.id) {
                 sorted.waived.push(group);
                 continue;
             }
@@ -142,19 +143,19 @@ impl TestJudge<'_, '_> {
     pub(super) fn hold(&mut self, measured: &Measured<'_>, allowed: Allowed) {
         let limits = self.thresholds(measured.metric, Per::Iteration);
         for threshold in limits.iter().filter(|_| !measured.waived) {
-            measured.hold_against(threshold, allowed, &mut self.j);
+            measured.hold_against(threshold, allowed, &mut self.judgement);
         }
         let total = measured.growth(allowed);
-        self.j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
+        self.judgement.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
         if !limits.is_empty() {
             let series = measured.series(allowed);
             if measured.exact {
                 let quiet = rare::quiet_executions(series);
-                self.j.quiet = Some(self.j.quiet.map_or(quiet, |least| least.min(quiet)));
+                self.judgement.quiet = Some(self.judgement.quiet.map_or(quiet, |least| least.min(quiet)));
             }
             let points: Vec<_> = (1..=series.len()).map(as_f64).zip(series.iter().copied()).collect();
-            self.j.growth.extend(curve::of_growth(measured.metric, &points));
-            self.j.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
+            self.judgement.growth.extend(curve::of_growth(measured.metric, &points));
+            self.judgement.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
         }
     }
 
@@ -181,7 +182,7 @@ impl TestJudge<'_, '_> {
             && let Some(why) =
                 windows.iter().find_map(|w| unmeasured_mappings(w, self.suite, self.id, self.context.policy))
         {
-            return self.j.raise(Verdict::Error, format!("when it was repeated: {why}"));
+            return self.judgement.raise(Verdict::Error, format!("when it was repeated: {why}"));
         }
         let states: Vec<_> = windows.iter().filter_map(|w| kind.at_end(w)).collect();
         if states.is_empty() {
@@ -190,18 +191,18 @@ impl TestJudge<'_, '_> {
         let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
         for OsLeak { names, counts, leak } in self.os_leaks(record, windows, kind, allowed) {
             let is_handed =
-                names.iter().all(|name| self.j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
+                names.iter().all(|name| self.judgement.handed.contains(&leaks::of_os(kind, name, 0.0).id));
             if is_handed || leak.waiver.is_some() {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             }
             if !is_handed {
-                self.j.leaks.push(leak);
+                self.judgement.leaks.push(leak);
             }
         }
         // A virtual machine opens descriptors and starts threads at any time.
         let exact = windows.iter().all(|w| w.java.is_none());
         let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
-            .shared_by(self.j.executions());
+            .shared_by(self.judgement.executions());
         self.hold(&measured, allowed);
         if exact && kind != OsKind::Mapping {
             self.doubt_an_end(kind, &measured, allowed);
@@ -222,7 +223,7 @@ impl TestJudge<'_, '_> {
             "inconclusive: {} more, {rose} executions in a row, then none: a limit of the system, or a pool that is full",
             format_amount(metric, by)
         );
-        self.j.doubted.push((kind, reason));
+        self.judgement.doubted.push((kind, reason));
     }
 
     /// Parts of a kind that grow from window to window, if the total of the kind grows.

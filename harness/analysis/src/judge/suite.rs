@@ -9,7 +9,7 @@ use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::context::JudgeContext;
 use super::judgement::{Executions, applied};
-use super::{arenas, children, curve, has_failed, heap, java, java_cost, test};
+use super::{arenas, children, curve, has_failed, heap, java, test};
 use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
 use crate::policy::thresholds;
@@ -85,7 +85,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
             .as_ref()
             // Only the durations of single tests are known from results, not the time between them.
             .filter(|_| suite.boundary != BoundaryQuality::Observed)
-            .and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
+            .and_then(|java| java::cost::cost(&suite.screen, &java.rounds)),
         app_memory: suite.app_memory.clone(),
         hunt: suite.hunt.clone(),
         reason: reasons.join("; "),

@@ -47,42 +47,42 @@ pub(super) fn judge(
     let mut test = TestJudge::enter(context, &suite.name, id);
     let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => failed_by_itself(runs, &mut test.j),
-        (Outcome::Skipped, _) => test.j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
-        (_, Some(why)) => test.j.raise(Verdict::Error, why),
+        (Outcome::Failed, _) => failed_by_itself(runs, &mut test.judgement),
+        (Outcome::Skipped, _) => test.judgement.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
+        (_, Some(why)) => test.judgement.raise(Verdict::Error, why),
         (_, None) => test.measure(suite, runs),
     }
-    let TestJudge { context, mut j, .. } = test;
-    for leak in j.leaks.iter_mut().chain(&mut j.one_time) {
+    let TestJudge { context, mut judgement, .. } = test;
+    for leak in judgement.leaks.iter_mut().chain(&mut judgement.one_time) {
         leak.id = context.waivers.id_here(leak);
     }
     // The amount of one execution may have been listed before the growth of the same leak.
     let mut listed = BTreeSet::new();
-    j.leaks.reverse();
-    j.leaks.retain(|leak| listed.insert(leak.id.clone()));
-    j.leaks.reverse();
-    j.against_base(context.policy, &suite.name, id);
-    other_test::remark(&mut j, suite, id);
-    j.report(id.to_owned(), outcome, duration_s)
+    judgement.leaks.reverse();
+    judgement.leaks.retain(|leak| listed.insert(leak.id.clone()));
+    judgement.leaks.reverse();
+    judgement.against_base(context.policy, &suite.name, id);
+    other_test::remark(&mut judgement, suite, id);
+    judgement.report(id.to_owned(), outcome, duration_s)
 }
 
 /// The verdict on a test whose process ended during the test.
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
-    let mut j = Judgement::default();
+    let mut judgement = Judgement::default();
     let (outcome, mut how) = measured::broken_off(process, When::InATest);
     if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
         how = format!("{how}; before: {}", why.described());
     }
-    j.curve = curve::of_the_end(&process.record, open.window.start_ns);
-    j.raise(Verdict::Error, how);
+    judgement.curve = curve::of_the_end(&process.record, open.window.start_ns);
+    judgement.raise(Verdict::Error, how);
     let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
     let duration_s = std::time::Duration::from_nanos(until_ns).as_secs_f64();
-    Some(j.report(id.to_owned(), outcome, duration_s))
+    Some(judgement.report(id.to_owned(), outcome, duration_s))
 }
 
-/// A test of a run that does not measure single tests. `j` has what is known about it.
-pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judgement) -> TestReport {
+/// A test of a run that does not measure single tests. `judgement` has what is known about it.
+pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut judgement: Judgement) -> TestReport {
     if let Some(report) = broken_off(id, runs) {
         return report;
     }
@@ -90,12 +90,12 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
     let outcome = outcome(runs);
     let unmeasured = runs.ended.iter().find_map(|(p, _)| measured::unmeasured(&p.record, None));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => failed_by_itself(runs, &mut j),
-        (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
-        (_, Some(why)) => j.raise(Verdict::Error, why),
-        (_, None) => filled_the_heap(runs, &mut j),
+        (Outcome::Failed, _) => failed_by_itself(runs, &mut judgement),
+        (Outcome::Skipped, _) => judgement.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
+        (_, Some(why)) => judgement.raise(Verdict::Error, why),
+        (_, None) => filled_the_heap(runs, &mut judgement),
     }
-    j.report(id.to_owned(), outcome, duration_s)
+    judgement.report(id.to_owned(), outcome, duration_s)
 }
 
 /// The first execution in which memory ran out or the heap exceeded its limit: the reason, and the heap curve.
@@ -106,20 +106,20 @@ fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint
 }
 
 /// It passed, but the heap exceeded its limit meanwhile. An out-of-memory error that the test expected is not reported.
-fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
+fn filled_the_heap(runs: &Executions<'_>, judgement: &mut Judgement) {
     if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| why.limit) {
-        if j.curve.is_empty() {
-            j.curve = curve;
+        if judgement.curve.is_empty() {
+            judgement.curve = curve;
         }
-        j.raise(Verdict::Warn, why.described());
+        judgement.raise(Verdict::Warn, why.described());
     }
 }
 
 /// The user's own failure, with its cause and the heap curve if memory ran out.
-fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
+fn failed_by_itself(runs: &Executions<'_>, judgement: &mut Judgement) {
     let (why, curve) = ran_full(runs).unzip();
     let why = why.map(|why| format!("; {}", why.described())).unwrap_or_default();
-    j.curve = curve.unwrap_or_default();
+    judgement.curve = curve.unwrap_or_default();
     let failed =
         |(_, window): &(&ProcessInput, &Window)| window.outcome == Some(memgate_wire::Outcome::Failed);
     // For its owner, a test that fails only when it is repeated in one process is no failing test. So the text names
@@ -128,7 +128,8 @@ fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
         Some(before) if before > 0 => format!(" in execution {} of {}", before + 1, runs.ended.len()),
         _ => String::new(),
     };
-    j.raise(Verdict::NotJudged, format!("the test itself failed{execution}: not judged for leaks{why}"));
+    judgement
+        .raise(Verdict::NotJudged, format!("the test itself failed{execution}: not judged for leaks{why}"));
 }
 
 fn seconds(window: &Window) -> f64 {
@@ -170,7 +171,7 @@ impl TestJudge<'_, '_> {
         let (name, id, policy) = (self.suite, self.id, self.context.policy);
         let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, name, id, policy));
         let is_too_much = excess.is_some();
-        self.j.left =
+        self.judgement.left =
             excess.unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
         // It may have behaved differently in another process.
         let is_other = |(other, _): &(&ProcessInput, &Window)| !std::ptr::eq(*other, process);
@@ -206,7 +207,7 @@ impl TestJudge<'_, '_> {
             reasons.push(is_unseen.then(|| format!("not measured: {}", looks::UNSEEN)));
             reasons.push(first(&|_, window| looks::unmeasured_resident(window, suite, id, policy)));
         }
-        reasons.into_iter().flatten().for_each(|why| self.j.raise(Verdict::Error, why));
+        reasons.into_iter().flatten().for_each(|why| self.judgement.raise(Verdict::Error, why));
     }
 
     /// Judges by the result of repeating it.
@@ -220,16 +221,18 @@ impl TestJudge<'_, '_> {
             }
             ConfirmationInput::Lengths(runs) => self.judge_lengths(runs),
             ConfirmationInput::FreedSince => {
-                let why =
-                    format!("left {}, which later tests freed; not confirmed, to save time", self.j.left);
-                self.j.raise(Verdict::Pass, why);
+                let why = format!(
+                    "left {}, which later tests freed; not confirmed, to save time",
+                    self.judgement.left
+                );
+                self.judgement.raise(Verdict::Pass, why);
             }
             ConfirmationInput::Impossible(why) => self.unconfirmed(process, worst, why),
             ConfirmationInput::Broken(why) => {
-                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"));
+                self.judgement.raise(Verdict::Error, format!("when it was repeated: {why}"));
             }
             ConfirmationInput::Unscreened(why) => {
-                self.j.raise(Verdict::Warn, format!("not screened: {why}"));
+                self.judgement.raise(Verdict::Warn, format!("not screened: {why}"));
             }
         }
     }
@@ -256,7 +259,7 @@ impl TestJudge<'_, '_> {
             window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
         let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
         let expected = Memory::of(&expected);
-        let (mut unwaived, listed) = (Memory::default(), self.j.leaks.len());
+        let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
         for group in &own {
             if !self.list(leaks::in_all(group), &group.place.names) {
                 unwaived.add(group);
@@ -279,12 +282,13 @@ impl TestJudge<'_, '_> {
                 "not judged: {} alive at exit; to have it judged, give it a suite in memgate.yaml with {{n}} as the argument that repeats its work",
                 alive.join(", ")
             );
-            self.j.raise(Verdict::Warn, reason);
+            self.judgement.raise(Verdict::Warn, reason);
             return;
         }
-        let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+        let waived = self.judgement.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
         if waived > 0 {
-            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+            self.judgement
+                .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
     }
 
@@ -297,7 +301,7 @@ impl TestJudge<'_, '_> {
         };
         let mut amounts = Vec::new();
         for kind in OsKind::ALL {
-            let (mut unwaived, listed) = (0.0, self.j.leaks.len());
+            let (mut unwaived, listed) = (0.0, self.judgement.leaks.len());
             for group in leaks::made_until(record, end, kind, self.context) {
                 if !self.list(group.leak(), group.frame_names()) {
                     unwaived += group.count;
@@ -315,18 +319,18 @@ impl TestJudge<'_, '_> {
     /// Of the leaks listed since there were `listed`, only the waived ones stay: together, the others are within their
     /// limit.
     fn drop_unwaived(&mut self, listed: usize) {
-        let since = self.j.leaks.split_off(listed);
-        self.j.leaks.extend(since.into_iter().filter(|leak| leak.waiver.is_some()));
+        let since = self.judgement.leaks.split_off(listed);
+        self.judgement.leaks.extend(since.into_iter().filter(|leak| leak.waiver.is_some()));
     }
 
     /// Takes memory out of a figure that is expected in every program.
     fn leave_out(&mut self, metric: Metric, expected: f64) {
-        let Some(mut figure) = self.j.metrics.get(&metric).cloned() else { return };
+        let Some(mut figure) = self.judgement.metrics.get(&metric).cloned() else { return };
         for value in [&mut figure.value, &mut figure.low, &mut figure.high] {
             *value = (*value - expected).max(0.0);
         }
         figure.threshold = applied(&self.thresholds(metric, figure.per), figure.low);
-        self.j.metrics.insert(metric, figure);
+        self.judgement.metrics.insert(metric, figure);
     }
 
     /// Judges by its repetitions, if these can be judged.
@@ -341,7 +345,7 @@ impl TestJudge<'_, '_> {
         let of_system = unlisted.nth(ends / 4).map(|why| (Verdict::Error, why));
         match unusable(again, self.id).or(of_system) {
             Some((Verdict::Warn, why)) => self.unconfirmed(process, window, &why),
-            Some((verdict, why)) => self.j.raise(verdict, format!("when it was repeated: {why}")),
+            Some((verdict, why)) => self.judgement.raise(verdict, format!("when it was repeated: {why}")),
             None => self.judge_repeated((again, together), screened),
         }
     }
@@ -371,11 +375,11 @@ impl TestJudge<'_, '_> {
         Screened { worst: (screened, window), others }: &Screened<'_>,
     ) {
         let (screened, window) = (*screened, *window);
-        self.j.handed = self.handed(&again.record, together);
+        self.judgement.handed = self.handed(&again.record, together);
         let mut survivors = window.survivors.clone();
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
         let born = left.iter().map(|group| group.place.id.clone()).collect();
-        self.j.of_set_ups = self.of_set_ups((screened, window), &born);
+        self.judgement.of_set_ups = self.of_set_ups((screened, window), &born);
         let kept = self.judge_iterations(&again.record, &born);
         let mut os_left = os_left(&screened.record, window, self.context);
         // With the user's own repetitions, there are no other executions of the test.
@@ -409,7 +413,7 @@ impl TestJudge<'_, '_> {
 
     /// Lists what the test kept without growing, and gives the reasons if the test passes.
     fn one_time(&mut self, executions: usize, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
-        let leaking: BTreeSet<String> = self.j.leaks.iter().map(|l| l.id.clone()).collect();
+        let leaking: BTreeSet<String> = self.judgement.leaks.iter().map(|l| l.id.clone()).collect();
         let bytes = self.one_time_memory(survivors, kept, &leaking);
         let mut notes = Vec::new();
         if bytes > 0.0 {
@@ -418,29 +422,30 @@ impl TestJudge<'_, '_> {
         notes.extend(self.one_time_handles(os_left, &leaking));
         let told_little = !notes.is_empty() && self.told_little(executions);
         if told_little {
-            self.j.leaks.append(&mut self.j.one_time);
+            self.judgement.leaks.append(&mut self.judgement.one_time);
         }
-        let waived = self.j.leaks.iter().filter(|l| l.waiver.is_some()).count();
+        let waived = self.judgement.leaks.iter().filter(|l| l.waiver.is_some()).count();
         if waived > 0 {
-            self.j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+            self.judgement
+                .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
         if notes.is_empty() {
             return;
         }
-        let (notes, seen) = (notes.join(", "), rare::seen(self.j.quiet.unwrap_or_default()));
-        if told_little && waived < self.j.leaks.len() {
+        let (notes, seen) = (notes.join(", "), rare::seen(self.judgement.quiet.unwrap_or_default()));
+        if told_little && waived < self.judgement.leaks.len() {
             let why = format!("inconclusive: kept {notes}, and ran {executions} times in all; {seen}");
-            self.j.raise(Verdict::Warn, why);
+            self.judgement.raise(Verdict::Warn, why);
         } else {
-            self.j.raise(Verdict::Pass, format!("one-time: {notes}; {seen}"));
+            self.judgement.raise(Verdict::Pass, format!("one-time: {notes}; {seen}"));
         }
     }
 
     /// Its program repeats tests itself, less often than requested, and was not stable for long.
     fn told_little(&self, executions: usize) -> bool {
-        self.j.verdict() == Verdict::Pass
+        self.judgement.verdict() == Verdict::Pass
             && executions < RepetitionLimits::of(self.context.policy).fewest
-            && self.j.quiet.is_some_and(|quiet| rare::rarest_after(quiet) <= 1)
+            && self.judgement.quiet.is_some_and(|quiet| rare::rarest_after(quiet) <= 1)
     }
 
     /// Lists blocks that stay without growing. Returns their bytes.
@@ -452,52 +457,52 @@ impl TestJudge<'_, '_> {
     ) -> f64 {
         let mut handed_bytes = 0.0;
         survivors.retain(|group| {
-            let is_handed = self.j.handed.contains(&group.place.id);
+            let is_handed = self.judgement.handed.contains(&group.place.id);
             handed_bytes += if is_handed { group.bytes } else { 0.0 };
             !is_handed
         });
         if handed_bytes > 0.0 {
             let bytes = format_bytes(handed_bytes);
-            self.j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
+            self.judgement.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
         }
         for held in &repeated::one_time(survivors, kept, leaking) {
             let mut leak = leaks::in_all(held);
             leak.waiver = self.context.waivers.cover(&leak, &held.place.names);
-            self.j.one_time.push(leak);
+            self.judgement.one_time.push(leak);
         }
-        self.j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum()
+        self.judgement.one_time.iter().map(|leak| leak.bytes_per_iteration).sum()
     }
 
     /// Lists descriptors, threads and mappings that stay without growing. Returns their amounts.
     fn one_time_handles(&mut self, os_left: Vec<OsGroup>, leaking: &BTreeSet<String>) -> Vec<String> {
         let mut notes = Vec::new();
-        let doubted = std::mem::take(&mut self.j.doubted);
+        let doubted = std::mem::take(&mut self.judgement.doubted);
         // For growth that may have met a limit: its kind, and whether it is waived.
         let mut listed = Vec::new();
         for group in os_left {
             let mut leak = group.leak();
             let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
-            if group.names.iter().all(|name| self.j.handed.contains(&of_name(name))) {
+            if group.names.iter().all(|name| self.judgement.handed.contains(&of_name(name))) {
                 let handed = format_amount(group.kind.metric(), group.count);
                 let gives_back = if group.kind == OsKind::Mapping { "unmaps" } else { "closes" };
-                self.j
+                self.judgement
                     .raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
             } else if !leaking.contains(&leak.id) {
                 leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
                 if doubted.iter().any(|(kind, _)| *kind == group.kind) {
                     listed.push((group.kind, leak.waiver.is_some()));
-                    self.j.leaks.push(leak);
+                    self.judgement.leaks.push(leak);
                     continue;
                 }
                 notes.push(format_amount(group.kind.metric(), group.count));
-                self.j.one_time.push(leak);
+                self.judgement.one_time.push(leak);
             }
         }
         for (kind, why) in doubted {
             let mut waived =
                 listed.iter().filter(|(of, _)| *of == kind).map(|(_, waived)| *waived).peekable();
             if waived.peek().is_none() || !waived.all(|waived| waived) {
-                self.j.raise(Verdict::Warn, why);
+                self.judgement.raise(Verdict::Warn, why);
             }
         }
         notes
@@ -513,14 +518,14 @@ impl TestJudge<'_, '_> {
             })
         };
         if more_than_allowed(|range| range.low) {
-            self.j.unconfirmed(self.context.policy, why);
+            self.judgement.unconfirmed(self.context.policy, why);
         } else if more_than_allowed(|range| range.high) {
-            self.j.raise(
+            self.judgement.raise(
                 Verdict::Warn,
-                format!("not decided by samples: left {} in one execution; {why}", self.j.left),
+                format!("not decided by samples: left {} in one execution; {why}", self.judgement.left),
             );
-        } else if self.j.leaks.iter().any(|l| l.waiver.is_some()) {
-            self.j.raise(Verdict::Pass, format!("left {}, waived", self.j.left));
+        } else if self.judgement.leaks.iter().any(|l| l.waiver.is_some()) {
+            self.judgement.raise(Verdict::Pass, format!("left {}, waived", self.judgement.left));
         }
     }
 
@@ -581,7 +586,7 @@ impl TestJudge<'_, '_> {
                 confidence: if low < high { policy.confidence } else { 0.0 },
                 threshold,
             };
-            self.j.metrics.insert(metric, figure);
+            self.judgement.metrics.insert(metric, figure);
         }
     }
 
@@ -607,10 +612,11 @@ impl TestJudge<'_, '_> {
                 let Range { value, low, high } = range;
                 if low > threshold.limit {
                     let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
+                    self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
                 } else if high > threshold.limit {
                     let per = "left by one execution";
-                    self.j.raise(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
+                    self.judgement
+                        .raise(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
                 }
             }
         }

@@ -35,23 +35,24 @@ pub(super) fn entry(
     let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
     let told =
         members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
-    let mut j = Judgement::default();
+    let mut judgement = Judgement::default();
     match suite.confirmations.get(class) {
         Some(confirmation) => {
             let repeated = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
             let repeated: Vec<&TestReport> = repeated.map(|i| &reports[*i]).collect();
             let leaks = repeated.iter().flat_map(|test| &test.leaks);
             context.waivers.enter_class(&suite.name, class, leaks);
-            let mut test = TestJudge { context, suite: &suite.name, id: class, j: Judgement::default() };
+            let mut test =
+                TestJudge { context, suite: &suite.name, id: class, judgement: Judgement::default() };
             test.confirmed(suite, confirmation, screened.repeated_for(Some(class)));
             if told {
-                j = test.beside_its_tests(&repeated)?;
+                judgement = test.beside_its_tests(&repeated)?;
             } else {
-                j = test.j;
-                if is_left_by_its_tests(&j, &repeated) {
+                judgement = test.judgement;
+                if is_left_by_its_tests(&judgement, &repeated) {
                     return None;
                 }
-                if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
+                if judgement.verdict() == Verdict::Pass && judgement.leaks.is_empty() {
                     members.iter().for_each(|i| reports[*i].confirmed = true);
                     return None;
                 }
@@ -60,18 +61,18 @@ pub(super) fn entry(
         None if alone || told => return None,
         None => {
             if let Some(suspect) = screened.suspect(Some(class)) {
-                j.left = suspect.seen();
-                j.unconfirmed_in_rounds(context.policy, "it was not run alone");
+                judgement.left = suspect.seen();
+                judgement.unconfirmed_in_rounds(context.policy, "it was not run alone");
             } else if screened.failing.contains(class) {
-                j.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
+                judgement.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
             } else {
                 return None;
             }
         }
     }
-    j.against_base(context.policy, &suite.name, class);
+    judgement.against_base(context.policy, &suite.name, class);
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
-    Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
+    Some(TestReport { is_class: true, ..judgement.report(class.to_owned(), Outcome::Passed, duration_s) })
 }
 
 /// Do its tests alone leave everything that a class leaves above its limits? Then each of them is judged by its own
@@ -91,7 +92,7 @@ impl TestJudge<'_, '_> {
         if !tests.iter().all(|test| test.confirmed) {
             return None;
         }
-        let mut rest = self.j;
+        let mut rest = self.judgement;
         let (leaks, metrics) = rest.begin_again();
         rest.leaks = leaks_beside(leaks, tests);
         let keeps = |kind: LeakKind| rest.leaks.iter().any(|leak| leak.kind == kind && leak.waiver.is_none());

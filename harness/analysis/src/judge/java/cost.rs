@@ -12,7 +12,7 @@ use crate::input::ProcessInput;
 use crate::record::ProcessRecord;
 
 /// `None`: nothing was added, or there is no duration to compare with.
-pub(super) fn cost(build: &[ProcessInput], rounds: &[ProcessInput]) -> Option<ScreenCost> {
+pub(in crate::judge) fn cost(build: &[ProcessInput], rounds: &[ProcessInput]) -> Option<ScreenCost> {
     let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
     let sum = |of: &[ProcessInput], ns: fn(&ProcessRecord) -> u64| {
         of.iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{LeakKind, Metric, Verdict};
 
-use super::java_tests::{CLASS, ITERATIONS, TEST, confirmed, evicts, report, rounds, suite};
+use super::tests::{CLASS, ITERATIONS, TEST, confirmed, evicts, report, rounds, suite};
 use crate::input::ConfirmationInput;
 use crate::java::dsl::Jvm;
 use crate::policy::GatePolicy;

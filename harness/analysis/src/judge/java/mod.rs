@@ -5,6 +5,15 @@
 //! leak that was confirmed for a whole test class, and is not one of its single tests, gets an entry named by the
 //! class.
 
+pub(super) mod cost;
+#[cfg(test)]
+mod figure_tests;
+#[cfg(test)]
+mod leak_tests;
+mod lengths;
+mod native;
+#[cfg(test)]
+mod tests;
 mod whole_class;
 
 use std::collections::BTreeSet;
@@ -21,7 +30,7 @@ use super::metric::Measured;
 use super::one_test::TestJudge;
 use super::test::judge_unmeasured_run;
 use super::wording::listed;
-use super::{curve, java_native, leaks};
+use super::{curve, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
@@ -53,7 +62,7 @@ pub(super) fn tests(
     // Limitations of the agent: details of a leak may be missing, but leaks are still found.
     notes.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
-    notes.extend(java_native::untracked(suite, java));
+    notes.extend(native::untracked(suite, java));
     let screened = screened(context, suite, java, runs, notes);
     let not_judged = |why: [&str; 2], of: &dyn Fn(&Executions<'_>) -> bool| {
         let ids = runs.iter().filter(|(_, runs)| passed(runs) && of(runs)).map(|(id, _)| id.as_str());
@@ -71,11 +80,11 @@ pub(super) fn tests(
             Some(confirmation) => test.confirmed(suite, confirmation, screened.repeated_for(class_of(runs))),
             None => {
                 if let Some(why) = screened.not_judged(java, runs) {
-                    test.j.raise(Verdict::NotJudged, why);
+                    test.judgement.raise(Verdict::NotJudged, why);
                 }
             }
         }
-        reports.push(judge_unmeasured_run(id, runs, test.j));
+        reports.push(judge_unmeasured_run(id, runs, test.judgement));
     }
     let classes: BTreeSet<&str> = runs.iter().filter_map(|(_, runs)| class_of(runs)).collect();
     for class in classes {
@@ -101,19 +110,22 @@ fn without_their_run(
     for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| !ran.contains(id.as_str())) {
         let mut test = TestJudge::enter(context, &suite.name, id);
         test.confirmed(suite, confirmation, screened.repeated_for(Some(id)));
-        let mut j = test.j;
-        j.against_base(context.policy, &suite.name, id);
-        reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
+        let mut judgement = test.judgement;
+        judgement.against_base(context.policy, &suite.name, id);
+        reports.push(judgement.report(id.clone(), Outcome::Passed, 0.0));
     }
     for suspect in screened.suspects.iter().filter(|suspect| !ran.contains(suspect.suite.as_str())) {
         let class = suspect.suite.as_str();
         let is_of = |id: &str| id.strip_prefix(class).is_some_and(|rest| rest.starts_with('.'));
         let told = |test: &TestReport| test.id == class || is_of(&test.id) && test.verdict >= Verdict::Warn;
         if !reports.iter().any(told) {
-            let mut j = Judgement::default();
-            j.left = suspect.seen();
-            j.unconfirmed_in_rounds(context.policy, "it was not run alone");
-            reports.push(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, 0.0) });
+            let mut judgement = Judgement::default();
+            judgement.left = suspect.seen();
+            judgement.unconfirmed_in_rounds(context.policy, "it was not run alone");
+            reports.push(TestReport {
+                is_class: true,
+                ..judgement.report(class.to_owned(), Outcome::Passed, 0.0)
+            });
         }
     }
     reports
@@ -262,26 +274,30 @@ impl TestJudge<'_, '_> {
         confirmation: &ConfirmationInput,
         suspect: Option<&JavaSuspect>,
     ) {
-        self.j.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
+        self.judgement.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
         match confirmation {
             ConfirmationInput::Repeated(again) if self.filled_the_heap(&again.record) => {}
             ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, self.id)
                 .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
                 .or_else(|| unusable(again, self.id))
             {
-                Some((Verdict::Warn, why)) => self.j.unconfirmed_in_rounds(self.context.policy, &why),
-                Some((verdict, why)) => self.j.raise(verdict, format!("when it was repeated: {why}")),
+                Some((Verdict::Warn, why)) => self.judgement.unconfirmed_in_rounds(self.context.policy, &why),
+                Some((verdict, why)) => self.judgement.raise(verdict, format!("when it was repeated: {why}")),
                 None => self.repeated(suite, again, suspect),
             },
-            ConfirmationInput::Impossible(why) => self.j.unconfirmed_in_rounds(self.context.policy, why),
-            ConfirmationInput::Broken(why) => {
-                self.j.raise(Verdict::Error, format!("when it was repeated: {why}"))
+            ConfirmationInput::Impossible(why) => {
+                self.judgement.unconfirmed_in_rounds(self.context.policy, why)
             }
-            ConfirmationInput::Unscreened(why) => self.j.raise(Verdict::Warn, format!("not screened: {why}")),
+            ConfirmationInput::Broken(why) => {
+                self.judgement.raise(Verdict::Error, format!("when it was repeated: {why}"))
+            }
+            ConfirmationInput::Unscreened(why) => {
+                self.judgement.raise(Verdict::Warn, format!("not screened: {why}"))
+            }
             ConfirmationInput::Lengths(_)
             | ConfirmationInput::InCompany { .. }
             | ConfirmationInput::FreedSince => {
-                self.j.raise(
+                self.judgement.raise(
                     Verdict::Error,
                     "what runs of native tests tell says nothing of a Java test".to_owned(),
                 );
@@ -310,9 +326,9 @@ impl TestJudge<'_, '_> {
             None => return false,
             Some(level) => level,
         };
-        self.j.confirmed = true;
-        self.j.curve = curve::of_the_end(record, 0);
-        self.j.raise(
+        self.judgement.confirmed = true;
+        self.judgement.curve = curve::of_the_end(record, 0);
+        self.judgement.raise(
             verdict,
             format!(
                 "memory ran out after {executions}, {} more alive after each: {why}",
@@ -328,12 +344,13 @@ impl TestJudge<'_, '_> {
         let windows = java::histograms(record, self.id);
         if windows.len() < 3 {
             let why = "when it was repeated: no class histograms were recorded";
-            return self.j.raise(Verdict::Error, why.to_owned());
+            return self.judgement.raise(Verdict::Error, why.to_owned());
         }
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
-        self.j.confirmed = true;
-        self.j.curve = curve::of_java(record, &windows);
-        self.j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
+        self.judgement.confirmed = true;
+        self.judgement.curve = curve::of_java(record, &windows);
+        self.judgement.batch =
+            Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
         let findings = Findings::of(record, self.id, allowed.warm_up, allowed.confidence);
         let grew_alone = self.figures(record, &windows, &findings, suspect, allowed);
         let is_open = suspect.is_none_or(|suspect| is_open(&findings, suspect));
@@ -375,7 +392,7 @@ impl TestJudge<'_, '_> {
             let what = format!(
                 "grew only when the test ran alone, and in no round of its class: {what} per iteration"
             );
-            self.j.raise(Verdict::Warn.max(self.j.verdict()), what);
+            self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), what);
         }
     }
 
@@ -388,7 +405,7 @@ impl TestJudge<'_, '_> {
         suspect: &JavaSuspect,
         executions: usize,
     ) {
-        if self.j.verdict() != Verdict::Pass || !self.j.leaks.is_empty() {
+        if self.judgement.verdict() != Verdict::Pass || !self.judgement.leaks.is_empty() {
             return;
         }
         let mut open: BTreeSet<&str> = suspect.classes_of_project().collect();
@@ -407,7 +424,7 @@ impl TestJudge<'_, '_> {
         if !open.is_empty() {
             let executions = format_counted(as_f64(executions), "execution");
             let why = format!("alone, it did not grow in {executions}");
-            self.j.unconfirmed_in_rounds(self.context.policy, &why);
+            self.judgement.unconfirmed_in_rounds(self.context.policy, &why);
         }
     }
 
@@ -430,34 +447,35 @@ impl TestJudge<'_, '_> {
             let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
             let by = match bytes > 0.0 {
-                true => format!(" by {} {}", format_bytes(bytes), self.j.per()),
+                true => format!(" by {} {}", format_bytes(bytes), self.judgement.per()),
                 false => String::new(),
             };
-            let out = if self.j.verdict() == Verdict::Pass { "" } else { ": not counted" };
-            self.j.remark(format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
+            let out = if self.judgement.verdict() == Verdict::Pass { "" } else { ": not counted" };
+            self.judgement.remark(format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
         }
     }
 
     /// Remarks on what was not searched, what waivers cover, and the number of executions.
     fn closing_notes(&mut self, findings: &Findings, iterations: usize) {
         for why in &findings.cut {
-            self.j.remark(format!("not all who hold it were looked for: {why}"));
+            self.judgement.remark(format!("not all who hold it were looked for: {why}"));
         }
-        let waived = self.j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+        let waived = self.judgement.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
         if waived > 0 {
-            self.j.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
+            self.judgement.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
         }
         let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
-        match self.j.batch {
-            Some(batch) if self.j.verdict() > Verdict::Pass => {
-                let (all, per) = (format_count(batch * as_f64(iterations)), self.j.per());
-                self.j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
-                self.j.remark(format!("after {all} executions, {} in each iteration", format_count(batch)));
+        match self.judgement.batch {
+            Some(batch) if self.judgement.verdict() > Verdict::Pass => {
+                let (all, per) = (format_count(batch * as_f64(iterations)), self.judgement.per());
+                self.judgement.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
+                self.judgement
+                    .remark(format!("after {all} executions, {} in each iteration", format_count(batch)));
             }
-            _ if self.j.verdict() == Verdict::Pass && still => {
+            _ if self.judgement.verdict() == Verdict::Pass && still => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-                let executions = self.j.executions() as usize;
-                self.j.raise(Verdict::Pass, rare::seen(findings.quiet.saturating_mul(executions)));
+                let executions = self.judgement.executions() as usize;
+                self.judgement.raise(Verdict::Pass, rare::seen(findings.quiet.saturating_mul(executions)));
             }
             _ => {}
         }
@@ -491,16 +509,16 @@ impl TestJudge<'_, '_> {
             let more = format!(
                 "the heap grows by {} {} more than its classes explain",
                 format_bytes(bytes),
-                self.j.per()
+                self.judgement.per()
             );
             let counts = live_bytes.iter().any(|value| *value > 0.0);
-            self.j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
+            self.judgement.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
             let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
             live_bytes.iter_mut().enumerate().filter(|_| counts).for_each(value);
         }
         let measured = [
-            Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0).shared_by(self.j.executions()),
-            Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(self.j.executions()),
+            Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0).shared_by(self.judgement.executions()),
+            Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(self.judgement.executions()),
         ];
         for measured in measured {
             self.hold(&measured, allowed);
@@ -517,16 +535,17 @@ impl TestJudge<'_, '_> {
             return;
         }
         let classes = listed(findings.open.iter().map(String::as_str));
-        if self.j.leaks.is_empty() && is_open {
+        if self.judgement.leaks.is_empty() && is_open {
             let iterations = format_counted(as_f64(findings.ends), "iteration");
-            self.j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
+            self.judgement
+                .raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
         } else {
             let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
             let by = match bytes {
                 0.0 => String::new(),
-                _ => format!(" by {} {}", format_bytes(bytes), self.j.per()),
+                _ => format!(" by {} {}", format_bytes(bytes), self.judgement.per()),
             };
-            self.j.remark(format!("besides, {classes} may grow{by}"));
+            self.judgement.remark(format!("besides, {classes} may grow{by}"));
         }
     }
 
@@ -538,10 +557,11 @@ impl TestJudge<'_, '_> {
             let limits = self.context.policy.limits(self.suite, self.id, metric, Per::Iteration);
             let values = java::values(windows, metric);
             if values.len() == windows.len() {
-                let measured = Measured::of_os(metric, values, 1.0).shared_by(self.j.executions());
+                let measured = Measured::of_os(metric, values, 1.0).shared_by(self.judgement.executions());
                 self.hold(&measured, allowed);
             } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
-                self.j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
+                self.judgement
+                    .raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
             }
         }
     }
@@ -575,7 +595,7 @@ impl TestJudge<'_, '_> {
             "inconclusive: {} started in {times} of {iterations}, as in a pool that is filling",
             format_amount(Metric::JavaThreads, more)
         );
-        self.j.raise(Verdict::Warn.max(self.j.verdict()), why);
+        self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), why);
     }
 
     /// Threads that each iteration leaves running, by name.
@@ -602,7 +622,8 @@ impl TestJudge<'_, '_> {
                 }
             }
         }
-        let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(self.j.executions());
+        let measured =
+            Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(self.judgement.executions());
         self.hold(&measured, allowed);
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
-use super::curve;
-use super::one_test::TestJudge;
-use super::wording::interval;
+use super::super::curve;
+use super::super::one_test::TestJudge;
+use super::super::wording::interval;
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::java::{self, of_lengths};
 use crate::record::ProcessRecord;
@@ -15,13 +15,13 @@ use crate::screen::too_much;
 impl TestJudge<'_, '_> {
     /// Judges what one more repetition adds to the live objects at the end of the virtual machine. `runs` are ordered
     /// by length.
-    pub(super) fn judge_java_lengths(&mut self, runs: &[(f64, &ProcessRecord)]) {
+    pub(in crate::judge) fn judge_java_lengths(&mut self, runs: &[(f64, &ProcessRecord)]) {
         let Some(findings) = of_lengths(runs, self.context.policy.confidence) else {
             let warnings: BTreeSet<&str> =
                 runs.iter().flat_map(|(_, record)| &record.warnings).map(String::as_str).collect();
             let parts =
                 ["a virtual machine did not tell what was alive at its end"].into_iter().chain(warnings);
-            return self.j.raise(Verdict::Error, parts.collect::<Vec<_>>().join("; "));
+            return self.judgement.raise(Verdict::Error, parts.collect::<Vec<_>>().join("; "));
         };
         let Some((_, last)) = runs.last() else { return };
         let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();
@@ -45,9 +45,9 @@ impl TestJudge<'_, '_> {
                 self.hold_java_lengths(metric, &points);
             }
         }
-        if !findings.open.is_empty() && self.j.leaks.is_empty() {
+        if !findings.open.is_empty() && self.judgement.leaks.is_empty() {
             let classes = findings.open.join(", ");
-            self.j.raise(
+            self.judgement.raise(
                 Verdict::Warn,
                 format!("inconclusive: {classes} may grow with the number of repetitions"),
             );
@@ -64,21 +64,21 @@ impl TestJudge<'_, '_> {
                 Finding::Still => {}
                 Finding::Grows => {
                     let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
-                    self.j.raise_figure(threshold.level.verdict(), reason, String::new());
+                    self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
                 }
                 Finding::Open => {
                     let between = interval(metric, growth.slope.low, growth.slope.high);
                     let allowed = format_value(metric, threshold.limit);
-                    self.j.raise(
+                    self.judgement.raise(
                         Verdict::Warn,
                         format!("inconclusive: {between} per repetition (allowed {allowed})"),
                     );
                 }
             }
         }
-        self.j.figure(metric, Per::Iteration, &slope(0.0), confidence, &limits);
+        self.judgement.figure(metric, Per::Iteration, &slope(0.0), confidence, &limits);
         if !limits.is_empty() {
-            self.j.growth.extend(curve::of_growth(metric, points));
+            self.judgement.growth.extend(curve::of_growth(metric, points));
         }
     }
 }

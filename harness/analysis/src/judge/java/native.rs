@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Metric, Verdict};
 
-use super::leaks;
-use super::metric::Measured;
-use super::one_test::TestJudge;
-use super::wording::listed;
+use super::super::leaks;
+use super::super::metric::Measured;
+use super::super::one_test::TestJudge;
+use super::super::wording::listed;
 use crate::groups::{self, Places};
 use crate::growth::{Allowed, Finding, is_over, judge_series};
 use crate::input::{JavaInput, SuiteInput};
@@ -16,7 +16,7 @@ use crate::record::ProcessRecord;
 
 impl TestJudge<'_, '_> {
     /// Groups that grow are leaks. The sum of what no waiver covers is checked against the thresholds.
-    pub(super) fn judge_own_libraries(&mut self, record: &ProcessRecord, allowed: Allowed) {
+    pub(in crate::judge) fn judge_own_libraries(&mut self, record: &ProcessRecord, allowed: Allowed) {
         if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
             return;
         }
@@ -37,7 +37,8 @@ impl TestJudge<'_, '_> {
             }
         }
         let block = groups::smallest_block(&groups);
-        let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(self.j.executions());
+        let measured =
+            Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(self.judgement.executions());
         self.hold(&measured, allowed);
     }
 }
@@ -66,7 +67,7 @@ pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict
 mod tests {
     use memgate_wire::{Frame, Module, Modules};
 
-    use super::super::java_tests::{CLASS, report, rounds, suite};
+    use super::super::tests::{CLASS, report, rounds, suite};
     use super::*;
     use crate::java::dsl::Jvm;
     use crate::policy::GatePolicy;

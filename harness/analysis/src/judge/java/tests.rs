@@ -6,8 +6,8 @@ use std::time::Duration;
 use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
 use memgate_wire::Outcome;
 
-use super::judge;
-use super::tests::figures_are_told_from_words;
+use super::super::judge;
+use super::super::tests::figures_are_told_from_words;
 use crate::dsl::ByNumber;
 use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
 use crate::java::dsl::Jvm;

@@ -6,7 +6,7 @@ use memgate_model::{Metric, TestReport, Verdict};
 use memgate_wire::java::{ClassCount, JavaExhausted};
 use memgate_wire::{Frame, Outcome};
 
-use super::java_tests::{CLASS, TEST, confirmed, evicts, report, rounds, suite};
+use super::tests::{CLASS, TEST, confirmed, evicts, report, rounds, suite};
 use crate::input::{ConfirmationInput, RunInput};
 use crate::java::dsl::Jvm;
 use crate::policy::GatePolicy;
