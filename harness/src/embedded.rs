@@ -18,10 +18,10 @@ use rustix::fs::{OFlags, StatVfsMountFlags};
 use sha2::{Digest, Sha256};
 
 /// Path of another agent to use instead of the embedded one.
-pub const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
+pub(crate) const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
 
 /// Path of a folder with an agent for each Android ABI: `arm64-v8a/libmemgate_agent.so`.
-pub const ANDROID_AGENT_VARIABLE: &str = "MEMGATE_ANDROID_AGENT";
+pub(crate) const ANDROID_AGENT_VARIABLE: &str = "MEMGATE_ANDROID_AGENT";
 
 const LIBRARY: &str = "libmemgate_agent.so";
 
@@ -35,14 +35,14 @@ const JARS: [(&str, &[u8]); 3] = [
 ];
 
 /// File name of the jar through which Java code calls the agent.
-pub const HOOKS_JAR: &str = "memgate-agent-java.jar";
+pub(crate) const HOOKS_JAR: &str = "memgate-agent-java.jar";
 /// File name of the jar with the listener for the JUnit Platform, which also names tests.
-pub const LISTENER_JAR: &str = "memgate-junit-platform.jar";
+pub(crate) const LISTENER_JAR: &str = "memgate-junit-platform.jar";
 /// File name of the jar that runs tests again.
-pub const LAUNCHER_JAR: &str = "memgate-launcher.jar";
+pub(crate) const LAUNCHER_JAR: &str = "memgate-launcher.jar";
 
 /// File name of the jar for the test APKs of Android apps.
-pub const ANDROID_JAR: &str = "memgate-android-junit4.jar";
+pub(crate) const ANDROID_JAR: &str = "memgate-android-junit4.jar";
 
 const ANDROID_JAR_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/memgate-android-junit4.jar"));
 
@@ -98,7 +98,7 @@ fn no_folder(problems: &[String]) -> String {
 ///
 /// # Errors
 /// When no cache folder can be used, with the reason for each.
-pub fn agent() -> Result<PathBuf, EmbeddedError> {
+pub(crate) fn agent() -> Result<PathBuf, EmbeddedError> {
     if let Some(path) = env::var_os(AGENT_VARIABLE).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
         let named = |source| EmbeddedError::Named { path: path.clone(), source };
@@ -114,7 +114,7 @@ pub fn agent() -> Result<PathBuf, EmbeddedError> {
 ///
 /// # Errors
 /// When there is none.
-pub fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
+pub(crate) fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
     let none = |why: String| EmbeddedError::NoAndroid { abi: abi.to_owned(), why };
     let folder = env::var_os(ANDROID_AGENT_VARIABLE).filter(|folder| !folder.is_empty());
     let folder = folder.ok_or_else(|| none("names no folder".to_owned()))?;
@@ -129,7 +129,7 @@ pub fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
 ///
 /// # Errors
 /// When they were not built, or no cache folder can be used.
-pub fn jars() -> Result<PathBuf, EmbeddedError> {
+pub(crate) fn jars() -> Result<PathBuf, EmbeddedError> {
     if JARS.iter().any(|(_, jar)| jar.is_empty()) {
         return Err(EmbeddedError::NoJava);
     }
@@ -141,7 +141,7 @@ pub fn jars() -> Result<PathBuf, EmbeddedError> {
 ///
 /// # Errors
 /// When it was not built.
-pub fn android_jar() -> Result<&'static [u8], EmbeddedError> {
+pub(crate) fn android_jar() -> Result<&'static [u8], EmbeddedError> {
     if ANDROID_JAR_BYTES.is_empty() { Err(EmbeddedError::NoJava) } else { Ok(ANDROID_JAR_BYTES) }
 }
 

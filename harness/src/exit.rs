@@ -9,13 +9,13 @@ use memgate_adb::AdbError;
 use memgate_model::{Outcome, RunReport, Verdict, format_number_of};
 
 /// Everything was measured and within its thresholds (warnings allowed).
-pub const PASS: u8 = 0;
+pub(crate) const PASS: u8 = 0;
 /// A gate failed, or the wrapped tests themselves failed.
-pub const FAIL: u8 = 1;
+pub(crate) const FAIL: u8 = 1;
 /// Nothing failed, but something could not be measured, or memgate cannot do what was requested.
-pub const NOT_MEASURED: u8 = 2;
+pub(crate) const NOT_MEASURED: u8 = 2;
 /// Ended by the user (SIGINT, SIGTERM).
-pub const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The exit code of a judged run.
 ///
@@ -23,20 +23,20 @@ pub const INTERRUPTED: u8 = 130;
 /// `--ignore-test-failures` was given); otherwise 2 when something could not be measured; otherwise 0. So the wrapped
 /// command's own failure is never hidden, and tests that were not measured never pass.
 #[must_use]
-pub fn of_report(report: &RunReport) -> u8 {
+pub(crate) fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
 }
 
 /// The same if an upload is required: a run that nobody else can see does not pass. A failure stays a failure.
 #[must_use]
-pub const fn with_upload(code: u8, is_uploaded: bool) -> u8 {
+pub(crate) const fn with_upload(code: u8, is_uploaded: bool) -> u8 {
     if code == PASS && !is_uploaded { NOT_MEASURED } else { code }
 }
 
 /// Why a run ends with 1 although no gate failed and the wrapped command ended with 0: a build may succeed although its
 /// tests fail.
 #[must_use]
-pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> Option<String> {
+pub(crate) fn against_the_command(report: &RunReport, command_status: Option<i32>) -> Option<String> {
     if report.exit_code != i32::from(FAIL) || report.verdict == Verdict::Fail || command_status != Some(0) {
         return None;
     }

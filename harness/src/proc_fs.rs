@@ -18,21 +18,21 @@ use memgate_formats::proc_text::{self, cpu_ns, resident_bytes, rollup_figure, wa
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
 /// Maximum number of listed threads or descriptors; a process with more gets no list.
-pub const MAX_ENTRIES: usize = 4096;
+pub(crate) const MAX_ENTRIES: usize = 4096;
 
 /// The kernel keeps an environment below this (a third of a stack of 8 MiB at most).
 const MAX_ENVIRON_BYTES: u64 = 8 << 20;
 
 /// Maximum number of descriptors that a process started here may have and that can be listed.
 #[must_use]
-pub fn most_descriptors() -> u64 {
+pub(crate) fn most_descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(u64::MAX).min(MAX_ENTRIES as u64)
 }
 
 /// What a sample includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Depth {
+pub(crate) struct Depth {
     /// PSS and private dirty bytes: the kernel walks all page tables for them.
     pub proportional: bool,
     /// Where each thread waits in the kernel.
@@ -41,7 +41,7 @@ pub struct Depth {
 
 /// A current sample of the process; `None` if it cannot be seen.
 #[must_use]
-pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
+pub(crate) fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
     let rss_bytes = resident_bytes(&read(pid, "statm")?, rustix::param::page_size() as u64)?;
     let rollup = if depth.proportional { read(pid, "smaps_rollup") } else { None };
     let bytes = |key| rollup_figure(rollup.as_deref()?, key)?.checked_mul(1024);
@@ -66,7 +66,7 @@ pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
 /// descriptors, as before Linux 6.2, or something changed meanwhile) → if the counts are the same later, the listing is
 /// still valid. A check then costs three calls.
 #[derive(Debug)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// `/proc/PID/fd`, whose size is the number of descriptors.
     fds: File,
     /// `/proc/PID/task`, whose link count is the number of threads plus two.
@@ -78,14 +78,14 @@ pub struct Counted {
 impl Counted {
     /// `None`: the process cannot be seen, or no file can be opened.
     #[must_use]
-    pub fn open(pid: u32) -> Option<Self> {
+    pub(crate) fn open(pid: u32) -> Option<Self> {
         let open = |name: &str| File::open(folder(pid).join(name)).ok();
         Some(Self { fds: open("fd")?, threads: open("task")?, statm: open("statm")?, last: None })
     }
 
     /// The last listing, if it is younger than `age` and still valid, with the current memory.
     #[must_use]
-    pub fn unchanged(&self, age: Duration) -> Option<OsSample> {
+    pub(crate) fn unchanged(&self, age: Duration) -> Option<OsSample> {
         let (sample, _) = self.last.as_ref().filter(|(_, taken)| taken.elapsed() < age)?;
         if self.counts()? != listed(sample) {
             return None;
@@ -97,7 +97,7 @@ impl Counted {
     }
 
     /// A sample with a new listing.
-    pub fn list(&mut self, pid: u32, depth: Depth) -> Option<OsSample> {
+    pub(crate) fn list(&mut self, pid: u32, depth: Depth) -> Option<OsSample> {
         let (before, taken) = (self.counts(), Instant::now());
         let sample = os_sample(pid, depth);
         self.last = sample.clone().filter(|sample| before == Some(listed(sample))).map(|s| (s, taken));
@@ -133,14 +133,14 @@ fn threads(pid: u32, waits: bool) -> Option<Vec<ThreadEntry>> {
 /// How long all threads of a process together have waited for a processor that others used; zero if the kernel does not
 /// report it.
 #[must_use]
-pub fn starved(pid: u32) -> Duration {
+pub(crate) fn starved(pid: u32) -> Duration {
     let waited = |id| waited_ns(&read(pid, &format!("task/{id}/schedstat"))?);
     Duration::from_nanos(numbers(&folder(pid).join("task")).filter_map(waited).fold(0, u64::saturating_add))
 }
 
 /// The environment with which the process was started. It is only kept in memory: it may contain secrets.
 #[must_use]
-pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
+pub(crate) fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     let owned = |text: &[u8]| OsString::from_vec(text.to_vec());
     let variables = read(pid, "environ")?;
     Some(
@@ -150,20 +150,20 @@ pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
 
 /// The command line of a process: words, each followed by a zero byte.
 #[must_use]
-pub fn command_line(pid: u32) -> Option<Vec<u8>> {
+pub(crate) fn command_line(pid: u32) -> Option<Vec<u8>> {
     read(pid, "cmdline").filter(|line| !line.is_empty())
 }
 
 /// The executable of a process, and its working directory.
 #[must_use]
-pub fn places(pid: u32) -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn places(pid: u32) -> Option<(PathBuf, PathBuf)> {
     let link = |name: &str| fs::read_link(folder(pid).join(name)).ok();
     Some((link("exe")?, link("cwd")?))
 }
 
 /// The processes that a process started, directly or indirectly.
 #[must_use]
-pub fn descendants(pid: u32) -> Vec<u32> {
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(&pid) = found.get(next).filter(|_| found.len() < MAX_ENTRIES) {
@@ -180,7 +180,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 /// Whether `/proc/PID` is the process that has mapped the spool with this name. Another process namespace may use the
 /// same number for another process.
 #[must_use]
-pub fn has_mapped(pid: u32, spool: &Path) -> bool {
+pub(crate) fn has_mapped(pid: u32, spool: &Path) -> bool {
     let Some(name) = spool.file_name() else { return false };
     let Ok(maps) = File::open(folder(pid).join("maps")) else { return false };
     let mut maps = std::io::BufReader::new(maps);
@@ -199,12 +199,6 @@ pub fn has_mapped(pid: u32, spool: &Path) -> bool {
             return true;
         }
     }
-}
-
-/// Whether `/proc/PID` runs this executable.
-#[must_use]
-pub fn runs(pid: u32, executable: &str) -> bool {
-    fs::read_link(folder(pid).join("exe")).is_ok_and(|exe| exe == Path::new(executable))
 }
 
 fn folder(pid: u32) -> PathBuf {

@@ -22,11 +22,9 @@ const SKIPPED: [&str; 6] = [".git", ".memgate", "target", "build", "node_modules
 
 /// Data that messages need.
 #[derive(Debug)]
-pub struct RunContext {
+pub(crate) struct RunContext {
     /// Branch, revision, job.
     pub surroundings: Surroundings,
-    /// The checked-out project.
-    pub checkout: Checkout,
     /// Changes since the previous run.
     pub changes: Changes,
     /// Warnings to print.
@@ -36,13 +34,12 @@ pub struct RunContext {
 impl RunContext {
     /// Collects the data. `previous` is the report to compare with; without it, the session before `session` is used.
     #[must_use]
-    pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
+    pub(crate) fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
         let mut warnings = Vec::new();
         let before = earlier(report, session, previous, &mut warnings);
         let root = project_root();
         let surroundings = surroundings(report, &origin::here(root.as_deref()));
-        let checkout = checkout_at(root, report);
-        Self { surroundings, checkout, changes: Changes::since(&before, report), warnings }
+        Self { surroundings, changes: Changes::since(&before, report), warnings }
     }
 }
 
@@ -119,12 +116,8 @@ fn sessions_before(session: &Path) -> Vec<PathBuf> {
 
 /// The checked-out project, with the parts that this report needs.
 #[must_use]
-pub fn checkout(report: &RunReport) -> Checkout {
-    checkout_at(project_root(), report)
-}
-
-fn checkout_at(root: Option<PathBuf>, report: &RunReport) -> Checkout {
-    let Some(root) = root else { return Checkout::default() };
+pub(crate) fn checkout(report: &RunReport) -> Checkout {
+    let Some(root) = project_root() else { return Checkout::default() };
     let java = report.suites.iter().any(|suite| {
         let runs_java = matches!(suite.runner, Runner::Junit | Runner::Instrumentation);
         suite.tests.iter().any(|test| {

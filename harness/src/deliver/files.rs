@@ -21,7 +21,7 @@ use crate::session::write_atomically;
 ///
 /// # Errors
 /// When the format cannot represent it.
-pub fn rendered(
+pub(crate) fn rendered(
     report: &RunReport,
     format: Format,
     full: Option<&Path>,
@@ -52,7 +52,7 @@ pub fn rendered(
 ///
 /// # Errors
 /// The first failure; the others are still written.
-pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
+pub(crate) fn write_everything(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
     let (places, charts) = (checkout(report), folder.join("charts"));
     let kinds = ReportKind::every(&places, &from_the_job(&charts));
     let mut written: Vec<_> =
@@ -74,7 +74,7 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
 ///
 /// # Errors
 /// The first failure.
-pub fn write_all(
+pub(crate) fn write_all(
     report: &RunReport,
     session: Option<&Path>,
     wanted: &Reports,

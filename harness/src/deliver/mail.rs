@@ -22,7 +22,7 @@ const OWNERS: usize = 20;
 
 /// The result of sending the mails of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     /// All were sent.
     All,
     /// All were sent except those that the server permanently refused.
@@ -32,7 +32,7 @@ pub enum Sent {
 }
 
 /// Builds and sends the mails to recipients that are not yet in `handed`. All failures are warnings.
-pub fn send(
+pub(crate) fn send(
     report: &RunReport,
     settings: &Mail,
     context: &RunContext,
@@ -71,7 +71,7 @@ pub fn send(
 ///
 /// # Errors
 /// When one of them cannot be written.
-pub fn letters(
+pub(crate) fn letters(
     report: &RunReport,
     settings: &Mail,
     context: &RunContext,

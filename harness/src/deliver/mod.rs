@@ -7,16 +7,16 @@
 //! without effect on the verdict.
 
 mod certificates;
-pub mod context;
-pub mod files;
-pub mod mail;
+pub(crate) mod context;
+pub(crate) mod files;
+pub(crate) mod mail;
 pub(crate) mod notices;
-pub mod owners;
+pub(crate) mod owners;
 pub(crate) mod secret;
 mod smtp;
 mod webhooks;
 
-pub use files::rendered;
+pub(crate) use files::rendered;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,7 +33,7 @@ use context::RunContext;
 ///
 /// # Errors
 /// The first file that could not be written.
-pub fn deliver(
+pub(crate) fn deliver(
     report: &RunReport,
     session: Option<&Path>,
     wanted: &Reports,

@@ -22,7 +22,7 @@ const MOST: usize = 100;
 
 /// Adds the owners of leaking code to a report. `configured` is the file configured for mail; without it, the project's
 /// own file is used, if it has one.
-pub fn assign(report: &mut RunReport, configured: Option<&Path>, console: &Console) {
+pub(crate) fn assign(report: &mut RunReport, configured: Option<&Path>, console: &Console) {
     let mut leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
     let Some(file) = configured.map(Path::to_owned).or_else(found).filter(|_| leaks.next().is_some()) else {
         return;

@@ -44,7 +44,7 @@ const MOST_RETURNS: u32 = 3;
 
 /// Uploads the configured files of a session, if the server stores any. Failures are warnings: the run itself is
 /// uploaded.
-pub fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
+pub(crate) fn add_artefacts(to: &Upload, uploaded: &Uploaded, session: &Path, console: &Console) {
     let Some((address, ticket)) = &uploaded.artefacts else { return };
     let mut tokens = match Tokens::of(to) {
         Ok(tokens) => tokens,

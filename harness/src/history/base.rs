@@ -19,20 +19,20 @@ use crate::exit::ExpectedError;
 use crate::session::write_atomically;
 
 /// File name, in a session and next to the sessions.
-pub const FILE: &str = "base.json";
+pub(crate) const FILE: &str = "base.json";
 /// Time limit for a server's reply.
-pub const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 /// Whether a base could matter for this run.
 #[must_use]
-pub fn is_wanted(history: &History, manifest: &Manifest, waivers: &[Waiver]) -> bool {
+pub(crate) fn is_wanted(history: &History, manifest: &Manifest, waivers: &[Waiver]) -> bool {
     let is_review = manifest.is_review() && history.known != KnownLeaks::Fail;
     is_review || waivers.iter().any(|waiver| matches!(waiver.matches, WaiverMatch::Leak(_)))
 }
 
 /// The base to look for: for a review, the commit that was merged in (`merged`); otherwise the commit before.
 #[must_use]
-pub fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
+pub(crate) fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
     let commit = manifest.commit.clone().unwrap_or_default();
     let (branch, commits) = match manifest.is_review() {
         true => (commit.target, merged.to_vec()),
@@ -42,7 +42,7 @@ pub fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
 }
 
 /// Finds the base; if there is none, returns why. `sessions`: the folder with `history.db` and the last fetched file.
-pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) -> BaseLeaks {
+pub(crate) fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) -> BaseLeaks {
     let none = |why: &str| {
         let merged = wanted.commits.first().cloned().unwrap_or_default();
         let base = Base { branch: wanted.branch.clone(), merged, why: why.to_owned(), ..Base::default() };
@@ -88,7 +88,7 @@ pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) 
 
 /// A file that was fetched earlier, if it belongs to one of the wanted commits.
 #[must_use]
-pub fn fetched(path: &Path, project: &str, wanted: &Wanted) -> Option<BaseLeaks> {
+pub(crate) fn fetched(path: &Path, project: &str, wanted: &Wanted) -> Option<BaseLeaks> {
     let mut found = read(path).ok().flatten().filter(|found| !found.base.is_none())?;
     let is_ours = found.project == project
         && found.base.branch == wanted.branch
@@ -109,7 +109,7 @@ pub fn fetched(path: &Path, project: &str, wanted: &Wanted) -> Option<BaseLeaks>
 ///
 /// # Errors
 /// When it cannot be read, or is not a base.
-pub fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
+pub(crate) fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -127,14 +127,14 @@ pub fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn keep(path: &Path, base: &BaseLeaks) -> Result<(), ExpectedError> {
+pub(crate) fn keep(path: &Path, base: &BaseLeaks) -> Result<(), ExpectedError> {
     let mut text = serde_json::to_vec_pretty(base).map_err(|why| ExpectedError::failed(&why))?;
     text.push(b'\n');
     write_atomically(path, &text).map_err(|why| ExpectedError::failed(&why))
 }
 
 /// Adds the base to the policy.
-pub fn hold_against(policy: &mut GatePolicy, base: BaseLeaks, history: &History, is_review: bool) {
+pub(crate) fn hold_against(policy: &mut GatePolicy, base: BaseLeaks, history: &History, is_review: bool) {
     let level = match history.stale_waivers {
         StaleWaivers::Warn => Level::Warn,
         StaleWaivers::Fail => Level::Fail,

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// The known data of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repository {
+pub(crate) struct Repository {
     /// The checked-out commit; empty: unknown.
     pub head: String,
     /// Its ancestors, nearest first.

@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 const ALIVE: Duration = Duration::from_secs(20);
 
 /// Posts the state of a run until dropped.
-pub struct Live<'a> {
+pub(crate) struct Live<'a> {
     console: &'a Console,
     state: Arc<Mutex<LiveRun>>,
     stop: Option<Sender<()>>,
@@ -34,7 +34,7 @@ pub struct Live<'a> {
 impl<'a> Live<'a> {
     /// Begins to post to a server.
     #[must_use]
-    pub fn begin(to: &Upload, project: &str, origin: &Origin, console: &'a Console) -> Self {
+    pub(crate) fn begin(to: &Upload, project: &str, origin: &Origin, console: &'a Console) -> Self {
         let commit = origin.commit.clone().unwrap_or_default();
         let state = Arc::new(Mutex::new(LiveRun {
             id: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
@@ -58,7 +58,7 @@ impl<'a> Live<'a> {
     }
 
     /// The run has ended; `page` is its page in the history, if it has one.
-    pub fn end(self, verdict: Verdict, page: &str) {
+    pub(crate) fn end(self, verdict: Verdict, page: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.verdict = verdict_word(verdict).to_owned();
         page.clone_into(&mut state.page);

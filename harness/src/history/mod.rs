@@ -4,11 +4,11 @@
 //! stored in session.json → [`add`] passes it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`]
 //! to the server in memgate.yaml. The verdict is made before, and nothing here changes it: failures are warnings.
 
-pub mod artefacts;
-pub mod base;
+pub(crate) mod artefacts;
+pub(crate) mod base;
 mod git;
-pub mod live;
-pub mod upload;
+pub(crate) mod live;
+pub(crate) mod upload;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use memgate_history::{Environment, Manifest};
 use memgate_model::{Commit, Origin, RunReport};
 use memgate_server::store::{Added, Store, StoreError, without_password};
 
-pub use self::git::Repository;
+pub(crate) use self::git::Repository;
 use crate::exit::{ExpectedError, chain};
 
 /// Name of the database in the folder of the sessions.
@@ -28,26 +28,26 @@ const FILE: &str = "history.db";
 
 /// A query of the repository, in parallel with the run: it may be large.
 #[derive(Debug)]
-pub struct Looking(Option<JoinHandle<Repository>>);
+pub(crate) struct Looking(Option<JoinHandle<Repository>>);
 
 impl Looking {
     /// Begins the query. `root`: the checked-out project, at `commit`; `changes`: whether to check tracked files for
     /// differences.
     #[must_use]
-    pub fn begin(root: Option<PathBuf>, changes: bool, commit: Commit) -> Self {
+    pub(crate) fn begin(root: Option<PathBuf>, changes: bool, commit: Commit) -> Self {
         Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes, &commit))))
     }
 
     /// The result of the query.
     #[must_use]
-    pub fn end(self) -> Repository {
+    pub(crate) fn end(self) -> Repository {
         self.0.and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 
 /// The data of a run that history needs.
 #[must_use]
-pub fn manifest(
+pub(crate) fn manifest(
     project: &str,
     session: &str,
     (origin, repository): (&Origin, Repository),
@@ -75,13 +75,13 @@ pub fn manifest(
 }
 
 /// The address of the database in a folder of sessions; `database`: another one that was configured.
-pub fn address(folder: &Path, database: Option<&str>) -> String {
+pub(crate) fn address(folder: &Path, database: Option<&str>) -> String {
     database.map_or_else(|| format!("sqlite:{}", folder.join(FILE).display()), str::to_owned)
 }
 
 /// A line that names a database: a command may use another one than the server does.
 #[must_use]
-pub fn named(address: &str) -> String {
+pub(crate) fn named(address: &str) -> String {
     format!("database: {}", without_password(address))
 }
 
@@ -89,7 +89,7 @@ pub fn named(address: &str) -> String {
 ///
 /// # Errors
 /// When the store cannot be opened or written, or not in time: then nothing of the run is stored.
-pub fn add(
+pub(crate) fn add(
     address: &str,
     manifest: &Manifest,
     report: &RunReport,
@@ -114,7 +114,7 @@ pub fn add(
 ///
 /// # Errors
 /// When there is no runtime.
-pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -124,7 +124,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
 }
 
 /// An error of the store, for the user.
-pub fn store_error(why: &dyn std::error::Error) -> ExpectedError {
+pub(crate) fn store_error(why: &dyn std::error::Error) -> ExpectedError {
     let text = chain(why);
     let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
     ExpectedError::Machinery { what: format!("failed to {what}"), hint: hint.to_owned() }
@@ -132,7 +132,7 @@ pub fn store_error(why: &dyn std::error::Error) -> ExpectedError {
 
 /// One line about what a run changed; `None`: nothing.
 #[must_use]
-pub fn told(added: &Added) -> Option<String> {
+pub(crate) fn told(added: &Added) -> Option<String> {
     let mut kinds = BTreeMap::<&str, u64>::new();
     for event in &added.events {
         *kinds.entry(event.kind.as_str()).or_default() += 1;

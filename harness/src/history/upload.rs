@@ -51,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// An uploaded run.
 #[derive(Debug)]
-pub struct Uploaded {
+pub(crate) struct Uploaded {
     /// Address of its page.
     pub page: String,
     /// Whether it was there before.
@@ -124,7 +124,7 @@ impl Patience {
 ///
 /// # Errors
 /// When the server refuses it, or cannot be reached in this time.
-pub fn upload(
+pub(crate) fn upload(
     to: &Upload,
     manifest: &Manifest,
     report: &RunReport,
@@ -159,7 +159,7 @@ pub fn upload(
 }
 
 /// Reports the result to the user.
-pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
+pub(crate) fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
     let what = if uploaded.already { "uploaded before" } else { "uploaded" };
     console.line(&format!("{what}: {}", uploaded.page));
     if !uploaded.on_line && manifest.is_on_a_line() {
@@ -173,7 +173,7 @@ pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
 
 /// The command that uploads a session later.
 #[must_use]
-pub fn later(session: &Path) -> String {
+pub(crate) fn later(session: &Path) -> String {
     format!("`memgate upload {}` does it later", session.display())
 }
 
@@ -281,7 +281,7 @@ impl Tokens {
 }
 
 /// Posts the progress of a run to a server.
-pub struct Summaries {
+pub(crate) struct Summaries {
     url: String,
     tokens: Tokens,
 }
@@ -289,7 +289,7 @@ pub struct Summaries {
 impl Summaries {
     /// # Errors
     /// When the token is missing, or the address is invalid.
-    pub fn to(to: &Upload, project: &str) -> Result<Self, String> {
+    pub(crate) fn to(to: &Upload, project: &str) -> Result<Self, String> {
         https::check(&to.server)?;
         let url = format!("{}/api/v1/projects/{}/live", to.server, encoded(project));
         Ok(Self { url, tokens: Tokens::of(to)? })
@@ -299,7 +299,7 @@ impl Summaries {
     ///
     /// # Errors
     /// When the server did not accept it.
-    pub fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
+    pub(crate) fn post(&mut self, run: &LiveRun, limit: Duration) -> Result<(), String> {
         let token = self.tokens.token(limit).map_err(|why| why.what)?;
         let body = serde_json::to_string(run).map_err(|why| why.to_string())?;
         let request = https::agent(&self.url, limit, RootCerts::PlatformVerifier).post(&self.url);
@@ -326,7 +326,7 @@ pub(super) fn shows<B>(request: RequestBuilder<B>, token: Option<&str>) -> Reque
 
 /// The rights of the configured token.
 #[derive(Debug, Deserialize)]
-pub struct Right {
+pub(crate) struct Right {
     /// Globs of the branches it may write as lines; `None`: no token is needed.
     pub branches: Option<Vec<String>>,
     /// When the token expires, RFC 3339.
@@ -337,7 +337,7 @@ pub struct Right {
 ///
 /// # Errors
 /// When it cannot be reached within `limit`, or requires another token.
-pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
+pub(crate) fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
     let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
     let access = Access::of(to).map_err(|why| failed(&why, ""))?;
     let token = access.token(&to.server, limit).map_err(|why| failed(&why.what, &why.hint))?;
@@ -354,7 +354,7 @@ struct Found {
 ///
 /// # Errors
 /// When it cannot be reached within `limit`, or its reply is invalid.
-pub fn base(
+pub(crate) fn base(
     to: &Upload,
     project: &str,
     wanted: &Wanted,

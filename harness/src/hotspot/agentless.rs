@@ -28,9 +28,9 @@ use super::attach::{AttachError, Attached};
 use super::spool::Spool;
 
 /// The system property with the path of our socket for the launcher.
-pub const PROPERTY: &str = "memgate.socket";
+pub(crate) const PROPERTY: &str = "memgate.socket";
 /// The virtual machine option that enables the attach listener.
-pub const OPTION: &str = "-XX:+StartAttachListener";
+pub(crate) const OPTION: &str = "-XX:+StartAttachListener";
 /// The virtual machine begins to listen only after its start: number of attempts, and the time between them.
 const ATTEMPTS: u32 = 200;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
@@ -39,14 +39,14 @@ static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
 /// Waits for one launcher and records for it.
 #[derive(Debug)]
-pub struct Agentless {
+pub(crate) struct Agentless {
     folder: PathBuf,
     thread: Option<JoinHandle<Result<(), AgentlessError>>>,
 }
 
 /// Why a launcher could not be recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentlessError {
+pub(crate) enum AgentlessError {
     /// The connection to it broke.
     #[error("speak with the launcher")]
     Launcher(#[source] io::Error),
@@ -66,7 +66,7 @@ pub enum AgentlessError {
 
 /// How a launcher is recorded.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Folder of its spool.
     pub frames: PathBuf,
     /// Its label: what it was started for.
@@ -84,7 +84,7 @@ impl Agentless {
     ///
     /// # Errors
     /// When no socket can be created.
-    pub fn listen(settings: Settings) -> io::Result<Self> {
+    pub(crate) fn listen(settings: Settings) -> io::Result<Self> {
         // The path of a socket is limited; that of a session may be too long.
         let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("memgate-{}-{number}", std::process::id()));
@@ -97,7 +97,7 @@ impl Agentless {
 
     /// The socket for the launcher.
     #[must_use]
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("s")
     }
 
@@ -105,7 +105,7 @@ impl Agentless {
     ///
     /// # Errors
     /// When it could not be recorded to its end.
-    pub fn end(mut self) -> Result<(), AgentlessError> {
+    pub(crate) fn end(mut self) -> Result<(), AgentlessError> {
         self.release();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -321,6 +321,6 @@ fn outcome_of(number: &str) -> Option<Outcome> {
 
 /// The launcher's option with the path of our socket.
 #[must_use]
-pub fn property(socket: &Path) -> String {
+pub(crate) fn property(socket: &Path) -> String {
     format!("-D{PROPERTY}={}", socket.display())
 }

@@ -16,13 +16,13 @@ const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 /// A virtual machine that accepts commands.
 #[derive(Debug, Clone)]
-pub struct Attached {
+pub(crate) struct Attached {
     socket: PathBuf,
 }
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
-pub enum AttachError {
+pub(crate) enum AttachError {
     /// The virtual machine cannot be reached, or has ended.
     #[error("ask the virtual machine at {}", socket.display())]
     Socket {
@@ -44,7 +44,7 @@ pub enum AttachError {
 impl Attached {
     /// The virtual machine with this process number in our namespace.
     #[must_use]
-    pub fn to(pid: u32) -> Self {
+    pub(crate) fn to(pid: u32) -> Self {
         let inside = std::fs::read_to_string(format!("/proc/{pid}/status")).ok().and_then(|s| innermost(&s));
         let inside = inside.unwrap_or(pid);
         Self { socket: PathBuf::from(format!("/proc/{pid}/root/tmp/.java_pid{inside}")) }
@@ -54,7 +54,7 @@ impl Attached {
     ///
     /// # Errors
     /// When the virtual machine has ended or refuses.
-    pub fn command(&self, command: &str) -> Result<String, AttachError> {
+    pub(crate) fn command(&self, command: &str) -> Result<String, AttachError> {
         let answer = self
             .ask(command)
             .map_err(|source| AttachError::Socket { socket: self.socket.clone(), source })?;

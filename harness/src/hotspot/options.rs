@@ -14,11 +14,11 @@ use std::path::Path;
 use memgate_wire::options::Options;
 
 /// The variable with options for every Java virtual machine.
-pub const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
+pub(crate) const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
 /// Why the agent cannot be named in an option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AgentPathError {
+pub(crate) enum AgentPathError {
     /// The text after the first `=` is the agent's option string.
     #[error("load {0}: a Java virtual machine ends the agent's path at `=`")]
     Equals(String),
@@ -31,7 +31,7 @@ pub enum AgentPathError {
 ///
 /// # Errors
 /// When the path of the agent contains `=`.
-pub fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, AgentPathError> {
+pub(crate) fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, AgentPathError> {
     if agent.as_os_str().as_bytes().contains(&b'=') {
         return Err(AgentPathError::Equals(agent.display().to_string()));
     }
@@ -46,7 +46,7 @@ pub fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, Agent
 ///
 /// # Errors
 /// When the option cannot be written there.
-pub fn with_option(existing: Option<&OsStr>, option: &OsStr) -> Result<OsString, AgentPathError> {
+pub(crate) fn with_option(existing: Option<&OsStr>, option: &OsStr) -> Result<OsString, AgentPathError> {
     let existing = existing.unwrap_or_default().as_bytes();
     let gap: &[u8] = if existing.is_empty() { b"" } else { b" " };
     Ok(OsString::from_vec([existing, gap, &quoted(option)?].concat()))
@@ -54,7 +54,7 @@ pub fn with_option(existing: Option<&OsStr>, option: &OsStr) -> Result<OsString,
 
 /// The value of [`TOOL_OPTIONS`] as it was before [`with_option`]; `None`: it was not set.
 #[must_use]
-pub fn without_option(value: &OsStr, option: &OsStr) -> Option<OsString> {
+pub(crate) fn without_option(value: &OsStr, option: &OsStr) -> Option<OsString> {
     let Ok(ours) = quoted(option) else { return Some(value.to_owned()) };
     let bytes = value.as_bytes();
     let Some(before) = bytes.strip_suffix(ours.as_slice()) else { return Some(value.to_owned()) };
@@ -78,7 +78,7 @@ fn quoted(option: &OsStr) -> Result<Vec<u8>, AgentPathError> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_options(path: &Path, options: &Options) -> io::Result<()> {
+pub(crate) fn write_options(path: &Path, options: &Options) -> io::Result<()> {
     write_private(path, format!("{options}\n").as_bytes())
 }
 
@@ -86,7 +86,7 @@ pub fn write_options(path: &Path, options: &Options) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)
 }

@@ -15,6 +15,6 @@ mod mappings;
 mod patterns;
 mod rename;
 
-pub use dump::OfDump;
-pub use mappings::{Mappings, OfSuite};
-pub use rename::Renamer;
+pub(crate) use dump::OfDump;
+pub(crate) use mappings::{Mappings, OfSuite};
+pub(crate) use rename::Renamer;

@@ -9,7 +9,7 @@ use memgate_model::{Commit, Frame, Machine, Origin, RunReport};
 
 /// The current origin. `root`: the checked-out project.
 #[must_use]
-pub fn here(root: Option<&Path>) -> Origin {
+pub(crate) fn here(root: Option<&Path>) -> Origin {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (commit, ci) = ci::told(&variable);
     let told = root.map(repository::checked_out).unwrap_or_default();
@@ -19,7 +19,7 @@ pub fn here(root: Option<&Path>) -> Origin {
 
 /// The origin of a run that begins: the same, with its machine, versions and command line.
 #[must_use]
-pub fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Origin {
+pub(crate) fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Origin {
     let runs = command.get(1).is_some_and(|command| command == "run");
     let is_public = runs && !command.iter().any(|argument| may_hold_a_secret(argument));
     Origin {
@@ -61,7 +61,7 @@ fn may_hold_a_secret(argument: &str) -> bool {
 
 /// The folder with the repository above the working directory, otherwise the working directory.
 #[must_use]
-pub fn project_root() -> Option<PathBuf> {
+pub(crate) fn project_root() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let root = here.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
     Some(root.unwrap_or(here))
@@ -69,7 +69,7 @@ pub fn project_root() -> Option<PathBuf> {
 
 /// A text without the paths of the project and of the working directory, which differ between machines.
 #[must_use]
-pub fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
+pub(crate) fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
     // One may contain the other: the longer first.
     let mut folders = [project.to_string_lossy(), directory.to_string_lossy()];
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
@@ -80,7 +80,7 @@ pub fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
 }
 
 /// Makes paths of the project's files relative to its folder. Ids of leaks contain no file names.
-pub fn relative_files(report: &mut RunReport, root: &str) {
+pub(crate) fn relative_files(report: &mut RunReport, root: &str) {
     let tests = report.suites.iter_mut().flat_map(|suite| &mut suite.tests);
     let leaks = tests.flat_map(|test| test.leaks.iter_mut().chain(&mut test.one_time));
     let followed = report.followed.iter_mut().flat_map(|followed| &mut followed.sites);
