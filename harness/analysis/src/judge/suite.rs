@@ -42,6 +42,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     notes.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
     notes.extend(children::left(context, suite).map(|what| (Verdict::Warn, what)));
     notes.extend(arenas::hide_objects(context, suite).map(|what| (Verdict::Warn, what)));
+    notes.extend(arenas::hide_slices(context, suite).map(|what| (Verdict::Warn, what)));
     let all = |has: &dyn Fn(&ProcessRecord) -> bool| suite.screen.iter().all(|process| has(&process.record));
     if tests.is_empty() && notes.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
         let (verdict, why) = match () {
