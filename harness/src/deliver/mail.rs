@@ -197,8 +197,8 @@ mod tests {
     use std::time::Duration;
 
     use memgate_config::{Encryption, MailServer, When};
+    use memgate_reports::Ended;
     use memgate_reports::mail::Surroundings;
-    use memgate_reports::{Checkout, Ended};
 
     use super::*;
 
@@ -222,7 +222,6 @@ mod tests {
         let gone = owners.into_iter().map(|(id, owner)| (id.to_owned(), ended(owner))).collect();
         let context = RunContext {
             surroundings: Surroundings::default(),
-            checkout: Checkout::default(),
             changes: Changes { gone, compared: true, changed: true, ..Changes::default() },
             warnings: Vec::new(),
         };

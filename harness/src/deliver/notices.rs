@@ -14,7 +14,7 @@ use memgate_model::{
     Verdict, format_value,
 };
 use memgate_reports::mail::Surroundings;
-use memgate_reports::{Changes, Checkout, Ended, source_line, who};
+use memgate_reports::{Changes, Ended, source_line, who};
 use memgate_server::store::{Change, Notice, Shifted};
 use memgate_server::view::State;
 
@@ -65,7 +65,6 @@ impl Channel {
                 page,
                 ..Surroundings::default()
             },
-            checkout: Checkout::default(),
             changes: changes(notice),
             warnings: Vec::new(),
         };

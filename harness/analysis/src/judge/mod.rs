@@ -5,7 +5,7 @@
 //! parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
-mod arenas;
+
 mod children;
 mod company;
 mod context;
@@ -20,6 +20,7 @@ mod metric;
 mod missed_tests;
 mod one_test;
 mod other_test;
+mod pools;
 mod repeated;
 mod suite;
 mod test;

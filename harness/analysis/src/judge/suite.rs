@@ -9,7 +9,7 @@ use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::context::JudgeContext;
 use super::judgement::{Executions, applied};
-use super::{arenas, children, curve, has_failed, heap, java, test};
+use super::{children, curve, has_failed, heap, java, pools, test};
 use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
 use crate::policy::thresholds;
@@ -41,8 +41,8 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     };
     notes.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
     notes.extend(children::left(context, suite).map(|what| (Verdict::Warn, what)));
-    notes.extend(arenas::hide_objects(context, suite).map(|what| (Verdict::Warn, what)));
-    notes.extend(arenas::hide_slices(context, suite).map(|what| (Verdict::Warn, what)));
+    notes.extend(pools::hide_objects(context, suite).map(|what| (Verdict::Warn, what)));
+    notes.extend(pools::hide_slices(context, suite).map(|what| (Verdict::Warn, what)));
     let all = |has: &dyn Fn(&ProcessRecord) -> bool| suite.screen.iter().all(|process| has(&process.record));
     if tests.is_empty() && notes.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
         let (verdict, why) = match () {
