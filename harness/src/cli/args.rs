@@ -197,10 +197,10 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Execute each GoogleTest test N times in the screen, in one process: finds leaks that begin
-    /// with a later execution [default: 1].
+    /// with a later execution; 1 to 1000 [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) repeat_screen: Option<u32>,
-    /// Measured iterations of a confirming run, at least [default: 10].
+    /// Measured iterations of a confirming run, at least; 5 to 100000 [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=100_000))]
     pub(crate) iterations: Option<u32>,
     /// Iterations before those, which are not measured [default: 3].

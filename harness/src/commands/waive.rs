@@ -49,7 +49,10 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
     let text = append_waiver(&existing, &file.display().to_string(), &waiver).map_err(|why| {
         let why = why.to_string();
         let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
-        ExpectedError::Usage { what: format!("cannot waive: {what}"), hint: hint.to_owned() }
+        ExpectedError::Usage {
+            what: format!("{}: cannot waive: {what}", file.display()),
+            hint: hint.to_owned(),
+        }
     })?;
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }

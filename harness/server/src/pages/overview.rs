@@ -13,7 +13,7 @@ pub fn overview(view: &Overview) -> String {
         html.element(
             "p class=counts",
             &format!(
-                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · {} fixed in the last 30 days · {fixed} fixed and {gone} gone in all",
+                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · closed: {fixed} fixed, {gone} gone · {} fixes in the last 30 days",
                 new + regressed + known,
                 view.flaky,
                 view.fixed_lately
@@ -21,7 +21,7 @@ pub fn overview(view: &Overview) -> String {
         );
         if view.decided > 0 {
             let text = format!(
-                "Precision of the gate: {} of {} leaks that more than one commit judged did not come and go",
+                "Steady: {} of {} leaks that several commits judged; the others come and go",
                 view.steady, view.decided
             );
             html.element("p class=faint", &text);
