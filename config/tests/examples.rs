@@ -6,7 +6,7 @@ use std::time::Duration;
 use memgate_config::{
     Chat, Config, Devices, Encryption, FileRef, Limit, Place, Runner, Until, UploadMode, WaiverTarget, When,
 };
-use memgate_model::{Level, Metric, Per};
+use memgate_model::{LeakKind, Level, Metric, Per};
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples")
@@ -293,4 +293,17 @@ fn windows_line_ends_and_a_byte_order_mark_do_no_harm() {
     let config = parse(source);
     assert_eq!(config.project.as_deref(), Some("tiles"));
     assert_eq!(config.suites[0].place.to_string(), "memgate.yaml:4");
+}
+
+#[test]
+fn a_kind_of_leak_that_is_forbidden_passes_in_no_test() {
+    let text = "version: 1\nthresholds:\n  native.live_bytes: 1 KiB\n  os.fds: off\n  tests:\n    - { match: \"*\", \
+                native.live_bytes: off, os.threads: 3 }\n";
+    let mut thresholds = parse(text).thresholds;
+    thresholds.forbid(LeakKind::Native);
+    let limit = |metric| thresholds.for_test("s", "t", metric).and_then(|threshold| threshold.fail);
+    assert_eq!(limit(Metric::NativeLiveBytes), Some(Limit::Absolute(0)));
+    assert_eq!(limit(Metric::NativeLiveAllocations), Some(Limit::Absolute(0)));
+    assert_eq!(limit(Metric::OsThreads), Some(Limit::Absolute(3)), "other kinds keep their limits");
+    assert_eq!(limit(Metric::OsFds), None);
 }

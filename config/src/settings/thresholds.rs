@@ -4,7 +4,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Metric, Per, Unit};
+use memgate_model::{LeakKind, Metric, Per, Unit};
 
 pub(crate) use self::file::ThresholdsFile;
 use self::file::{EntryAt, EntryFile, LimitFile, MetricName, OverrideFile, PerFile};
@@ -52,6 +52,14 @@ pub struct Threshold {
     pub place: Place,
 }
 
+impl Threshold {
+    /// The metric may not grow.
+    const fn zero(metric: Metric) -> Self {
+        let (per, fail) = (Per::Iteration, Some(Limit::Absolute(0)));
+        Self { metric, per, fail, warn: None, place: Place::Default }
+    }
+}
+
 /// Other limits for some tests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
@@ -86,30 +94,20 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self::zero(Metric::zero_by_default())
+        Self {
+            overrides: Vec::new(),
+            general: Metric::zero_by_default().map(|metric| (metric, Threshold::zero(metric))).collect(),
+            of_suites: BTreeMap::new(),
+        }
     }
 }
 
 impl Thresholds {
-    /// No leak of any kind is allowed: the default, and metrics whose leaks are allowed by default.
-    #[must_use]
-    pub fn no_leak() -> Self {
-        Self::zero(Metric::zero_by_default().chain(Metric::ALL.into_iter().filter(|m| m.leaks().is_some())))
-    }
-
-    /// These metrics may not grow.
-    fn zero(metrics: impl Iterator<Item = Metric>) -> Self {
-        let zero = |metric| Threshold {
-            metric,
-            per: Per::Iteration,
-            fail: Some(Limit::Absolute(0)),
-            warn: None,
-            place: Place::Default,
-        };
-        Self {
-            overrides: Vec::new(),
-            general: metrics.map(|metric| (metric, zero(metric))).collect(),
-            of_suites: BTreeMap::new(),
+    /// Lets no leak of this kind pass in any test; other limits stay.
+    pub fn forbid(&mut self, kind: LeakKind) {
+        for metric in Metric::ALL.into_iter().filter(|metric| metric.leaks() == Some(kind)) {
+            self.overrides.iter_mut().for_each(|entry| drop(entry.limits.remove(&metric)));
+            self.general.insert(metric, Threshold::zero(metric));
         }
     }
 

@@ -196,6 +196,28 @@ pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<Stri
     most
 }
 
+/// The largest number of allocations that one execution of `test` added to each group.
+pub(crate) fn added_by_one(test: &str, places: &mut Places<'_>) -> BTreeMap<String, f64> {
+    let mut now = HashMap::<(u32, u64), u64>::new();
+    let mut most = BTreeMap::<String, f64>::new();
+    let record = places.record;
+    for window in &record.windows {
+        let own = window.is(test);
+        let mut added = BTreeMap::<String, u64>::new();
+        for change in &window.changes {
+            let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
+            if own && change.count > before {
+                *added.entry(places.of(change.stack).id.clone()).or_default() += change.count - before;
+            }
+        }
+        for (group, count) in added {
+            let known = most.entry(group).or_default();
+            *known = known.max(float(count));
+        }
+    }
+    most
+}
+
 /// Per group, after the first end of `test`: how many allocations appeared in windows of `test`, and how many went away
 /// in windows of other tests.
 pub(crate) fn exchanged(test: &str, places: &mut Places<'_>) -> BTreeMap<String, (u64, u64)> {

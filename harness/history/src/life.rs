@@ -32,10 +32,14 @@ pub struct Observation {
     pub seen: bool,
     /// Was a test judged that has had the leak?
     pub judged: bool,
-    /// The run was whole, and none of the leak's tests exists any more.
+    /// The run was whole and has the leak's suite, but none of its tests.
     pub gone: bool,
+    /// The run was whole, and the suite itself has been missing for long enough.
+    pub suite_gone: bool,
     /// The run has one of the leak's tests, judged or not.
     pub listed: bool,
+    /// The run has the leak's suite.
+    pub has_suite: bool,
     /// Was it covered by a waiver?
     pub waived: bool,
     /// Bytes per iteration of the test that leaks most.
@@ -192,9 +196,15 @@ struct Commit {
     judged: bool,
     /// A whole run lacks its tests.
     gone: bool,
+    /// A whole run lacks its suite, as those of earlier commits did.
+    #[serde(default)]
+    suite_gone: bool,
     /// A run has its tests: it decides, if another lacks them. A partial run without them says nothing.
     #[serde(default)]
     listed: bool,
+    /// A run, maybe a partial one, has its suite.
+    #[serde(default)]
+    has_suite: bool,
     /// A run was judged and did not see it.
     missed: bool,
 }
@@ -275,7 +285,9 @@ impl Commit {
             seen: None,
             judged: false,
             gone: false,
+            suite_gone: false,
             listed: false,
+            has_suite: false,
             missed: false,
         };
         commit.add(run);
@@ -289,8 +301,14 @@ impl Commit {
         }
         self.judged |= run.seen || run.judged;
         self.gone |= run.gone;
+        self.suite_gone |= run.suite_gone;
         self.listed |= run.listed || run.seen || run.judged;
+        self.has_suite |= run.has_suite;
         self.missed |= run.judged && !run.seen;
+    }
+
+    const fn are_tests_gone(&self) -> bool {
+        !self.listed && (self.gone || self.suite_gone && !self.has_suite)
     }
 }
 
@@ -350,7 +368,7 @@ impl Folding {
                 self.saw(commit, seen);
             }
             None if commit.judged => self.missed(commit),
-            None if commit.gone && !commit.listed && self.life.state.is_alive() => {
+            None if commit.are_tests_gone() && self.life.state.is_alive() => {
                 let at = (commit.key.clone(), commit.run, commit.at_us);
                 self.comes_to(State::Gone, at, self.life.last.clone());
             }
@@ -440,8 +458,8 @@ mod tests {
 
     use super::*;
 
-    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `-` a partial run without it, `w` seen
-    /// and waived, `(…)` runs of one commit.
+    /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `y` its suite is, `-` a partial run
+    /// without the test, `_` without the suite, `w` seen and waived, `(…)` runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
         let (mut found, mut commit, mut inside) = (Vec::new(), 0, false);
         for c in script.chars() {
@@ -458,7 +476,9 @@ mod tests {
                         seen: "#w".contains(c),
                         judged: "#w.".contains(c),
                         gone: c == 'x',
-                        listed: !"x-".contains(c),
+                        suite_gone: c == 'y',
+                        listed: !"xy-_".contains(c),
+                        has_suite: !"y_".contains(c),
                         waived: c == 'w',
                         bytes: 7.0,
                         count: 1.0,
@@ -555,6 +575,14 @@ mod tests {
             assert_eq!(of(partial).state, State::Gone, "{partial}: a partial run proves nothing");
             assert_eq!(told(partial).len(), 3, "{partial}: new, known, gone");
         }
+        for without_suite in ["##y", "##(y_)", "##(_y)"] {
+            assert_eq!(of(without_suite).state, State::Gone, "{without_suite}");
+        }
+        assert_eq!(
+            of("##(y-)").state,
+            State::Known,
+            "another job of the commit has the suite, and crashed in it"
+        );
         assert_eq!(of("##(x?)").state, State::Known, "another run of the commit has the test");
     }
 
@@ -567,7 +595,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_history_has_one_life(script in "[#.?xw-]{0,200}") {
+        fn any_history_has_one_life(script in "[#.?xyw_-]{0,200}") {
             let observations = observations(&script);
             if let Some(life) = fold(&observations) {
                 prop_assert_eq!(life.events.last().map(|event| event.state), Some(life.state));
@@ -580,7 +608,7 @@ mod tests {
 
         #[test]
         fn a_fold_that_is_kept_and_read_again_goes_on_as_if_it_never_was(
-            script in "([#.?xw-]|\\([#.?xw-]{1,3}\\)){1,120}",
+            script in "([#.?xyw_-]|\\([#.?xyw_-]{1,3}\\)){1,120}",
             kept in proptest::collection::vec(any::<bool>(), 400),
         ) {
             let observations = observations(&script);

@@ -47,6 +47,8 @@ fn life(arrived: &[(i64, Told)]) -> Option<Life> {
                 seen: told.seen,
                 judged: told.judged,
                 gone: false,
+                suite_gone: false,
+                has_suite: true,
                 listed: told.seen || told.judged,
                 waived: false,
                 bytes: 48.0,

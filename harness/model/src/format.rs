@@ -62,7 +62,7 @@ pub fn format_value(metric: Metric, value: f64) -> String {
     }
 }
 
-/// `1 test`, `214 tests`, `3 classes`.
+/// `1 test`, `214 tests`, `3 classes`: the plural ends in `s`, or in `es` after an `s`.
 #[must_use]
 pub fn format_number_of<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let plural = match noun.ends_with('s') {

@@ -21,6 +21,19 @@ pub enum LeakKind {
 }
 
 impl LeakKind {
+    /// The kind of the leak with this id.
+    #[must_use]
+    pub fn of_id(id: &str) -> Option<Self> {
+        Some(match id.split_once("1-")?.0 {
+            "n" => Self::Native,
+            "j" => Self::Java,
+            "o" => Self::Os,
+            "m" => Self::Mapped,
+            "h" => Self::Heap,
+            _ => return None,
+        })
+    }
+
     /// Objects of a Java class, with who holds them.
     #[must_use]
     pub const fn is_java(self) -> bool {

@@ -509,7 +509,7 @@ pub struct WaiveArgs {
 pub enum BaselineCommand {
     /// Accept the figures of a session as the baseline that relative thresholds compare with
     #[command(
-        after_long_help = "A test that leaks now may leak as much from now on: the command names such tests.\n\nExample:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
+        after_long_help = "Where a threshold is relative to the baseline, a test that leaks now may leak as much from now on: the command names such tests.\n\nExample:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
     )]
     Accept(AcceptArgs),
     /// Fetch the leaks of the commit that a review is merged with, from the server or the local history

@@ -383,7 +383,6 @@ impl TokenCommand {
     }
 }
 
-/// A pattern that is none would match nothing, and nobody would be told.
 /// A glob of branches, as CI names them.
 fn branches(typed: &str) -> Result<String, String> {
     if typed.is_empty() || typed.contains(',') {
@@ -403,6 +402,7 @@ fn audience(typed: &str) -> Result<String, String> {
     }
 }
 
+/// A glob. Another text would match nothing, and nobody would be told.
 fn glob(typed: &str) -> Result<String, String> {
     globset::Glob::new(typed).map(|_| typed.to_owned()).map_err(|why| why.kind().to_string())
 }

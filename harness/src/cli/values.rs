@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use memgate_config::Until;
+use memgate_model::LeakKind;
 
 pub(super) fn leak_id(typed: &str) -> Result<String, String> {
-    let hash = ["n1-", "j1-", "o1-", "m1-", "h1-"].iter().find_map(|prefix| typed.strip_prefix(prefix));
+    let hash = LeakKind::of_id(typed).and_then(|_known| typed.get(3..));
     match hash {
         Some(hash) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(typed.to_owned()),
         _ => Err("ids of leaks look like n1-5f1c09a2b47d1e03".to_owned()),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use memgate_config::{Baseline, Thresholds, WindowBaseline};
-use memgate_model::{Metric, RunReport, Verdict, format_amount, format_counted, format_list};
+use memgate_model::{Metric, Per, RunReport, Verdict, format_amount, format_counted, format_list};
 
 use super::{report, settings};
 use crate::cli::{AcceptArgs, FetchArgs};
@@ -55,7 +55,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let leaking = accepted_leaks(&report, &config.thresholds);
     if !leaking.is_empty() {
         console.warning(&format!(
-            "{} with leaks; as much as now is allowed from now on: {}",
+            "{} with leaks; as much as now, and what the thresholds add, is allowed from now on: {}",
             format_counted(leaking.len() as f64, "accepted test"),
             format_list(&leaking, MOST_LEAKING)
         ));
@@ -80,14 +80,17 @@ fn accepted_leaks(report: &RunReport, thresholds: &Thresholds) -> Vec<String> {
     for (suite, test) in
         report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)))
     {
-        let is_relative = |metric: Metric| {
-            let limit = thresholds.for_test(&suite.name, &test.id, metric).and_then(|it| it.fail.or(it.warn));
+        if matches!(test.verdict, Verdict::Error | Verdict::NotJudged) {
+            continue;
+        }
+        let is_relative = |metric: Metric, per: Per| {
+            let threshold = thresholds.for_test(&suite.name, &test.id, metric).filter(|it| it.per == per);
+            let limit = threshold.and_then(|it| it.fail.or(it.warn));
             limit.is_some_and(|limit| limit.resolve(None).is_none())
         };
-        let mut grows = test
-            .metrics
-            .iter()
-            .filter(|(metric, value)| metric.leaks().is_some() && value.value > 0.0 && is_relative(**metric));
+        let mut grows = test.metrics.iter().filter(|(metric, value)| {
+            metric.leaks().is_some() && value.value > 0.0 && is_relative(**metric, value.per)
+        });
         if let Some((metric, value)) = grows.next().filter(|_| !test.leaks.is_empty()) {
             let figure = format_amount(*metric, value.value);
             found.push(format!("{}::{} ({figure})", suite.name, test.id));

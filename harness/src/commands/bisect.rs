@@ -4,8 +4,8 @@
 //! that bisect the commits between them. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an
 //! exit code for `git bisect run`. A step sends nothing and adds nothing to the history.
 
-use memgate_config::{Reports, Thresholds};
-use memgate_model::{RunReport, Verdict};
+use memgate_config::Reports;
+use memgate_model::{LeakKind, RunReport, Verdict};
 use memgate_reports::quoted;
 use memgate_server::view::LeakView;
 
@@ -51,6 +51,8 @@ struct Came<'v> {
     rate: f64,
     /// Whether runs of one commit disagreed about it.
     disagreed: bool,
+    /// The branch of these commits, if the chosen line does not have the leak.
+    elsewhere: Option<&'v str>,
 }
 
 impl<'v> Came<'v> {
@@ -82,13 +84,14 @@ impl<'v> Came<'v> {
                 .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
             rate: leak.rate,
             disagreed: leak.flaky && leak.rate >= 1.0,
+            elsewhere: Some(event.branch.as_str()).filter(|branch| *branch != view.selection.branch),
         })
     }
 }
 
 /// The commands to type, with comments about the commits.
 fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
-    let Came { leak, clean, first, between, test, rate, disagreed } = came;
+    let Came { leak, clean, first, between, test, rate, disagreed, elsewhere } = came;
     // The uploader of a run chooses the commit's text: if it is no git hash, it must not be typed.
     if let Some(odd) =
         [clean, first].into_iter().find(|sha| !sha.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -98,9 +101,12 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
             hint: String::new(),
         });
     }
+    let on = elsewhere.map_or_else(String::new, |branch| {
+        format!("# These are commits of the branch {}.\n", branch.replace(char::is_control, " "))
+    });
     if *between == 0 {
         return Ok(format!(
-            "# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
+            "{on}# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
         ));
     }
     let (suite, test) = test.split_once("::").unwrap_or(("", test));
@@ -125,7 +131,7 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
         comment += &format!("# {seen}: {times} runs a step, so that one bisection of 100 goes wrong.\n");
     }
     Ok(format!(
-        "# {leak} came between {clean} and {first}: {} not measured.\n\
+        "{on}# {leak} came between {clean} and {first}: {} not measured.\n\
          # BUILD is what builds the tests; a commit that cannot be built is passed over.\n{comment}\
          git bisect start --first-parent {first} {clean}\n\
          git bisect run sh -c {}\n\
@@ -135,13 +141,18 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     ))
 }
 
-/// The filter for a test; for the fixture of a suite, or a test class, for all its tests.
+/// The filter for a test; for the fixture of a suite, or a test class, for all its tests. The types of parameters
+/// follow a method's name without a blank: other parentheses belong to a name.
 fn filter(test: &str) -> String {
     let is_class = || test.rsplit('.').next().is_some_and(|last| last.starts_with(char::is_uppercase));
     match test.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
         Some((of, _)) => format!("{of}.*"),
         None if test.matches('.').count() > 1 && is_class() => format!("{test}.*"),
-        None => test.split(['(', '[']).next().unwrap_or(test).to_owned(),
+        None => {
+            let method = test.split('[').next().unwrap_or(test);
+            let types = method.find('(').filter(|at| !method[..*at].ends_with(' '));
+            method[..types.unwrap_or(method.len())].to_owned()
+        }
     }
 }
 
@@ -197,8 +208,10 @@ pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Resu
 fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
     let mut settings = settings::load(request.config.config.as_deref(), console)?;
     // The question is whether the leak is there, not whether this commit allows it.
-    settings.config.thresholds = Thresholds::no_leak();
-    settings.baseline = None;
+    if let Some(kind) = LeakKind::of_id(leak) {
+        settings.config.thresholds.forbid(kind);
+    }
+    settings.baseline.iter_mut().flat_map(|it| it.suites.values_mut()).for_each(|it| it.windows.clear());
     let judged = run::measured(&settings, request, console)?.1;
     // Sends no mails: one for each step would be too many.
     deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;
@@ -242,6 +255,7 @@ mod tests {
         test: "engine/tiles::MapCache.scroll",
         rate: 1.0,
         disagreed: false,
+        elsewhere: None,
     };
 
     #[test]
@@ -253,6 +267,8 @@ mod tests {
         assert!(text.contains("between 1111 and 9999: 7 commits were not measured"), "{text}");
         let wrapped = recipe(&CAME, &[]).unwrap();
         assert!(wrapped.contains("--filter MapCache.scroll -- COMMAND'"), "{wrapped}");
+        let next = recipe(&Came { elsewhere: Some("a\nrm -r ."), ..CAME }, &[]).unwrap();
+        assert!(next.starts_with("# These are commits of the branch a rm -r ..\n# n1-"), "{next}");
         let next = recipe(&Came { between: 0, ..CAME }, &[]).unwrap();
         assert!(next.starts_with("# n1-5f1c09a2b47d1e03 came with 9999:") && !next.contains("git"), "{next}");
     }
@@ -294,6 +310,7 @@ mod tests {
             ("com.example.CacheTest.fills[2]", "com.example.CacheTest.fills"),
             ("com.example.CacheTest", "com.example.CacheTest.*"),
             ("Sizes/Map.grows/3", "Sizes/Map.grows/3"),
+            ("a.BTest.loads (twice)[1]", "a.BTest.loads (twice)"),
         ] {
             assert_eq!(filter(test), expected);
         }

@@ -64,7 +64,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     info.history.clone_from(&manifest);
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
     let judged = Judged { report, command_status: None, session, partial, manifest, partition: None };
-    run::tell_unmatched(&settings, &judged, console);
+    run::tell_without_effect(&settings, &judged, console);
     let reports = settings.reports();
     let destination = run::Destination {
         output_dir: &request.output.output_dir,

@@ -79,7 +79,7 @@ pub(super) fn with_settings(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
-    tell_unmatched(settings, &judged, console);
+    tell_without_effect(settings, &judged, console);
     if judged.partition.is_some() {
         // A shard is only stored in its session: reports, mail and history belong to the whole run.
         judged.manifest = None;
@@ -96,7 +96,7 @@ pub(super) fn with_settings(
 }
 
 /// Only for a complete run, like waivers without a match: another part of the tests may need the entry.
-pub(super) fn tell_unmatched(settings: &Settings, judged: &Judged, console: &Console) {
+pub(super) fn tell_without_effect(settings: &Settings, judged: &Judged, console: &Console) {
     if !judged.partial {
         plan::without_effect(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
     }

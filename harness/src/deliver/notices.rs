@@ -175,11 +175,11 @@ fn shifted(notice: &Notice) -> Vec<SuiteReport> {
     for Shifted { suite, name, metric, before, after } in &notice.shifts {
         let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
         let name = if name.is_empty() { WHOLE } else { name };
-        let said = format!("{metric} came from {before} to {after}");
+        let said = format!("{metric} rose from {before} to {after}");
         suites.entry(suite).or_default().entry(name).or_default().push(said);
     }
     let suites = suites.into_iter().map(|(name, tests)| {
-        let reason = |said: Vec<String>| format!("{}, and stayed, on {}", said.join("; "), notice.run.branch);
+        let reason = |said: Vec<String>| format!("{} on {}", said.join("; "), notice.run.branch);
         let tests = tests.into_iter().map(|(name, said)| test(name, Verdict::Warn, reason(said), Vec::new()));
         suite(name, Runner::Gtest, Verdict::Warn, tests.collect())
     });

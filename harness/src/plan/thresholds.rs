@@ -1,7 +1,8 @@
-//! Thresholds that apply nowhere: those relative to a missing baseline, and those of tests that did not run.
+//! Thresholds without effect: those relative to a missing baseline, of tests that did not run, and those that earlier
+//! ones hide.
 
 use memgate_config::Override;
-use memgate_model::{RunReport, Verdict};
+use memgate_model::{Metric, RunReport, Verdict};
 
 use super::Settings;
 
@@ -17,8 +18,8 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
     })
 }
 
-/// Maximum number of unmatched entries that are listed one by one.
-const UNMATCHED_TOLD: usize = 10;
+/// Maximum number of entries that are listed one by one, for each reason.
+const MOST_TOLD: usize = 10;
 
 /// Entries of `thresholds.tests` that decide nothing in a complete run: they match no test, or earlier entries hide
 /// them. Of a run with errors it is unknown which tests are missing.
@@ -33,38 +34,64 @@ pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<Str
         entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
     };
     let entries = settings.config.thresholds.overrides();
-    let is_unmatched = |entry: &&Override| !tests().any(|(suite, test)| is_for(entry, suite, test));
-    let unmatched: Vec<&Override> = entries.iter().filter(is_unmatched).collect();
-    let told = unmatched.iter().take(UNMATCHED_TOLD).map(|entry| {
+    let is_matched = |entry: &Override| tests().any(|(suite, test)| is_for(entry, suite, test));
+    let (matched, unmatched): (Vec<_>, Vec<_>) =
+        entries.iter().enumerate().partition(|(_, entry)| is_matched(entry));
+    let unmatched: Vec<_> = unmatched.into_iter().map(|(_, entry)| (entry, ())).collect();
+    let (mut told, more) = listed(&unmatched, |entry, ()| {
         format!("{}: `{}` matches no test: correct or remove its limits", entry.place, entry.tests.text())
     });
-    let others =
-        unmatched.iter().skip(UNMATCHED_TOLD).map(|entry| entry.place.to_string()).collect::<Vec<_>>();
-    let others = match others.as_slice() {
-        [] => None,
-        [one] => Some(format!("{one}: one more entry matches no test")),
-        [first, .., last] => Some(format!("{first} to {last}: {} more entries match no test", others.len())),
-    };
-    told.chain(others).chain(hidden(entries).take(UNMATCHED_TOLD)).collect()
+    told.extend(more.map(|(places, count)| match count {
+        1 => format!("{places}: one more entry matches no test"),
+        _ => format!("{places}: {count} more entries match no test"),
+    }));
+    let hidden =
+        matched.into_iter().filter_map(|(index, entry)| Some((entry, hides(&entries[..index], entry)?)));
+    let hidden: Vec<_> = hidden.collect();
+    let (hidden, more) = listed(&hidden, |entry, first| {
+        let (text, first_text) = (entry.tests.text(), first.tests.text());
+        format!(
+            "{}: `{text}` has no effect: `{first_text}` comes first ({}), and the first entry that names test and metric \
+             counts",
+            entry.place, first.place
+        )
+    });
+    told.extend(hidden);
+    told.extend(more.map(|(places, count)| format!("{places}: {count} more entries that earlier ones hide")));
+    told
 }
 
-/// Entries that decide nothing, because earlier ones name all their tests and metrics.
-fn hidden(entries: &[Override]) -> impl Iterator<Item = String> {
-    entries.iter().enumerate().filter_map(|(index, entry)| {
-        let text = entry.tests.text();
-        let (suite, tests) = text.split_once("::").unwrap_or(("", text));
-        // A pattern that matches the text of another one matches all of its tests.
-        let wider = entries[..index].iter().filter(|earlier| earlier.tests.matches(suite, tests));
-        let first = wider.clone().next()?;
-        let is_decided = |metric| wider.clone().any(|earlier| earlier.limits.contains_key(metric));
-        entry.limits.keys().all(is_decided).then(|| {
-            format!(
-                "{}: `{text}` has no effect: `{}` comes first ({}), and the first entry that names test and metric counts",
-                entry.place,
-                first.tests.text(),
-                first.place
-            )
-        })
+/// The first entries in words, and the places and number of the others.
+fn listed<T>(
+    entries: &[(&Override, T)],
+    words: impl Fn(&Override, &T) -> String,
+) -> (Vec<String>, Option<(String, usize)>) {
+    let told = entries.iter().take(MOST_TOLD).map(|(entry, more)| words(entry, more)).collect();
+    let others = entries.get(MOST_TOLD..).unwrap_or_default();
+    let more = others.first().zip(others.last()).map(|((first, _), (last, _))| {
+        let one = first.place.to_string();
+        let places = if others.len() == 1 { one } else { format!("{one} to {}", last.place) };
+        (places, others.len())
+    });
+    (told, more)
+}
+
+/// The earlier entry that decides instead of this one; `None`: this one decides a metric of a test, or may do so.
+fn hides<'e>(earlier: &'e [Override], entry: &Override) -> Option<&'e Override> {
+    let first_for =
+        |metric: &Metric| earlier.iter().find(|it| it.limits.contains_key(metric) && is_wider(it, entry));
+    let mut deciding = entry.limits.keys().map(first_for);
+    let first = deciding.next()??;
+    deciding.all(|it| it.is_some()).then_some(first)
+}
+
+/// Does an entry match every test that the other one matches? Each `*` is tried as no text and as some text that is in
+/// no name.
+fn is_wider(entry: &Override, than: &Override) -> bool {
+    ["", "\u{1}\u{1}"].into_iter().all(|any| {
+        let text = than.tests.text().replace('*', any).replace('?', "\u{1}");
+        let (suite, test) = text.split_once("::").unwrap_or(("", &text));
+        entry.tests.matches(suite, test)
     })
 }
 
@@ -124,21 +151,23 @@ mod tests {
             "waivers": [], "errors": []
         }))
         .unwrap();
-        let told = |second: &str| {
-            let yaml = format!(
-                "version: 1\nthresholds:\n  tests:\n    - {{ match: \"*\", native.live_bytes: 1 KiB }}\n    - {second}\n"
-            );
-            without_effect(&settings(&yaml), &report)
+        let of = |entries: &[&str]| {
+            let entries: String =
+                entries.iter().map(|entry| format!("    - {{ match: {entry} }}\n")).collect();
+            without_effect(&settings(&format!("version: 1\nthresholds:\n  tests:\n{entries}")), &report)
         };
-        let hidden = told("{ match: \"Cache.*\", native.live_bytes: 0 }");
+        let told = |second: &str| of(&["\"*\", native.live_bytes: 1 KiB", second]);
+        let hidden = told("\"Cache.*\", native.live_bytes: 0");
         let said = "memgate.yaml:5: `Cache.*` has no effect: `*` comes first (memgate.yaml:4), and the first entry that \
                     names test and metric counts";
         assert_eq!(hidden, [said]);
-        let fallback = told("{ match: \"*\", os.fds: 1 }");
-        assert!(fallback.is_empty(), "{fallback:?}");
-        assert!(
-            told("{ match: \"Cache.*\", native.live_bytes: 0, os.fds: 1 }").is_empty(),
-            "it decides one metric"
-        );
+        assert_eq!(told("\"*\", os.fds: 1"), [""; 0], "another metric");
+        assert_eq!(told("\"Cache.*\", native.live_bytes: 0, os.fds: 1"), [""; 0], "it decides one metric");
+        assert_eq!(told("\"Gone.*\", native.live_bytes: 0").len(), 1, "that it matches no test is enough");
+        let bytes = |tests: &str| format!("\"{tests}\", native.live_bytes: 1");
+        let fallback = of(&[&bytes("Cache.fill?"), &bytes("Cache.*")]);
+        assert_eq!(fallback, [""; 0], "`Cache.fills2` is left to it");
+        let deciding = of(&["\"*\", os.fds: 1", &bytes("C*"), &bytes("Cache.*")]);
+        assert!(deciding[0].contains("`C*` comes first (memgate.yaml:5)"), "{deciding:?}");
     }
 }

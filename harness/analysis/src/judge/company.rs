@@ -13,7 +13,7 @@ use super::one_test::TestJudge;
 use super::repeated::OsLeak;
 use crate::beneath::leaks_apart;
 use crate::company::{Seen, missing, missing_os, seen_again};
-use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, held_at_ends, os_series, series};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, added_by_one, held, os_series, series};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::measured::unusable;
@@ -24,6 +24,8 @@ use crate::stats::float;
 
 /// What glibc allocates for the next 32 functions to run at exit: two words, and four words per function.
 const EXIT_LIST_BYTES: u64 = 8 * (2 + 32 * 4);
+/// Chance decides a number of blocks: at most this many times as many in one process as in another.
+const MOST_BY_CHANCE: f64 = 2.0;
 
 /// Result of running the test together with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
@@ -174,7 +176,7 @@ impl<'a> Missing<'a> {
     }
 
     /// How many blocks an initialisation allocates, and at which of its calls, may be chance: a table with a random seed.
-    /// Two more processes show it: their numbers differ, and grow in neither.
+    /// Two more processes show it: the most that one execution of the test left differs, and grows in neither.
     pub(super) fn knows_chance(
         &mut self,
         judge: &mut TestJudge<'_, '_>,
@@ -189,7 +191,7 @@ impl<'a> Missing<'a> {
         let policy = judge.context.policy;
         let mut still = |record: &ProcessRecord| {
             let mut places = Places::new(record, judge.context.resolve);
-            let mut most = held_at_ends(test, &mut places);
+            let mut most = added_by_one(test, &mut places);
             for Series { place, bytes, block, .. } in series(test, &mut places) {
                 if judge_exact(&bytes, allowed(policy, bytes.len(), block)).finding != Finding::Still {
                     most.remove(&place.id);
@@ -203,7 +205,8 @@ impl<'a> Missing<'a> {
         let by_chance = |group: &&Held| {
             let id = &group.place.id;
             let Some((alone, together)) = alone.get(id).zip(together.get(id)) else { return false };
-            !group.place.frames.is_empty() && alone != together && group.noted <= 2.0 * alone.max(*together)
+            let most = MOST_BY_CHANCE * alone.max(*together);
+            !group.place.frames.is_empty() && alone != together && group.noted <= most
         };
         let by_chance: BTreeSet<String> =
             left.iter().filter(by_chance).map(|group| group.place.id.clone()).collect();

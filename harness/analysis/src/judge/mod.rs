@@ -5,7 +5,6 @@
 //! parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
-
 mod children;
 mod company;
 mod context;

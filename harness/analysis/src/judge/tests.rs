@@ -683,6 +683,27 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
     assert_eq!(judged(0, 9, 0), Verdict::Warn, "alone it does not come");
     assert_eq!(judged(4, 3, 0), Verdict::Warn, "the screen had far more");
     assert_eq!(judged(8, 9, 1), Verdict::Fail, "it grows");
+    let of_others = |p: &mut Process| p.alloc(3, 48, 4);
+    let mut screen = Process::screen();
+    screen.run("Map.before", 0, of_others);
+    screen.run(TEST, 0, |p| p.alloc(3, 48, 6));
+    let mut again = Process::confirm();
+    let once = |i: u32| move |p: &mut Process| p.alloc(3, 48, u64::from(i == 0));
+    (0..91).for_each(|i| again.run(TEST, i, once(i)));
+    let mut among = Process::confirm();
+    for i in 0..91 {
+        among.run("Map.before", i, |p| {
+            if i == 0 {
+                of_others(p)
+            }
+        });
+        among.run(TEST, i, once(i));
+    }
+    let [alone, together] = [again, among].map(|process| Box::new(ProcessInput::from(process.end())));
+    let input = confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
+    let report = report(&input, &GatePolicy::default());
+    let verdict = report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().verdict;
+    assert_eq!(verdict, Verdict::Warn, "the blocks of other tests are no chance");
 }
 
 /// glibc allocates 1,040 bytes for each 32 functions that run at exit, in the test that registers the 33rd.

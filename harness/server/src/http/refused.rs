@@ -90,11 +90,19 @@ impl Refused {
         Self { log: Some(why.into()), ..refused }
     }
 
-    /// The issuer of the token does not provide its keys, or has not been asked for a new one: a retry may help.
+    /// The issuer of the token does not provide its keys: a retry may help.
     pub(super) fn away(why: String) -> Self {
         let error = "the key that signed the token cannot be found now";
         let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
         Self { log: Some(why), ..refused }
+    }
+
+    /// The key of the token may be newer than the keys that were fetched: a retry may help. It is not logged, because
+    /// anybody can invent a key.
+    pub(super) fn newer(seconds: u64) -> Self {
+        let error = "the key that signed the token cannot be found now";
+        let hint = format!("the keys of its issuer, fetched {seconds} s ago, lack it");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error, hint)
     }
 
     /// Refusal for an error of the store.
@@ -140,9 +148,9 @@ impl Options {
     /// may be back soon; damaged data stays damaged.
     pub(super) fn unreadable(&self, why: &StoreError, is_page: bool) -> Response {
         (self.log)(&format!("failed to {}", chain(why)));
-        let (status, now) = match why {
-            StoreError::Database(_) => (StatusCode::SERVICE_UNAVAILABLE, " now"),
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+        let (status, now) = match why.may_pass() {
+            true => (StatusCode::SERVICE_UNAVAILABLE, " now"),
+            false => (StatusCode::INTERNAL_SERVER_ERROR, ""),
         };
         let mut response = if is_page {
             let text = format!("The history cannot be read{now}; the server's log says why.");

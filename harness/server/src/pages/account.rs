@@ -3,7 +3,7 @@
 use memgate_reports::page::Html;
 
 use super::frame::page;
-use super::{link, words};
+use super::{link, parts};
 
 /// The reader, as a page shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub fn not_found(next: Option<&str>) -> String {
             "There is no such page: perhaps the project, the branch or the run has another name.",
         );
         html.markup("<p>");
-        words::anchor(html, "/", "projects");
+        parts::anchor(html, "/", "projects");
         if let Some(next) = next {
             html.markup(" · ");
-            words::anchor(html, &format!("/login?next={}", link::encoded(next)), "sign in");
+            parts::anchor(html, &format!("/login?next={}", link::encoded(next)), "sign in");
             html.markup(", if it is for members");
         }
         html.markup("</p></main>\n");
@@ -63,7 +63,7 @@ pub(super) fn own(html: &mut Html, own: &Own) {
         Own::Everybody => {}
         Own::Nobody => {
             html.markup("<p class=crumb>");
-            words::anchor(html, "/login", "sign in");
+            parts::anchor(html, "/login", "sign in");
             html.markup(" to see projects that are for members</p>\n");
         }
         Own::SignedIn { name, form } => {

@@ -5,7 +5,7 @@ use memgate_reports::page::{Html, difference};
 use memgate_reports::{Change, LeakChange};
 
 use super::frame::of_project;
-use super::{link, words};
+use super::{link, parts, words};
 use crate::view::{CompareView, RunRow, Selection};
 
 /// Most tests that are listed; the others are counted.
@@ -59,8 +59,8 @@ fn named(run: &RunRow) -> String {
 }
 
 fn run(html: &mut Html, selection: &Selection, run: &RunRow) {
-    words::badge(html, words::verdict(run.verdict));
-    words::anchor(html, &link::path(&selection.project, &["runs", &run.run.to_string()]), &named(run));
+    parts::badge(html, words::verdict(run.verdict));
+    parts::anchor(html, &link::path(&selection.project, &["runs", &run.run.to_string()]), &named(run));
     html.text(&format!(" · {} · {} · {}", run.branch, words::when(run.started_us), run.environment));
 }
 
@@ -77,21 +77,21 @@ fn leaks(html: &mut Html, selection: &Selection, leaks: &[LeakChange]) {
         ("difference", true),
         ("tests", false),
     ];
-    words::table(html, "Leaks of both runs, per iteration", &columns);
+    parts::table(html, "Leaks of both runs, per iteration", &columns);
     for leak in leaks.iter().take(MOST_ROWS) {
         html.markup("<tr><td>");
-        words::badge(html, badge(leak.change));
+        parts::badge(html, badge(leak.change));
         if leak.waived {
-            words::badge(html, ("other", "waived"));
+            parts::badge(html, ("other", "waived"));
         }
         html.markup("<th scope=row class=code>");
-        words::anchor(html, &link::to(selection, &["leaks", &leak.id]), &leak.line);
+        parts::anchor(html, &link::to(selection, &["leaks", &leak.id]), &leak.line);
         let bytes = |bytes: Option<f64>| bytes.map_or_else(|| "–".to_owned(), memgate_model::format_bytes);
         html.markup("<td class=n>").text(&bytes(leak.before)).markup("<td class=n>").text(&bytes(leak.after));
         html.markup("<td class=n>").text(&signed(leak)).markup("<td>");
-        words::tests(html, selection, &leak.tests);
+        parts::tests(html, selection, &leak.tests);
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
     rest(html, leaks.len(), MOST_ROWS, "leaks");
 }
 
@@ -126,20 +126,20 @@ fn figures(html: &mut Html, view: &CompareView) {
         return;
     }
     html.markup("<h2>Other figures that changed</h2>");
-    words::table(
+    parts::table(
         html,
         "Figures whose intervals do not overlap",
         &[("test", false), ("figure", false), ("before", true), ("after", true)],
     );
     for change in figures.iter().take(MOST_ROWS) {
         html.markup("<tr><th scope=row class=code>");
-        words::test_link(html, &view.selection, &change.test);
+        parts::test_link(html, &view.selection, &change.test);
         html.markup("<td>").text(change.metric.name());
         for value in [change.before, change.after] {
             html.markup("<td class=n>").text(&format_value(change.metric, value));
         }
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
     rest(html, figures.len(), MOST_ROWS, "figures");
 }
 
@@ -152,7 +152,7 @@ fn only(html: &mut Html, selection: &Selection, tests: &[String], which: &str) {
         if index > 0 {
             html.markup(", ");
         }
-        words::test_link(html, selection, test);
+        parts::test_link(html, selection, test);
     }
     html.markup("</p>");
     rest(html, tests.len(), MOST_TESTS, "tests");

@@ -2,7 +2,7 @@
 
 use memgate_reports::page::Html;
 
-use super::{link, words};
+use super::{link, parts};
 use crate::view::Selection;
 
 pub use memgate_reports::page::STYLE;
@@ -33,12 +33,12 @@ pub(super) fn of_project(
 ) -> String {
     page(&format!("{title} · {}", selection.project), |html| {
         html.markup("<nav aria-label=Pages>");
-        words::anchor(html, "/", "projects");
+        parts::anchor(html, "/", "projects");
         html.markup(" ");
-        words::anchor(html, &link::to(selection, &[]), &selection.project);
+        parts::anchor(html, &link::to(selection, &[]), &selection.project);
         for name in ["leaks", "runs", "live", "tune"] {
             html.markup(" ");
-            words::anchor(html, &link::to(selection, &[name]), name);
+            parts::anchor(html, &link::to(selection, &[name]), name);
         }
         html.markup("</nav>\n<header>\n<h1>").text(title).markup("</h1>\n");
         choice(html, selection, parts);
@@ -87,7 +87,7 @@ pub fn problem(title: &str, text: &str) -> String {
     page(title, |html| {
         html.markup("<header><h1>").text(title).markup("</h1></header>\n<main id=main>\n").element("p", text);
         html.markup("<p>");
-        words::anchor(html, "/", "projects");
+        parts::anchor(html, "/", "projects");
         html.markup("</p></main>\n");
     })
 }

@@ -5,7 +5,7 @@ use memgate_reports::page::{Block, Html, blocks, holder_and_stack, stack_names};
 use memgate_reports::quoted;
 
 use super::frame::{of_project, select};
-use super::{link, words};
+use super::{link, parts, words};
 use crate::view::{KINDS, LeakFilter, LeakView, Leaks, STATES};
 
 /// List of leaks.
@@ -33,7 +33,7 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
         html.markup("<button>Show</button></form>");
         html.element("p class=counts role=status", &format_number_of(view.of, "leak"));
         if !view.leaks.is_empty() {
-            words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
+            parts::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
         }
         if (view.leaks.len() as u64) < view.of {
             html.element(
@@ -50,8 +50,8 @@ pub fn leak(view: &LeakView) -> String {
     let LeakView { leak, selection, .. } = view;
     of_project(selection, &leak.culprit, &["leaks", &leak.id], |html| {
         html.markup("<p>");
-        words::state_badge(html, leak.state);
-        words::marks(html, leak);
+        parts::state_badge(html, leak.state);
+        parts::marks(html, leak);
         html.text(&format!("{} · {} per run · ", leak.title, words::amount(leak.bytes, &leak.title)));
         html.element("code", &leak.id);
         if !leak.owners.is_empty() {
@@ -70,7 +70,7 @@ pub fn leak(view: &LeakView) -> String {
             html.markup("<h2>Tests</h2><ul>");
             for test in &leak.tests {
                 html.markup("<li class=code>");
-                words::test_link(html, selection, test);
+                parts::test_link(html, selection, test);
             }
             html.markup("</ul>");
         }
@@ -80,7 +80,7 @@ pub fn leak(view: &LeakView) -> String {
         } else {
             lines(html, view);
             html.markup("<h2>What happened</h2>");
-            words::events(html, selection, &view.events);
+            parts::events(html, selection, &view.events);
         }
         html.markup("<h2>Runs that saw it</h2>");
         sightings(html, view);
@@ -154,18 +154,18 @@ fn lines(html: &mut Html, view: &LeakView) {
         ("last seen", false),
         ("last commits", false),
     ];
-    words::table(html, "Where it stands on each line", &columns);
+    parts::table(html, "Where it stands on each line", &columns);
     for line in &view.lines {
         html.markup("<tr><th scope=row>").text(if line.branch.is_empty() { "–" } else { &line.branch });
         html.markup("<td>").text(&line.environment).markup("<td>");
-        words::state_badge(html, line.leak.state);
-        words::marks(html, &line.leak);
+        parts::state_badge(html, line.leak.state);
+        parts::marks(html, &line.leak);
         html.markup("<td>").element("code", words::short(&line.leak.first_sha));
         html.element("span class=faint", &format!(" {}", words::when(line.leak.since_us)));
         html.markup("<td>").element("code", words::short(&line.leak.last_sha)).markup("<td>");
-        words::strip(html, &line.leak.window);
+        parts::strip(html, &line.leak.window);
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
 }
 
 fn sightings(html: &mut Html, view: &LeakView) {
@@ -178,18 +178,18 @@ fn sightings(html: &mut Html, view: &LeakView) {
         ("objects", true),
         ("counts as", false),
     ];
-    words::table(html, "Runs, the newest first", &columns);
+    parts::table(html, "Runs, the newest first", &columns);
     for sighting in &view.sightings {
         let run = &sighting.run;
         html.markup("<tr><th scope=row class=code>");
         let address = link::path(&view.selection.project, &["runs", &run.run.to_string()]);
-        words::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        parts::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
         html.markup("<td>")
             .text(&run.branch)
             .markup("<td>")
             .text(&words::when(run.started_us))
             .markup("<td>");
-        words::test_link(html, &view.selection, &sighting.test);
+        parts::test_link(html, &view.selection, &sighting.test);
         let bytes = if view.leak.kind == LeakKind::Os {
             "–".to_owned()
         } else {
@@ -205,5 +205,5 @@ fn sightings(html: &mut Html, view: &LeakView) {
             _ => "leak",
         });
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
 }

@@ -3,7 +3,7 @@
 use memgate_reports::page::Html;
 
 use super::frame::of_project;
-use super::{link, words};
+use super::{link, parts, words};
 use crate::live::LiveRun;
 use crate::view::Selection;
 
@@ -46,7 +46,7 @@ fn table(html: &mut Html, runs: &[LiveRun]) {
         ("seconds", true),
         ("verdict", false),
     ];
-    words::table(html, "Runs of this project", &columns);
+    parts::table(html, "Runs of this project", &columns);
     for run in runs {
         html.markup("<tr><th scope=row class=code>");
         let name = match (run.branch.as_str(), words::short(&run.sha)) {
@@ -54,7 +54,7 @@ fn table(html: &mut Html, runs: &[LiveRun]) {
             (branch, sha) => format!("{branch} {sha}").trim().to_owned(),
         };
         match run.page.as_str() {
-            page if page.starts_with("/p/") => words::anchor(html, page, &name),
+            page if page.starts_with("/p/") => parts::anchor(html, page, &name),
             _ => {
                 html.text(&name);
             }
@@ -66,5 +66,5 @@ fn table(html: &mut Html, runs: &[LiveRun]) {
         html.markup("<td class=n>").text(&run.seconds.to_string());
         html.markup("<td>").text(if run.verdict.is_empty() { "runs" } else { &run.verdict });
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
 }

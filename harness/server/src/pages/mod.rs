@@ -11,6 +11,7 @@ mod leaks;
 mod link;
 mod live;
 mod overview;
+mod parts;
 mod projects;
 mod runs;
 mod test;

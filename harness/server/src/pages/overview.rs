@@ -1,7 +1,7 @@
 //! First page of a project: leaks that are alive, events, the newest runs.
 
 use super::frame::of_project;
-use super::{link, runs, words};
+use super::{link, parts, runs};
 use crate::view::{Overview, RunRow};
 
 /// The page.
@@ -13,7 +13,7 @@ pub fn overview(view: &Overview) -> String {
         html.element(
             "p class=counts",
             &format!(
-                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · closed: {fixed} fixed, {gone} gone · {} fixes in the last 30 days",
+                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · closed: {fixed} fixed, {gone} gone · {} fixed in the last 30 days",
                 new + regressed + known,
                 view.flaky,
                 view.fixed_lately
@@ -30,22 +30,22 @@ pub fn overview(view: &Overview) -> String {
         if view.alive.is_empty() {
             html.markup("<p>None.</p>");
         } else {
-            words::leak_table(html, "Leaks, the worst first", selection, &view.alive);
+            parts::leak_table(html, "Leaks, the worst first", selection, &view.alive);
         }
         html.markup("<p>");
-        words::anchor(html, &link::to(selection, &["leaks"]), "all leaks");
+        parts::anchor(html, &link::to(selection, &["leaks"]), "all leaks");
         html.markup("</p><h2>What happened</h2>");
         if view.events.is_empty() {
             html.markup("<p>Nothing yet.</p>");
         }
-        words::events(html, selection, &view.events);
+        parts::events(html, selection, &view.events);
         html.markup("<h2>Newest runs</h2>");
         let of_line =
             |run: &&RunRow| run.branch == selection.branch && run.environment == selection.environment;
         if let Some(newest) = view.runs.iter().find(of_line) {
             let page = link::path(&selection.project, &["runs", &newest.run.to_string()]);
             html.markup("<p>");
-            words::anchor(html, &format!("{page}?order=slowest"), "slowest tests");
+            parts::anchor(html, &format!("{page}?order=slowest"), "slowest tests");
             html.markup("</p>");
         }
         runs::table(html, selection, "Runs of all branches, the newest first", &view.runs);

@@ -2,7 +2,7 @@
 
 use super::account::{self, Own};
 use super::frame::page;
-use super::{link, words};
+use super::{link, parts};
 
 /// The list of projects.
 #[must_use]
@@ -17,7 +17,7 @@ pub fn projects(names: &[String], own: &Own) -> String {
         html.markup("<ul>");
         for name in names {
             html.markup("<li>");
-            words::anchor(html, &link::path(name, &[]), name);
+            parts::anchor(html, &link::path(name, &[]), name);
         }
         html.markup("</ul></main>\n");
     })

@@ -4,7 +4,7 @@ use memgate_model::{format_bytes, format_number_of, format_value};
 use memgate_reports::page::Html;
 
 use super::frame::{of_project, select};
-use super::{link, words};
+use super::{link, parts, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
@@ -19,7 +19,7 @@ pub fn runs(view: &Runs) -> String {
         if let Some(before) = view.before {
             html.markup("<p>");
             let address = format!("{}&before={before}", link::to(&view.selection, &["runs"]));
-            words::anchor(html, &address, "older runs");
+            parts::anchor(html, &address, "older runs");
             html.markup("</p>");
         }
     })
@@ -37,13 +37,13 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
         ("took", true),
         ("environment", false),
     ];
-    words::table(html, caption, &columns);
+    parts::table(html, caption, &columns);
     for run in runs {
         html.markup("<tr><td>");
-        words::badge(html, words::verdict(run.verdict));
+        parts::badge(html, words::verdict(run.verdict));
         html.markup("<th scope=row class=code>");
         let address = link::path(&selection.project, &["runs", &run.run.to_string()]);
-        words::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        parts::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
         html.markup("<td>").text(&run.branch);
         html.markup("<td class=when>").text(&words::when(run.started_us));
         html.markup("<td class=n>")
@@ -59,7 +59,7 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
             .markup("<td>")
             .text(&run.environment);
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
 }
 
 /// One run.
@@ -72,7 +72,7 @@ pub fn run(view: &RunView) -> String {
     );
     of_project(selection, &title, &["runs"], |html| {
         html.markup("<p>");
-        words::badge(html, words::verdict(run.verdict));
+        parts::badge(html, words::verdict(run.verdict));
         let times = format!(
             "{} · took {} · session {}",
             words::when(run.started_us),
@@ -84,26 +84,26 @@ pub fn run(view: &RunView) -> String {
             html.markup("commit ").element("code", &run.sha).markup(" ");
         }
         if view.ci_url.starts_with("https://") || view.ci_url.starts_with("http://") {
-            words::anchor(html, &view.ci_url, "CI job");
+            parts::anchor(html, &view.ci_url, "CI job");
         }
         for ArtefactRow { name, bytes } in &view.artefacts {
             html.markup(" · ");
             let address = link::path(&selection.project, &["runs", &run.run.to_string(), "artefacts", name]);
             match name.as_str() {
-                PAGE => words::anchor(html, &address, "full report"),
-                name => words::anchor(html, &address, &format!("{name} ({})", format_bytes(*bytes as f64))),
+                PAGE => parts::anchor(html, &address, "full report"),
+                name => parts::anchor(html, &address, &format!("{name} ({})", format_bytes(*bytes as f64))),
             }
         }
         if let Some(previous) = view.previous {
             html.markup(" · ");
-            words::anchor(
+            parts::anchor(
                 html,
                 &link::path(&selection.project, &["runs", &previous.to_string()]),
                 "the run before",
             );
             html.markup(" · ");
             let pair = format!("{previous}...{}", run.run);
-            words::anchor(html, &link::path(&selection.project, &["compare", &pair]), "compare with it");
+            parts::anchor(html, &link::path(&selection.project, &["compare", &pair]), "compare with it");
         }
         html.markup("</p>");
         if view.expired {
@@ -123,27 +123,27 @@ fn leaks(html: &mut Html, view: &RunView) {
     }
     let columns =
         [("state", false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
-    words::table(html, "Leaks, the largest first", &columns);
+    parts::table(html, "Leaks, the largest first", &columns);
     for leak in view.leaks.iter().take(MOST_LEAKS) {
         html.markup("<tr><td>");
         match leak.state {
-            _ if leak.how == "one_time" => words::badge(html, ("other", "once")),
-            Some(state) => words::state_badge(html, state),
+            _ if leak.how == "one_time" => parts::badge(html, ("other", "once")),
+            Some(state) => parts::state_badge(html, state),
             None => {}
         }
         if leak.how == "waived" {
-            words::badge(html, ("other", "waived"));
+            parts::badge(html, ("other", "waived"));
         }
         html.markup("<th scope=row class=code>");
-        words::anchor(html, &link::to(&view.selection, &["leaks", &leak.id]), &leak.culprit);
+        parts::anchor(html, &link::to(&view.selection, &["leaks", &leak.id]), &leak.culprit);
         html.markup("<td>").text(&leak.title);
         html.markup("<td class=n>").text(&words::amount(leak.bytes, "–")).markup("<td>");
-        words::test_link(html, &view.selection, &leak.test);
+        parts::test_link(html, &view.selection, &leak.test);
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
     if view.leaks.len() > MOST_LEAKS {
         html.markup("<p class=faint>").text(&format!("{MOST_LEAKS} of {} leaks · ", view.leaks.len()));
-        words::anchor(html, &link::to(&view.selection, &["leaks"]), "all leaks of the line");
+        parts::anchor(html, &link::to(&view.selection, &["leaks"]), "all leaks of the line");
         html.markup("</p>");
     }
 }
@@ -170,12 +170,12 @@ fn tests(html: &mut Html, view: &RunView) {
         ("figures other than 0", false),
         ("why", false),
     ];
-    words::table(html, caption, &columns);
+    parts::table(html, caption, &columns);
     for TestRow { suite, name, verdict, reason, values, duration_ms, .. } in &view.tests {
         html.markup("<tr><td>");
-        words::badge(html, words::verdict(*verdict));
+        parts::badge(html, words::verdict(*verdict));
         html.markup("<th scope=row class=code>");
-        words::test_link(html, &view.selection, &format!("{suite}::{name}"));
+        parts::test_link(html, &view.selection, &format!("{suite}::{name}"));
         let took = duration_ms.map(words::duration).unwrap_or_default();
         html.markup("<td class=n>").text(&took).markup("<td>");
         let values: Vec<String> = values
@@ -184,7 +184,7 @@ fn tests(html: &mut Html, view: &RunView) {
             .collect();
         html.text(&values.join(", ")).markup("<td>").text(reason);
     }
-    words::end_of_table(html);
+    parts::end_of_table(html);
     if (view.tests.len() as u64) < view.of {
         html.element(
             "p class=faint",

@@ -4,7 +4,7 @@ use memgate_model::format_value;
 use memgate_reports::page::{Html, anchor};
 
 use super::frame::{of_project, select};
-use super::{curve, link, words};
+use super::{curve, link, parts, words};
 use crate::artefacts::PAGE;
 use crate::view::{Point, TestView};
 
@@ -24,11 +24,11 @@ pub fn test(view: &TestView) -> String {
         figure(html, view);
         if !view.leaks.is_empty() {
             html.markup("<h2>Leaks of this test</h2>");
-            words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
+            parts::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
         }
         if !view.events.is_empty() {
             html.markup("<h2>What happened</h2>");
-            words::events(html, selection, &view.events);
+            parts::events(html, selection, &view.events);
         }
         values(html, view);
     })
@@ -88,9 +88,9 @@ fn values(html: &mut Html, view: &TestView) {
     };
     html.markup("<h2>Values</h2>");
     let shown: Vec<_> = columns.into_iter().filter(|(name, _)| is_shown(name)).collect();
-    words::table(html, "Values, the newest first", &shown);
+    parts::table(html, "Values, the newest first", &shown);
     view.points.iter().rev().for_each(|point| row(html, view, point, &shows));
-    words::end_of_table(html);
+    parts::end_of_table(html);
 }
 
 /// Columns that a table may lack.
@@ -105,7 +105,7 @@ fn row(html: &mut Html, view: &TestView, point: &Point, shows: &Columns) {
     let finite = |number: f64| number.is_finite().then(|| value(number));
     html.markup("<tr><th scope=row class=code>");
     let address = link::path(&selection.project, &["runs", &point.run.to_string()]);
-    words::anchor(html, &address, if point.sha.is_empty() { "run" } else { words::short(&point.sha) });
+    parts::anchor(html, &address, if point.sha.is_empty() { "run" } else { words::short(&point.sha) });
     html.markup("<td class=when>").text(&words::when(point.started_us));
     html.markup("<td class=n>").text(point.value.and_then(finite).as_deref().unwrap_or("not judged"));
     for bound in [point.low, point.high] {
@@ -116,7 +116,7 @@ fn row(html: &mut Html, view: &TestView, point: &Point, shows: &Columns) {
     }
     html.markup("<td>");
     match point.verdict {
-        Some(verdict) => words::badge(html, words::verdict(verdict)),
+        Some(verdict) => parts::badge(html, words::verdict(verdict)),
         None => {
             html.markup("did not run");
         }
@@ -126,6 +126,6 @@ fn row(html: &mut Html, view: &TestView, point: &Point, shows: &Columns) {
     }
     if point.page {
         let page = link::path(&selection.project, &["runs", &point.run.to_string(), "artefacts", PAGE]);
-        words::anchor(html, &format!("{page}#{}", anchor(&format!("{suite}::{name}"))), "curve");
+        parts::anchor(html, &format!("{page}#{}", anchor(&format!("{suite}::{name}"))), "curve");
     }
 }

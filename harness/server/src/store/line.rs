@@ -212,12 +212,12 @@ impl Lookup {
                 *judged.entry(*test).or_default() |= is_judged;
             }
         }
-        let mut gone = judged.is_empty() && !of.is_partial;
-        if gone && !self.has_their_suite(adding, of.roster, &traces.tests).await? {
-            gone = traces.lacks_suite(&of.key);
-        } else if gone || !judged.is_empty() {
+        let has_suite = !judged.is_empty() || self.has_their_suite(adding, of.roster, &traces.tests).await?;
+        if has_suite {
             traces.without_suite.clear();
         }
+        let gone = judged.is_empty() && has_suite && !of.is_partial;
+        let suite_gone = !has_suite && !of.is_partial && traces.lacks_suite(&of.key);
         let listed = !judged.is_empty();
         let judged = traces.tells_absence(of, &judged);
         if let Some(seen) = seen {
@@ -230,7 +230,9 @@ impl Lookup {
             seen: seen.is_some(),
             judged,
             gone,
+            suite_gone,
             listed,
+            has_suite,
             waived: seen.is_some_and(|seen| seen.waived),
             bytes: seen.map_or(0.0, |seen| seen.bytes),
             count: seen.map_or(0.0, |seen| seen.count),

@@ -181,3 +181,20 @@ pub enum StoreError {
     #[error("use the history")]
     Database(#[from] sqlx::Error),
 }
+
+impl StoreError {
+    /// May it work again soon, without anybody's help? A database that does not answer may be back; damaged data stays
+    /// damaged.
+    pub(crate) fn may_pass(&self) -> bool {
+        use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut};
+        match self {
+            Self::Database(Io(_) | PoolTimedOut | PoolClosed) => true,
+            // SQLite: busy, locked. PostgreSQL: no connection, no resources, shutting down.
+            Self::Database(Database(why)) => why.code().is_some_and(|code| {
+                matches!(&*code, "5" | "6")
+                    || ["08", "53", "57"].iter().any(|class| code.len() == 5 && code.starts_with(class))
+            }),
+            _ => false,
+        }
+    }
+}

@@ -26,7 +26,10 @@ const REFUSED: [&str; 2] = ["readonly database", "unable to open database file"]
 /// Advice for errors of the database.
 const HINTS: [(&str, &str); 5] = [
     ("not a database", "it is no history; move it away, and the next run makes a new one"),
-    ("malformed", "the file is damaged: `memgate serve restore` a backup"),
+    (
+        "malformed",
+        "the file is damaged: move it away; then `memgate serve restore` a backup, or the next run makes a new one",
+    ),
     ("is locked", "another program has it open and writes to it: try again when that has ended"),
     (REFUSED[0], "it cannot be written here; `memgate history` reads it"),
     (REFUSED[1], "it cannot be written here; `memgate history` reads it"),

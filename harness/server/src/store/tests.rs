@@ -738,6 +738,13 @@ fn a_run_that_moves_others_changes_what_they_said() {
 }
 
 #[test]
+fn damaged_data_stays_damaged_and_a_database_may_be_back() {
+    use sqlx::Error::{Decode, PoolTimedOut};
+    assert!(StoreError::Database(PoolTimedOut).may_pass());
+    assert!(!StoreError::Database(Decode("1 is no way".into())).may_pass());
+}
+
+#[test]
 fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {

@@ -59,10 +59,12 @@ impl Default for Audience {
 }
 
 impl Audience {
+    /// A slash at the end does not matter: GitLab takes what the job asks for.
     fn has(&self, name: &str) -> bool {
+        let is_name = |it: &str| it.trim_end_matches('/') == name.trim_end_matches('/');
         match self {
-            Self::One(one) => one == name,
-            Self::Many(many) => many.iter().any(|one| one == name),
+            Self::One(one) => is_name(one),
+            Self::Many(many) => many.iter().any(|one| is_name(one)),
         }
     }
 }
@@ -93,6 +95,7 @@ impl Grants {
         }
         let key = self.issuers.key(&self.options.fetch, &iss, &id).await.map_err(|why| match why {
             NoKey::Unknown => refused("its key is not one of its issuer's"),
+            NoKey::Older(seconds) => Refused::newer(seconds),
             NoKey::Away(why) => Refused::away(format!("read the keys of {iss}: {why}")),
         })?;
         let key = DecodingKey::from_jwk(&key).map_err(|_odd| refused("its key cannot be used"))?;
@@ -100,7 +103,10 @@ impl Grants {
         validation.leeway = LEEWAY_S;
         validation.validate_nbf = true;
         validation.set_issuer(&[&iss]);
-        validation.set_audience(&rules.iter().map(|rule| &rule.audience).collect::<Vec<_>>());
+        // Both spellings: `Audience::has`.
+        let bare = rules.iter().map(|rule| rule.audience.trim_end_matches('/').to_owned());
+        let audiences: Vec<String> = bare.flat_map(|name| [format!("{name}/"), name]).collect();
+        validation.set_audience(&audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         let claims =
             decode::<Claims>(text, &key, &validation).map_err(|why| refused(words(why.kind())))?.claims;

@@ -186,7 +186,7 @@ fn own(
     };
     let own: Vec<Selection> = own.iter().flat_map(|class| suite.chosen(class, &tests_of(class))).collect();
     if !Call::has_room_for(&own) {
-        let what = format!("what falls to {} is too long for a command line", divided.name());
+        let what = format!("what falls to {} is too long for one request to adb", divided.name());
         return Err(Broken::Suite { what, hint: "divide it into more parts".to_owned() });
     }
     suite.own = Some(own);
