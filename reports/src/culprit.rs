@@ -139,7 +139,8 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
         .or_else(|| leak.frames.first())
 }
 
-/// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? Its caller is to blame.
+/// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? Then its caller is to
+/// blame.
 fn passes_to_malloc(frame: &Frame) -> bool {
     const ALLOCATORS: [&str; 7] = ["malloc", "calloc", "realloc", "zalloc", "strdup", "strndup", "memdup"];
     let function = frame.function.as_deref().unwrap_or_default();

@@ -16,8 +16,8 @@ table! {
         /// When the heap is dumped.
         #[schemars(required)]
         at: At<HeapTime>,
-        /// Files with rules that find objects no longer in use (`memgate docs heap`), relative to the working directory of
-        /// memgate. The built-in rules always apply.
+        /// Files with rules that find objects no longer in use (`memgate docs heap`), relative to the working directory
+        /// of memgate. The built-in rules always apply.
         rules: Vec<At<Words>>,
         /// Limits for the dump. More than a limit fails the run.
         fail: HeapFailFile,

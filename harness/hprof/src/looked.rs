@@ -4,8 +4,8 @@
 //! first of each crowd, and first those of each kind of place → the others of a crowd are counted with the first.
 //!
 //! A crowd is a set of elements of one collection: all their paths are the same except for the element, and so are
-//! their fingerprints. Without this, the crowd of one leak would hide all other leaks. A kind of place is the classes of the
-//! nearest holders: 5,000 threads that hold a leaking object each do not hide a leak elsewhere.
+//! their fingerprints. Without this, the crowd of one leak would hide all other leaks. A kind of place is the classes
+//! of the nearest holders: 5,000 threads that hold a leaking object each do not hide a leak elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

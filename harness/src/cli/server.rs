@@ -37,7 +37,8 @@ pub struct ServeArgs {
     /// itself. The first one is in the links of messages.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = host_name)]
     pub(crate) public_host: Vec<String>,
-    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX` (`memgate docs server`).
+    /// Keep report pages and heap dumps of runs for 60 days: in a folder, or in `s3://BUCKET/PREFIX`
+    /// (`memgate docs server`).
     #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
     pub(crate) artefacts: Option<String>,
     /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this

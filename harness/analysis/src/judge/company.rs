@@ -175,8 +175,8 @@ impl<'a> Missing<'a> {
         self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
     }
 
-    /// How many blocks an initialisation allocates, and at which of its calls, may be chance: a table with a random seed.
-    /// Two more processes show it: the most that one execution of the test left differs, and grows in neither.
+    /// How many blocks an initialisation allocates, and at which of its calls, may be chance: a table with a random
+    /// seed. Two more processes show it: the most that one execution of the test left differs, and grows in neither.
     pub(super) fn knows_chance(
         &mut self,
         judge: &mut TestJudge<'_, '_>,

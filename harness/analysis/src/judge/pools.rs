@@ -1,5 +1,6 @@
 //! Pools of libraries, in which a leaked object is no block of its own: a leak shows only when it fills a pool. Python
-//! keeps its objects of at most 512 bytes in arenas that it maps, GLib before 2.76 its slices in pages that it allocates.
+//! keeps its objects of at most 512 bytes in arenas that it maps. GLib before 2.76 keeps its slices in pages that it
+//! allocates.
 
 use super::context::JudgeContext;
 use crate::groups::{OsKind, Places};
