@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use memgate_config::{Baseline, Thresholds, WindowBaseline};
-use memgate_model::{Metric, Per, RunReport, Verdict, format_amount, format_counted, format_list};
+use memgate_model::{Metric, Per, RunReport, Verdict, format_amount, format_list, format_number_of};
 
 use super::{report, settings};
 use crate::cli::{AcceptArgs, FetchArgs};
@@ -56,7 +56,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     if !leaking.is_empty() {
         console.warning(&format!(
             "{} with leaks; as much as now, and what the thresholds add, is allowed from now on: {}",
-            format_counted(leaking.len() as f64, "accepted test"),
+            format_number_of(leaking.len(), "accepted test"),
             format_list(&leaking, MOST_LEAKING)
         ));
     }

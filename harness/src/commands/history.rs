@@ -155,10 +155,13 @@ impl<'a> Asked<'a> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
         let store = Store::open_to_read(&address).await.map_err(|why| history::store_error(&why))?;
         let projects = store.projects().await.map_err(|why| history::store_error(&why))?;
-        let project = match (&of.project, projects.as_slice()) {
+        let named = match &of.project {
+            None if projects.len() > 1 => Some(project_here(console)?).filter(|here| projects.contains(here)),
+            named => named.clone(),
+        };
+        let project = match (&named, projects.as_slice()) {
             (Some(named), all) if all.contains(named) => named.clone(),
             (None, [one]) => one.clone(),
-            (None, all) if all.len() > 1 && all.contains(&project_here(console)?) => project_here(console)?,
             (_, []) => {
                 return Err(ExpectedError::Missing {
                     what: format!("there is no run in {}", without_password(&address)),

@@ -272,3 +272,19 @@ fn a_restore_that_fails_leaves_no_empty_history() {
     restore("whole.db").ends_with(2).says("something is there already");
     assert_eq!(made(), 1);
 }
+
+#[test]
+fn of_several_projects_that_of_the_folder_is_shown() {
+    let project = Project::new("several-projects");
+    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+    let named = |name: &str| drop(project.write("memgate.yaml", format!("version: 1\nproject: {name}\n")));
+    for name in ["one", "two"] {
+        named(name);
+        project.run(&suite).ends_with(0);
+    }
+    let shown = project.memgate(&["history", "runs", "--json"]);
+    shown.ends_with(0);
+    assert!(shown.stdout.contains("\"two\"") && !shown.stdout.contains("\"one\""), "{shown}");
+    named("three");
+    project.memgate(&["history", "runs"]).ends_with(2).says("there are several projects").says("one, two");
+}

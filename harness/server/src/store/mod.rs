@@ -189,10 +189,11 @@ impl StoreError {
         use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut};
         match self {
             Self::Database(Io(_) | PoolTimedOut | PoolClosed) => true,
-            // SQLite: busy, locked. PostgreSQL: no connection, no resources, shutting down.
-            Self::Database(Database(why)) => why.code().is_some_and(|code| {
-                matches!(&*code, "5" | "6")
-                    || ["08", "53", "57"].iter().any(|class| code.len() == 5 && code.starts_with(class))
+            // PostgreSQL (five characters): no connection, no resources, shutting down. SQLite: busy, locked; the last
+            // byte of its extended codes says which.
+            Self::Database(Database(why)) => why.code().is_some_and(|code| match code.len() {
+                5 => ["08", "53", "57"].iter().any(|class| code.starts_with(class)),
+                _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
             }),
             _ => false,
         }
