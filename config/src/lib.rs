@@ -31,6 +31,7 @@ pub use baseline::{
 };
 pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use read::nearest;
 pub use reference::reference;
 pub use schema::schema;
 pub use set_threshold::{NewThreshold, SetThresholdError, set_threshold};

@@ -209,8 +209,8 @@ impl Report<'_> {
     }
 }
 
-/// The nearest of `known`, if it is similar enough.
-pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+/// The name of `known` that is most similar to `name`; `None`: none is similar enough for a suggestion.
+pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let lower = name.to_lowercase();
     known
         .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memgate_config::{NewWaiver, append_waiver};
+use memgate_config::{NewWaiver, Place, TestGlob, Waiver, WaiverTarget, append_waiver};
 use memgate_model::{Leak, LeakKind};
 
 use super::{report, settings};
@@ -19,6 +19,12 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
             hint: "`--until` takes the last day of the waiver".to_owned(),
         });
     }
+    if let Some(place) = waived_at(request, console) {
+        return Err(ExpectedError::usage(
+            format!("cannot waive: the leak is waived already at {place}"),
+            "change the date there",
+        ));
+    }
     let known = known(&request.leak);
     add(request, &file, known.as_ref().map(|(title, _)| title.clone()))?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
@@ -34,6 +40,18 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
         );
     }
     Ok(exit::PASS)
+}
+
+/// The waiver in memgate.yaml or in the waivers file that covers the leak already. A configuration with mistakes has
+/// none: the next run reports them.
+fn waived_at(request: &WaiveArgs, console: &Console) -> Option<Place> {
+    let settings = settings::load(request.config.config.as_deref(), console).ok()?;
+    let wanted = WaiverTarget::Leak(request.leak.clone());
+    let covers = |waiver: &Waiver| {
+        let test = waiver.test.as_ref().map(TestGlob::text);
+        waiver.target == wanted && (test.is_none() || test == request.test.as_deref())
+    };
+    settings.config.waivers.into_iter().find(covers).map(|waiver| waiver.place)
 }
 
 fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {

@@ -1,7 +1,7 @@
 //! Thresholds without effect: those relative to a missing baseline, of tests that did not run, and those that earlier
 //! ones hide.
 
-use memgate_config::Override;
+use memgate_config::{Override, nearest};
 use memgate_model::{Metric, RunReport, Verdict};
 
 use super::Settings;
@@ -39,7 +39,14 @@ pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<Str
         entries.iter().enumerate().partition(|(_, entry)| is_matched(entry));
     let unmatched: Vec<_> = unmatched.into_iter().map(|(_, entry)| (entry, ())).collect();
     let (mut told, more) = listed(&unmatched, |entry, ()| {
-        format!("{}: `{}` matches no test: correct or remove its limits", entry.place, entry.tests.text())
+        let text = entry.tests.text();
+        let test = text.split_once("::").map_or(text, |(_, test)| test);
+        let near = nearest(test, tests().map(|(_, test)| test.as_str()));
+        let hint = near.map_or_else(
+            || "correct or remove its limits".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        format!("{}: `{text}` matches no test: {hint}", entry.place)
     });
     told.extend(more.map(|(places, count)| match count {
         1 => format!("{places}: one more entry matches no test"),
@@ -130,6 +137,14 @@ mod tests {
         let told = without_effect(&settings(YAML), &report("pass", "MapCache.scroll"));
         let said = "`Noisy.*` matches no test: correct or remove its limits";
         assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
+        let typo = settings(
+            "version: 1\nthresholds:\n  tests:\n    - { match: \"engine::MapCash.scroll\", os.fds: 1 }\n",
+        );
+        let told = without_effect(&typo, &report("pass", "MapCache.scroll"));
+        assert_eq!(
+            told,
+            ["memgate.yaml:4: `engine::MapCash.scroll` matches no test: did you mean `MapCache.scroll`?"]
+        );
         assert!(
             without_effect(&settings(YAML), &report("error", "MapCache.scroll")).is_empty(),
             "a test may be missing"

@@ -71,6 +71,20 @@ fn a_frame_may_be_waived_by_a_glob() {
 }
 
 #[test]
+fn a_leak_that_is_waived_already_gets_no_second_waiver() {
+    let project = Project::new("waived-already");
+    let waiver = "version: 1\nwaivers:\n  - leak: n1-00000000000000ff\n    reason: known\n    until: never\n";
+    project.write("memgate.yaml", waiver);
+    let waive = ["waive", "n1-00000000000000ff", "--reason", "why not", "--until", "never"];
+    project.memgate(&waive).ends_with(2).says("waived already at memgate.yaml:3");
+    project
+        .memgate(&["waive", "n1-00000000000000aa", "--reason", "why not", "--until", "never"])
+        .ends_with(0);
+    let waivers = project.read("memgate-waivers.yaml");
+    assert!(!waivers.contains("n1-00000000000000ff"), "{waivers}");
+}
+
+#[test]
 fn waiving_needs_an_id_and_a_day() {
     let project = Project::new("bad-waiver");
     for (id, day) in
