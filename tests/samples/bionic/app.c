@@ -1,4 +1,4 @@
-/* Leaves three blocks behind, each with a stack that its functions' frame records tell. */
+/* Leaves three blocks allocated. Their stacks can be read from frame records. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static void* volatile kept[3];
 
 __attribute__((noinline)) static void lose(int place, size_t bytes) {
     kept[place] = malloc(bytes);
-    /* Not a tail call. */
+    /* Prevents a tail call. */
     __asm__ volatile("");
 }
 

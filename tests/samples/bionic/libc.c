@@ -1,6 +1,6 @@
 /*
- * What bionic has and glibc has not, or has in another form, so that the agent as it is built for Android can be run on
- * Linux: the same library file, over the same kernel. Everything else it needs has one name and one meaning in both.
+ * Functions that bionic has and glibc lacks, or has in another form. With them, the agent's Android build runs on
+  * Linux: the same library file on the same kernel. All other functions have the same name and meaning in both.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +21,7 @@ int __system_property_get(const char* name, char* value) {
     return 0;
 }
 
-/* On 64-bit bionic a set of signals is one word, as it is for the kernel. */
+/* On 64-bit bionic, as for the kernel, a signal set is one word. */
 int sigfillset(sigset_t* set) {
     memset(set, 0xff, 8);
     return 0;

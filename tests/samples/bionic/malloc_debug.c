@@ -1,11 +1,11 @@
 /*
- * What Android's libc has in a process that runs with malloc_debug, for a process of this machine that loads this
- * library before everything else: allocations with the stacks of their callers, by LIBC_DEBUG_MALLOC_OPTIONS, and
- * get_malloc_leak_info as Android 9 and later give it.
- *
- * As there: addresses are those of the calls, not behind them; a stack is cut after `backtrace` frames; records are
- * equal neighbours added up in the order of size, depth and address, so that one stack may have several; one option
- * that is not known switches all of it off; off, the answers stay as they were; only what has a stack is listed.
+ * Simulates the libc of an Android process with malloc_debug, for a process of this machine that preloads this library.
+  * It records allocations with the stacks of their callers (LIBC_DEBUG_MALLOC_OPTIONS). get_malloc_leak_info answers as
+  * in Android 9 and later.
+  *
+  * As on Android: addresses are those of the calls, not of the next instruction. Stacks are cut at `backtrace` frames.
+  * Blocks are sorted by size, depth and address; only equal neighbours share a record, so one stack may have several.
+  * An unknown option turns everything off; out parameters then stay unchanged. Only blocks with a stack are listed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,13 +18,13 @@
 
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
-/* Where this library lies. */
+/* Bounds of this library. */
 extern const char __ehdr_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
 
 enum { MOST_FRAMES = 256, PLACE_BITS = 18, PLACES = 1 << PLACE_BITS };
 
 struct entry {
-    void *block; /* 0: free, GONE: was taken */
+    void *block; /* 0: free; GONE: removed */
     size_t size;
     size_t depth;
     uintptr_t *frames;
@@ -35,7 +35,7 @@ static struct entry table[PLACES];
 static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t backtrace_size, least = 0, most = SIZE_MAX;
-/* This thread is at work of the library's own. */
+/* This thread runs the library's own code. */
 static __thread int inside __attribute__((tls_model("initial-exec")));
 
 static void die(const char *why) {
@@ -114,10 +114,10 @@ static void *noted(void *block, size_t size) {
     return block;
 }
 
-/* What was known of a block that is about to go. */
+/* Removes a block that is about to be freed, and returns its entry. */
 static struct entry taken(void *block) {
     struct entry old = {.block = NULL};
-    /* Its own work (what sorting allocates for itself) was not noted, and may hold the lock. */
+    /* The library's own blocks (sorting allocates) are not recorded, and the lock may be held. */
     if (block == NULL || backtrace_size == 0 || inside) return old;
     pthread_mutex_lock(&lock);
     for (size_t at = place_of(block); table[at].block != NULL; at = (at + 1) % PLACES) {
@@ -183,7 +183,7 @@ static int is_same(const struct entry *a, const struct entry *b) {
     return a->size == b->size && a->depth == b->depth && memcmp(a->frames, b->frames, a->depth * sizeof *a->frames) == 0;
 }
 
-/* Everything that is alive stays as it is as long as this runs, as on a device. */
+/* Runs with the lock held, so nothing changes meanwhile, as on a device. */
 static void list(uint8_t **info, size_t *overall, size_t *info_size, size_t *total, size_t *depth) {
     size_t count = 0, records = 0, words = 2 + backtrace_size;
     for (size_t at = 0; at < PLACES; at++) count += table[at].block != NULL && table[at].block != GONE;

@@ -5,7 +5,7 @@ import java.lang.ref.Cleaner;
 import java.nio.file.Files;
 import java.nio.file.StandardCopyOption;
 
-/** A library of native code, unpacked where it is needed and removed with the process, as jars bring them. */
+/** A native library, unpacked where it is used and deleted with the process, as jars do. */
 final class Tiles {
     static {
         try {
@@ -25,7 +25,7 @@ final class Tiles {
 
     static native void close(long pixels);
 
-    /** Its pixels go when nobody holds it any more: in a thread of the cleaner's, some time later. */
+    /** Its pixels are freed some time after it is unreachable, in the cleaner's thread. */
     static final class Owned {
         private static final Cleaner CLEANER = Cleaner.create();
 

@@ -7,8 +7,8 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * How the figures of truth.json were found, without memgate: {@code java -cp … Measure CLASS METHOD} calls a test again
- * and again, with a class histogram behind every forty calls, and prints what each of the last forty added.
+ * Measures the figures of truth.json, without memgate: {@code java -cp … Measure CLASS METHOD} calls a test repeatedly,
+  * takes a class histogram after every forty calls, and prints what each of the last forty added on average.
  */
 public final class Measure {
     private static final int CALLS = 40;
@@ -33,7 +33,7 @@ public final class Measure {
                 System.out.println((is[0] - was[0]) / (double) CALLS + " × " + name + ", " + (is[1] - was[1]) / (double) CALLS + " bytes");
             }
         }
-        // Threads that a test left behind do not hold us up.
+        // Threads left by a test do not delay the exit.
         System.exit(0);
     }
 
@@ -41,7 +41,7 @@ public final class Measure {
         MBeanServer server = ManagementFactory.getPlatformMBeanServer();
         ObjectName diagnostics = new ObjectName("com.sun.management:type=DiagnosticCommand");
         String[] signature = {String[].class.getName()};
-        // What waits for a finalizer or a cleaner is gone behind a second collection.
+        // A second collection frees objects that wait for a finalizer or cleaner.
         server.invoke(diagnostics, "gcClassHistogram", new Object[] {null}, signature);
         System.runFinalization();
         Thread.sleep(100);

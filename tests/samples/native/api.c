@@ -1,5 +1,5 @@
-/* A C program without a test framework that tells its own boundaries by memgate's C API (device-agent/include).
- * `--count=N` runs its tests N times. Built without the agent in reach it does the same and tells nobody. */
+/* A C program without a test framework. It reports its boundaries through memgate's C API (device-agent/include).
+ * `--count=N` runs its tests N times. Without the agent it does the same, and nothing is reported. */
 #include <memgate.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// One test for each thing that looks like a leak and is none. Each passes as a test and grows by nothing.
+// One test for each pattern that looks like a leak but is not. Each passes and grows by nothing.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 namespace clean {
 
-// Keeps the last 400 entries; a test adds five, so it is full after eighty runs and grows evenly until then.
+// Keeps the last 400 entries. A test adds five: it grows evenly for eighty runs and is then full.
 class RecentTiles {
 public:
     NOINLINE void insert(int key) {
@@ -58,7 +58,7 @@ NOINLINE void toggle() {
     }
 }
 
-// Frees what it is given 15 ms later, in a thread of its own.
+// A thread that frees each block 15 ms after it gets it.
 class Reaper {
 public:
     struct Job {

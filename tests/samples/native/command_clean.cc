@@ -1,4 +1,4 @@
-// A plain program, no test runner: `--count=N` repeats its work N times and leaves one table, however large N is.
+// A plain program without a test runner: `--count=N` repeats its work N times and leaves one table, whatever N is.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// A plain program, no test runner: `--count=N` repeats its work N times, and each time leaves 24 + 67 bytes.
+// A plain program without a test runner: `--count=N` repeats its work N times and leaves 24 + 67 bytes each time.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

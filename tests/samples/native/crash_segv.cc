@@ -1,4 +1,4 @@
-// A suite that dies of a segmentation fault in its second test.
+// A suite whose second test ends it with a segmentation fault.
 #include "sample.h"
 
 namespace crash {

@@ -1,5 +1,5 @@
-// Who allocated it? Threads that outlive the test that started them, pools that serve several tests, blocks that are
-// freed or reallocated in a later test. Each leak belongs to the test that was running when it was allocated.
+// Which test allocated it? Threads that outlive the test that started them, pools that serve several tests, blocks that
+// are freed or reallocated in a later test. Each leak belongs to the test that was running when it was allocated.
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -10,7 +10,7 @@
 
 namespace epochs {
 
-// Threads that do what they are told, one job after the other, from the first test that needs them to the end of the
+// Threads that run functions one after the other. They start with the first test that needs them and end with the
 // process.
 class Pool {
 public:
@@ -28,7 +28,7 @@ public:
         for (std::thread& thread : threads) thread.join();
     }
 
-    // Returns when one of the threads has done it.
+    // Returns when one of the threads has run the function.
     void run(void (*function)()) {
         std::unique_lock<std::mutex> lock(mutex);
         job = function;
@@ -92,7 +92,7 @@ NOINLINE void count_pixels() {
     std::free(pixels);
 }
 
-// One letter waits at most.
+// At most one letter waits.
 void* letter = nullptr;
 
 NOINLINE void write_letter() {
@@ -101,7 +101,7 @@ NOINLINE void write_letter() {
     escape(letter);
 }
 
-// Frees a block of an earlier test and loses one of its own: as many bytes alive as before.
+// Frees a block of an earlier test and loses its own: the number of live bytes stays the same.
 NOINLINE void answer_letter() {
     std::free(letter);
     letter = nullptr;
@@ -128,7 +128,7 @@ struct Log {
 
 Log shared_log;
 
-// Something the pool is told in one test and does in the next.
+// A function that one test sets and the pool runs in the next test.
 void (*postponed)() = nullptr;
 
 NOINLINE void file_report() {

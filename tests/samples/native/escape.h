@@ -1,8 +1,8 @@
-// What all sample programs share.
+// Shared by all sample programs.
 #pragma once
 
-// Every function that leaks keeps a frame of its own, so that a report can name it.
+// A function that leaks keeps its own frame, so that a report can name it.
 #define NOINLINE __attribute__((noinline))
 
-// Tells the compiler that `block` is used, or it may drop the allocation.
+// Makes the compiler treat `block` as used: otherwise it may remove the allocation.
 static inline void escape(void* block) { __asm__ volatile("" : : "g"(block) : "memory"); }

@@ -1,4 +1,4 @@
-// A suite whose own test fails: its result stays what it is, and what the failing test leaves is not judged.
+// A suite with a failing test: its result stays, and what the failing test leaves is not judged.
 #include "sample.h"
 
 namespace failing {

@@ -1,4 +1,4 @@
-// A suite whose second test never ends. Only a signal stops it.
+// A suite whose second test never ends; only a signal stops it.
 #include <unistd.h>
 
 #include "sample.h"

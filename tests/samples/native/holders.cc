@@ -1,5 +1,5 @@
-// One function for each way to hold what leaks, or to lose it: the table in
-// tests/tests/e2e/holders.rs says what each is held by. `HELD: name` marks the line where a holder is defined.
+// One function for each way to hold a leaked object, or to lose it. The table in tests/tests/e2e/holders.rs names the
+// holder of each. `HELD: name` marks the line that defines a holder.
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -183,7 +183,7 @@ HOLDS(static_polymorphic) { shapes.push_back(make_shape()); }
 static Node** on_main_stack;
 HOLDS(stack_main) { push(*on_main_stack); }
 
-// A thread that holds what it is given until it is told to end.
+// A thread that holds a list until it is told to end.
 class Keeper {
 public:
     explicit Keeper(char const* name, void (*run)(Keeper&)) : thread([this, name, run] {
@@ -267,7 +267,7 @@ HOLDS(thread_local_specific) {
     pthread_setspecific(key, list);
 }
 
-// --- memory that is mapped past the allocator
+// --- memory mapped without the allocator
 
 static uintptr_t hidden_page;  // not a pointer to any block
 HOLDS(mapped_page) {
@@ -335,7 +335,7 @@ static size_t used_masked;
 NOINLINE void mask() { masked[used_masked++] = ~reinterpret_cast<uintptr_t>(make_text(67)), escape(masked); }
 HOLDS(lost_masked) { mask(); }
 
-// Several in one test: they are told apart by the functions that allocate.
+// Several leaks in one test: the report separates them by the functions that allocate.
 TEST(Holders, Static) {
     static_global();
     static_file();

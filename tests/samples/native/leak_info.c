@@ -1,8 +1,8 @@
-/* A C program written to the contract of Android's get_malloc_leak_info and free_malloc_leak_info, and to nothing else: records of
- * {size_t size | zygote << 31; size_t count; uintptr_t pcs[backtrace_size]}, what follows the last program counter is
- * 0. It takes whichever of the two families of names is loaded, so that it runs without the agent, too.
+/* A C program that knows only the contract of Android's get_malloc_leak_info and free_malloc_leak_info: records are
+ * {size_t size | zygote << 31; size_t count; uintptr_t pcs[backtrace_size]}, and words after the last program counter
+ * are 0. It uses whichever of the two families of names is loaded, so that it also runs without the agent.
  *
- * Prints what does not hold, one line each, and at the end how many checks there were. */
+ * Prints one line for each violation, and at the end the number of checks. */
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ typedef struct {
   size_t overall_size, info_size, total_memory, backtrace_size;
 } Snapshot;
 
-/* Out values stay as they are where nothing records: they are zeroed first. */
+/* Without recording, out parameters stay unchanged: zero them first. */
 static Snapshot take(void) {
   Snapshot s = {0};
   get_info(&s.info, &s.overall_size, &s.info_size, &s.total_memory, &s.backtrace_size);
@@ -49,7 +49,7 @@ static size_t size_of(const Snapshot* s, size_t record) { return word(s, record,
 static size_t count_of(const Snapshot* s, size_t record) { return word(s, record, 1); }
 static uintptr_t pc_of(const Snapshot* s, size_t record, size_t frame) { return word(s, record, 2 + frame); }
 
-/* The only record with this size; its number plus one, 0 where there is none or more than one. */
+/* Number plus one of the only record with this size; 0 if there is none or more than one. */
 static size_t only(const Snapshot* s, size_t size) {
   size_t found = 0;
   for (size_t r = 0; r < records(s); ++r) {
@@ -65,7 +65,7 @@ static size_t count_with_size(const Snapshot* s, size_t size) {
   return r ? count_of(s, r - 1) : 0;
 }
 
-/* Every place that allocates stands in a section of its own: its bounds are known without any symbol table. */
+/* Each function that allocates has its own section, which gives its bounds without a symbol table. */
 #define PLACE(name) __attribute__((noinline, noclone, section("place_" #name)))
 #define BOUNDS(name) extern const char __start_place_##name[], __stop_place_##name[]
 #define IS_IN(pc, name) ((pc) >= (uintptr_t)__start_place_##name && (pc) < (uintptr_t)__stop_place_##name)
@@ -107,7 +107,7 @@ static void* in_thread(void* argument) {
   return plain(1409);
 }
 
-/* What holds of any snapshot. */
+/* Checks that apply to every snapshot. */
 static void check_form(const Snapshot* s) {
   if (!s->info) {
     CHECK(s->overall_size == 0 && s->info_size == 0 && s->total_memory == 0 && s->backtrace_size == 0);
@@ -147,7 +147,7 @@ static void check_null_arguments(void) {
   free_info(NULL);
 }
 
-/* Unknown to the compiler: an unrolled loop would be several places. */
+/* Volatile, because an unrolled loop would have several allocation sites. */
 static volatile int three = 3, five = 5, eight = 8;
 
 static void check_sizes_and_counts(void) {
@@ -175,7 +175,7 @@ static void check_sizes_and_counts(void) {
   if (CHECK(a && b && c)) {
     CHECK(IS_IN(pc_of(&s, a - 1, 0), plain));
     CHECK(IS_IN(pc_of(&s, b - 1, 0), zeroed));
-    /* A realloc is the caller's own. */
+    /* realloc is attributed to its caller. */
     CHECK(IS_IN(pc_of(&s, c - 1, 0), grown));
   }
   free_info(s.info);
@@ -190,7 +190,7 @@ static void check_sizes_and_counts(void) {
 
 static void check_stacks(void) {
   void *shallow = called(503), *far_down = deep(40, 509);
-  /* Two places, the same size, by turns: two records, each with its count. */
+  /* Two sites alternate with the same size: two records, each with its own count. */
   void* turns[8];
   for (int i = 0; i < eight; ++i) turns[i] = i % 2 ? plain(601) : zeroed(1, 601);
   Snapshot s = take();
@@ -206,7 +206,7 @@ static void check_stacks(void) {
     CHECK(inside == 41);
     CHECK(pc_of(&s, a - 1, s.backtrace_size - 1) == 0);
 #if defined(__x86_64__)
-    /* Adjusted: the program counter is inside the call, whose first byte is e8 (with its displacement) or ff. */
+    /* The program counter is adjusted to be inside the call, whose first byte is e8 (with its displacement) or ff. */
     const uint8_t* call = (const uint8_t*)pc_of(&s, a - 1, 1);
     CHECK(call[-4] == 0xe8 || call[-5] == 0xff);
 #endif
@@ -223,7 +223,7 @@ static void check_stacks(void) {
   free(far_down);
 }
 
-/* A snapshot is not in a snapshot, and stays as it is until it is given back. */
+/* A snapshot does not contain other snapshots, and stays unchanged until it is freed. */
 static void check_buffers(void) {
   void* block = plain(701);
   Snapshot first = take(), second = take();
@@ -251,7 +251,7 @@ static void check_threads(void) {
   free_info(s.info);
 }
 
-/* Bit 31 marks what a child of the zygote allocated. Nothing here is one, a forked child neither. */
+/* Bit 31 marks allocations of a child of the zygote. No process here is one, not even a forked child. */
 static void check_zygote_bit(void) {
   void* before = plain(809);
   pid_t child = fork();
@@ -276,7 +276,7 @@ static void check_zygote_bit(void) {
   free(before);
 }
 
-/* Words of 8 bytes hold sizes that words of 4 do not; where such a block is granted, it stands with its whole size. */
+/* Some sizes fit in 8-byte words but not in 4-byte words; if the allocator grants such a block, its record is exact. */
 static void check_large_blocks(void) {
   size_t sizes[] = {((size_t)40 << 20) + 1, sizeof(size_t) == 8 ? ((size_t)5 << 30) + 3 : 0};
   for (int i = 0; i < 2 && sizes[i]; ++i) {
@@ -294,7 +294,7 @@ static void check_large_blocks(void) {
 }
 
 int main(void) {
-  /* Nothing of the C library's own in the snapshots: no buffer for the output. */
+  /* Without a buffer for the output, which the snapshots would contain. */
   setvbuf(stdout, NULL, _IONBF, 0);
   get_info = (get_function*)dlsym(RTLD_DEFAULT, "get_malloc_leak_info");
   free_info = (free_function*)dlsym(RTLD_DEFAULT, "free_malloc_leak_info");
@@ -325,7 +325,7 @@ int main(void) {
     Snapshot end = take();
     CHECK(end.overall_size == nothing.overall_size && end.total_memory == nothing.total_memory);
     free_info(end.info);
-    /* Last: the C library keeps something of every thread. */
+    /* Last, because the C library keeps some memory of every thread. */
     check_threads();
   }
   printf("words of %zu bytes, %s: %d checks, %d do not hold\n", sizeof(size_t), recorded ? "recorded" : "not recorded", checks,

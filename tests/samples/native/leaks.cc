@@ -1,5 +1,5 @@
-// One test for each way to leak. Each passes as a test; truth.json says what each leaves behind per iteration.
-// Sizes are odd and distinct, so that a sum tells its site. `LEAK: name` marks the line of the culprit's call.
+// One test for each way to leak. Each passes; truth.json lists what each leaves per iteration. Sizes are odd and
+// distinct, so that a sum identifies its site. `LEAK: name` marks the line of the call that leaks.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -20,7 +20,7 @@
 
 namespace leaks {
 
-// --- blocks nobody frees
+// --- blocks that nobody frees
 
 struct Visit {
     char place[37];
@@ -37,7 +37,7 @@ struct Guestbook {
     }
 };
 
-Guestbook guestbook;  // outlives every test, so nothing here is unreachable: only growth tells
+Guestbook guestbook;  // outlives every test, so nothing here is unreachable: only growth shows the leak
 
 NOINLINE int lose_array() {
     int sum = 0;
@@ -124,7 +124,7 @@ NOINLINE size_t record_reading() {
     return readings.size();
 }
 
-// --- the ways to ask for a block
+// --- the functions that allocate
 
 struct Tile {
     ~Tile() { escape(this); }
@@ -150,7 +150,7 @@ NOINLINE int aligned_c() {
     return error;
 }
 
-// --- where in the test it happens
+// --- the part of the test that leaks
 
 NOINLINE void* open_database() {
     void* database = std::calloc(1, 353);  // LEAK: fixture
@@ -174,10 +174,10 @@ NOINLINE int poll_sensor() {
     return polls;
 }
 
-// --- what the kernel keeps
+// --- kernel resources
 
-// Waits a moment for an answer that never comes, as the real ones do: a confirmation then repeats hundreds of
-// times, not a hundred thousand, and stays below the limits of descriptors and threads.
+// Waits a moment for an answer that never comes, as real programs do. A confirmation then repeats hundreds of times,
+// not a hundred thousand, and stays below the limits of descriptors and threads.
 constexpr int kAnswerMs = 5;
 
 NOINLINE int ask_device() {

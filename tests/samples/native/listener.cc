@@ -1,4 +1,4 @@
-// A suite for where the agent cannot find GoogleTest by itself (stripped, statically linked): it appends memgate's
+// A suite for builds in which the agent cannot find GoogleTest itself (stripped, statically linked): it adds memgate's
 // header-only listener (device-agent/include).
 #include <memgate_gtest.h>
 

@@ -42,7 +42,7 @@ NOINLINE int committed() {
 }
 NOINLINE int break_moves() { return moment() + (sbrk(8 * KIB) == (void*)-1); }
 
-// What outlives the process is removed at its end.
+// At exit, removes IPC objects that would outlive the process.
 struct Made {
     std::vector<int> segments = std::vector<int>(0);
     Made() { segments.reserve(100000); }

@@ -1,6 +1,6 @@
-// How truth.json was measured, without memgate: replaces malloc and friends in a sample suite, counts what was asked
-// for and not yet freed, and prints the live totals at the end of each test of each iteration. README.md has the
-// command.
+// Measured truth.json, without memgate: replaces malloc and its relatives in a sample suite, counts the requests that
+// are not freed yet, and prints the live totals at the end of each test of each iteration. README.md has the command
+// line.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -24,7 +24,7 @@ struct Entry {
     size_t size;
 };
 
-// Open addressing in static memory; a freed entry keeps a mark, so that searches go on behind it.
+// Open addressing in static memory. A freed entry keeps a mark, so that searches continue after it.
 constexpr size_t kEntries = size_t{1} << 22;
 Entry entries[kEntries];
 void* const kFreed = &entries;

@@ -1,4 +1,4 @@
-// Test names that no macro lets through, but `testing::RegisterTest` does (GoogleTest 1.10 and later).
+// Test names that macros do not allow but `testing::RegisterTest` does (GoogleTest 1.10 and later).
 #include <string>
 
 #include "sample.h"

@@ -1,5 +1,5 @@
-/* Tests that overlap, told by memgate's C API: two threads run one each at the same time, between tests that run alone.
- * `--count=N` runs everything N times. */
+/* Overlapping tests, reported through memgate's C API: two threads run one test each at the same time, between tests
+ * that run alone. `--count=N` runs everything N times. */
 #include <memgate.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ NOINLINE static void lose_alone(void) {
     escape(block);
 }
 
-/* Begins first, ends first. */
+/* Begins first and ends first. */
 static void* left(void* argument) {
     MemgateTestBegin("Overlap", "left");
     pthread_barrier_wait(&step);
@@ -40,7 +40,7 @@ static void* right(void* argument) {
     return argument;
 }
 
-/* The same test in two threads: when one of them ends it, the other is still open, and overlaps with the next. */
+/* The same test in two threads: when one thread ends it, it is still open in the other, and overlaps the next. */
 static void* twin(void* argument) {
     MemgateTestBegin("Overlap", "twin");
     pthread_barrier_wait(&step);

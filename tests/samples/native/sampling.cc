@@ -1,5 +1,5 @@
-// Tests that leave more, and less, than samples of one byte in 512 KiB can miss. Each waits a moment, so that a
-// confirmation repeats it hundreds of times, not a hundred thousand.
+// Tests that leave so much that samples of one byte in 512 KiB cannot miss it, or so little that they can. Each waits a
+// moment, so that a confirmation repeats it hundreds of times, not a hundred thousand.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 namespace paint {
 NOINLINE void* tile(size_t bytes) {
     void* at = malloc(bytes);
-    asm volatile("" : : "r"(at) : "memory");  // Not to be left out.
+    asm volatile("" : : "r"(at) : "memory");  // Keeps the allocation.
     return at;
 }
 NOINLINE int strokes(int count, size_t bytes) {
@@ -19,10 +19,10 @@ NOINLINE int strokes(int count, size_t bytes) {
 }
 }  // namespace paint
 
-// 8 MB: without a sample once in ten million runs.
+// 8 MB: no sample in one of ten million runs.
 TEST(Leaks, Much) { EXPECT_EQ(paint::strokes(8000, 1000), 0); }
 TEST(Leaks, Large) { EXPECT_EQ(paint::strokes(1, 64 << 20), 0); }
-// 16 bytes: with a sample once in thirty thousand runs.
+// 16 bytes: a sample in one of thirty thousand runs.
 TEST(Leaks, Unseen) { EXPECT_EQ(paint::strokes(1, 16), 0); }
 TEST(Clean, Frees) {
     for (int i = 0; i < 20000; i++) free(paint::tile(1000));

@@ -1,4 +1,4 @@
-/* The app's own library: what Decoder.java calls. */
+/* The app's own library: functions that Decoder.java calls. */
 #include <jni.h>
 #include <stdlib.h>
 #include <string.h>

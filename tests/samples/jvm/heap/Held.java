@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 
-/** Keeps objects in known places and dumps its own heap: its arguments are those of GC.heap_dump, the file last. */
+/** Keeps objects in known places and dumps its own heap. Arguments: those of GC.heap_dump, with the file last. */
 public class Held {
     static final Map<String, Session> SESSIONS = new HashMap<>();
 
@@ -24,7 +24,7 @@ public class Held {
         final long[] numbers = new long[50];
     }
 
-    /** What a thread that has no carrier holds, on a stack in the heap. */
+    /** Held by a virtual thread without a carrier: its stack is in the heap. */
     static class OfVirtual {
         final long[] numbers = new long[50];
     }
@@ -46,7 +46,7 @@ public class Held {
         }
     }
 
-    /** Where there are such threads (since 21). */
+    /** Starts a virtual thread; null before JDK 21, which has none. */
     static Thread virtual(Runnable work) throws ReflectiveOperationException {
         try {
             return (Thread) Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, work);
@@ -78,11 +78,11 @@ public class Held {
         CountDownLatch ready = new CountDownLatch(1);
         CountDownLatch done = new CountDownLatch(1);
         Thread worker = new Thread(() -> work(ready, done), "the worker");
-        // Whatever fails here ends the program.
+        // An error in this method then ends the program.
         worker.setDaemon(true);
         worker.start();
         ready.await();
-        // It is to wait, not only to be about to.
+        // Wait until it really waits.
         while (worker.getState() != Thread.State.WAITING) {
             Thread.onSpinWait();
         }
@@ -100,7 +100,7 @@ public class Held {
         } else {
             List<String> dump = new ArrayList<>(List.of("GC.heap_dump"));
             dump.addAll(List.of(arguments));
-            // Around it, so that what the commands themselves change shows.
+            // Counts before and after the dump show what the commands themselves change.
             List<String> count = new ArrayList<>(List.of("GC.class_histogram"));
             jcmd(count, file + ".before");
             jcmd(dump, file + ".told");

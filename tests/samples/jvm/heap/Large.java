@@ -9,9 +9,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Large heap dumps: a tree of nodes, each with an array of bytes, and one object that is over and held by the last of
- * them, so that a search has to pass all others. Arguments: hotspot or art, how many nodes, the file. HotSpot dumps
- * itself; a dump as Android writes it is written record by record.
+ * Large heap dumps: a tree of nodes, each with a byte array, and one destroyed object that the last node holds, so that
+  * a search passes all others first. Arguments: hotspot or art, number of nodes, file. HotSpot dumps itself; a dump in
+  * Android's format is written record by record.
  */
 public class Large {
     static final int PAYLOAD = 48;
@@ -56,7 +56,7 @@ public class Large {
         ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class).dumpHeap(arguments[2], true);
     }
 
-    /** Ids of four bytes, heaps by name, the fields of java.lang.Object in each instance, segments of some megabytes. */
+    /** Four-byte ids, named heaps, java.lang.Object's fields in each instance, segments of a few megabytes. */
     static class Art {
         static final int SEGMENT = 4 << 20;
         final DataOutputStream file;
@@ -110,7 +110,7 @@ public class Large {
             return id;
         }
 
-        /** statics: name, type, value; fields: name, type. */
+        /** statics: name, type, value. fields: name, type. */
         void type(int id, int above, int bytesOfInstances, Object[][] statics, Object[][] fields) throws IOException {
             heap.writeByte(0x20);
             heap.writeInt(id);
@@ -166,7 +166,7 @@ public class Large {
             file.write("JAVA PROFILE 1.0.3\0".getBytes("UTF-8"));
             file.writeInt(4);
             file.writeLong(1_500_000_000_000L);
-            // Texts and classes stand before all segments.
+            // Strings and classes precede all segments.
             for (String text : new String[] {"app", "shadow$_klass_", "shadow$_monitor_", "SDK_INT", "MANUFACTURER", "ID", "value", "count", "hash", "mDestroyed", "left", "right", "payload", "number", "root"}) {
                 name(text);
             }
@@ -209,7 +209,7 @@ public class Large {
                 payload[at % PAYLOAD]++;
                 array(first + 16 * at + 8, payload);
             }
-            // LeakCanary wants to know the device.
+            // LeakCanary reads the device's description.
             instance(text, string, 20);
             for (int field : new int[] {text + 8, 4, 0, string, 0}) {
                 heap.writeInt(field);

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Takes two orders a day, keeps them in two places, and writes a dump each evening: Shop FOLDER DAYS. */
+/** Takes two orders a day, keeps them in two places, and writes a dump every evening. Arguments: FOLDER DAYS. */
 public class Shop {
     static final class Order {
         final List<String> items = new ArrayList<>(List.of("tea", "milk"));

@@ -6,7 +6,7 @@ import java.nio.charset.spi.CharsetProvider;
 import java.util.Collections;
 import java.util.Iterator;
 
-/** AndroidX Test asks for the character set {@code UTF_8}: Android knows that name, HotSpot does not. */
+/** AndroidX Test asks for the charset {@code UTF_8}. Android knows that name, HotSpot does not. */
 public final class AndroidCharsets extends CharsetProvider {
     @Override
     public Iterator<Charset> charsets() {

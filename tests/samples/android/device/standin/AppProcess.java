@@ -16,7 +16,7 @@ import org.junit.runner.Result;
  * {@code am -r} would print.
  */
 public final class AppProcess {
-    /** Between the arguments, in a system property: Robolectric's class loader sees no static field of ours. */
+    /** System property that passes the arguments: Robolectric's class loader does not see our static fields. */
     static final String ARGUMENTS = "standin.arguments";
 
     private AppProcess() {}
@@ -32,11 +32,11 @@ public final class AppProcess {
             result.getFailures().forEach(failure -> System.err.println(failure.getTrace()));
         }
         am.flush();
-        // The system ends an instrumented app, whatever threads it has; it does not end by itself.
+        // An instrumented app does not end by itself: the system ends it, whatever threads it has.
         new CountDownLatch(1).await();
     }
 
-    /** HotSpot's agent edits JUnit 4's notifier, which on Android stays as it is: there the listener alone tells of tests. */
+    /** HotSpot's agent edits JUnit 4's notifier. On Android it does not: only the listener reports tests. */
     private static void silenceNotifier() throws ReflectiveOperationException {
         Field othersTell = Hooks.class.getDeclaredField("platform");
         othersTell.setAccessible(true);

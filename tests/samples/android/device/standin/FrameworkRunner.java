@@ -6,8 +6,8 @@ import org.robolectric.RobolectricTestRunner;
 import org.robolectric.internal.bytecode.InstrumentationConfiguration;
 
 /**
- * Puts everything but the agent's natives into the class loader of the framework, as everything is in one class loader
- * on a phone: HotSpot's agent binds them where the application's class loader finds them.
+ * Loads everything except the agent's natives in the framework's class loader, because a phone has only one class
+  * loader. HotSpot's agent binds its natives in the application's class loader.
  */
 public final class FrameworkRunner extends RobolectricTestRunner {
     public FrameworkRunner(Class<?> suite) throws InitializationError {
@@ -18,7 +18,7 @@ public final class FrameworkRunner extends RobolectricTestRunner {
     protected InstrumentationConfiguration createClassLoaderConfig(FrameworkMethod method) {
         return new InstrumentationConfiguration.Builder(super.createClassLoaderConfig(method))
                 .doNotAcquirePackage("io.memgate.agent.")
-                // Robolectric leaves the rest of JUnit outside: of one kind with it.
+                // Robolectric loads the other JUnit classes outside of it; these must match.
                 .doNotAcquirePackage("junit.framework.")
                 .build();
     }

@@ -20,11 +20,11 @@ import org.robolectric.shadows.ShadowEventLog;
 import org.robolectric.shadows.ShadowLog;
 import org.robolectric.shadows.ShadowVMRuntime;
 
-/** What AndroidJUnitRunner does between its start and its end. */
+/** The part of AndroidJUnitRunner between its start and its end. */
 @RunWith(FrameworkRunner.class)
 @Config(sdk = 34)
 public final class Instrumented {
-    /** A phone's runner scans the APK for these. */
+    /** A phone's runner finds them by scanning the APK. */
     private static final String[] TESTS = {"CleanTest", "ScreensTest", "TileCacheTest"};
 
     private final PrintStream am = new PrintStream(new FileOutputStream(FileDescriptor.out), true);
@@ -55,7 +55,7 @@ public final class Instrumented {
         am.flush();
     }
 
-    /** As {@code am} prints a bundle: sorted. */
+    /** Prints a bundle as {@code am} does: sorted. */
     private void print(String what, Bundle bundle) {
         for (String key : new TreeSet<>(bundle.keySet())) {
             am.print(what + key + "=" + bundle.get(key) + "\n");
@@ -71,7 +71,7 @@ public final class Instrumented {
         }
     }
 
-    /** Robolectric remembers every line of the log and every handle to native memory until its own test ends, which is the whole run here. */
+    /** Robolectric keeps log lines and native handles until its own test ends, which here is the whole run. */
     private static final class Forgetting extends RunListener {
         @Override
         public void testFinished(Description test) {

@@ -6,7 +6,7 @@ import shark.FilteringLeakingObjectFinder;
 import shark.HeapAnalyzer;
 import shark.OnAnalysisProgressListener;
 
-/** LeakCanary's analysis of a dump, as its shark-cli has it. */
+/** Runs LeakCanary's analysis of a dump, as its shark-cli does. */
 public class SharkPeer {
     public static void main(String[] arguments) {
         HeapAnalyzer analyzer = new HeapAnalyzer(OnAnalysisProgressListener.Companion.getNO_OP());

@@ -3,7 +3,7 @@ package com.example;
 import org.junit.runner.Description;
 import org.junit.runner.notification.RunNotifier;
 
-/** Runs long before somebody attaches; each line from outside is a test. */
+/** Starts long before the agent attaches; each line of stdin is a test. */
 public final class Attached {
     static byte[] countdown;
 
@@ -11,7 +11,7 @@ public final class Attached {
 
     public static void main(String[] arguments) throws Exception {
         RunNotifier notifier = new RunNotifier();
-        // Loaded, and used, before the agent is there.
+        // The class is loaded and used before the agent is attached.
         notifier.fireTestStarted(new Description("before"));
         notifier.fireTestFinished(new Description("before"));
         System.out.println("ready");
@@ -19,7 +19,7 @@ public final class Attached {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             Description test = new Description(line);
             notifier.fireTestStarted(test);
-            // JDK 17: a thread learns that every allocation counts when its countdown to the next sample is over.
+            // JDK 17: a thread applies a new sampling interval only after its countdown to the next sample; end that.
             countdown = new byte[16 << 20];
             Probes.writesNotes();
             notifier.fireTestFinished(test);

@@ -5,7 +5,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What tests could do. */
+/** The probes, which stand for tests. */
 public final class Probes {
     static final List<Object> kept = new ArrayList<>();
 
@@ -19,7 +19,7 @@ public final class Probes {
         }
     }
 
-    /** Asks for more than any heap has, and goes on. */
+    /** Requests more than any heap has, and continues. */
     public static void asksForTooMuch() {
         try {
             kept.add(new long[Integer.MAX_VALUE]);
@@ -30,7 +30,7 @@ public final class Probes {
 
     public static void isClean() {}
 
-    /** 700 of 7000 notes stay. */
+    /** Keeps 700 of 7000 notes. */
     public static void writesNotes() {
         for (int i = 0; i < 7000; i++) {
             Note note = new Note(i);
@@ -41,7 +41,7 @@ public final class Probes {
         kept.add(new Draft());
     }
 
-    /** Fills most of the heap, then lets go of it. */
+    /** Fills most of the heap, then releases it. */
     public static void nearlyFillsTheHeap() throws Exception {
         List<Block> blocks = new ArrayList<>();
         long max = Runtime.getRuntime().maxMemory();
@@ -51,7 +51,7 @@ public final class Probes {
                 Thread.sleep(5);
             }
         }
-        // As long as somebody looks, and a little garbage for those who look when something is allocated.
+        // Wait for readers; a little garbage for readers that sample at allocations.
         for (int i = 0; i < 200; i++) {
             kept.add(new byte[64 << 10]);
             kept.clear();
@@ -62,7 +62,7 @@ public final class Probes {
         }
     }
 
-    /** Far more than the heap holds, and nothing of it is kept. */
+    /** Allocates far more than fits into the heap, and keeps nothing. */
     public static void makesGarbage() {
         long sum = 0;
         for (int i = 0; i < 50_000; i++) {
@@ -73,7 +73,7 @@ public final class Probes {
         }
     }
 
-    /** 100 notes, then what the file `go` says: 1, 2, 3; says how far it is in the file `at`. */
+    /** Makes 100 notes, then waits for 1, 2, 3 in the file `go`; writes its progress to the file `at`. */
     public static void writesNotesWhenTold() throws Exception {
         Path go = Path.of("go");
         for (int round = 0; round < 4; round++) {
@@ -103,7 +103,7 @@ public final class Probes {
 
     static final java.util.Map<String, Session> sessions = new java.util.HashMap<>();
 
-    /** Two sessions are over and stay; a third one is still open. */
+    /** Keeps two closed sessions and an open one. */
     public static void forgetsSessions() {
         for (String user : new String[] {"ann", "bob", "eve"}) {
             Session session = new Session();
@@ -120,7 +120,7 @@ public final class Probes {
         sessions.clear();
     }
 
-    /** Ends the virtual machine without its shutdown hooks. */
+    /** Ends the JVM without shutdown hooks. */
     public static void halts() {
         Runtime.getRuntime().halt(0);
     }

@@ -5,7 +5,7 @@ import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 
-/** A program without tests: {@code Replay WHAT N} does its work N times, and leaks, rests, or ends without its shutdown hooks. */
+/** No tests: {@code Replay WHAT N} repeats its work N times and leaks, rests, or halts without shutdown hooks. */
 public final class Replay {
     private static final List<Record> kept = new ArrayList<>();
     private static final Deque<Record> recent = new ArrayDeque<>();

@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Threads that allocate, class loaders that come and go, for so many seconds from the first window on that the agent sees. */
+/** Threads that allocate, and class loaders that come and go, for N seconds after the agent's first window. */
 public final class Soak {
     static final int THREADS = 64;
     static volatile boolean over;
@@ -17,7 +17,7 @@ public final class Soak {
 
     public static void main(String[] arguments) throws Exception {
         long duration = Long.parseLong(arguments[0]) * 1_000_000_000L;
-        // Nobody may come.
+        // Ends even if no agent attaches.
         long until = System.nanoTime() + duration + 120_000_000_000L;
         boolean seen = false;
         List<Thread> threads = new ArrayList<>();
@@ -34,7 +34,7 @@ public final class Soak {
                     seen = true;
                     until = System.nanoTime() + duration;
                 }
-                // The load goes on between two windows: their distance is what is given.
+                // The load continues between two windows; only their distance is set here.
                 Thread.sleep(100);
             }
         } finally {
@@ -46,7 +46,7 @@ public final class Soak {
         System.out.println("over: " + items + " items, " + loaders + " loaders");
     }
 
-    /** Only where the agent is there already: it puts the class on the boot class path. */
+    /** Needs the agent, which puts the class on the boot class path. */
     private static boolean window(int number) throws Exception {
         Class<?> hooks;
         try {
@@ -113,7 +113,7 @@ public final class Soak {
         }
     }
 
-    /** Defined anew by every loader. */
+    /** Every loader defines it again. */
     public static final class Loaded {
         static Object last;
 

@@ -9,7 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.WeakHashMap;
 
-/** Caches that give back what they take, each in its own time. */
+/** Caches that release their entries, each at another moment. */
 public final class Caches {
     private static final int BOUND = 40;
 
@@ -28,19 +28,19 @@ public final class Caches {
 
     private Caches() {}
 
-    /** Full after eight times. */
+    /** Full after eight calls. */
     public static void bounded() {
         for (int i = 0; i < 5; i++) {
             recent.put(next++, new byte[100]);
         }
     }
 
-    /** Entries go at the next use behind a collection. */
+    /** Entries are removed at the next use after a collection. */
     public static void weakKeys() {
         weak.put(new Object(), new byte[300]);
     }
 
-    /** The references too are taken out, by way of their queue. */
+    /** Cleared references are removed too, by their queue. */
     public static void weakValues() {
         while (gone.poll() != null) {
             seen.removeFirst();
@@ -48,7 +48,7 @@ public final class Caches {
         seen.addLast(new WeakReference<>(new byte[500], gone));
     }
 
-    /** Grows until memory is short; then its references are taken out at the next use. */
+    /** Grows until memory is short; then the next use removes cleared references. */
     public static void softValues() {
         for (Object old = dropped.poll(); old != null; old = dropped.poll()) {
             soft.remove(((Soft) old).key);

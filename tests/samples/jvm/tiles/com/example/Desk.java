@@ -3,7 +3,7 @@ package com.example;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Things that are put down and never taken away, a kind for each test. */
+/** Objects that are added and never removed; each test has its own class. */
 public final class Desk {
     static final List<Level> levels = new ArrayList<>();
     static final List<Sheet> sheets = new ArrayList<>();
@@ -13,7 +13,7 @@ public final class Desk {
 
     private Desk() {}
 
-    /** Every level is loaded, the second one stays. */
+    /** Loads any level; only level 2 stays. */
     public static void load(int level) {
         Level loaded = new Level();
         if (level == 2) {

@@ -3,7 +3,7 @@ package com.example;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Tells its listeners of changes, those too that nobody looks at any more. */
+/** Notifies its listeners of changes, including listeners that are no longer used. */
 public final class EventBus {
     private static final EventBus shared = new EventBus();
 
@@ -21,7 +21,7 @@ public final class EventBus {
         listeners.remove(listener);
     }
 
-    /** Hears of changes. */
+    /** Receives changes. */
     public interface Listener {
         void changed(int zoom);
     }

@@ -3,7 +3,7 @@ package com.example;
 import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 
-/** Things that are given back by the virtual machine, some time after nobody refers to them any more. */
+/** Resources that the JVM releases some time after they are unreachable. */
 public final class Handles {
     private static final Cleaner cleaner = Cleaner.create();
 

@@ -1,6 +1,6 @@
 package com.example;
 
-/** A chain to whose end only its first entry leads. What was written last is remembered besides. */
+/** A linked chain whose end is reached only from its first entry. The newest entry has a second copy. */
 public final class Journal {
     static final class Entry {
         Entry next;
@@ -21,7 +21,7 @@ public final class Journal {
         return first;
     }
 
-    /** An entry that stays, and one that the next writing replaces. */
+    /** Appends an entry, which stays, and makes another, which the next call replaces. */
     public static void write() {
         Entry at = first;
         while (at.next != null) {

@@ -1,6 +1,6 @@
 package com.example;
 
-/** A view that listens as long as it is open. */
+/** A view that listens while it is open. */
 public final class MapView implements EventBus.Listener {
     private final int[] pixels = new int[100];
     private int zoom;

@@ -3,7 +3,7 @@ package com.example;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A page of text; a bookmark refers to the page it is in, and so keeps all of its text. */
+/** A page of text. A bookmark refers to its page and so keeps all of the text. */
 public final class Page {
     static final List<Bookmark> bookmarks = new ArrayList<>();
 

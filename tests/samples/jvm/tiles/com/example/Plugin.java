@@ -1,4 +1,4 @@
 package com.example;
 
-/** Loaded anew by every {@link Plugins.Loader}. */
+/** Every {@link Plugins.Loader} loads it again. */
 public final class Plugin {}

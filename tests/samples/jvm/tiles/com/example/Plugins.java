@@ -5,7 +5,7 @@ import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Each plugin has a class loader of its own, which stays as long as the plugin. */
+/** Each plugin has its own class loader, which stays as long as the plugin. */
 public final class Plugins {
     static final List<Object> active = new ArrayList<>();
 

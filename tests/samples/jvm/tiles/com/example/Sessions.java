@@ -6,7 +6,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** Requests served by a pool: what a task leaves in a ThreadLocal stays as long as the pool's thread. */
+/** A pool serves requests: a ThreadLocal that a task sets stays as long as the pool's thread. */
 public final class Sessions {
     private static final ThreadLocal<List<Session>> open = ThreadLocal.withInitial(ArrayList::new);
     private static final ExecutorService pool = Executors.newSingleThreadExecutor(Sessions::worker);

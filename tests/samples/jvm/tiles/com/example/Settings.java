@@ -1,6 +1,6 @@
 package com.example;
 
-/** Made at the first use, and once. */
+/** Created once, at the first use. */
 public enum Settings {
     INSTANCE;
 

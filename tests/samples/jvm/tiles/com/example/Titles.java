@@ -3,7 +3,7 @@ package com.example;
 import java.util.HashMap;
 import java.util.Map;
 
-/** A map of text to text: what it keeps is of the JDK alone. */
+/** A map of strings to strings: its objects are of JDK classes only. */
 public final class Titles {
     static final Map<String, String> byNumber = new HashMap<>();
     private static int next = 10_000_000;

@@ -1,15 +1,15 @@
 package com.example.tracks;
 
-/** Decodes tiles in a library of the app's own. */
+/** Decodes tiles in the app's own native library. */
 public final class Decoder {
     static {
-        // A phone finds it among the libraries of the APK.
+        // On a phone, the library is in the APK.
         System.load(System.getProperty("tracks.decoder"));
     }
 
     private Decoder() {}
 
-    /** Forgets to free two blocks of what it decoded. */
+    /** Leaks two blocks of the decoded tile. */
     public static native int keep(int tile);
 
     /** Frees everything. */

@@ -5,7 +5,7 @@ import android.os.Bundle;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Remembers every screen that was shown, and keeps it. */
+/** Leaks: keeps every screen that was shown. */
 public class HistoryActivity extends TrackActivity {
     static final List<Activity> SHOWN = new ArrayList<>();
 

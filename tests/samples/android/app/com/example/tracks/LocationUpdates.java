@@ -3,11 +3,11 @@ package com.example.tracks;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Tells where the phone is; lives as long as the application. */
+/** Reports the phone's location; lives as long as the application. */
 public final class LocationUpdates {
     static final LocationUpdates INSTANCE = new LocationUpdates();
 
-    /** Is told. */
+    /** Receives locations. */
     public interface Listener {
         void moved(double latitude, double longitude);
     }

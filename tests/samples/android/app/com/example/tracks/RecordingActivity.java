@@ -2,7 +2,7 @@ package com.example.tracks;
 
 import android.os.Bundle;
 
-/** Listens, and goes on listening when it is gone. */
+/** Leaks: its listener stays registered after it is destroyed. */
 public class RecordingActivity extends TrackActivity {
     private final LocationUpdates.Listener listener = new LocationUpdates.Listener() {
         @Override

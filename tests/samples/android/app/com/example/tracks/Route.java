@@ -3,7 +3,7 @@ package com.example.tracks;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A way from point to point. */
+/** A route from point to point. */
 final class Route {
     /** A point. */
     static final class Point {
@@ -20,7 +20,7 @@ final class Route {
 
     private Route() {}
 
-    /** Of a text like {@code 47.37,8.54 47.38,8.55}. */
+    /** Parses a text like {@code 47.37,8.54 47.38,8.55}. */
     static Route read(String text) {
         Route route = new Route();
         for (String point : text.split(" ")) {

@@ -4,7 +4,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Map tiles: one cache that only grows, and one that does not. */
+/** Map tiles in two caches: one only grows, one does not. */
 public final class TileCache {
     /** A tile. */
     static final class Tile {

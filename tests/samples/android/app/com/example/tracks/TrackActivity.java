@@ -8,7 +8,7 @@ import android.view.View;
 public class TrackActivity extends Activity {
     @Override
     protected void onCreate(Bundle state) {
-        // A plain one: Robolectric never frees what the pictures of newer themes take.
+        // A plain theme: Robolectric never frees what the pictures of newer themes allocate.
         setTheme(android.R.style.Theme_Black_NoTitleBar);
         super.onCreate(state);
         setContentView(new View(this));

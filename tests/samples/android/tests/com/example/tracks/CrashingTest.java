@@ -2,7 +2,7 @@ package com.example.tracks;
 
 import org.junit.Test;
 
-/** Takes its process with it. Runs only where it is asked for. */
+/** Ends its process. Runs only if it is selected. */
 public class CrashingTest {
     @Test
     public void ends() {

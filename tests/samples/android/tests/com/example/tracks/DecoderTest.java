@@ -4,7 +4,7 @@ import static org.junit.Assert.assertEquals;
 
 import org.junit.Test;
 
-/** Of the app's native side; runs where the agent is loaded before everything else. */
+/** Tests native code; runs where the agent is preloaded. */
 public class DecoderTest {
     @Test
     public void keepsWhatItDecoded() {

@@ -4,7 +4,7 @@ import static org.junit.Assert.assertEquals;
 
 import org.junit.Test;
 
-/** Runs only where it is asked for. */
+/** Runs only if it is selected. */
 public class FailingTest {
     @Test
     public void fails() {

@@ -4,7 +4,7 @@ import static org.junit.Assert.assertFalse;
 
 import org.junit.Test;
 
-/** Each of these passes in a process of its own only, and only once. Runs only where it is asked for. */
+/** Each test passes only in its own process, and only once. Runs only if it is selected. */
 public class IsolatedTest {
     private static boolean begun;
 

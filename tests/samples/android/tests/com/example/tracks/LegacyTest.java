@@ -2,7 +2,7 @@ package com.example.tracks;
 
 import junit.framework.TestCase;
 
-/** As tests were written before JUnit 4. Runs only where it is asked for. */
+/** A test in the style before JUnit 4. Runs only if it is selected. */
 public class LegacyTest extends TestCase {
     public void testAdds() {
         assertEquals(4, Integer.parseInt("2") + 2);

@@ -4,7 +4,7 @@ import static org.junit.Assert.assertEquals;
 
 import org.junit.Test;
 
-/** The first fails within the app. Runs only where it is asked for. */
+/** The first test fails in the app's code. Runs only if it is selected. */
 public class RouteTest {
     @Test
     public void readsWords() {

@@ -4,7 +4,7 @@ import android.app.Activity;
 import org.robolectric.Robolectric;
 import org.robolectric.android.controller.ActivityController;
 
-/** Opens a screen and leaves it. On a phone this would be ActivityScenario. */
+/** Opens a screen and closes it. On a phone, ActivityScenario does this. */
 final class Screen {
     private Screen() {}
 

@@ -8,7 +8,7 @@ import org.junit.runner.RunWith;
 import org.junit.runners.Parameterized;
 import org.junit.runners.Parameterized.Parameters;
 
-/** One test with one parameter: the class is this test. Runs only where it is asked for. */
+/** A parameterized class with one test and one parameter. Runs only if it is selected. */
 @RunWith(Parameterized.class)
 public class ZoomTest {
     private final int pixels;

@@ -1,6 +1,6 @@
 package org.junit.runner;
 
-/** As much of JUnit's as its notifier's listeners ask for. */
+/** The part of JUnit's class that its notifier's listeners use. */
 public final class Description {
     private final String method;
 

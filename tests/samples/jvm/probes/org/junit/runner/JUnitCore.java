@@ -3,7 +3,7 @@ package org.junit.runner;
 import com.example.Probes;
 import io.memgate.agent.Hooks;
 
-/** Passes for a program that runs tests: each argument is one. */
+/** Looks like a test runner: each argument is a test. */
 public final class JUnitCore {
     private JUnitCore() {}
 

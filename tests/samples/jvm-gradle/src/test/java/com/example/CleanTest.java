@@ -8,7 +8,7 @@ import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
 import org.junit.Test;
 
-/** Leaves nothing behind, and notes what surrounds it. */
+/** Leaves nothing, and records its environment. */
 public class CleanTest {
     @Test
     public void runsWithWhatTheBuildGaveIt() throws Exception {

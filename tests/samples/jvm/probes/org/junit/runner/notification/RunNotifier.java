@@ -2,7 +2,7 @@ package org.junit.runner.notification;
 
 import org.junit.runner.Description;
 
-/** The methods of JUnit's that tell of a test. */
+/** The methods of JUnit's class that report tests. */
 public class RunNotifier {
     public int told;
 

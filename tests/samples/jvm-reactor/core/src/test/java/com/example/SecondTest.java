@@ -4,7 +4,7 @@ import static org.junit.Assert.assertEquals;
 
 import org.junit.Test;
 
-/** Has a virtual machine of its own: nobody was here before. */
+/** Runs in its own JVM: no other test ran before. */
 public class SecondTest {
     @Test
     public void leavesNothing() {

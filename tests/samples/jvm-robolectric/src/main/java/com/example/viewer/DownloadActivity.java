@@ -2,7 +2,7 @@ package com.example.viewer;
 
 import android.os.Bundle;
 
-/** Listens, and goes on listening when it is gone. */
+/** Leaks: its listener stays registered after it is destroyed. */
 public class DownloadActivity extends ViewerActivity {
     private final Downloads.Listener listener = new Downloads.Listener() {
         @Override

@@ -3,11 +3,11 @@ package com.example.viewer;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Tells listeners when a download is done; lives as long as the application. */
+/** Notifies listeners when a download is complete; lives as long as the application. */
 public final class Downloads {
     static final Downloads INSTANCE = new Downloads();
 
-    /** Is told. */
+    /** Receives downloads. */
     public interface Listener {
         void done(String page);
     }

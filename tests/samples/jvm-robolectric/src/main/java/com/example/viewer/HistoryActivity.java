@@ -5,7 +5,7 @@ import android.os.Bundle;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Remembers every page that was shown, and keeps it. */
+/** Leaks: keeps every page that was shown. */
 public class HistoryActivity extends ViewerActivity {
     static final List<Activity> SHOWN = new ArrayList<>();
 

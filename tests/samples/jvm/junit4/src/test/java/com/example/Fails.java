@@ -3,7 +3,7 @@ package com.example;
 import org.junit.Assert;
 import org.junit.Test;
 
-/** Runs only where it is asked for by name. */
+/** Runs only if it is selected by name. */
 public class Fails {
     @Test
     public void always() {

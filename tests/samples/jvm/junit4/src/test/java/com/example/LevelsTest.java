@@ -18,7 +18,7 @@ public class LevelsTest {
         return new Object[] {0, 1, 2, 3};
     }
 
-    /** Leaks with 2 only. */
+    /** Leaks only with the parameter 2. */
     @Test
     public void loads() {
         Desk.load(level);

@@ -3,7 +3,7 @@ package com.example;
 import org.junit.Test;
 
 public class MapViewTest {
-    /** Leaks: a view that is never closed goes on listening. */
+    /** Leaks: a view that is never closed stays registered as a listener. */
     @Test
     public void staysOpen() {
         new MapView().open();

@@ -8,7 +8,7 @@ import java.nio.file.StandardOpenOption;
 import org.junit.Test;
 
 public class SurroundingsTest {
-    /** Writes down what it runs in, each time it runs. */
+    /** Records its environment each time it runs. */
     @Test
     public void areKept() throws IOException {
         String seen = String.join(

@@ -3,7 +3,7 @@ package com.example;
 import org.junit.Test;
 
 public class TextureTest {
-    /** Leaks: 4096 bytes outside of the heap, behind a small object. */
+    /** Leaks: 4096 bytes outside of the heap, held by a small object. */
     @Test
     public void loads() {
         Texture.load();

@@ -3,7 +3,7 @@ package com.example;
 import org.junit.Test;
 
 public class TileCacheTest {
-    /** Leaks: twelve tiles stay in a static map for ever. */
+    /** Leaks: twelve tiles stay in a static map forever. */
     @Test
     public void evicts() {
         for (int i = 0; i < 12; i++) {

@@ -2,7 +2,7 @@ package com.example;
 
 import org.junit.jupiter.api.Test;
 
-/** No leaks: each is bounded, or empties when it is used again. */
+/** No leaks: each cache is bounded, or removes stale entries at its next use. */
 public class CachesTest {
     @Test
     public void bounded() {

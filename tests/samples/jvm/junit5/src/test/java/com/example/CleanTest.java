@@ -8,7 +8,7 @@ import org.junit.jupiter.api.Test;
 public class CleanTest {
     private static List<Object> lazy;
 
-    /** No leak: what is made once stays once. */
+    /** No leak: objects made once stay, but no more are added. */
     @Test
     public void fillsOnce() {
         if (lazy == null) {

@@ -2,7 +2,7 @@ package com.example;
 
 import org.junit.jupiter.api.Test;
 
-/** No leaks: the virtual machine gives back, later. */
+/** No leaks: the JVM frees them later. */
 public class HandlesTest {
     @Test
     public void areFinalized() {

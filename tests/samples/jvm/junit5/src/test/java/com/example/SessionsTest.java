@@ -3,7 +3,7 @@ package com.example;
 import org.junit.jupiter.api.Test;
 
 public class SessionsTest {
-    /** Leaks: three sessions stay with the thread of the pool. */
+    /** Leaks: three sessions stay in ThreadLocals of the pool's thread. */
     @Test
     public void serves() throws Exception {
         for (int i = 0; i < 3; i++) {

@@ -3,7 +3,7 @@ package com.example;
 import org.junit.jupiter.api.RepeatedTest;
 
 public class StampsTest {
-    /** Leaks, each time. */
+    /** Each repetition leaks. */
     @RepeatedTest(2)
     void keepsStamps() {
         Desk.stamp();

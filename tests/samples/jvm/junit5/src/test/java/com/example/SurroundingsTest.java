@@ -12,11 +12,11 @@ import org.junit.jupiter.api.extension.RegisterExtension;
 public class SurroundingsTest {
     static String parameter;
 
-    /** What the build gives JUnit Platform is known to extensions. */
+    /** Extensions see the parameters that the build passes to JUnit Platform. */
     @RegisterExtension
     static final BeforeAllCallback READS = context -> parameter = context.getConfigurationParameter("tiles.parameter").orElse("none");
 
-    /** Writes down what it runs in, each time it runs. */
+    /** Records its environment each time it runs. */
     @Test
     public void areKept() throws IOException {
         String seen = String.join(

@@ -18,7 +18,7 @@ class SessionsTest {
         }
     }
 
-    /** The tests select it by `-Dtest=`, or leave it out. */
+    /** End-to-end tests select it by `-Dtest=`, or exclude it. */
     @Test
     void leftOut() {
         assertTrue(Boolean.getBoolean("api.everything"), "this test was not to run");
