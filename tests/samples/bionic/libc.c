@@ -1,6 +1,6 @@
 /*
  * Functions that bionic has and glibc lacks, or has in another form. With them, the agent's Android build runs on
-  * Linux: the same library file on the same kernel. All other functions have the same name and meaning in both.
+ * Linux: the same library file on the same kernel. All other functions have the same name and meaning in both.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,11 +1,11 @@
 /*
  * Simulates the libc of an Android process with malloc_debug, for a process of this machine that preloads this library.
-  * It records allocations with the stacks of their callers (LIBC_DEBUG_MALLOC_OPTIONS). get_malloc_leak_info answers as
-  * in Android 9 and later.
-  *
-  * As on Android: addresses are those of the calls, not of the next instruction. Stacks are cut at `backtrace` frames.
-  * Blocks are sorted by size, depth and address; only equal neighbours share a record, so one stack may have several.
-  * An unknown option turns everything off; out parameters then stay unchanged. Only blocks with a stack are listed.
+ * It records allocations with the stacks of their callers (LIBC_DEBUG_MALLOC_OPTIONS). get_malloc_leak_info answers as
+ * in Android 9 and later.
+ *
+ * As on Android: addresses are those of the calls, not of the next instruction. Stacks are cut at `backtrace` frames.
+ * Blocks are sorted by size, depth and address; only equal neighbours share a record, so one stack may have several.
+ * An unknown option turns everything off; out parameters then stay unchanged. Only blocks with a stack are listed.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -8,7 +8,7 @@ import javax.management.ObjectName;
 
 /**
  * Measures the figures of truth.json, without memgate: {@code java -cp … Measure CLASS METHOD} calls a test repeatedly,
-  * takes a class histogram after every forty calls, and prints what each of the last forty added on average.
+ * takes a class histogram after every forty calls, and prints what each of the last forty added on average.
  */
 public final class Measure {
     private static final int CALLS = 40;

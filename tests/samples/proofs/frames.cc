@@ -1,4 +1,4 @@
-// frames SECTION ROUNDS: allocates under the frames of one section and prints how many of the stacks may be cut, by
+// frames SECTION ROUNDS: allocates under the frames of one section and prints how many stacks the agent may cut, by
 // reason.
 #include "frames.h"
 
@@ -24,7 +24,7 @@ void require(bool holds, const char* what) {
   _exit(3);
 }
 
-// Each line is another return address, and realloc and memalign another hook.
+// Each case has its own return address; realloc and the aligned functions have their own hooks.
 __attribute__((noinline)) void probe() {
   static thread_local unsigned turn;
   void* volatile p = nullptr;
@@ -45,12 +45,12 @@ __attribute__((noinline)) void probe_cut(Reason reason) {
 }
 
 static _Unwind_Reason_Code count(_Unwind_Context* context, void* frames) {
-  // Address 0 stands behind the root.
+  // The entry after the root has address 0.
   if (_Unwind_GetIP(context) != 0) ++*static_cast<int*>(frames);
   return _URC_NO_REASON;
 }
 
-// Without its own frame.
+// Not counting its own frame.
 __attribute__((noinline)) int depth() {
   int frames = 0;
   _Unwind_Backtrace(count, &frames);
@@ -111,7 +111,7 @@ static void exceptions(int rounds) {
   }
 }
 
-// ---- longjmp out of deep frames, into frames that lie where others lay
+// ---- longjmp out of deep frames, then other frames at the same addresses
 
 __attribute__((noinline)) static void dive(jmp_buf where, int levels, int kind) {
   volatile char room[200];
@@ -130,14 +130,14 @@ static void longjumps(int rounds) {
   for (volatile int i = 0; i < rounds; i++) {
     jmp_buf where;
     if (setjmp(where) == 0) dive(where, i % 40, i);
-    // The same call with the same stack pointer, through frames of the same size.
+    // The same call with the same stack pointer, through functions with equal frame sizes.
     void (*const through[])(Function) = {left, right, rule_same};
     through[i % 3](probe);
     through[(i + i / 3) % 3](probe);
   }
 }
 
-// ---- frames of every size, and more of them than are kept
+// ---- frames of every size, and more frames than are kept
 
 __attribute__((noinline)) static void variable(int bytes) {
   char* volatile room = static_cast<char*>(alloca(bytes + 1));
@@ -177,7 +177,7 @@ static void sizes(int rounds) {
   }
 }
 
-// `frames` are on the stack with this one: one more for probe, which is the innermost that is recorded.
+// `frames`: number of frames on the stack, including this one. One more is recorded: probe's, the innermost.
 __attribute__((noinline)) static void descend(int frames, int levels) {
   if (frames + 1 > 512) probe_cut(deep); else probe();
   if (levels > 0) descend(frames + 1, levels - 1);
@@ -189,7 +189,7 @@ static void recursion(int rounds) {
   for (int i = 0; i < rounds; i++) descend(depth() + 1, 480 + i * 37 % 400);
 }
 
-// ---- trees of frames of all shapes, in an order that repeats suffixes now and then
+// ---- trees of frames of all shapes; their random order sometimes repeats suffixes
 
 static uint64_t dice = 88172645463325252;
 
@@ -211,7 +211,7 @@ __attribute__((noinline)) static void grow(unsigned levels) {
 
 static void shapes(int rounds) {
   for (int i = 0; i < rounds; i++) grow(roll(9));
-  // Its figures are its own.
+  // The child writes its own figures.
   pid_t child = fork();
   if (child == 0) {
     for (int i = 0; i < rounds; i++) grow(roll(9));

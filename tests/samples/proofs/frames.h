@@ -1,5 +1,5 @@
-// Nasty frames for tests/proofs/stacks. A section allocates under frames of one kind and tells how many of its
-// allocations have a stack that the agent may cut, and for which reason; all others must be whole.
+// Difficult frames for tests/proofs/stacks. A section allocates under frames of one kind and prints how many stacks the
+// agent may cut, and for which reason; all others must be whole.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ enum Reason {
 };
 
 extern volatile long expected[reasons];
-// Stacks that the two unwinders must tell differently: proof that a difference is seen.
+// Stacks about which the two unwinders must disagree: proves that the comparison notices a difference.
 extern volatile long planted;
 
-// One allocation, by one of the functions that allocate.
+// Makes one allocation, by one of the allocation functions.
 void probe();
-// One allocation whose stack is cut.
+// Makes one allocation whose stack is cut.
 void probe_cut(Reason reason);
-// Ends the program if what a section relies on does not hold.
+// Ends the program if an assumption of a section does not hold.
 void require(bool holds, const char* what);
-// Frames from the caller to the root, by the system unwinder.
+// Number of frames from the caller to the root, by the system unwinder.
 int depth();
 
 using Function = void (*)();
@@ -43,7 +43,7 @@ void made_stacks(int rounds);
 void edges(int rounds);
 void threads(int rounds);
 
-// frames_rules.S: each calls its argument from a frame of its kind.
+// frames_rules.S: each function calls its argument from its kind of frame.
 extern "C" {
 #define RULES(X) \
   X(rule_none) X(rule_data) X(rule_zero) X(rule_skips) X(rule_fake_rbp) X(rule_registers) X(rule_expression) \
@@ -51,22 +51,22 @@ extern "C" {
 #define DECLARE(name) void name(Function);
 RULES(DECLARE)
 #undef DECLARE
-// The part of rule_drap in which the CFA is in r10.
+// Addresses in rule_drap where the CFA is in r10.
 extern const char drap_begin[], drap_end[], drap_leaves[], drap_left[];
-// Calls the function on the stack that ends at `top`. The rules of the first lead back to the caller's stack, those of
-// the second to a zero, those of the third to the address of data.
+// Each calls the function on the stack that ends at `top`. By the unwind rules, the first returns to the caller's
+// stack, the second to a zero, the third to the address of data.
 void call_on_stack(Function, void* top);
 void call_on_stack_zero(Function, void* top);
 void call_on_stack_data(Function, void* top);
-// The rules lead to a word behind the end.
+// By its rules, it returns to a word after the end of the stack.
 void call_on_stack_end(Function, void* top);
-// The processor's trap behind each instruction.
+// Turns the processor's trap after each instruction on and off.
 void steps_on();
 void steps_off();
 // Frames of many shapes: thunk i calls function(argument).
 extern void (*const thunks[])(void (*)(unsigned), unsigned);
 extern const size_t thunk_count;
-// Those among them that realign the stack.
+// The thunks that realign the stack.
 extern void (*const thunks_realigned[])(void (*)(unsigned), unsigned);
 extern void (*const thunks_realigned_end[])(void (*)(unsigned), unsigned);
 // A signal return without unwind rules.

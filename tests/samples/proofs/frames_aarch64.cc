@@ -1,4 +1,4 @@
-// What the sections of tests/proofs/stacks need that are not there for arm64: machine code of their own, single steps.
+// Sections of tests/proofs/stacks that arm64 lacks: they need machine code or single steps.
 #include "frames.h"
 
 static void missing() { require(false, "this section is for x86-64"); }

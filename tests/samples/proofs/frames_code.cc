@@ -1,4 +1,4 @@
-// Code that comes and goes: JIT, libraries at the place of others, the loader's own work.
+// Code that appears and disappears: JIT, libraries at reused addresses, the loader's own calls.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +24,7 @@ static const unsigned char code[] = {0x48, 0x83, 0xec, 0x18, 0xff, 0xd7, 0x48, 0
 // sub $72, %rsp
 static const unsigned char other_code[] = {0x48, 0x83, 0xec, 0x48, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x48, 0xc3};
 
-// One CIE, one FDE, a terminator. `frame`: bytes the code takes from the stack.
+// One CIE, one FDE, a terminator. `frame`: bytes of stack that the code uses.
 struct Rules {
   unsigned char bytes[128] = {};
 
@@ -45,7 +45,7 @@ void jit(int rounds) {
   void* at = mmap(nullptr, 65536, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(at != MAP_FAILED, "mmap");
   for (int i = 0; i < rounds; i++) {
-    // Other code at the same addresses each time.
+    // The code at these addresses alternates.
     bool other = i % 2;
     auto* place = static_cast<unsigned char*>(at) + i % 3 * 4096;
     memcpy(place, other ? other_code : code, sizeof code);
@@ -53,7 +53,7 @@ void jit(int rounds) {
     run(cut_no_object);
     static Rules rules(place, sizeof code, 0);
     rules = Rules(place, sizeof code, other ? 72 : 24);
-    // Registered at run time: the system's unwinder finds them, ours asks the loader alone.
+    // Registered at run time: the system's unwinder finds the rules, ours asks only the loader.
     __register_frame(rules.bytes);
     run(cut_no_object);
     __deregister_frame(rules.bytes);
@@ -61,7 +61,7 @@ void jit(int rounds) {
   }
 }
 
-// ---- a difference that must be found: rules for a function of ours, registered behind the loader's back, that lie
+// ---- a planted difference: wrong rules for a function of ours, registered without the loader
 
 static void probe_planted() {
   planted = planted + 1;
@@ -77,7 +77,7 @@ void plant(int rounds) {
   rule_true(probe);
 }
 
-// ---- a library where another one was
+// ---- a library at the address of an unloaded one
 
 static std::string folder() {
   char path[4096] = {};
@@ -88,7 +88,7 @@ static std::string folder() {
 
 using Close = int (*)(void*);
 
-// Loads the libraries by turns, each of which allocates at the same offset in a frame of another size.
+// Loads the libraries in turn; each allocates at the same offset, in a frame of another size.
 static void take_turns(int rounds, Close close) {
   uintptr_t last = 0;
   int same = 0;
@@ -107,7 +107,7 @@ static void take_turns(int rounds, Close close) {
 
 void reload(int rounds) {
   take_turns(rounds, dlclose);
-  // The loader's own function, past any interposed one: as RTLD_DEEPBIND and the C library's own unloading do.
+  // libc's own dlclose, not an interposed one: RTLD_DEEPBIND and the C library's own unloading use it.
   auto close = reinterpret_cast<Close>(dlsym(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "dlclose"));
   require(close != nullptr && close != dlclose, "another dlclose");
   take_turns(rounds, close);
@@ -133,7 +133,7 @@ void binding(int rounds) {
     void* user = dlopen((folder() + "libframes_user.so").c_str(), RTLD_LAZY);
     require(provider && user, "dlopen");
     auto call = reinterpret_cast<void (*)(Function)>(dlsym(user, "call_lazily"));
-    // It notes that one library now depends on the other, below its own entry, whose CFA is in rbx.
+    // The loader records that one library now depends on the other. It allocates below its entry, whose CFA is in rbx.
     expected[exotic] = expected[exotic] + 1;
     call(probe);
     call(probe);

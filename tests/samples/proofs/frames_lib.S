@@ -1,10 +1,10 @@
-// A library whose code looks the same at the same place whatever its frames' size (ROOM) is.
+// A library whose code has the same size and addresses for every frame size (ROOM).
   .text
   .globl frame_of_its_own
   .type frame_of_its_own, @function
 frame_of_its_own:
   .cfi_startproc
-  // sub $ROOM, %rsp, always with four bytes
+  // sub $ROOM, %rsp, always with a 4-byte operand
   .byte 0x48, 0x81, 0xec
   .long ROOM
   .cfi_def_cfa_offset ROOM + 8
@@ -16,7 +16,7 @@ frame_of_its_own:
   .cfi_endproc
   .size frame_of_its_own, . - frame_of_its_own
 
-// What a character converter exports.
+// Exports of a character converter.
   .globl gconv_init, gconv
   .type gconv_init, @function
 gconv_init:
@@ -25,7 +25,7 @@ gconv_init:
   .cfi_def_cfa_offset 16
   .cfi_offset %rbx, -16
   mov %rdi, %rbx
-  // step->__min_needed_from and the three behind it, __stateful
+  // step->__min_needed_from, the three fields after it, and __stateful
   movabs $0x0000000100000001, %rax
   mov %rax, 72(%rdi)
   movabs $0x0000000400000004, %rax

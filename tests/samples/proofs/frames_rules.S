@@ -1,4 +1,4 @@
-// Frames with true, missing and lying unwind rules, and switches to other stacks.
+// Frames with correct, missing and wrong unwind rules, and switches to other stacks.
   .text
 
   .macro begin name
@@ -28,7 +28,7 @@ begin rule_none
 finish rule_none
   .skip 32, 0xcc
 
-// The rules find the address of data where they say that the return address is.
+// The rules locate the return address at a word that contains the address of data.
 begin rule_data
   .cfi_startproc
   sub $24, %rsp
@@ -42,7 +42,7 @@ begin rule_data
   .cfi_endproc
 finish rule_data
 
-// True rules; but whoever takes its frame for 8 bytes finds the address of data.
+// Correct rules. An unwinder that assumes a frame of 8 bytes finds the address of data.
 begin rule_true
   .cfi_startproc
   sub $24, %rsp
@@ -56,7 +56,7 @@ begin rule_true
   .cfi_endproc
 finish rule_true
 
-// The rules find a zero: by convention that is the root.
+// The rules give a return address of zero, which by convention is the root.
 begin rule_zero
   .cfi_startproc
   sub $24, %rsp
@@ -69,7 +69,7 @@ begin rule_zero
   .cfi_endproc
 finish rule_zero
 
-// The rules of the inner part lead past its caller: both unwinders believe them.
+// The rules of the inner part skip its caller: both unwinders follow them.
 begin rule_skips
   .cfi_startproc
   push %rbp
@@ -95,7 +95,7 @@ begin rule_skips
   .cfi_endproc
 finish rule_skips
 
-// The rules say that rbp is a frame pointer, but it leads off the stack.
+// The rules call rbp a frame pointer, but it points outside the stack.
 begin rule_fake_rbp
   .cfi_startproc
   push %rbp
@@ -128,7 +128,7 @@ begin rule_registers
   .cfi_endproc
 finish rule_registers
 
-// The CFA by an expression: rsp + 16 + 8.
+// An expression gives the CFA: rsp + 16 + 8.
 begin rule_expression
   .cfi_startproc
   sub $24, %rsp
@@ -140,7 +140,7 @@ begin rule_expression
   .cfi_endproc
 finish rule_expression
 
-// A function that says it is a signal frame.
+// A function marked as a signal frame.
 begin rule_signal
   .cfi_startproc
   .cfi_signal_frame
@@ -153,7 +153,7 @@ begin rule_signal
   .cfi_endproc
 finish rule_signal
 
-// The return address lies elsewhere.
+// The return address is at another place.
 begin rule_rip
   .cfi_startproc
   sub $24, %rsp
@@ -169,7 +169,7 @@ begin rule_rip
   .cfi_endproc
 finish rule_rip
 
-// More remembered states than are kept.
+// More remembered states than the unwinder keeps.
 begin rule_states
   .cfi_startproc
   .cfi_remember_state
@@ -206,7 +206,7 @@ begin rule_rbx
   .cfi_endproc
 finish rule_rbx
 
-// A function that realigns its stack, as GCC writes it. Between the marks the CFA is in r10.
+// A function that realigns its stack, as GCC compiles it. Between the labels the CFA is in r10.
 begin rule_drap
   .cfi_startproc
   lea 8(%rsp), %r10
@@ -237,7 +237,7 @@ drap_left:
   .cfi_endproc
 finish rule_drap
 
-// A frame too large for the cache's word, and rbp saved far from the CFA.
+// A frame too large for a word of the cache; rbp is saved far from the CFA.
 begin rule_far
   .cfi_startproc
   sub $40008, %rsp
@@ -254,7 +254,7 @@ begin rule_far
   .cfi_endproc
 finish rule_far
 
-// Instructions that change nothing: same_value, undefined, restore, args_size, an advance of four bytes.
+// Instructions without effect: same_value, undefined, restore, args_size, a 4-byte advance.
 begin rule_same
   .cfi_startproc
   sub $24, %rsp
@@ -271,7 +271,7 @@ begin rule_same
   .cfi_endproc
 finish rule_same
 
-// Hundreds of rows before the one that counts.
+// Hundreds of rows before the one that applies.
 begin rule_long
   .cfi_startproc
   .rept 300
@@ -307,7 +307,7 @@ begin call_on_stack
   .cfi_endproc
 finish call_on_stack
 
-// A stack that begins with a call from nowhere: the word in which the return address of `resume` should lie is zero.
+// A stack without a caller: the word where the return address of `resume` should be is zero.
 begin call_on_stack_zero
   .cfi_startproc
   push %rbp
@@ -383,7 +383,7 @@ begin steps_off
   .cfi_endproc
 finish steps_off
 
-// Its rules leave the saved stack pointer out: the caller's address is the word behind it.
+// Its rules omit the saved stack pointer: the return address is in the next word.
   .p2align 4
   .type resume, @function
 resume:
@@ -404,7 +404,7 @@ begin bare_restorer
 finish bare_restorer
   .skip 32, 0xcc
 
-// ---- thunks: function in rdi, its argument in rsi
+// ---- thunks: function in rdi, argument in rsi
 
   .macro plain words
   .p2align 4
@@ -424,7 +424,7 @@ thunk_plain_\words:
   .popsection
   .endm
 
-// rbp saved and used for something else.
+// rbp is saved and used for something else.
   .macro clobber words
   .p2align 4
 thunk_clobber_\words:
@@ -450,7 +450,7 @@ thunk_clobber_\words:
   .popsection
   .endm
 
-// A frame pointer, and room that its rules do not tell.
+// A frame pointer, and stack space that the rules do not mention.
   .macro framed words
   .p2align 4
 thunk_framed_\words:
@@ -506,7 +506,7 @@ thunk_realigned_\words:
   .popsection
   .endm
 
-// rbp saved by a move, at different places.
+// rbp is saved by a move, at different places.
   .macro moved words
   .p2align 4
 thunk_moved_\words:

@@ -1,4 +1,4 @@
-// As frames_rules.S, for arm64: frames with true, missing and lying unwind rules, and switches to other stacks.
+// Like frames_rules.S, for arm64: frames with correct, missing and wrong unwind rules, and switches to other stacks.
   .arch armv8.3-a
   .text
 
@@ -20,7 +20,7 @@ fake_frame:
   .quad 0, data + 8
   .text
 
-// Saves x29 and x30 at the bottom of a frame of so many bytes.
+// Saves x29 and x30 at the bottom of a frame of this size.
   .macro enter bytes
   stp x29, x30, [sp, #-\bytes]!
   .cfi_def_cfa_offset \bytes
@@ -43,7 +43,7 @@ begin rule_none
 finish rule_none
   .skip 32
 
-// The rules find the address of data where they say that the return address is.
+// The rules locate the return address at a word that contains the address of data.
 begin rule_data
   .cfi_startproc
   stp x29, x30, [sp, #-32]!
@@ -60,7 +60,7 @@ begin rule_data
   .cfi_endproc
 finish rule_data
 
-// The rules find a zero: by convention that is the root.
+// The rules give a return address of zero, which by convention is the root.
 begin rule_zero
   .cfi_startproc
   stp x29, x30, [sp, #-32]!
@@ -75,7 +75,7 @@ begin rule_zero
   .cfi_endproc
 finish rule_zero
 
-// The rules of the inner part lead past its caller: both unwinders believe them.
+// The rules of the inner part skip its caller: both unwinders follow them.
 begin rule_skips
   .cfi_startproc
   enter 16
@@ -97,7 +97,7 @@ begin rule_skips
   .cfi_endproc
 finish rule_skips
 
-// The rules say that x29 is a frame pointer, but it leads off the stack.
+// The rules call x29 a frame pointer, but it points outside the stack.
 begin rule_fake_rbp
   .cfi_startproc
   enter 16
@@ -127,7 +127,7 @@ begin rule_registers
   .cfi_endproc
 finish rule_registers
 
-// The CFA by an expression: sp + 24 + 8.
+// An expression gives the CFA: sp + 24 + 8.
 begin rule_expression
   .cfi_startproc
   enter 32
@@ -138,7 +138,7 @@ begin rule_expression
   .cfi_endproc
 finish rule_expression
 
-// A function that says it is a signal frame.
+// A function marked as a signal frame.
 begin rule_signal
   .cfi_startproc
   .cfi_signal_frame
@@ -165,7 +165,7 @@ begin rule_rip
   .cfi_endproc
 finish rule_rip
 
-// More rows are put aside than anybody needs.
+// More remembered rows than the unwinder needs.
 begin rule_states
   .cfi_startproc
   .rept 4
@@ -181,7 +181,7 @@ begin rule_states
   .cfi_endproc
 finish rule_states
 
-// The CFA from a register that is neither sp nor x29.
+// The CFA is in a register other than sp and x29.
 begin rule_rbx
   .cfi_startproc
   stp x19, x30, [sp, #-16]!
@@ -196,7 +196,7 @@ begin rule_rbx
   .cfi_endproc
 finish rule_rbx
 
-// A frame of 32 KiB, with x29 and x30 apart.
+// A frame of 32 KiB; x29 and x30 are saved apart.
 begin rule_far
   .cfi_startproc
   sub sp, sp, #32768
@@ -223,7 +223,7 @@ begin rule_same
   .cfi_endproc
 finish rule_same
 
-// Signed return address, a frame that is set up by x29, and a stack pointer below it.
+// A signed return address, a CFA in x29, and a stack pointer below it.
 begin rule_drap
   .cfi_startproc
   paciasp
@@ -241,7 +241,7 @@ begin rule_drap
   .cfi_endproc
 finish rule_drap
 
-// Thousands of rows before the one that holds.
+// Thousands of rows before the one that applies.
 begin rule_long
   .cfi_startproc
   .rept 3000
@@ -269,7 +269,7 @@ begin call_on_stack
   .cfi_endproc
 finish call_on_stack
 
-// Calls the function on it with a frame whose return address is `value`, `beyond` bytes behind the stack.
+// Calls the function there, from a frame whose return address is `value`, `beyond` bytes after the end of the stack.
   .macro calls_with value, beyond
   stp x29, x30, [sp, #-16]!
   mov x29, sp
@@ -312,7 +312,7 @@ finish call_on_stack_end
 
 // ---- thunks: f(argument) from frames of many shapes
 
-// GCC: the pair at the bottom, the CFA from sp.
+// GCC: the pair at the bottom, CFA from sp.
   .macro low bytes
   .p2align 4
   .cfi_startproc
@@ -327,7 +327,7 @@ finish call_on_stack_end
   .cfi_endproc
   .endm
 
-// The same, signed, the CFA from x29 and the stack pointer elsewhere.
+// The same, signed; the CFA is in x29 and the stack pointer is elsewhere.
   .macro signed bytes
   .p2align 4
   .cfi_startproc
@@ -349,7 +349,7 @@ finish call_on_stack_end
   .cfi_endproc
   .endm
 
-// LLVM: the pair at the top, the CFA from x29.
+// LLVM: the pair at the top, CFA from x29.
   .macro top bytes
   .p2align 4
   .cfi_startproc
@@ -374,7 +374,7 @@ finish call_on_stack_end
   .cfi_endproc
   .endm
 
-// x30 alone; x29 is whatever the caller has there.
+// Only x30 is saved; x29 keeps the caller's value.
   .macro alone bytes
   .p2align 4
   .cfi_startproc
@@ -392,7 +392,7 @@ finish call_on_stack_end
   .cfi_endproc
   .endm
 
-// x29 and x30 apart, and x29 used for something else.
+// x29 and x30 are saved apart, and x29 is used for something else.
   .macro apart bytes
   .p2align 4
   .cfi_startproc

@@ -1,4 +1,4 @@
-// Other stacks: signal handlers, single steps, coroutines, threads, stacks made by hand.
+// Other stacks: signal handlers, single steps, coroutines, threads, hand-made stacks.
 #include <algorithm>
 #include <climits>
 #include <csignal>
@@ -49,7 +49,7 @@ __attribute__((noinline)) static void raise_below(unsigned levels) {
   probe();
 }
 
-// The kernel's own structure: a C library would put its restorer in place of ours.
+// The kernel's own structure: a C library would replace our restorer.
 struct KernelAction {
   void (*handler)(int);
   unsigned long flags;
@@ -67,7 +67,7 @@ void signals(int rounds) {
   KernelAction bare = {on_bare_signal, sa_restorer, bare_restorer, 0};
   require(syscall(SYS_rt_sigaction, SIGWINCH, &bare, nullptr, 8) == 0, "rt_sigaction");
 #else
-  // The kernel's own way back, without unwind rules, is the only one.
+  // There is only the kernel's signal return, which has no unwind rules.
   handle(SIGWINCH, [](int) { probe(); }, 0);
 #endif
   for (int i = 0; i < rounds; i++) {
@@ -78,7 +78,7 @@ void signals(int rounds) {
   }
 }
 
-// ---- a signal behind each instruction of frames of all shapes, entries and exits included
+// ---- a signal after each instruction of frames of all shapes, including function entry and exit
 
 static long steps;
 
@@ -98,12 +98,12 @@ static void nothing() { asm volatile(""); }
 static void nothing_with(unsigned) { asm volatile(""); }
 
 __attribute__((noinline)) static void step_through(Function inner, size_t thunk) {
-  // Bound now, so that the loader's work is not stepped through.
+  // Bound now, so that the single steps do not go through the loader.
   getppid();
   steps_on();
   rule_drap(inner);
   rule_same(inner);
-  // Of those that realign their stack rule_drap knows the instructions where the CFA is in r10.
+  // Of the functions that realign the stack, only rule_drap marks the instructions where the CFA is in r10.
   auto* at = thunks + thunk;
   if (at < thunks_realigned || at >= thunks_realigned_end) (*at)(nothing_with, 3);
   getppid();
@@ -123,7 +123,7 @@ void stepped(int rounds) {
   require(steps > rounds * 20, "no single steps");
 }
 
-// ---- a timer that comes in anywhere but in the allocator
+// ---- a timer that interrupts anywhere except in the allocator
 
 static volatile long ticks;
 static void on_tick(int) {
@@ -149,7 +149,7 @@ void timers(int rounds) {
   setitimer(ITIMER_PROF, &never, nullptr);
 }
 
-// ---- coroutines on stacks that come and go
+// ---- coroutines on stacks that are mapped and unmapped
 
 static ucontext_t scheduler, contexts[16];
 
@@ -182,7 +182,7 @@ void coroutines(int rounds) {
   }
 }
 
-// ---- stacks made by hand
+// ---- hand-made stacks
 
 static void cut_bounds() { probe_cut(bounds); }
 static void cut_no_rule() { probe_cut(no_rule); }
@@ -194,14 +194,14 @@ void made_stacks(int rounds) {
     size_t bytes = size_t(i % 3 + 1) << 14;
     char* stack = map(bytes);
     char* top = stack + bytes;
-    // Its rules lead to another stack: not followed.
+    // By its rules it returns to another stack: not followed.
     call_on_stack(cut_bounds, top);
     call_on_stack_zero(probe, top);
     call_on_stack_data(cut_no_rule, top);
     inner_top = top - 8192;
     call_on_stack(switch_again, top);
     munmap(stack, bytes);
-    // A stack inside the thread's own: the rules lead inwards.
+    // A stack inside the thread's own stack: the rules lead inwards.
     alignas(64) char room[16384];
     call_on_stack(cut_bounds, room + sizeof room);
     call_on_stack_zero(probe, room + sizeof room);
@@ -210,7 +210,7 @@ void made_stacks(int rounds) {
   }
 }
 
-// Stacks whose rules lead out of them, into the void.
+// Stacks whose rules lead to unmapped memory.
 void edges(int rounds) {
   for (int i = 0; i < rounds; i++) {
     char* stack = map(3 << 14);
@@ -222,7 +222,7 @@ void edges(int rounds) {
   }
 }
 
-// ---- threads: small, large, with stacks of their own
+// ---- threads with small, large and own stacks
 
 __attribute__((noinline)) static void far_down(void (*at_bottom)()) {
   volatile char room[2 << 20];
@@ -251,12 +251,12 @@ static void deep_work() {
   far_down([] { far_down(probe); });
 }
 
-// Further below the top than stacks of the default size (8 MiB) reach: a frame this large is not followed there.
+// Deeper than a stack of the default size (8 MiB): at that depth, a frame this large is not followed.
 static void very_deep_work() {
 #ifdef __x86_64__
   far_down([] { far_down([] { far_down([] { probe(), far_down(cut_bounds); }); }); });
 #else
-  // Where the compiler saves x30 at the bottom of the last frame, it may be followed.
+  // If the compiler saves x30 at the bottom of the last frame, the frame may be followed.
   far_down([] { far_down([] { far_down(probe); }); });
 #endif
 }
@@ -265,7 +265,7 @@ void threads(int rounds) {
   rlimit limit;
   require(getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 8 << 20, "needs ulimit -s 8192");
   for (int i = 0; i < rounds; i++) {
-    // arm64 asks for 128 KiB.
+    // arm64 requires 128 KiB.
     const size_t least = std::max<size_t>(16384, PTHREAD_STACK_MIN), small = std::max<size_t>(65536, least);
     const Plan plans[] = {{probe, least, false},        {small_work, small, false},   {small_work, small, true},
                           {deep_work, 6 << 20, false}, {deep_work, 6 << 20, true}, {very_deep_work, 24 << 20, false}};

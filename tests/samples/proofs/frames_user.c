@@ -1,4 +1,4 @@
-// Calls into a library that it is not linked to.
+// Calls a library that it is not linked to.
 void frame_of_its_own(void (*)(void));
 void call_lazily(void (*function)(void)) {
   frame_of_its_own(function);

@@ -1,5 +1,5 @@
-/* What the guests of guest_rules*.rs share. Each is plain user code that knows nothing of the agent: a test runs it plain and
- * tracked, and compares what it says. Lines on stdout are the same in both runs unless they begin with '#'. */
+/* Shared by the guests of guest_rules*.rs. A guest is plain user code that knows nothing of the agent. A test runs it
+ * plain and tracked and compares the output: stdout must be the same, except for lines that begin with '#'. */
 #ifndef MEMGATE_GUEST_H
 #define MEMGATE_GUEST_H
 
@@ -11,7 +11,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 
-/* The compiler must take the pointer for used and changed. */
+/* Makes the compiler treat the pointer as used and changed. */
 static inline void* escape(void* p) {
     __asm__ volatile("" : "+r"(p) : : "memory");
     return p;

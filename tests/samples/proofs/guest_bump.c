@@ -1,6 +1,6 @@
-/* An allocator that may be interrupted anywhere: blocks are cut from one mapping by an atomic counter and never used again. C forbids
- * malloc in a handler that interrupted malloc; with this one below the agent, only the agent's own books are at stake.
- * Preloaded. */
+/* An allocator that may be interrupted anywhere: an atomic counter cuts blocks from one mapping, and no block is used
+ * twice. C forbids malloc in a handler that interrupted malloc. With this allocator below the agent, only the agent's
+ * own records can break. Preloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
-/* What every allocation function answers, and errno beside it: successes, refusals, huge requests, odd cases. All of it is
- * printed; nothing may differ between the plain run and the tracked one. At the end what is alive is said as `alive
- * BYTES COUNT` and what was called as `freed COUNT`, for a comparison with the agent's books.
- * `guest_calls [others]`: for other allocators than the C library's, some of which have no pvalloc, so that `free`
- * would get a block of the C library's. */
+/* Prints the result of every allocation function, and errno: successes, refusals, huge requests, special cases. The
+ * output must be the same plain and tracked. The end prints live blocks as `alive BYTES COUNT`, for a comparison with
+ * the agent's records.
+ * `guest_calls [others]`: for allocators other than the C library's. Some lack pvalloc, and then `free` would get a
+ * block of the C library. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -16,7 +16,7 @@ extern void cfree(void*) __attribute__((weak));
 static volatile size_t none, huge = (size_t)PTRDIFF_MAX, most = SIZE_MAX;
 static void* volatile mark = (void*)&huge;
 
-/* What a call gave, with errno before and after. */
+/* Prints the result of a call, with errno set before and read after. */
 #define CALL(EXPRESSION)                                                                                    \
     ({                                                                                                      \
         errno = 4711;                                                                                       \
@@ -91,7 +91,7 @@ int main(int count, char** arguments) {
     refused("of 8", 8, 100);
     refused("of 1 MiB", 1 << 20, none);
 
-    /* A failed realloc leaves the block, realloc to 0 gives it back. */
+    /* A failed realloc keeps the block; realloc to 0 frees it. */
     a = CALL(malloc(1009));
     memset(a, 'x', 1009);
     char* volatile still = a;
@@ -111,7 +111,7 @@ int main(int count, char** arguments) {
     printf("free: errno %d\n", errno);
     printf("usable size of null: %zu\n", malloc_usable_size(NULL));
     sizes();
-    /* Odd sizes: nothing else in the process has them. */
+    /* Sizes that nothing else in the process has. */
     for (int i = 0; i < 10; ++i) escape(malloc(70001));
     for (int i = 0; i < 3; ++i) escape(memalign(64, 70003));
     fflush(stdout);

@@ -1,14 +1,14 @@
-/* Descriptors, threads and output of a guest, seen from outside at each of its system calls.
+/* Checks the descriptors, threads and output of a guest from outside, at each of its system calls.
  *
- * `guest_descriptors trace LIBRARY` runs itself under ptrace with LIBRARY preloaded as `guest_descriptors work`: a test
- * with survivors enough for several windows of the spool, a second thread, a fork. The tracer follows all of it and
- * says on stdout what must not be:
- *  - a descriptor of the agent's below 500 that code of the guest's can see: with a second thread in the process, or
- *    with signals unblocked;
- *  - one of them open while the guest runs its own code;
- *  - a thread the guest did not begin;
- *  - between start, boundaries and end a system call that malloc does not make;
- *  - a write to a descriptor, other than the guest's own marks. */
+ * `guest_descriptors trace LIBRARY` runs `guest_descriptors work` under ptrace with LIBRARY preloaded: a test with
+ * enough survivors for several windows of the spool, a second thread, a fork. The tracer follows all of them and
+ * prints violations:
+ *  - a descriptor of the agent below 500 that the guest's code can see: with a second thread in the process, or with
+ *    signals unblocked;
+ *  - an open descriptor of the agent while the guest runs its own code;
+ *  - a thread that the guest did not start;
+ *  - a system call between start, boundaries and end that malloc does not make;
+ *  - a write to a descriptor, except the guest's own marks. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -28,7 +28,7 @@
 
 static void mark(char what) { need(write(1, &what, 1) == 1, "mark"); }
 
-/* The lowest number is the guest's, wherever it looks. */
+/* Checks that the lowest free number is the guest's. */
 static void look(void) {
     int fd = open("/dev/null", O_RDONLY);
     if (fd != 3) printf("the lowest number is %d\n", fd), fflush(stdout);
@@ -42,7 +42,7 @@ static void* busy(void* unused) {
     return unused;
 }
 
-/* Blocks from a stack of its own for each depth, each of another size: each is a record of the snapshot. */
+/* Each depth has its own stack and each block its own size, so each block is a record of the snapshot. */
 static NOINLINE void leak(int depth) {
     if (depth > 0) leak(depth - 1);
     else for (size_t n = 1; n <= 250; ++n) escape(malloc(n));
@@ -64,9 +64,9 @@ static int work(void) {
     void (*end)(const char*, const char*, int) = NULL;
     *(void**)&begin = dlsym(RTLD_DEFAULT, "memgate_test_begin");
     *(void**)&end = dlsym(RTLD_DEFAULT, "memgate_test_end");
-    /* The C library asks for randomness once. */
+    /* The C library requests random bytes once. */
     free(escape(malloc(1)));
-    /* Spooled with one thread, then with two: each time into windows that were not there before. */
+    /* Writes spools with one thread, then with two, each time into new windows. */
     look();
     test(begin, end, "alone", 100);
     pthread_t id;
@@ -137,7 +137,7 @@ static int threads(pid_t process) {
     return n;
 }
 
-/* Open descriptors of the agent's: spools, and what it reads of /proc. */
+/* Number of open descriptors of the agent: spools, and files of /proc that it reads. */
 static int agents(pid_t process, int* lowest) {
     char path[64], target[300], entry[400];
     int n = 0;

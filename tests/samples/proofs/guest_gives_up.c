@@ -1,6 +1,6 @@
-/* Gives something up for good, and goes on allocating: the time-stamp counter (by prctl or by syscall; in main, in a signal handler,
- * before main), or system calls: all but read, write and exit in SECCOMP's strict mode, or all but a few by a filter.
- * `guest_gives_up counter|strict|filter prctl|syscall|handler|early|child`. */
+/* Gives up a resource for good and continues to allocate: the time-stamp counter (by prctl or by syscall; in main, in a
+ * signal handler, before main), or system calls: all but read, write and exit (SECCOMP's strict mode), or all but a few
+ * (a filter). `guest_gives_up counter|strict|filter prctl|syscall|handler|early|child`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -22,7 +22,7 @@ static void give_up_counter(void) {
     else need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
 }
 
-/* No futex, and nothing that gets memory. */
+/* Allows neither futex nor any call that maps memory. */
 static void filter(void) {
 #define ALLOW(NAME) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##NAME, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
     static struct sock_filter steps[] = {
@@ -48,7 +48,7 @@ static void lock_up(void) {
     else need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0, "PR_SET_SECCOMP");
 }
 
-/* More than are all timed, and several samples. */
+/* More calls than the agent times one by one, and enough for several samples. */
 static NOINLINE void work(void) {
     for (int i = 0; i < 5000; ++i) free(escape(malloc(100 + (size_t)(i % 500))));
 }
@@ -64,7 +64,7 @@ static void handler(int signal) {
     work();
 }
 
-/* What malloc itself needs is there already: nothing is asked of the kernel. */
+/* malloc has all it needs already and makes no system call. */
 static void locked_up(int status) {
     escape(malloc(1009));
     work();
@@ -80,7 +80,7 @@ static void locked_up(int status) {
     syscall(SYS_exit, status);
 }
 
-/* Before the agent has begun: it finds the counter given up. */
+/* Runs before the agent starts, which then finds the counter given up. */
 __attribute__((constructor)) static void early(int count, char** arguments) {
     if (count == 3 && !strcmp(arguments[2], "early")) give_up_counter();
 }

@@ -1,5 +1,5 @@
-/* The guest's heap looks as it does without the agent: the same places relative to its start, the same figures, the same filling
- * of M_PERTURB. */
+/* The guest's heap looks as it does without the agent: the same addresses relative to its start, the same figures, the
+ * same M_PERTURB bytes. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -50,7 +50,7 @@ int main(void) {
     for (int i = 0; i < 3001; ++i) wrong += cleared[i] != 0;
     printf("bytes not as M_PERTURB wants them: %zu\n", wrong);
     mallopt(M_PERTURB, 0);
-    /* Before there are threads: the loader notes each library that has thread-local storage in a vector per thread. */
+    /* Before threads start: the loader allocates a vector per thread, with an entry for each library with TLS. */
     figures("at the end");
     pthread_t id;
     need(pthread_create(&id, NULL, thread, NULL) == 0, "pthread_create");

@@ -1,5 +1,5 @@
-/* Limits the guest lives under, told by name: `guest_limits as|data|fsize|nofile|memlock`. It reaches each of them, goes on, and says
- * what is alive at the end (`alive SIZE COUNT`), so that the agent's books can be compared. */
+/* Limits, selected by name: `guest_limits as|data|refusals|fsize|nofile|memlock`. The guest reaches it, continues
+ * and prints live blocks (`alive SIZE COUNT`), which are compared with the agent's records. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static size_t status_kib(const char* name) {
     return found;
 }
 
-/* Fills what is left with odd blocks; every refusal must be ENOMEM and leave the block it was about. */
+/* Allocates blocks of an odd size until refused. Every refusal must be ENOMEM and keep the block it was about. */
 static int fill(void) {
     int n = 0;
     for (errno = 0; n < MOST && (rows[n] = malloc(ROW)); ++n) memset(rows[n], 1, ROW);
@@ -60,13 +60,13 @@ static void memory(int which, const char* used) {
     int n = fill();
     drain(n, 10);
     limit(which, RLIM_INFINITY);
-    /* Plenty again: a guest that got through this goes on as usual. */
+    /* Without the limit, the guest continues as usual. */
     void* volatile large = malloc(256 << 20);
     tell("large again", large != NULL);
     free(large);
 }
 
-/* Single requests are refused, but there is room for everything else: the books must be exact. */
+/* Large requests are refused, but there is room for everything else: the agent's records must be exact. */
 static void refusals(void) {
     limit(RLIMIT_AS, (status_kib("VmSize:") << 10) + (256 << 20));
     for (int i = 0; i < 100; ++i) {
@@ -103,7 +103,7 @@ static void file_size(rlim_t most) {
     tell("signals", signals);
 }
 
-/* All four numbers are taken; the guest's next one is its own again. */
+/* All four numbers are in use; a number that the guest frees is its own again. */
 static void descriptors(void) {
     limit(RLIMIT_NOFILE, 4);
     int fd = open("/dev/null", O_RDONLY);
@@ -121,7 +121,7 @@ static void descriptors(void) {
     tell("child", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-/* Everything is locked, now and later: `most` bytes without the privilege to go beyond, or 0, no limit. */
+/* Locks all present and future memory: at most `most` bytes, without the privilege to exceed it; 0: no limit. */
 static void locked(rlim_t most) {
     if (most != 0) {
         struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -138,7 +138,7 @@ static void locked(rlim_t most) {
         puts("not possible here");
         return;
     }
-    /* Few: the heap may lie in two parts of the agent's table, which are locked as well. */
+    /* Few blocks: the heap may need two parts of the agent's table, which are locked too. */
     int n = most ? 6 : 2000, kept = most ? 5 : 10;
     for (int i = 0; i < n; ++i) {
         need((rows[i] = malloc(ROW)) != NULL, "malloc");

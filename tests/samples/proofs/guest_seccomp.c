@@ -1,7 +1,7 @@
-/* Under a filter that kills for every system call but those malloc itself makes: allocations of all kinds and sizes, enough of them
- * for new leaves of the agent's table, for more of its store of stacks and of its spill table; first allocations of
- * threads; a synchronous signal whose handler allocates; the end, by `_exit` or by the bare system call.
- * `guest_seccomp exit|_exit|exit_group`. */
+/* Runs under a filter that kills the process for any system call except malloc's own: allocations of all kinds and
+ * sizes, enough for new leaves of the agent's table and for growth of its stack store and spill table; first
+ * allocations of threads; a synchronous signal whose handler allocates; the end, by `_exit` or by the bare system
+ * call. `guest_seccomp exit|_exit|exit_group`. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -32,7 +32,7 @@ static void lock_up(void) {
         ALLOW(brk),
         ALLOW(mremap),
         ALLOW(futex),
-        /* The guest's own: back from its handler, and its end. */
+        /* For the guest: return from its handler, and exit. */
         ALLOW(rt_sigreturn),
         ALLOW(exit_group),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
@@ -42,7 +42,7 @@ static void lock_up(void) {
     need(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0, "seccomp");
 }
 
-/* Each path of 17 steps to the left or to the right is a stack of its own: 131,072 of them. */
+/* Each path of 17 steps to the left or right is a separate stack: 131,072 in total. */
 static NOINLINE void tree(int depth, unsigned path);
 static NOINLINE void left(int depth, unsigned path) { tree(depth, path); __asm__ volatile(""); }
 static NOINLINE void right(int depth, unsigned path) { tree(depth, path); __asm__ volatile("nop"); }
@@ -81,7 +81,7 @@ static void* thread(void* unused) {
     family();
     deep(600);
     pthread_barrier_wait(&done);
-    /* Its end would need a system call more. */
+    /* Never ends, because the end of a thread needs another system call. */
     for (;;) pthread_barrier_wait(&begun);
     return unused;
 }
@@ -103,7 +103,7 @@ int main(int count, char** arguments) {
     pthread_barrier_init(&there, NULL, THREADS + 1);
     pthread_barrier_init(&begun, NULL, THREADS + 1);
     pthread_barrier_init(&done, NULL, THREADS + 1);
-    /* The first thread that allocates makes glibc count the processors. */
+    /* When the first thread allocates, glibc counts the processors. */
     need(pthread_create(&id, NULL, warm, NULL) == 0, "pthread_create");
     pthread_join(id, NULL);
     for (int i = 0; i < THREADS; ++i) need(pthread_create(&id, NULL, thread, NULL) == 0, "pthread_create");

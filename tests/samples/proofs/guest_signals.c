@@ -1,6 +1,6 @@
-/* Signals in the midst of allocation: `handlers` (a handler that allocates interrupts the hooks; run above guest_bump),
- * `stopped` (threads stopped by signals wherever they are, while others go on), `cancelled` (malloc is no cancellation
- * point, and neither are the agent's own calls in `dlclose`, fork and boundaries). */
+/* Signals during allocation: `handlers` (a handler that allocates interrupts the hooks; runs above guest_bump),
+ * `stopped` (signals stop threads at any point while others continue), `cancelled` (malloc is not a cancellation point,
+ * and neither are the agent's own calls in `dlclose`, fork and boundaries). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -42,17 +42,17 @@ static void allocate(int signal, siginfo_t* info, void* context) {
     uintptr_t pc = (uintptr_t)((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP];
     inside += pc >= agent_start && pc < agent_end;
     long n = hits++;
-    /* What this one takes the eighth after it gives back: frees of older blocks, too, in the midst of other calls. */
+    /* Frees the block of eight calls before, so that frees of older blocks also interrupt other calls. */
     free(last[n % 8]);
     last[n % 8] = malloc(HANDLER_ROW);
     void* p = calloc(1, 41);
     p = realloc(p, 211);
     free(p);
-    /* Into the spill table. */
+    /* A block for the spill table. */
     if (n % 64 == 0) free(malloc(17 << 20));
 }
 
-/* Where both threads share one processor, signals come when they take turns, and seldom meet the agent. */
+/* If both threads share one processor, signals arrive at thread switches and rarely hit the agent. */
 static int is_enough(void) { return hits >= HITS && (!agent_start || inside >= HITS_INSIDE); }
 
 static void* shoot(void* unused) {
@@ -60,7 +60,7 @@ static void* shoot(void* unused) {
         long before = hits;
         pthread_kill(worker, SIGUSR1);
         while (hits == before && !over) __builtin_ia32_pause();
-        /* Another moment each time. */
+        /* Varies the moment. */
         for (volatile long i = before * 7919 % 9973; i > 0; --i) {}
     }
     return unused;
@@ -86,11 +86,11 @@ static int handlers(void) {
     pthread_sigmask(SIG_BLOCK, &usr1, NULL);
     need(pthread_create(&shooter, NULL, shoot, NULL) == 0, "pthread_create");
     pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
-    /* More blocks only as long as there is something to interrupt. */
+    /* Allocates until enough signals have hit. */
     for (int i = 0; i < ROWS && !is_enough(); ++i) row(i % 40);
     over = 1;
     pthread_join(shooter, NULL);
-    /* After its end no signal is on its way: it had been waited for, or is pending for this thread and taken now. */
+    /* The shooter has ended: no signal is in flight, at most one is pending for this thread, which takes it now. */
     sched_yield();
     need(kept[4] != NULL, "kept");
     printf("alive %d 5\nalive %d %ld\n", ROW, HANDLER_ROW, hits < 8 ? hits : 8);
@@ -136,7 +136,7 @@ static int stop_the_world(void) {
     for (int n = 0; n < STOPS; ++n) {
         for (int i = 0; i < WORKERS; ++i) pthread_kill(ids[i], SIGUSR1);
         for (int i = 0; i < WORKERS; ++i) sem_wait(&stopped);
-        /* From this thread's cache: glibc's own locks may be with a stopped one. The agent has none. */
+        /* Served from this thread's cache: a stopped thread may hold glibc's locks. The agent has no locks. */
         for (int i = 0; i < 10; ++i) free(escape(malloc(24)));
         for (int i = 0; i < WORKERS; ++i) pthread_kill(ids[i], SIGUSR2);
         for (int i = 0; i < WORKERS; ++i) sem_wait(&stopped);
@@ -151,7 +151,7 @@ static int stop_the_world(void) {
 
 static volatile int reached;
 
-/* Cancellation is pending from the first line on: what is no cancellation point must return. */
+/* Cancellation is pending from the first line: functions that are not cancellation points must return. */
 static void* doomed(void* library) {
     pthread_cancel(pthread_self());
     reached = 1;

@@ -1,6 +1,6 @@
-/* Small stacks, each with an unmapped page below it: threads with 16 KiB, coroutines with 8 KiB, alternate signal stacks of the
- * least size. What fits plain must fit tracked: allocations of every kind, and the ends and forks that the agent stands
- * in for. `guest_small WHERE WHAT`. */
+/* Small stacks, each with an unmapped page below it: threads with 16 KiB, coroutines with 8 KiB, minimal alternate
+ * signal stacks. What fits plain must fit tracked: allocations of every kind, and the exits and forks that the agent
+ * replaces. `guest_small WHERE WHAT`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -34,7 +34,7 @@ static void allocate(void) {
     for (int i = 0; i < 6; ++i) free(kept[i]);
 }
 
-/* stdio wants 8 KiB of stack for an unbuffered stream. */
+/* Not stdio: it needs 8 KiB of stack for an unbuffered stream. */
 static void say(const char* text, int number) {
     char line[64];
     size_t n = strlen(text);
@@ -106,13 +106,13 @@ static void in_coroutine(size_t bytes) {
     swapcontext(&back, &there);
 }
 
-/* The kernel's frame (AT_MINSIGSTKSZ), and as much as the C library promises beside it. */
+/* Room for the kernel's frame (AT_MINSIGSTKSZ), and for what the C library guarantees in addition. */
 static void on_alternate_stack(void) {
     size_t frame = getauxval(AT_MINSIGSTKSZ), bytes = ((frame ? frame : 1024) + extra + 15) & ~(size_t)15;
     size_t pages = (bytes + 4095) & ~(size_t)4095;
     stack_t alternate = {.ss_sp = (char*)guarded(pages), .ss_size = pages};
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
-    /* It ends exactly where the unmapped page begins. */
+    /* Its lowest byte is directly above the unmapped page. */
     alternate.ss_size = bytes;
     need(sigaltstack(&alternate, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "sigaltstack");
     raise(SIGUSR1);
@@ -121,7 +121,7 @@ static void on_alternate_stack(void) {
 int main(int count, char** arguments) {
     need(count >= 3, "guest_small WHERE WHAT");
     what = arguments[2];
-    /* Once with room: the C library binds its own calls of realloc and free on their first use, which takes 3 KiB. */
+    /* Once with enough stack: at first use, the C library binds its own calls of realloc and free (3 KiB of stack). */
     allocate();
     extra = count > 3 ? atoi(arguments[3]) : 2048;
     if (!strcmp(what, "dlclose")) need((library = dlopen("libm.so.6", RTLD_NOW)) != NULL, "dlopen");

@@ -1,5 +1,5 @@
-/* How much stack each allocation function needs: the memory below the call is painted, and the deepest byte that lost its
- * colour tells. Prints `name bytes` for each call; the test compares the plain run with the tracked one. */
+/* Measures the stack that each allocation function needs: the memory below the call is painted, and the deepest byte
+ * that changed gives the size. Prints `name bytes` for each call; the test compares plain and tracked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -16,7 +16,7 @@ static long deepest;
 static void* volatile block;
 static volatile size_t no_bytes;
 
-/* Runs CALL with painted stack below; `deepest` is what it touched, from the stack pointer at the call down. */
+/* Runs CALL with painted stack below; `deepest` is what it touched, down from the stack pointer at the call. */
 #define MEASURE(NAME, CALL)                                                                         \
     do {                                                                                            \
         volatile unsigned char *sp_, *low_, *at_;                                                   \
@@ -47,13 +47,13 @@ static NOINLINE void note(const char* name, long bytes) {
     notes[noted++].bytes = bytes;
 }
 
-/* Every path of the family, from a place whose unwind rules nobody has asked for yet. */
+/* Every path of the family, from a call site whose unwind rules are not cached yet. */
 static NOINLINE void family(void) {
     void* volatile out;
     MEASURE("malloc, new stack", block = malloc(101));
     MEASURE("free", free(block));
     for (int i = 0; i < 600; ++i) {
-        /* Among them those that publish the counters. */
+        /* Some of these calls publish the counters. */
         MEASURE(i == 0 ? "malloc, new stack" : "malloc, known stack", block = malloc(102));
         free(block);
     }
@@ -118,7 +118,7 @@ static void* thread(void* first) {
     return NULL;
 }
 
-/* An unknown number of frames that a library allocates from: other rules, other modules. */
+/* A library calls this with an unknown number of its own frames: other rules, other modules. */
 static int compare(const void* a, const void* b) {
     MEASURE("malloc, called back by the C library", block = malloc(110));
     free(block);

@@ -1,6 +1,6 @@
-/* Uses the whole allocation family from several threads, frees across them, writes every usable byte, and keeps an exact
- * remainder: 3 x 4241 (malloc), 2 x 4243 (calloc), 1 x 4259 (realloc), 1 x 4261 (posix_memalign), 1 x 4271 (strdup),
- * 1 x 4288 (aligned_alloc). The harness of these tests looks for exactly that. */
+/* Uses the whole allocation family from several threads, frees blocks of other threads, writes every usable byte, and
+ * keeps exactly 3 x 4241 (malloc), 2 x 4243 (calloc), 1 x 4259 (realloc), 1 x 4261 (posix_memalign), 1 x 4271 (strdup),
+ * 1 x 4288 (aligned_alloc). The tests expect exactly these. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -49,7 +49,7 @@ static void* churn(void* argument) {
         void* old = slots[slot];
         slots[slot] = fresh;
         pthread_mutex_unlock(&locks[slot]);
-        free(old); /* most often another thread's */
+        free(old); /* usually a block of another thread */
     }
     return NULL;
 }

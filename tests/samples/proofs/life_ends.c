@@ -1,4 +1,4 @@
-/* One way of ending a process per argument. Keeps 3 x 4241 bytes allocated before, whatever comes after. */
+/* Ends the process in one way per argument. Keeps 3 x 4241 bytes, allocated before the end. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ static void* outlives_main(void* argument) {
     return NULL;
 }
 
-/* Allocates and arms itself again, three times: glibc gives keys four rounds. */
+/* Allocates and sets its key again, for three rounds in total: glibc allows four. */
 static void destructor(void* round) {
     free(malloc(71));
     void* volatile kept_by_destructor = malloc(4253);

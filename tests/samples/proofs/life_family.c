@@ -1,4 +1,4 @@
-// Says whether each function of the malloc family hands out a block, and that nobody has as many bytes as there are.
+// Checks that each function of the malloc family returns a block, and that a request for SIZE_MAX bytes is refused.
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>

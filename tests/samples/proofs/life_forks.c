@@ -1,4 +1,4 @@
-/* Ways of making processes, one per argument. Children keep blocks of odd sizes and end in different ways. */
+/* Creates processes, in one way per argument. Children keep blocks of odd sizes and end in different ways. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ static void leave_at_once(int signal) {
     exit(signal == SIGUSR1 ? 14 : 15);
 }
 
-/* `leave_at_once`, so many microseconds from now. */
+/* Calls `leave_at_once` after this many microseconds. */
 static void leave_in(long microseconds) {
     timer_t timer;
     struct sigevent by_signal = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
@@ -59,7 +59,7 @@ static void* allocate_for_ever(void* argument) {
     return argument;
 }
 
-/* Forks and tells how many children ended as they should. */
+/* Forks repeatedly and returns how many children ended as expected. */
 static void* fork_often(void* argument) {
     uintptr_t good = 0;
     for (int i = 0; i < 40; i++) {
@@ -78,7 +78,7 @@ static void* fork_often(void* argument) {
     return (void*)good;
 }
 
-/* The program in a child that shares our memory until then. */
+/* Runs the program from a child that shares our memory until then. */
 __attribute__((noinline)) static int vforked(char* const* program) {
     pid_t child = vfork();
     if (child == 0) {
@@ -115,7 +115,7 @@ int main(int count, char** arguments) {
         snprintf(line, sizeof line, "%d of 160 children are right\n", (int)good);
         say(line);
     } else if (!strcmp(how, "signal")) {
-        /* A handler that ends the process, at some moment of a fork: before, within or behind it. */
+        /* A handler ends the process at some moment around a fork: before, during or after it. */
         int good = 0;
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         for (int i = 0; i < 300; i++) {
@@ -132,7 +132,7 @@ int main(int count, char** arguments) {
         while (wait(NULL) > 0) continue; /* the grandchildren */
         say(good == 300 ? "all are right\n" : "some hang or die\n");
     } else if (!strcmp(how, "storm")) {
-        /* 7 generations: 127 descendants, none waits before it has forked. */
+        /* 7 generations: 127 descendants; none waits before it has forked. */
         pid_t children[7];
         int made = 0, generation = 0;
         for (; generation < 7; generation++) {
@@ -155,7 +155,7 @@ int main(int count, char** arguments) {
         tell("a child that only left", vforked(NULL));
         tell("a child without a program", vforked(nowhere));
         work(1000);
-        kept[3] = malloc(4241); /* all of this is the parent's, and goes on being recorded */
+        kept[3] = malloc(4241); /* the parent's blocks; recording continues */
         tell("all programs", status);
     } else if (!strcmp(how, "spawn")) {
         for (int i = 0; i < 20; i++) {
@@ -173,11 +173,11 @@ int main(int count, char** arguments) {
     } else if (!strcmp(how, "clone")) {
         static char stack[256 << 10] __attribute__((aligned(64)));
         static int seen;
-        /* Shares memory and everything the agent has mapped, but is another process. */
+        /* A separate process that shares our memory and all mappings of the agent. */
         pid_t child = clone(in_shared_memory, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &seen);
         tell("a child in our memory", wait_for(child));
         say(seen ? "it was there\n" : "it was not there\n");
-        child = (pid_t)syscall(SYS_fork); /* past every handler */
+        child = (pid_t)syscall(SYS_fork); /* bypasses every fork handler */
         if (child == 0) {
             work(500);
             kept[3] = malloc(4253);
@@ -204,7 +204,7 @@ int main(int count, char** arguments) {
         char line[20];
         ssize_t got = read(ends[0], line, sizeof line);
         if (got > 0 && write(1, line, (size_t)got) < 0) abort();
-        if (read(ends[0], line, 1) != 0) abort(); /* until it has ended */
+        if (read(ends[0], line, 1) != 0) abort(); /* waits until the daemon has ended */
     } else if (!strcmp(how, "exec")) {
         execv(printer[0], printer);
         return 98;

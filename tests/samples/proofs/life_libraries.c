@@ -1,4 +1,4 @@
-/* Loads a library in one of the ways there are, lets it allocate, and keeps 3 x 4241 bytes that were allocated in it. */
+/* Loads a library in the given way, lets it allocate, and keeps 3 x 4241 bytes that it allocated. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

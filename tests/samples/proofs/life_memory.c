@@ -1,5 +1,5 @@
-/* Lets the agent run out of memory while the program goes on with what it has: the address space is limited to what is mapped
- * by then, and the heap was made large before. The argument says what the agent wants more of. */
+/* Makes the agent run out of memory while the program continues with its memory: the heap is enlarged first, then the
+ * address space is limited to what is mapped. The argument names what the agent will need more of. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static void no_more(size_t bytes) {
     if (setrlimit(RLIMIT_AS, &limit)) abort();
 }
 
-/* Makes the heap large without a word to the agent about it: the table has no leaves for most of it. */
+/* Enlarges the heap without telling the agent: its table has no leaves for most of it. */
 static void heap_of(size_t bytes) {
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -76,7 +76,7 @@ int main(int count, char** arguments) {
         }
     } else if (!strcmp(what, "stacks")) {
         heap_of(64 << 20);
-        /* The table has leaves for where these lay: what runs out is the room for stacks, wherever the heap begins. */
+        /* Gives the table leaves for these addresses: then the room for stacks runs out, wherever the heap begins. */
         for (int i = 0; i < 50000; i++) {
             if (!(blocks[i] = malloc(41))) abort();
         }
@@ -96,7 +96,7 @@ int main(int count, char** arguments) {
         pthread_barrier_wait(&done);
         for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     } else if (!strcmp(what, "snapshot")) {
-        /* Everything is recorded; there is no room left to say what. */
+        /* Everything is recorded, but there is no room to write it. */
         heap_of(64 << 20);
         for (unsigned i = 0; i < 200000; i++) {
             if (!(blocks[i] = step(i, 16, 41 + i % 50))) abort();
@@ -120,7 +120,7 @@ int main(int count, char** arguments) {
         waitpid(child, &status, 0);
         tell(WIFEXITED(status) && WEXITSTATUS(status) == 6 ? "child as it should\n" : "child wrong\n");
     } else if (!strcmp(what, "start")) {
-        /* Limited from its first instruction. */
+        /* The limit applies from the first instruction. */
         struct rlimit limit = {strtoul(arguments[2], NULL, 10), RLIM_INFINITY};
         if (setrlimit(RLIMIT_AS, &limit)) abort();
         execv(arguments[0], (char*[]){arguments[0], "started", NULL});

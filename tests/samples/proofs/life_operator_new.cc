@@ -1,5 +1,5 @@
-// Replaces operator new, as many large programs do. Forwards to malloc: replaced, it is still seen, and once. Keeps 3 x
-// 4241.
+// Replaces operator new, as many large programs do, and forwards to malloc: the agent still sees each block, and only
+// once. Keeps 3 x 4241.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-/* Brings a malloc of its own, which every library of the process then uses. */
+/* A program with its own malloc, which every library of the process then uses. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// A library with a part of the malloc family: the rest is the C library's.
+// A library with only a part of the malloc family; the C library provides the other functions.
 #include <stddef.h>
 
 void *__libc_malloc(size_t bytes);

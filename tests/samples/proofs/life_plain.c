@@ -1,4 +1,4 @@
-/* Allocates a little, frees most of it and keeps 3 x 4241: as plain as can be, for other ways of building a program. */
+/* Allocates a little, frees most of it and keeps 3 x 4241: a simple program for testing other ways to build one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

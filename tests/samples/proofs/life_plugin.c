@@ -1,4 +1,4 @@
-/* A library that allocates when it is loaded, when it is called and when it is unloaded. */
+/* A library that allocates when it is loaded, called and unloaded. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +26,12 @@ __attribute__((destructor)) static void unload(void) {
     free(malloc(444));
 }
 
-/* Allocated here, freed by whoever calls. */
+/* Allocated here, freed by the caller. */
 void* plugin_make(size_t bytes) {
     void* block = malloc(bytes);
     if (block) memset(block, 7, bytes);
     return block;
 }
 
-/* Allocated by whoever calls, freed here. */
+/* Allocated by the caller, freed here. */
 void plugin_drop(void* block) { free(block); }

@@ -1,4 +1,4 @@
-// A program as sanitizers check it; what it does wrong is told by its argument. Its children are of the same kind.
+// A program for sanitizers; its argument selects what it does wrong. Its children are built the same way.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +43,7 @@ int main(int count, char** arguments) {
         std::printf("%d\n", kept[0][5]);
     }
     if (how == "race") {
-        // One line for both: whichever of them is reported, its place is the same.
+        // One line for both threads, so that the reported line is always the same.
         auto race = [] { for (int i = 0; i < 1000; i++) shared++; };
         std::thread one(race), two(race);
         one.join();

@@ -1,5 +1,5 @@
-/* Changes what surrounds a process: descriptors, users, namespaces, the root folder. Files of the guest are looked at byte by
- * byte: nothing of anybody else may stand in them. */
+/* Changes the environment of its process: descriptors, users, namespaces, the root folder. It checks every byte of its
+ * own files: nobody else may write there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static void work(int n) {
     for (int i = 0; i < n; i++) free(realloc(malloc(50 + (size_t)i % 100), 300));
 }
 
-/* Opens files under every number up to `last`, works, and looks whether somebody wrote into one. */
+/* Opens a file at every number up to `last`, works, and checks whether somebody wrote into one. */
 static void own_files(int last) {
     int files = 0, strange = 0;
     for (int i = 3; i <= last; i++) {
@@ -39,7 +39,7 @@ static void own_files(int last) {
     }
     for (int i = 0; i < 3; i++) kept[i] = malloc(4241);
     work(100000);
-    for (int n = 0; n < 5000; n++) kept[3] = malloc(64 + (size_t)n); /* a snapshot that needs room */
+    for (int n = 0; n < 5000; n++) kept[3] = malloc(64 + (size_t)n); /* a snapshot that needs space */
     for (int i = 3; i < 3 + files; i++) {
         struct stat is;
         char text[4] = "";
@@ -49,7 +49,7 @@ static void own_files(int last) {
     tell("files are untouched", strange == 0);
 }
 
-/* A child shares the files, uses and ends itself with them open; here they are looked at after its last words. */
+/* A child works and ends while it shares the open files; the parent then checks what it wrote last. */
 static void look_afterwards(int last) {
     pid_t user = fork();
     if (user < 0) abort();
@@ -87,7 +87,7 @@ int main(int count, char** arguments) {
     } else if (!strcmp(how, "few descriptors")) {
         struct rlimit four = {4, 4};
         tell("limit", setrlimit(RLIMIT_NOFILE, &four) == 0);
-        for (int n = 0; n < 60000; n++) kept[3] = malloc(64 + (size_t)n % 30000); /* more than its first 64 KiB hold */
+        for (int n = 0; n < 60000; n++) kept[3] = malloc(64 + (size_t)n % 30000); /* more than 64 KiB hold */
         own_files(3);
         look_afterwards(3);
     } else if (!strcmp(how, "unshare user")) {
@@ -120,11 +120,11 @@ int main(int count, char** arguments) {
         char folder[] = "/tmp/memgate-life-XXXXXX";
         tell("folder", mkdtemp(folder) != NULL);
         int outside = open("/tmp", O_RDONLY | O_DIRECTORY);
-        /* Without privileges: a user namespace gives them. */
+        /* A user namespace gives the privilege. */
         tell("chroot", (geteuid() == 0 || unshare(CLONE_NEWUSER) == 0) && chroot(folder) == 0 && chdir("/") == 0);
         work(1000);
         for (int i = 1; i < 3; i++) kept[i] = malloc(4241);
-        if (count > 2) { /* so much that the spool needs room again, and its folder is not there any more */
+        if (count > 2) { /* so much that the spool must grow, and its folder is out of reach */
             for (int n = 0; n < 60000; n++) kept[3] = malloc(64 + (size_t)n);
         }
         tell("tidy", unlinkat(outside, folder + sizeof "/tmp", AT_REMOVEDIR) == 0);
@@ -145,7 +145,7 @@ int main(int count, char** arguments) {
         waitpid(child, &status, 0);
         tell("child", WEXITSTATUS(status) == 6);
     } else if (!strcmp(how, "privileged")) {
-        /* Set-user-id: the loader drops LD_PRELOAD. Allocates as everybody. */
+        /* Set-user-id: the loader drops LD_PRELOAD. Allocates as usual. */
         tell("runs as the file's owner", geteuid() == 0 && getuid() != 0);
         work(1000);
         return 0;

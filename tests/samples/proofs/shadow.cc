@@ -1,11 +1,11 @@
-// Proves the shadow call stack (device-agent/shadow): each stack it gives is compared with the system unwinder's.
+// Proves the shadow call stack (device-agent/shadow): each of its stacks is compared with the system unwinder's.
 //
-// Every function here but those of `nothook` is compiled with the hooks and with frame pointers. Each of its frames
-// stands for one return address, that of its caller. A stack that is not cut must contain all of these in the
-// unwinder's order, and nothing that the unwinder does not find. One that is cut must be the beginning of such a stack.
+// All functions here except those of `nothook` are compiled with the hooks and with frame pointers. Each frame stands
+// for one return address, that of its caller. A stack that is not cut must contain all of these in the unwinder's
+// order, and nothing that the unwinder does not find. A stack that is cut must be the beginning of such a stack.
 //
-// shadow SECTION ROUNDS prints: captures, how many were cut, how many were wrong. `plant` plants wrong ones, to show
-// that they are seen.
+// shadow SECTION ROUNDS prints: captures, how many were cut, how many were wrong. `plant` makes some stacks wrong, to
+// prove that they are noticed.
 #include "memgate_shadow.h"
 
 #include <alloca.h>
@@ -49,7 +49,7 @@ struct Walk {
 };
 
 enum { MOST = 2048, LEVELS = 8 };
-// A signal handler that interrupts a capture has the next ones.
+// A signal handler that interrupts a capture uses the next level.
 static thread_local int level = 0;
 static thread_local Walk walks[LEVELS];
 static thread_local void *captured[LEVELS][MOST];
@@ -74,8 +74,8 @@ NOT_HOOKED static _Unwind_Reason_Code step(struct _Unwind_Context *context, void
     walk->expected[walk->count] = walk->is_ours;
     walk->all[walk->count++] = reinterpret_cast<void *>(pc);
   }
-  // A signal may come while a function begins or ends, outside of the part that the hooks enclose, or in the hook
-  // that it calls.
+  // A signal may interrupt the entry or exit of a function, outside of the part between the hooks, or a hook that the
+  // function calls.
   if (is_interrupted) walk->may_begin = 2;
   walk->is_ours = is_ours(pc) && walk->may_begin == 0;
   if (walk->may_begin > 0) walk->may_begin--;
@@ -84,8 +84,8 @@ NOT_HOOKED static _Unwind_Reason_Code step(struct _Unwind_Context *context, void
 
 static thread_local bool reached[LEVELS][MOST + 1];
 
-// Can the frames be found in the unwinder's order, with none left out that must be there? The first one is another call
-// of the same function. A recursion has many equal ones: where the first way does not fit, all are tried.
+// Do the frames occur in the unwinder's order, with every expected one? The first frame is another call of the same
+// function. A recursion has many equal frames: if the first match fails, all matches are tried.
 NOT_HOOKED static bool fits(void **frames, int count, int is_cut, const Walk &walk) {
   if (count < 1) return false;
   int taken = 1;
@@ -106,7 +106,7 @@ NOT_HOOKED static bool fits(void **frames, int count, int is_cut, const Walk &wa
   return at[count];
 }
 
-// Called by a macro, so that what is captured is the caller's own frame.
+// Called from a macro, so that the capture starts at the caller's own frame.
 NOT_HOOKED NOINLINE static void judge(void **frames, int count, int is_cut) {
   Walk &walk = walks[level];
   walk = Walk();
@@ -133,7 +133,7 @@ NOT_HOOKED NOINLINE static void judge(void **frames, int count, int is_cut) {
     level--;                                                                    \
   } while (0)
 
-// As an allocator sees it: called by code without hooks that keeps something else in the frame pointer's register.
+// Like an allocator: called by code without hooks that uses the frame pointer's register for something else.
 extern "C" int through_other_code(int (*work)(int), int n);
 __asm__(R"(
 .pushsection nothook, "ax", @progbits
@@ -257,7 +257,7 @@ static void longjumps() {
   CAPTURE();
 }
 
-// ---- coroutines on stacks of their own, which are unmapped while their frames are known
+// ---- coroutines on separate stacks, which are unmapped while their frames are known
 
 struct Coroutine {
   ucontext_t own, other;
@@ -308,13 +308,13 @@ static void coroutines() {
     if (!coroutine.is_over) resumes(coroutine);
     captures_here(i);
   }
-  // Some are in the middle of their work: their frames are never told to be over.
+  // Some coroutines have not finished: nothing reports the end of their frames.
   for (auto &coroutine : all) munmap(coroutine.stack, COROUTINE_BYTES);
   CAPTURE();
   captures_here(1);
 }
 
-// ---- recursion deeper than there is room, inlined functions, code without hooks in between
+// ---- recursion beyond the available room, inlined functions, code without hooks in between
 
 NOINLINE static int deep(int depth) {
   if (depth % 97 == 0) CAPTURE();
@@ -388,7 +388,7 @@ static void signals() {
   setitimer(ITIMER_REAL, &never, nullptr);
 }
 
-// ---- threads, which end in the middle
+// ---- threads that end in the middle
 
 static pthread_key_t at_end;
 static void ends(void *) { captures_here(1); }

@@ -1,10 +1,10 @@
-// Allocates and frees through the whole family from many threads, keeps its own books outside malloc, and compares them
-// with the agent's snapshot, entry by entry: size, count and every return address of the stack.
+// Allocates and frees with the whole family from many threads and keeps its own ledger outside malloc. It compares the
+// ledger with the agent's snapshot, entry by entry: size, count and every return address of the stack.
 //
-// Workers hold blocks in slots, hand some to each other, reallocate in chains and in vain. Meanwhile one thread forks,
-// one loads and unloads libraries. At barriers everything stands still: the snapshot must equal the ledger, here and in
-// forked children, which go on by themselves and are compared again. A child forked in the middle cannot know what
-// other threads were doing; there the difference between two snapshots must equal what the child did.
+// Workers keep blocks in slots, hand some to each other, and reallocate in chains, sometimes with requests that fail.
+// Meanwhile one thread forks, and one loads and unloads libraries. At barriers all threads wait: the snapshot must
+// equal the ledger, here and in forked children, which then continue alone and are compared again. A child forked in
+// between cannot know what other threads did: the difference between two snapshots must equal what the child did.
 //
 //   stress [--threads=32] [--operations=10000000] [--rounds=10] [--forks=4] [--loads=8] --plugins=FOLDER
 //
@@ -22,7 +22,7 @@ namespace stress {
 namespace {
 
 constexpr uint32_t kSlots = 640, kQueue = 128, kMostThreads = 64;
-constexpr size_t kBig = size_t{33} << 20;  // above everything glibc serves from an arena, and above what a table slot can hold
+constexpr size_t kBig = size_t{33} << 20;  // more than glibc serves from an arena and than a table slot can hold
 constexpr int kMostBig = 6;
 
 struct Options {
@@ -35,7 +35,7 @@ struct Figures {
   std::atomic<uint64_t> operations, handed, refused, moved, threads, forks, loads;
 } figures;
 
-// Blocks on their way from one thread to another.
+// Blocks that one thread passes to another.
 struct Queue {
   pthread_mutex_t lock;
   uint32_t count;
@@ -65,7 +65,7 @@ void stamp(const Block& b) {
   if (b.size >= 8) memcpy(b.at, &b.key, 8);
 }
 
-// Somebody else's hands in our block would show here.
+// Detects writes by others to our block.
 void check_stamp(const Block& b) {
   if (b.size >= 8 && memcmp(b.at, &b.key, 8) != 0) {
     say("DIFFERS: the contents of a block of %llu bytes\n", static_cast<unsigned long long>(b.size));
@@ -85,7 +85,7 @@ size_t some_size(Random& random) {
   return dice < 1024 ? 2 * random.below(400) + 1 : 8 * random.below(40) + 3;
 }
 
-// Every round has call paths of its own, so that new stacks are stored all the time.
+// Every round has its own call paths, so that new stacks are stored all the time.
 uint32_t some_path(Random& random) { return (round_now * 2654435761u) ^ (random.below(1024) * 40503u); }
 int some_depth(Random& random) { return random.below(2048) == 0 ? 60 + static_cast<int>(random.below(40)) : random.below(12); }
 
@@ -130,7 +130,7 @@ A_FRAME void reallocate(Block& b, Random& random) {
     size_t size = some_size(random);
     bool array = random.below(4) == 0;
     if (size == 0 || (array && size < 3)) {
-      // glibc frees and answers with null.
+      // glibc frees the block and returns null.
       check_stamp(b);
       count_big(b.size, -1);
       Request r{{function_of(realloc), word(b.at), 0, 0, 0, 0}, 0, kDirect, nullptr};
@@ -193,7 +193,7 @@ void learn_root(uintptr_t own) {
   }
 }
 
-// What a thread that comes, allocates a little and is gone leaves to the one that started it.
+// Blocks that a short-lived thread leaves to the thread that started it.
 struct Legacy {
   Random random;
   Block blocks[4];
@@ -225,7 +225,7 @@ void start_short_life(Worker& w) {
   figures.threads.fetch_add(1, std::memory_order_relaxed);
 }
 
-// `alone`: in a forked child, where nobody else runs and locks may be held for ever.
+// `alone`: in a forked child, where no other thread runs and locks may be held forever.
 A_FRAME void step(Worker& w, bool alone) {
   ENTERED;
   Random& random = w.random;
@@ -317,7 +317,7 @@ A_FRAME bool in_child(const char* what, bool (*body)()) {
 
 bool grandchild() { return agrees("a grandchild's start"); }
 
-// While everything stands still the child's copy must be the ledger, and stay it.
+// While all threads wait, the child's copy must equal the ledger, and stay equal.
 A_FRAME bool child_at_a_barrier() {
   ENTERED;
   if (!agrees("a child's start")) return false;
@@ -333,7 +333,7 @@ void add_slots(Worker& w, int64_t by) {
   }
 }
 
-// In the middle of everything: what the child does by itself must be the difference of two snapshots.
+// Forked while other threads run: what the child does must be the difference of two snapshots.
 A_FRAME bool child_of_a_storm() {
   ENTERED;
   tally->clear();
@@ -366,7 +366,7 @@ A_FRAME void* fork_storm(void*) {
   return nullptr;
 }
 
-// Loads one of the plugins, allocates through it, unloads it; the blocks stay.
+// Loads a plugin, allocates through it and unloads it; the blocks stay.
 A_FRAME void visit_plugin(Worker& w) {
   ENTERED;
   char path[512];
@@ -380,7 +380,7 @@ A_FRAME void visit_plugin(Worker& w) {
     uint32_t kind = w.random.below(9);
     make(r, kind, 1 + w.random.below(900), w.random);
     stress_call learn{probe, 0, 0, 0, 0, 0};
-    // The same call instruction in both rounds.
+    // Both turns use the same call instruction.
     for (int turn = 0; turn < 2; ++turn) plugin_call(&own_chain, turn ? &r.call : &learn, probe);
     void* at = kind == 4 ? r.out : reinterpret_cast<void*>(r.call.result);
     Block b{at, r.size, key_of(r), origin(kind, 0xff, 0)};
@@ -482,6 +482,6 @@ int main(int count, char** arguments) {
   learn_sites();
   learn_root(word(__builtin_return_address(0)));
   ENTERED;
-  // Past the exit handlers: what they free is nobody's business here.
+  // Without exit handlers, whose frees do not matter here.
   _exit(run());
 }

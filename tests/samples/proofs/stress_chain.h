@@ -1,8 +1,8 @@
 /* The call chain as the program itself knows it, shared by the stress program and its plugins.
  *
- * Every function on the way to an allocation notes the address it will return to (the compiler knows it, no unwinder is
- * asked), so a chain's hash names all its return addresses. The return address of the allocating call itself is learned
- * by sending `probe` through the same call instruction first. */
+ * Every function on the path to an allocation records its return address (from the compiler, not an unwinder), so the
+ * hash of a chain covers all its return addresses. To learn the return address of the allocating call itself, `probe`
+ * is first called through the same call instruction. */
 #ifndef MEMGATE_STRESS_CHAIN_H
 #define MEMGATE_STRESS_CHAIN_H
 
@@ -10,7 +10,7 @@
 
 enum { CHAIN_DEPTH = 160 };
 
-/* hash[i]: the return addresses from the root to the i-th function; hash[0]: what lies above the thread's function. */
+/* hash[i]: return addresses from the root to the i-th function; hash[0]: those above the thread's function. */
 struct chain {
   uint32_t depth;
   uint64_t hash[CHAIN_DEPTH];
@@ -18,12 +18,12 @@ struct chain {
 
 typedef uintptr_t (*stress_function)(uintptr_t, uintptr_t, uintptr_t);
 
-/* One call of the allocation family, and what came of it. */
+/* One call of the allocation family, and its result. */
 struct stress_call {
   stress_function function;
   uintptr_t a, b, c;
   uintptr_t result;
-  uint64_t key; /* hash of the whole chain, the allocating call included */
+  uint64_t key; /* hash of the whole chain, including the allocating call */
 };
 
 static inline uint64_t chain_extend(uint64_t hash, uintptr_t address) {

@@ -1,4 +1,4 @@
-// The allocation family, called from many places: which function, through which call sites, with which request.
+// The allocation family, called from many sites: which function, through which call sites, with which request.
 #pragma once
 
 #include <malloc.h>
@@ -14,7 +14,7 @@ namespace stress {
 
 inline __thread chain own_chain;
 
-// First in every function from which a request can be sent: no frame between them may go unnoticed.
+// Must come first in every function that can send a request: every frame in between is recorded.
 struct Entered {
   __attribute__((always_inline)) explicit Entered(void* return_address) {
     own_chain.hash[own_chain.depth + 1] =
@@ -24,10 +24,10 @@ struct Entered {
   __attribute__((always_inline)) ~Entered() { --own_chain.depth; }
 };
 #define ENTERED Entered entered(__builtin_return_address(0))
-// A function that is a frame of its own, whatever the optimiser thinks.
+// A function that keeps its own frame, whatever the optimiser does.
 #define A_FRAME __attribute__((noinline, noclone))
 
-// xorshift64*: the program must not depend on the C library for its choices.
+// xorshift64*: random choices must not depend on the C library.
 struct Random {
   uint64_t state;
   uint64_t next() {
@@ -55,7 +55,7 @@ A_FRAME void site(stress_call& call) {
   fixed[0] = N;
   (void)fixed;
   if (N % 2 == 1) {
-    // An alloca makes the compiler address the frame by rbp.
+    // alloca makes the compiler address the frame by rbp.
     volatile char* more = static_cast<char*>(__builtin_alloca(16 + (own_chain.depth & 7) * 16));
     more[0] = N;
     (void)more;
@@ -90,8 +90,8 @@ A_FRAME void hop(stress_call& call, uint32_t path, int depth) {
   fixed[1] = K;
 }
 
-// Calls of the C library that may allocate for themselves (dlopen, pthread_create, fork) go through here: what they
-// allocate is theirs, not in the ledger, and known by this address.
+// Calls of C library functions that may allocate for themselves (dlopen, pthread_create, fork) go through here. Their
+// allocations are not in the ledger, and are recognized by this address.
 inline uintptr_t library_address;
 
 A_FRAME inline uintptr_t through_library(stress_function function, uintptr_t a = 0, uintptr_t b = 0, uintptr_t c = 0,
@@ -115,7 +115,7 @@ uintptr_t word(T* p) {
 
 // --- requests
 
-// Which library's code stands between our call and malloc.
+// The library whose code is between our call and malloc.
 enum Via : uint8_t { kDirect = 0, kThroughC = 1, kThroughCxx = 2 };
 
 struct Request {
@@ -135,13 +135,13 @@ constexpr const char* kKindName[kKinds] = {"malloc", "calloc", "realloc", "reall
                                            "aligned_alloc", "memalign", "valloc", "pvalloc", "strdup",
                                            "strndup", "wcsdup", "operator new", "operator new[]", "aligned new"};
 
-// Of a block: kind 8 | depth 8 | path 32, for a person.
+// Describes a block for a person: kind 8 | depth 8 | path 32.
 inline uint64_t origin(uint32_t kind, int depth, uint32_t path) {
   return uint64_t{kind} << 40 | static_cast<uint64_t>(depth) << 32 | path;
 }
 inline uint32_t kind_of(uint64_t origin) { return static_cast<uint32_t>(origin >> 40); }
 
-// A request of `size` bytes or a little more, by the given member of the family.
+// Makes a request of `size` bytes or a little more, for the given member of the family.
 inline void make(Request& r, uint32_t kind, size_t size, Random& random) {
   size_t align = size_t{16} << random.below(6);
   size_t length = size < kLongest ? size : kLongest;
@@ -188,7 +188,7 @@ inline void make(Request& r, uint32_t kind, size_t size, Random& random) {
       r.via = kThroughC;
       break;
     case 12:
-      // `new` of nothing asks for a byte.
+      // `new` of zero bytes requests one byte.
       c = {function_of(static_cast<void* (*)(size_t)>(::operator new)), size, 0, 0, 0, 0};
       r.size = size ? size : 1;
       r.via = kThroughCxx;
@@ -199,7 +199,7 @@ inline void make(Request& r, uint32_t kind, size_t size, Random& random) {
       r.via = kThroughCxx;
       break;
     case 14:
-      // libstdc++ rounds up to the alignment before it asks.
+      // libstdc++ rounds up to the alignment first.
       r.size = (size + align) / align * align;
       c = {function_of(static_cast<void* (*)(size_t, std::align_val_t)>(::operator new)), r.size, align, 0, 0, 0};
       r.via = kThroughCxx;
@@ -208,7 +208,7 @@ inline void make(Request& r, uint32_t kind, size_t size, Random& random) {
   }
 }
 
-// Requests that must fail and leave everything as it is.
+// Requests that must fail and change nothing.
 inline void make_failing(Request& r, uint32_t kind, void* block) {
   uintptr_t p = word(block);
   r.via = kDirect;
@@ -223,7 +223,7 @@ inline void make_failing(Request& r, uint32_t kind, void* block) {
   }
 }
 
-// The same without a block.
+// Requests without a block that must fail.
 inline void make_impossible(Request& r, uint32_t kind) {
   r.via = kDirect;
   r.size = 0;
@@ -239,7 +239,7 @@ inline void make_impossible(Request& r, uint32_t kind) {
   }
 }
 
-// Sends a request through a chain of calls. Null: it failed.
+// Sends a request through a chain of calls. Null: the request failed.
 __attribute__((always_inline)) inline void* send(Request& r, uint32_t path, int depth) {
   hop<0>(r.call, path, depth);
   return r.call.function == function_of(posix_memalign) ? r.out : reinterpret_cast<void*>(r.call.result);

@@ -1,4 +1,4 @@
-// The program's own books, in mapped memory, and their comparison with the agent's snapshot.
+// The program's own ledger, in mapped memory, and its comparison with the agent's snapshot.
 #pragma once
 
 #include <link.h>
@@ -13,7 +13,7 @@
 
 namespace stress {
 
-// Without stdio's buffers, which are allocated.
+// Prints without stdio's buffers, which are allocated.
 __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
   char line[1024];
   va_list arguments;
@@ -28,7 +28,7 @@ __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
   _exit(2);
 }
 
-// Private to the process: a forked child has the ledger as it was.
+// Private mappings: a forked child gets a copy of the ledger.
 template <class T>
 T* pages(size_t count) {
   void* at = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -43,7 +43,7 @@ struct Block {
   uint64_t origin;
 };
 
-// Where code of libraries lies that calls malloc for us.
+// The code of a library that calls malloc for us.
 struct Range {
   uintptr_t low, high;
   bool has(uintptr_t pc) const { return pc >= low && pc < high; }
@@ -81,7 +81,7 @@ struct Snapshot {
     while (n < depth && r.pcs[n]) ++n;
     return n;
   }
-  // As `key_of`: library frames that stand before our own only say which library they are of.
+  // Like `key_of`: library frames in front of our own frames only identify their library.
   uint64_t key(const Record& r) const {
     size_t n = frames(r), first = 0;
     uint64_t via = kDirect;
@@ -92,7 +92,7 @@ struct Snapshot {
     for (size_t i = n; i > first; --i) hash = chain_extend(hash, r.pcs[i - 1] + 1);
     return hash ^ (via << 61);
   }
-  // Allocated by the C library for itself?
+  // Did the C library allocate it for itself?
   bool is_foreign(const Record& r) const {
     for (size_t i = 0, n = frames(r); i < n; ++i) {
       if (r.pcs[i] + 1 == library_address) return true;
@@ -105,11 +105,11 @@ struct Cell {
   uint64_t key, size;
   int64_t difference;
   uint64_t origin;
-  int32_t record;  // of the snapshot, plus one
+  int32_t record;  // index in the snapshot, plus one
   bool used;
 };
 
-// Counts per (site, size): what the ledger has less what the snapshot has.
+// Counts per (site, size): the ledger's minus the snapshot's.
 class Tally {
 public:
   explicit Tally(uint32_t bits) : mask_((1u << bits) - 1), cells_(pages<Cell>(size_t{1} << bits)) {}
@@ -147,7 +147,7 @@ public:
     }
   }
 
-  // Says what differs; true: nothing.
+  // Prints the differences; true if there are none.
   bool is_even(const char* where, const Snapshot& snapshot) const {
     int wrong = 0;
     for (size_t i = 0; i <= mask_; ++i) {
@@ -172,7 +172,7 @@ private:
   Cell* cells_;
 };
 
-// What the snapshot says of itself must hold: padding, order, sum.
+// Is the snapshot consistent: padding, order, sum?
 inline bool is_well_formed(const char* where, const Snapshot& s) {
   size_t sum = 0, before = SIZE_MAX;
   bool well = s.records() == 0 || s.each == (2 + s.depth) * sizeof(size_t);

@@ -1,5 +1,5 @@
-/* A library that comes and goes. Built with several PADs whose code differs only in the size of its frames: where one is loaded
- * at the address of another, unwind rules of the old one lead astray. */
+/* A library that is loaded and unloaded. It is built with several PADs, which change only its frame sizes. If one is
+ * loaded at the address of another, the old unwind rules are wrong. */
 #include "stress_chain.h"
 
 static uintptr_t site;

@@ -1,7 +1,7 @@
 /*
  * libmemgate_agent.so of the test APK, for HotSpot. On a phone this is the agent itself: its JNI_OnLoad makes the
-  * runtime attach it, and it finds its options in the app's data folder. Here, the same call attaches this machine's
-  * agent.
+ * runtime attach it, and it finds its options in the app's data folder. Here, the same call attaches this machine's
+ * agent.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

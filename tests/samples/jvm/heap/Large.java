@@ -10,8 +10,8 @@ import java.util.Map;
 
 /**
  * Large heap dumps: a tree of nodes, each with a byte array, and one destroyed object that the last node holds, so that
-  * a search passes all others first. Arguments: hotspot or art, number of nodes, file. HotSpot dumps itself; a dump in
-  * Android's format is written record by record.
+ * a search passes all others first. Arguments: hotspot or art, number of nodes, file. HotSpot dumps itself; a dump in
+ * Android's format is written record by record.
  */
 public class Large {
     static final int PAYLOAD = 48;

@@ -7,7 +7,7 @@ import org.robolectric.internal.bytecode.InstrumentationConfiguration;
 
 /**
  * Loads everything except the agent's natives in the framework's class loader, because a phone has only one class
-  * loader. HotSpot's agent binds its natives in the application's class loader.
+ * loader. HotSpot's agent binds its natives in the application's class loader.
  */
 public final class FrameworkRunner extends RobolectricTestRunner {
     public FrameworkRunner(Class<?> suite) throws InitializationError {
