@@ -1,5 +1,5 @@
-# Sourced. packages PACKAGE:SIGN…: installs the Debian or Ubuntu packages whose sign is missing: a file, or a command
-# where it has no slash.
+# Sourced. packages PACKAGE:SIGN…: installs each Debian or Ubuntu package whose sign is missing. A sign is a file, or a
+# command if it contains no slash.
 packages() {
   local pair sign need=() known=() as_root=()
   for pair in "$@"; do
