@@ -10,7 +10,7 @@ build_stress() {
   c++ -std=c++17 -O2 -g -I"$root/device-agent/include" "$sources/stress.cc" -o "$scratch/stress" -lpthread -ldl
 }
 
-# run_stress AGENT OPTION…: the program below the agent. The caller may set GLIBC_TUNABLES.
+# run_stress AGENT OPTION…: runs the program with the agent. The caller may set GLIBC_TUNABLES.
 run_stress() {
   local agent=$1 spools
   shift
@@ -19,5 +19,5 @@ run_stress() {
     timeout --kill-after=5 1800 "$scratch/stress" --plugins="$scratch" "$@"
 }
 
-# One arena for all threads and no cache of a thread's own: a freed block is another thread's at once.
+# One arena for all threads and no per-thread cache: another thread gets a freed block at once.
 readonly without_caches=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1
