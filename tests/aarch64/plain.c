@@ -1,4 +1,4 @@
-// Allocates, prints what it was given, opens and starts: the same with and without the agent.
+// Allocates, opens files, starts a thread, and prints the results, which must be the same with the agent.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@ import io.memgate.agent.Hooks;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Six windows of a test that keeps what it makes, told as memgate's listener tells them. */
+/** Six windows of a test that keeps its objects, reported as memgate's listener reports them. */
 public final class App {
     static final class Tile { long a, b; }
     static final List<Object> KEPT = new ArrayList<>();

@@ -1,16 +1,16 @@
-// Opens a page in headless Chromium, over the DevTools protocol on a pipe: no package is needed.
+// Opens a page in headless Chromium with the DevTools protocol on a pipe; no package is needed.
 //
 //   node browser.mjs CHROMIUM PAGE FOLDER [AXE]     everything a person sees and does
 //   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
-//   node browser.mjs CHROMIUM PAGE --clean          only the many tests that left nothing
+//   node browser.mjs CHROMIUM PAGE --clean          only the list of tests that left nothing
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
 //   node browser.mjs CHROMIUM PAGE --signs-in NAME PASSWORD   a page of a server that only members see
-//   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: their looks, what axe finds
+//   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: screenshots and what axe finds
 //
-// Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said
-// on its console, what axe found, how long it took to open, and what searching, sorting, opening and following an
-// address did. Seconds of `main_thread` are CPU time of the page's main thread: a busy machine does not change them
-// much.
+// Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: the page's console
+// output, what axe found, how long the page took to open, and the results of searching, sorting, opening and following
+// an address. `main_thread` is CPU time of the page's main thread in seconds, which hardly depends on the load of the
+// machine.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -95,13 +95,13 @@ try {
   on("Runtime.consoleAPICalled", ({ type, args }) => { if (type === "error" || type === "warning") found.console.push(args.map((arg) => arg.value).join(" ")); });
   on("Log.entryAdded", ({ entry }) => { if (entry.level === "error") found.console.push(entry.text); });
   const requests = [];
-  // A server's pages have their style and their icon beside them, and one listens to its events.
+  // A server's pages have separate style and icon files, and one page listens to the server's events.
   on("Network.requestWillBeSent", ({ request }) => { if (signs && request.url.startsWith(new URL("/", url).href)) return; if (served && /^\/(static|api)\//.test(new URL(request.url).pathname)) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
 
   const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
   const set = (id, value) => `{ const e = document.getElementById('${id}'); e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })); }`;
-  // Each served page at two widths, in light and dark: a picture, what axe finds, how long it takes, how much is sent.
+  // Each served page at two widths, in light and dark mode: a screenshot, what axe finds, load time, bytes sent.
   const pages = async () => {
     for (const address of process.argv.slice(6)) {
       const name = new URL(address).pathname.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "");
@@ -154,7 +154,7 @@ try {
         await picture(`memory-${width}-${scheme}.png`, await evaluate("(document.getElementById('memory-h') || document.body).getBoundingClientRect().top + scrollY"), 1000);
         await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
         if (width === 1280 && scheme === "light") {
-          // Where this happens to be checked out is nothing for a picture.
+          // A picture must not show the folder of this checkout.
           await evaluate(`document.querySelectorAll(".command").forEach((c) => { c.textContent = c.textContent.replace(/ \\/\\S*\\//, " build/"); })`);
           await evaluate(`document.querySelectorAll(".origin dd").forEach((d) => { d.textContent = d.textContent.replace(/^([0-9a-f]{12}) on .*/, "$1 on main").replace(/^[^,]*, (?=.* processors?$)/, ""); })`);
           await picture("readme.png", 0, 1400);
@@ -186,13 +186,13 @@ try {
     await evaluate(set("verdict", "fail"));
     found.failing = await evaluate(`${shown}.map((t) => t.dataset.v)`);
     await evaluate(set("verdict", ""));
-    // The address of a test whose body is still text.
+    // The address of a test whose body is not rendered yet.
     const anchor = await evaluate("(document.querySelector('.test:not(:has(> .body))') || document.querySelector('.test')).id");
     await open("about:blank");
     await open(`${url}#${encodeURIComponent(anchor)}`);
     found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
       return { id: t.id, open: t.open, body: [...t.querySelectorAll(':scope > .body .facts a')].some((a) => a.getAttribute('href') === '#' + t.id), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
-    // The address of a leak opens its test; of a search it has what was found.
+    // The address of a leak opens its test; the address of a search shows its results again.
     await open(url);
     found.leak = await evaluate("[...document.querySelectorAll('.test [data-leak]')].pop().dataset.leak");
     await open("about:blank");
@@ -204,7 +204,7 @@ try {
     await open("about:blank");
     await open(url + found.address);
     found.address_found = await evaluate(names);
-    // A real click: copying wants one.
+    // A real click, which copying requires.
     await open(url);
     await evaluate("document.querySelector('.test[open] button.copy').scrollIntoView({ block: 'center' })");
     const at = await evaluate("(() => { const r = document.querySelector('.test[open] button.copy').getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()");
@@ -235,7 +235,7 @@ try {
       await work();
       return { seconds: (performance.now() - began) / 1000, main_thread: (await spent()) - before };
     };
-    // The first page pays for the browser's own start.
+    // The first page includes the browser's own start.
     await open("about:blank");
     found.open = await measured(() => open(url));
     found.tests = await evaluate("document.querySelectorAll('.test').length");
@@ -268,7 +268,7 @@ try {
       found[name] = await evaluate(seen);
     }
   };
-  // As a person does it: from the page that is not there to the form, to the page, and out again.
+  // Like a person: from a hidden page to the form, to the page, and out again.
   const signsIn = async () => {
     const [name, password] = process.argv.slice(5);
     const heading = "document.querySelector('h1').textContent";
@@ -290,7 +290,7 @@ try {
     found.out = await follow("document.querySelector('form[action=\"/logout\"] button').click()");
     await open(url);
     found.after = await evaluate(heading);
-    // What the pages themselves are answered with.
+    // Expected answers of the pages themselves.
     found.console = found.console.filter((text) => !/with a status of 40[34]/.test(text));
   };
   await ({ "--signs-in": signsIn, "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || (served ? pages : everything))();
@@ -298,7 +298,7 @@ try {
 } catch (error) {
   found.error = String(error.stack || error);
 } finally {
-  // Asked to end, it takes its helpers along, which write to the profile until then.
+  // When asked to end, the browser also ends its helpers, which write to the profile until then.
   const runs = browser.exitCode === null && browser.signalCode === null;
   const ended = new Promise((done) => (runs ? browser.once("exit", done) : done()));
   session = undefined;

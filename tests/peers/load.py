@@ -145,7 +145,7 @@ class Load:
         for one in [*writers, reader]:
             one.start()
         order = list(range(int(self.asked.rate * self.asked.seconds / 60)))
-        # Neighbours arrive in any order.
+        # Neighbouring runs arrive in any order.
         order.sort(key=lambda number: number + random.uniform(0, 8 * len(self.asked.token)))
         for place, number in enumerate(order):
             due = begun + place * 60 / self.asked.rate

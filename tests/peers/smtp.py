@@ -41,7 +41,7 @@ def authenticate(server, session, envelope, mechanism, data):
     right = isinstance(data, LoginPassword) and data.login == b"ci@example.com" and data.password == b"hunter2 \xc3\xa4"
     if right:
         return AuthResult(success=True)
-    # A server that repeats what it was sent: nobody may read it in a log.
+    # Like a server that repeats the password: no log may contain it.
     return AuthResult(success=False, handled=False, message=f"535 5.7.8 wrong: {data.password.decode(errors='replace')}")
 
 

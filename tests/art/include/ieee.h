@@ -1,4 +1,4 @@
-/* The functions of fdlibm that StrictMath asks for, by the C library: their last digits may differ from a device. */
+/* The fdlibm functions that StrictMath needs, from the C library: their last digits may differ from a device. */
 #include <math.h>
 #define ieee_cos cos
 #define ieee_sin sin

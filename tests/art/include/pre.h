@@ -1,4 +1,4 @@
-/* What libart and its plugin take from other headers on Android. */
+/* Declarations that libart and its plugin get from other headers on Android. */
 #include <cstddef>
 #include <cassert>
 #include <memory>

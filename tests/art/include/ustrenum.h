@@ -1,5 +1,5 @@
 #pragma once
-/* ICU keeps this header for itself; here is what libcore uses of it. */
+/* ICU does not install this header; here is the part that libcore uses. */
 #include <unicode/strenum.h>
 #include <unicode/uenum.h>
 #include <unicode/udata.h>

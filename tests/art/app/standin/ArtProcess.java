@@ -30,7 +30,7 @@ import org.junit.runners.model.RunnerBuilder;
  * runs the tests with the arguments of AndroidJUnitRunner that memgate uses, and prints what {@code am -r} would.
  */
 public final class ArtProcess {
-    /** A phone's runner scans the APK for these. */
+    /** A phone's runner finds them by scanning the APK. */
     private static final String TESTS = "com.example.tracks.CleanTest,com.example.tracks.TileCacheTest";
 
     private static final PrintStream AM = new PrintStream(new FileOutputStream(FileDescriptor.out), true);
@@ -66,13 +66,13 @@ public final class ArtProcess {
         AM.print("INSTRUMENTATION_RESULT: stream=\n\nTime: " + (System.nanoTime() - began) / 1000000 / 1000.0 + "\n\nOK (" + run + " tests)\n\n\n");
         AM.print("INSTRUMENTATION_CODE: -1\n");
         AM.flush();
-        // The system ends an instrumented app; it does not end by itself.
+        // An instrumented app does not end by itself: the system ends it.
         new CountDownLatch(1).await();
     }
 
     /**
-     * What the system asks of an app on its own: {@code attach LIBRARY=OPTIONS}, {@code dump FILE}. A dump has its
-     * name when it is whole.
+     * Requests of the system to an app: {@code attach LIBRARY=OPTIONS}, {@code dump FILE}. A dump gets its final name
+     * when it is complete.
      */
     private static void obey() {
         try (BufferedReader orders = new BufferedReader(new InputStreamReader(System.in))) {
@@ -150,7 +150,7 @@ public final class ArtProcess {
         }
     }
 
-    /** What InstrumentationResultPrinter sends of each test. */
+    /** The status that InstrumentationResultPrinter sends for each test. */
     private static final class Printer extends RunListener {
         private final int count;
         private int current;

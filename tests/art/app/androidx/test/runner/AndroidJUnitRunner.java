@@ -1,6 +1,6 @@
 package androidx.test.runner;
 
-/** The class of the runner: where it is loaded, the agent brings memgate's listener to its class loader. */
+/** The runner's class: when it is loaded, the agent defines memgate's listener in its class loader. */
 public final class AndroidJUnitRunner {
     private AndroidJUnitRunner() {}
 }

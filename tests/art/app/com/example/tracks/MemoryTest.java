@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.Test;
 
-/** Fills the heap, and fails by it. */
+/** Fills the heap, and fails because of it. */
 public class MemoryTest {
     @Test
     public void fillsTheHeap() {

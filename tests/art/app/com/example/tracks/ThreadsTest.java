@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.Test;
 
-/** Sixty-four threads at once, which end with the test. */
+/** Starts sixty-four threads, which end with the test. */
 public class ThreadsTest {
     private static final int THREADS = 64;
     private static final List<Object> KEPT = new ArrayList<>();
