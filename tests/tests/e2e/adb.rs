@@ -16,7 +16,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // A test that hangs fails at its own place.
+    // A test that hangs fails by itself, instead of blocking the whole run.
     runtime.block_on(async { tokio::time::timeout(LONG, future).await.expect("it hangs") })
 }
 

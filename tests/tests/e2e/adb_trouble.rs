@@ -39,7 +39,7 @@ async fn anew(server: &AdbServer, phone: &StandIn) -> Device {
     impatient(server).await
 }
 
-/// Its tests run until they are stopped.
+/// An app whose tests run until they are stopped.
 struct Endless(mpsc::Sender<()>);
 
 impl Instrument for Endless {
@@ -110,7 +110,7 @@ fn a_request_waits_for_a_device_that_comes_back() {
     }
 }
 
-/// The operation during which the device disappears, named by its service.
+/// Runs the operation that a fault interrupts, selected by its service.
 async fn everything(device: &Device, what: &str, time: Duration) -> Result<(), AdbError> {
     let bounds = Bounds { time, ..Bounds::default() };
     let device = device.clone().with_bounds(bounds);
@@ -236,7 +236,7 @@ fn a_cancelled_command_ends_on_the_device() {
             phone.wait_until("both run", |phone| phone.commands().len() == 2);
             other.abort();
         });
-        // Both commands.
+        // Both commands end.
         for _ in 0..2 {
             left.recv_timeout(LONG).unwrap();
         }
@@ -263,7 +263,7 @@ fn at_thirty_moments_of_a_run_anything_may_happen() {
                             let device = client(&server).choose(Some(&phone.serial())).await.unwrap();
                             let device = device.with_patience(SHORT);
                             phone.inject(Fault { when: When::Messages(moment * 7), what });
-                            // The service that was hit must fail, or a later one.
+                            // Either the service that was hit or a later one must fail.
                             let mut asked = SERVICES.iter().cycle();
                             let mut told = false;
                             while phone.struck() == 0 {

@@ -133,7 +133,7 @@ const ALLOCATION: &[&str] = &[
 ];
 
 const MOST_BYTES: u64 = 45 << 15;
-/// Two words of the tracker, and what Rust's standard library keeps.
+/// Room for two words of the tracker and for the thread-local data of Rust's standard library.
 const MOST_TLS_BYTES: u64 = 256;
 
 #[test]
@@ -189,7 +189,7 @@ fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     let headers = successful(Command::new("readelf").arg("-lW").arg(agent()));
     let flags = |kind: &str| -> Vec<String> {
         let lines = headers.lines().filter(|line| line.split_whitespace().next() == Some(kind));
-        // The flags between the sizes and the alignment.
+        // Only the words between the sizes and the alignment are flags.
         let letters = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
         lines.map(|line| line.split_whitespace().skip(6).filter(letters).collect()).collect()
     };

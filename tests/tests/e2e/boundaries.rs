@@ -49,7 +49,7 @@ fn two_idle_boundaries_differ_by_nothing() {
     };
     let ends = live(BoundaryKind::TestEnd);
     assert_eq!(ends.len(), 3);
-    // The fixture is created and destroyed in between.
+    // The fixture is created and destroyed between these boundaries.
     assert_eq!(ends, live(BoundaryKind::TestStart));
     assert_eq!(ends[1], ends[2], "nor from one iteration to the next");
     assert!(ends.iter().all(|(.., survivors)| *survivors == 0));
@@ -62,7 +62,7 @@ fn a_shared_googletest_is_found() {
     tiny_is_right_with("gtest", "1");
 }
 
-/// The string layout differs. Programs for old distributions are built this way.
+/// Programs built for old distributions use the old string layout.
 #[test]
 fn names_are_read_from_the_strings_that_libstdcxx_had_before_cxx11() {
     tiny_is_right_with("gtest_old", "0");
@@ -128,7 +128,7 @@ fn a_leak_that_begins_with_a_later_execution_is_seen_where_the_screen_repeats() 
     );
     assert_eq!(thrice.suite().screen_executions, Some((3, 3)));
     assert!(thrice.stderr.contains("screened 3 times in"), "{thrice}");
-    // The command's own repeat count takes precedence, and memgate reports the effect.
+    // The repeat count in the command takes precedence, and memgate reports the effect.
     let own = project.memgate(&["run", "--repeat-screen", "3", "--", program, "--gtest_repeat=1"]);
     own.ends_with(0);
     assert!(own.stderr.contains("executed 3 of 3 tests fewer than 3 times (the fewest: 1)"), "{own}");
@@ -284,8 +284,7 @@ fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
         run.report().suites.iter().map(|suite| (suite.name.clone(), suite.verdict)).collect();
     assert_eq!(verdicts, [("clean".to_owned(), Verdict::Pass), ("leaks".to_owned(), Verdict::Fail)]);
     let leaking = run.test("leaks");
-    // The list of orders grows, too. Its destructor frees it at exit, but that does not help while the
-    // program runs.
+    // The list of orders grows, too. Its destructor frees it only at exit, so it counts as growth.
     assert_eq!(leaking.metrics[&Metric::NativeLiveBytes].value, 67.0 + 24.0);
     let functions: Vec<_> =
         leaking.leaks.iter().map(|leak| leak.frames[0].function.clone().unwrap_or_default()).collect();
@@ -356,7 +355,7 @@ fn a_whole_program_that_leaves_descriptors_and_threads_behind_leaks_them() {
     }
 }
 
-/// In such a program, what its tests leave counts for the program.
+/// A program that is judged as a whole leaks what its tests leave.
 #[test]
 fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
     let leaks = "#include <fcntl.h>\n#include <stdlib.h>\n\
@@ -406,7 +405,7 @@ fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
     );
 }
 
-/// Regression test: libuv's runner starts itself for each test. The leaks of those processes passed without a word.
+/// Regression: libuv's runner starts itself for each test. The leaks of those processes passed without a message.
 #[test]
 fn a_plain_program_that_starts_itself_for_its_tests_does_not_hide_what_they_leave() {
     let project = Project::new("starts-itself");

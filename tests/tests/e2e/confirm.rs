@@ -64,7 +64,7 @@ fn a_leak_that_comes_now_and_then_is_no_one_time_cost() {
         assert!(bytes.contains(&leak.bytes_per_iteration), "{}: {}", test.id, leak.title);
     }
     assert_eq!(one_time(&run.test("Once.Fast"), "71 B"), (90, 20), "so many as the policy asks for");
-    // Two seconds of executions, or the minimum that counts.
+    // Repeated for two seconds, or for the minimum number of executions that counts.
     let (executions, one_in) = one_time(&run.test("Once.Slow"), "73 B");
     assert!((12..20).contains(&executions) && (3..5).contains(&one_in), "{executions} {one_in}");
 }
@@ -212,7 +212,7 @@ fn what_cannot_be_reproduced_is_unconfirmed_with_both_figures() {
     assert!(again.stdout.contains(why), "{again}");
 }
 
-/// From its second start on, it has no test to run, and repeats that forever.
+/// From its second start on, the program has no test to run, and repeats that forever.
 const OTHER_TESTS: &str = "\
 #include <gtest/gtest.h>
 #include <cstdio>
@@ -257,7 +257,7 @@ int main(int count, char** arguments) {
 }
 ";
 
-/// Regression: its first tests were repeated until they had taken a minute.
+/// Regression: the program's first tests were repeated for a minute.
 #[test]
 fn a_program_that_repeats_other_tests_than_it_was_asked_for_ends_at_once_and_says_so() {
     let project = Project::new("own-choice");
@@ -312,7 +312,7 @@ fn a_full_disk_is_named() {
     assert!(told.contains("No space left on device") && told.contains("status 2"), "{told}");
 }
 
-/// Two tests with one slow cause, then one with another; each takes four seconds to confirm.
+/// Two tests with the same slow cause, then one with another. Confirming each takes four seconds.
 const SLOW: &str = "\
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -346,7 +346,7 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     );
     assert_eq!(open.leaks.len(), 1, "its culprit is named all the same");
 
-    // If it were cut after ten executions, it would be a warning, however clear the leak.
+    // A confirmation cut after ten executions would be only a warning, however clear the leak.
     project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 3s }}\n"));
     let run = project.memgate(&["run"]);
     run.ends_with(1);

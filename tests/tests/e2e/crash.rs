@@ -279,7 +279,7 @@ fn ctrl_c_stops_the_tests_and_keeps_the_session() {
     assert_eq!(gate.test("Crash.Hang").verdict, Verdict::Error);
 }
 
-/// Process id of a guest that has begun the test which hangs, from its spool.
+/// Process id of the guest that runs the hanging test, from its spool.
 fn hanging(project: &Project) -> Option<u32> {
     let frames = fs::read_dir(project.session().join("frames")).ok()?;
     let name = frames
@@ -300,7 +300,7 @@ fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
-        // Another process does it: there is no event to wait for.
+        // Another process makes it ready: there is no event to wait for.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -92,8 +92,8 @@ fn the_suite_ends_as_its_leaks_demand() {
     session().ends_with(1).says("7 of 19 tests leak");
 }
 
-/// Overlapping tests are separated from those that run alone, whatever their leaks: nobody can know what each
-/// one left.
+/// Tests that overlap are not judged, whatever they leak, because nobody can know what each one left. Tests that
+/// run alone are judged.
 #[test]
 fn tests_that_overlap_are_never_blamed_for_each_other() {
     let source = samples::sources().join("overlap.c");

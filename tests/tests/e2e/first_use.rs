@@ -104,7 +104,7 @@ fn a_test_cannot_read_the_secrets_of_memgate() {
     }
 }
 
-/// Anyone who can write there could make every tested process load their library.
+/// Whoever can write to the cache could make every tested process load their library.
 #[test]
 fn a_cache_that_is_somebody_else_s_is_refused() {
     let home = Home::new();
@@ -119,13 +119,13 @@ fn a_cache_that_is_somebody_else_s_is_refused() {
         assert!(told(&run).contains("belongs to somebody else"), "{why}: {}", told(&run));
         assert!(told(&run).contains("XDG_CACHE_HOME"), "{why}: {}", told(&run));
     };
-    // A link that another user made, to a folder of this user.
+    // A link of another user to a folder of this user.
     home.give(&theirs, USER);
     let cache = home.path(".cache");
     std::os::unix::fs::symlink(&theirs, &cache).unwrap();
     std::os::unix::fs::lchown(&cache, Some(USER + 1), None).unwrap();
     refused("a link");
-    // A folder that another user made for us.
+    // A folder that another user created for this user.
     fs::remove_file(&cache).unwrap();
     fs::rename(&theirs, &cache).unwrap();
     home.give(&cache, USER + 1);

@@ -294,7 +294,7 @@ fn a_spool_of_more_than_a_gigabyte_is_read_in_bounded_memory() {
     let (run, peak) = peak_memory(&project, &file);
     fs::remove_file(&file).unwrap();
     assert!(peak <= 200 << 20, "{} MiB at most", peak >> 20);
-    // It is read to its end: the last test is there.
+    // The file is read to its end: the last test is there.
     assert_eq!(run.test("Gigabyte.Last").verdict, Verdict::Pass, "{run}");
 }
 

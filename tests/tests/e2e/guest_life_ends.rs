@@ -49,7 +49,7 @@ fn a_signal_ends_it_as_ever_and_nothing_pretends_to_be_an_orderly_end() {
 fn exit_handlers_that_allocate_are_recorded_to_the_last() {
     let driven = drive("handlers").ends_with(3);
     assert_eq!(driven.stdout.matches("handler").count(), 40);
-    // Each handler overwrites the first of the three blocks with a new one, and all are lost.
+    // Each handler overwrites the first of the three blocks with a new one, so all old ones are lost.
     driven.main(&program("ends")).is_exact(&[(4241, 3), (4253, 40)]);
 }
 

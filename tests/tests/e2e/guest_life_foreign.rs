@@ -113,8 +113,8 @@ fn a_set_user_id_program_in_the_tree_runs_with_its_rights_and_without_the_agent(
     );
 }
 
-/// glibc repeats the call in every thread of the process and fails if a thread cannot do it. A thread of the
-/// agent would be such a thread.
+/// glibc repeats the call in every thread of the process and fails if one thread cannot do it. A thread of the
+/// agent would make it fail.
 #[test]
 fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     if !is_root("giving up rights") || !has_tool("setpriv") {
@@ -129,8 +129,8 @@ fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     assert!(driven.forked().all(|child| child.goodbye().is_some()) && driven.forked().count() == 1);
 }
 
-/// Simulates musl since 1.2.4: answers the agent's lookups as musl does. It passes lookups on by a jump,
-/// because the loader checks the caller.
+/// Simulates musl since 1.2.4: answers the agent's lookups as musl does. It jumps to the real function, because
+/// the loader checks the caller.
 const TELLS_NO_64: &str = r#"#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
@@ -140,7 +140,7 @@ void* dlsym(void* handle, const char* name) {
 }
 "#;
 
-/// Regression: a program linked to these names could open no file.
+/// Regression: a program that uses these names could not open any file.
 #[test]
 fn functions_whose_names_with_a_64_the_c_library_does_not_tell_work_as_ever() {
     let library = samples::own("tells_no_64.so", "c", TELLS_NO_64, "cc", &["-shared", "-fPIC", "-O2"]);

@@ -36,7 +36,7 @@ fn a_library_whose_constructor_forks_is_loaded_as_ever() {
     driven.main(&program("libraries")).is_exact(&[(4241, 3), (333, 1)]);
     assert!(child(&driven), "its child has a stream");
 
-    // Before main, and thus before the recording starts.
+    // The library is loaded before main, and thus before the recording starts.
     let library = plugin();
     let path = library.to_str().unwrap();
     let linked = compiled("libraries_linked", "life_libraries.c", "cc", &["-Wl,--no-as-needed", path]);
@@ -58,7 +58,7 @@ fn a_library_is_found_by_the_run_path_of_the_program() {
     driven.main(&program).is_exact(&[(4241, 3)]);
 }
 
-/// Regression: allocations of such a library were missing in a report that did not say so.
+/// Regression: the report lacked the allocations of such a library, and did not say so.
 #[test]
 fn a_library_bound_past_the_agent_is_said_and_never_passed() {
     let libraries = program("libraries");
@@ -113,8 +113,8 @@ static void* load(void* unused) {{ (void)unused; return dlopen("{}", RTLD_NOW); 
     assert_eq!(printed, ["as ever\n"; 3]);
 }
 
-/// Regression: the agent looked up a C library function on its first call. Such a thread then waited for the
-/// loader's lock, which the constructor's thread holds.
+/// Regression: the agent looked up a C library function at its first call. A thread that made that call then
+/// waited for the loader's lock, which the constructor's thread holds.
 #[test]
 fn a_library_whose_constructor_waits_for_a_thread_is_loaded_as_ever() {
     let constructor = r#"
@@ -146,8 +146,8 @@ __attribute__((constructor)) static void begin(void) {
     loads("loads_and_waits", constructor, main);
 }
 
-/// Regression: a signal handler, and a forked child (which has no such thread), waited forever for a thread
-/// that loads a library.
+/// Regression: while a thread was loading a library, a signal handler waited for that thread forever, and so did
+/// a forked child, in which the thread does not exist.
 #[test]
 fn a_process_ends_at_once_while_a_library_is_loaded() {
     let constructor = r#"

@@ -45,7 +45,7 @@ fn wherever_in_the_snapshot_the_memory_ends_the_program_lives() {
         let stream = driven.main(&program("memory"));
         let whole = stream.goodbye().is_some() && stream.errors().is_empty();
         let kept: u64 = (41..91).map(|size| stream.kept(size)).sum();
-        // Everything, or an error, or a spool that could not grow and says so in its first page.
+        // Recorded in full, or an error, or a spool that could not grow and says so in its first page.
         assert!(!whole || kept == 200_000, "{more}: {kept} blocks and no word about the others");
     }
 }

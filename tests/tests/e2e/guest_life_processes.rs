@@ -106,8 +106,8 @@ fn a_child_in_its_parents_memory_does_not_end_the_parents_recording() {
     let stream = driven.main(&forks);
     stream.is_exact(&[(4241, 3), (4253, 0)]);
     let goodbye = stream.goodbye().unwrap();
-    // 200 by the child in this memory, 2,000 later; frees of a child that bypasses the handlers are not
-    // counted anywhere.
+    // 200 frees of the child that shares this memory, 2,000 later. Frees of a child that bypasses the fork
+    // handlers are not counted.
     assert_eq!((goodbye.reason, goodbye.counters.frees), (GoodbyeReason::Exit, 2200));
     assert_eq!(driven.forked().count(), 0);
 }
@@ -125,10 +125,10 @@ fn a_daemon_is_recorded_to_its_end() {
     let driven = drive("daemon", 3);
     driven.main(&program("forks")).is_exact(&[(4241, 3), (4253, 0)]);
     let [first, second, daemon] = driven.forked().collect::<Vec<_>>()[..] else { panic!("three forks") };
-    // Ordered by process id, which is the order of creation.
+    // Sorted by process id, which is the order of creation.
     assert!([first, second].iter().all(|s| s.goodbye().unwrap().reason == GoodbyeReason::QuickExit));
     assert_eq!(daemon.goodbye().unwrap().counters.frees, 1000);
-    // Its own status is 3; memgate does not wait for processes that it left running.
+    // The program's own status is 3. memgate does not wait for processes that it left running.
     let run = gate("daemon", &program("forks"), &["daemon"]);
     run.ends_with(1).says("failed by itself");
 }

@@ -10,7 +10,7 @@ fn drive(how: &str) -> Driven {
     Guest::new(&name, &program("surroundings"), &[how]).drive().ends_with(3)
 }
 
-/// 5,000 more blocks are alive at the end: the spool must grow again, and needs a descriptor for a moment.
+/// 5,000 more blocks are alive at the end, so the spool must grow again and needs a descriptor for a moment.
 #[test]
 fn a_guest_that_closes_or_takes_every_number_finds_its_files_untouched() {
     for how in ["closefrom", "close_range", "dup2 high"] {

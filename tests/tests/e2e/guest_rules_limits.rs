@@ -8,8 +8,8 @@ use memgate_wire::Frame;
 
 use crate::guest_rules::{Tracked, alike, alike_with, program};
 
-/// For its table, the agent maps at most a quarter of the guest's address span, in steps of 516 KiB. This is
-/// the bound for everything else.
+/// The agent maps at most a quarter of the guest's address span for its table, in steps of 516 KiB. This
+/// constant limits all other memory.
 const BESIDE_THE_TABLE_KIB: i64 = 6144;
 /// Call stacks that `guest_seccomp` makes: more than one chunk of the stack store holds (65,536).
 const STACKS: u64 = 1 << 17;
@@ -41,7 +41,7 @@ fn a_limit_on_file_sizes_is_no_signal_and_no_failure() {
     for (bytes, streams) in [("0", 1), ("20000", 2)] {
         let run = alike(&format!("rules-fsize-{bytes}"), "guest_limits", &["fsize", bytes]);
         assert!(run.told.contains("child: 7") && run.told.contains("signals: 0"), "{}", run.told);
-        // Writing to a stream that is already open needs no more space; a child may be refused a stream.
+        // The open stream of the parent needs no more file size; a child may be unable to create its stream.
         assert_eq!(run.streams.len(), streams);
         run.agrees();
     }
@@ -56,7 +56,7 @@ fn four_descriptors_are_enough() {
 
 #[test]
 fn limits_from_before_the_start_change_nothing() {
-    // The last limits: an agent that cannot write a file does not record, and the guest does not notice.
+    // With the last two limits, the agent cannot write a file: it does not record, and the guest does not notice.
     let limits =
         [("-n 4", 1), ("-v 80000", 1), ("-d 40000", 1), ("-s 256", 1), ("-l 0", 1), ("-f 0", 0), ("-f 8", 0)];
     let path = program("guest_calls");
@@ -127,7 +127,7 @@ fn every_system_call_of_a_guest_seen_from_outside() {
     }
     assert!(run.told.contains("violations: 0\n") && run.told.contains("threads: 1\n"), "{}", run.told);
     assert_eq!(run.streams.len(), 2, "the guest and its child, under {}", agent().display());
-    // The trace covers the agent's descriptors: the spool is open for a moment, at start and in the child.
+    // The trace includes the agent's descriptors: its spool is open for a moment, at the start and in the child.
     assert!(run.figures("# a descriptor", " system calls").1 >= 4, "{}", run.told);
 }
 

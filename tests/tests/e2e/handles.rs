@@ -142,7 +142,7 @@ fn the_samples_descriptor_and_thread_have_a_place() {
     assert_eq!(functions(&leak(run, "Leaks.ParkedThread"))[0], "leaks::start_watcher()");
 }
 
-/// Uses every call that opens descriptors, and then what must not change the records: a failed call, a close,
+/// Uses every call that opens descriptors, then actions that must not change the records: a failed call, a close,
 /// a child of `vfork` that closes and opens. Prints the open descriptors at the end.
 const PROGRAM: &str = r#"#define _GNU_SOURCE
 #include <dirent.h>
@@ -417,7 +417,7 @@ fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
     }
 }
 
-/// Opens so fast that it would use up all descriptors long before two seconds have passed.
+/// The tests open descriptors so fast that all would be used up long before two seconds have passed.
 #[test]
 fn a_leak_is_told_before_the_process_has_no_more_descriptors() {
     let suite = samples::own_suite(
@@ -466,8 +466,8 @@ fn more_descriptors_than_can_be_listed_are_not_measured() {
     assert_eq!(run.report().verdict, Verdict::Pass, "{run}");
 }
 
-/// Regression: such a thread began after the end of its test, no test was charged for what is kept of it, and
-/// the test passed.
+/// Regression: such a thread began after the end of its test. No test was charged for what is kept of it, and the
+/// test passed.
 #[test]
 fn a_thread_that_begins_late_and_that_nobody_joins_is_a_leak_of_the_test_that_started_it() {
     let suite = samples::own_suite(

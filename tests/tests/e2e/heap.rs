@@ -300,7 +300,7 @@ fn a_trimmed_dump_is_smaller_and_tells_the_same() {
                 all.iter().map(|text| (text["bytes"].as_u64().unwrap(), text["copies"].as_u64().unwrap()));
             sizes.filter(|(bytes, _)| *bytes >= 8).collect()
         };
-        // Except for what the copy keeps unchanged, which equals nothing that was cut out.
+        // The copy keeps some texts unchanged. These equal none of the replaced ones, so the figures may differ a bit.
         let (before, after) = (copies(&path), copies(&twins));
         assert!(before.len() > 10 && after.len() * 10 >= before.len() * 9, "{before:?} {after:?}");
         assert_eq!(after[0], before[0], "{before:?} {after:?}");
@@ -411,7 +411,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         }
         growth(&[&days[..], &["--loops", "3"]].concat()).ends_with(0);
         growth(&days[..2]).ends_with(2).says("2 dumps decide nothing");
-        // `*.hprof` may list the dumps in the wrong order.
+        // A shell may expand `*.hprof` in the wrong order.
         let wrong = growth(&[days[0], days[2], days[1], days[3]]);
         wrong.ends_with(2).says("day1.hprof was written before day2.hprof").says("the oldest dump first");
         let wrong = project.memgate(&["heap", "diff", days[4], days[0], "--fail-over-count", "7"]);
@@ -429,7 +429,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         }
         assert!(holds("bare.hprof", "Shop$Order"));
 
-        // Between two of them: what changed, and where.
+        // The difference of two dumps: what changed, and where.
         let diff = |more: &[&str]| {
             project.memgate(&[&["heap", "diff", "day0.hprof", "day4.hprof", "--top", "1000"], more].concat())
         };

@@ -268,7 +268,7 @@ fn a_restore_that_fails_leaves_no_empty_history() {
         assert_eq!(made(), 0, "{broken}");
     }
     restore("whole.db").ends_with(0).says("rows were restored");
-    // Another one is refused, and destroys nothing.
+    // A second restore is refused and destroys nothing.
     restore("whole.db").ends_with(2).says("something is there already");
     assert_eq!(made(), 1);
 }

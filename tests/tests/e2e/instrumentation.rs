@@ -111,7 +111,7 @@ fn classes_of_junit_3_are_repeated_too_and_those_of_androids_own_kinds_are_no_pa
     device.assert_clean();
 }
 
-/// Neither can the runner select this test by its name, nor does a class with one test stand for several.
+/// The runner cannot select this test by its name, and its class counts as one test.
 #[test]
 fn the_leak_of_a_method_with_one_named_parameter_is_confirmed() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };

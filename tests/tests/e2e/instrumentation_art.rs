@@ -210,7 +210,7 @@ fn a_dump_that_art_wrote_is_judged_trimmed_and_analysed() {
     let heap = format!("    heap: {{ at: suite_end, keep: always, fail: {{ class: {{ '{TILE}': 3 }} }} }}\n");
     let (project, run) = run_with("dump", &device, &["TileCacheTest"], ("", &heap));
     run.ends_with(1);
-    // Five of one cache, sixteen of the other.
+    // Five objects of one cache, sixteen of the other.
     let found = run.test("heap dump at the end of the suite");
     assert_eq!(found.verdict, Verdict::Fail, "{run}");
     assert!(found.leaks[0].title.starts_with(&format!("21 × {TILE}")), "{}", found.leaks[0].title);

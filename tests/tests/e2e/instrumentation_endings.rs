@@ -61,7 +61,7 @@ const ENDINGS: [(&str, u8, &str); 9] = [
     ("Error: Unknown option: -q\n", 0, "it reported nothing: Error: Unknown option: -q"),
 ];
 
-/// An app that lists its test, and never ends by itself when it has to run it.
+/// An app that lists its test but does not end by itself when it runs the test.
 #[derive(Default)]
 struct Endless {
     stopped: Mutex<bool>,
@@ -155,7 +155,7 @@ fn what_cannot_be_entered_or_found_is_an_error_that_says_what_to_do() {
     let missing = run(&adb, &none, "instrumentation-missing");
     missing.ends_with(2);
     assert!(missing.problems().contains("no instrumented tests of the package"), "{missing}");
-    // The user of a car is not the first user.
+    // The current user of a car is not the first user.
     let entering = format!("run-as {APP} --user 10 id");
     let unknown = format!("run-as: unknown package: {APP}\n");
     let car = device(34).answer("am get-current-user", "10\n", 0).answer(&entering, &unknown, 1).start();

@@ -4,7 +4,7 @@ use memgate_e2e::{Project, junit, jvm};
 use memgate_model::Verdict;
 
 const SOURCES: [(&str, &str); 7] = [
-    // Some arrays each time, while the JVM now and then makes arrays and strings of its own.
+    // Keeps some arrays each time, while the JVM sometimes makes arrays and strings of its own.
     (
         "BuffersTest",
         "import org.junit.jupiter.api.Test;
@@ -15,7 +15,7 @@ class BuffersTest {
 }
 ",
     ),
-    // One array that replaces the previous one.
+    // Replaces an array by a larger one.
     (
         "GrowingTest",
         "import java.util.Arrays;
@@ -26,7 +26,7 @@ class GrowingTest {
 }
 ",
     ),
-    // A folder that is read and never closed: no object in the Java heap refers to it.
+    // Lists a folder and never closes it: no object in the Java heap refers to it.
     (
         "FoldersTest",
         "import java.nio.file.*;
@@ -85,7 +85,7 @@ class OpensTest {
 }
 ",
     ),
-    // Leaks only if the other class ran before.
+    // Leaks only if the other class ran before it.
     (
         "com/example/UsesTest",
         "package com.example;

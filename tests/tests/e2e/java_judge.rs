@@ -21,7 +21,7 @@ fn first() -> Option<Jdk> {
     jvm::jdks().into_iter().next()
 }
 
-/// Regression: in the warm-up, the launcher's own records of the test were also an entry and a string. They
+/// Regression: during the warm-up, the launcher's own records of the test also added an entry and a string. They
 /// were freed in the third round, and that hid this growth.
 #[test]
 fn one_entry_with_a_new_key_in_each_execution_is_found() {
@@ -43,7 +43,7 @@ fn one_entry_with_a_new_key_in_each_execution_is_found() {
     }
 }
 
-/// Threads of the pool come and go, and with them strings and arrays: growth of 200 KB per execution is found
+/// Threads of the pool start and end, with their strings and arrays. Growth of 200 KB per execution is found
 /// anyway.
 #[test]
 fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
@@ -87,8 +87,8 @@ fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
     }
 }
 
-/// A class with 260 literals, each resolved at its turn; three times the loaded class is replaced by a larger
-/// one.
+/// A class with 260 literals, each resolved in another execution. The loaded class is replaced by a larger one
+/// three times.
 fn late_classes() -> String {
     let literals: String = (0..260).map(|n| format!("case {n}: return \"literal {n} of many\";\n")).collect();
     let fields = |count: usize| (0..count).map(|n| format!("static long f{n};")).collect::<String>();
@@ -118,7 +118,7 @@ fn late_classes() -> String {
     ))
 }
 
-/// As when a method handle is specialised after many calls: a class is replaced by a larger one.
+/// A class is replaced by a larger one, as when a method handle is specialised after many calls.
 #[test]
 fn classes_that_are_loaded_now_and_then_are_no_leak() {
     let Some(jdk) = jvm::jdks().into_iter().last() else { return };
@@ -375,7 +375,7 @@ fn a_test_is_failed_for_what_grew_in_the_rounds_of_its_class() {
         (first.verdict, first.leaks[0].title.as_str()),
         (Verdict::Fail, "1 × com.example.PagesTest$Tile")
     );
-    // Alone it would grow; the other test of its class frees what it leaves.
+    // Alone this test would grow, but the other test of its class frees what it leaves.
     let second = run.test("com.example.PagesTest.second");
     assert_eq!(second.verdict, Verdict::Pass, "{run}");
 }

@@ -18,7 +18,7 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
     for (jdk, junit) in jvm::jdks().iter().zip(["junit4", "junit5"]).take(most) {
         let project = jvm::sample(&format!("agentless-{}", jdk.release), junit);
         project.write("memgate.yaml", CONFIGURATION);
-        // In the long form all classes: each leaking one takes seconds.
+        // The long form runs all classes: each leaking one takes seconds.
         let chosen: &[&str] = if is_long() { &[] } else { &[CHOSEN] };
         let run = run(&project, jdk, &[&MVN, chosen].concat());
         run.ends_with(1);

@@ -129,7 +129,7 @@ public class FourTest {
 }
 ";
 
-/// The names of its tests differ between runs.
+/// The names of these tests differ between runs.
 const CODEC: &str = "import java.util.*;
 import org.junit.Test;
 import org.junit.runner.RunWith;

@@ -54,7 +54,7 @@ fn quick_tests_end_without_a_look_at_each() {
 
 #[test]
 fn what_a_quick_test_opens_is_named() {
-    // Opened by a function that the agent hooks, and by a direct system call.
+    // Opens with a function that the agent hooks, then with a direct system call.
     for (name, opens, again) in [
         (
             "quick-hooked",

@@ -258,9 +258,9 @@ fn every_way_to_map_is_noted_and_works_as_before() {
         .map(|((_, kind), (_, bytes))| (bytes / 4096, MappedKind::from_number(kind).unwrap()))
         .collect();
     mapped.sort_unstable();
-    // The last three pages are the signal handler's, nine are eleven shared ones mapped again, eleven remain
-    // of the moved break. The child's mappings are its own memory and stay mapped in ours: they are not
-    // reported.
+    // The last three pages are mapped by the signal handler. Nine of eleven shared pages are mapped again. Eleven
+    // pages remain of the moved break. The child's mappings stay in our memory too, but count as the child's and
+    // are not reported.
     let want = [
         (3, MappedKind::Anonymous),
         (7, MappedKind::Anonymous),
@@ -298,7 +298,7 @@ int main(int count, char** arguments) {
 }
 "#;
 
-/// Regression: none of its mappings were recorded, and a threshold passed.
+/// Regression: none of the program's mappings were recorded, and a threshold passed.
 #[test]
 fn where_nobody_can_tell_whose_call_it_is_mapped_memory_is_not_measured() {
     let maps = r#"#include <stdio.h>
@@ -319,7 +319,7 @@ int main(void) {
     assert!(stream.frames.iter().any(lost), "{:?}", stream.frames);
 }
 
-/// It attaches a segment but may not query segments.
+/// The program attaches a segment, but may not query segments.
 const NO_QUESTIONS: &str = r#"#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -196,7 +196,7 @@ fn shards_that_do_not_fit_together_are_an_error() {
     build("partition-one", "");
     shard(&project, (2, 2), &["--", "./tests"], &|_| ()).ends_with(0);
     project.memgate(&["merge", "shards-2"]).ends_with(0).says("the last of 2 attempts");
-    // A folder that is no shard, or a broken shard, is an error with its name.
+    // A folder that is not a shard, or a broken shard, is an error that names it.
     let partition = project.folder().join("shards-2/1/latest/partition.json");
     fs::write(&partition, "{\"version\": 9}").unwrap();
     project.memgate(&["merge", "shards-2"]).ends_with(2).says("partition.json");
@@ -255,7 +255,7 @@ fn programs_that_are_no_tests_are_divided_with_those_that_are() {
         is_the_same_in_shards(&project, &whole, 3, &typed, &|_| ());
         fs::remove_dir_all(project.folder().join("shards-3")).unwrap();
     }
-    // No shard has anything that can be measured: that is no pass.
+    // If no shard can measure anything, the result is not a pass.
     ctest(&project, "/bin/true");
     let typed = ["--", "ctest", "--test-dir", "build"];
     for index in 1..=2 {
@@ -275,7 +275,7 @@ fn what_cannot_be_divided_says_so() {
     project.memgate(&["run", "--partition", "9/8", "--", "sh"]).ends_with(2).says("the third of eight");
     let mut sharded = project.command(&["run", "--partition", "1/2", "--", "sh"]);
     project.finish(sharded.env("GTEST_TOTAL_SHARDS", "2")).ends_with(2).says("divides the tests already");
-    // Next to other suites it is a unit: one of the shards runs it.
+    // Next to other suites, such a suite is a unit: one of the shards runs it.
     let program = suite();
     project.write(
         "memgate.yaml",

@@ -32,7 +32,7 @@ impl Server {
             .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // It prints an error for every peer that breaks off.
+            // The server prints an error for every peer that disconnects early.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -322,7 +322,7 @@ fn a_job_behind_the_tests_mails_only_what_is_due() {
     assert!(!run.stderr.contains("not sent"), "{run}");
     let run = project.memgate(&["mail", "--when-due", "clean", "session"]);
     run.ends_with(2).says("no mail is due of clean").says("the mail was not sent");
-    // Compared with itself, nothing changed. In the first call there is no previous session.
+    // A session compared with itself has no changes. The first call has no previous session.
     project.write("memgate.yaml", settings.replace("when: failed", "when: changed"));
     project.memgate(&["mail", "--when-due", "session"]).ends_with(2).says("the mail was not sent");
     let same = settings.replace("when: failed } }", "when: changed }, previous: session/report.json }");

@@ -86,7 +86,7 @@ fn a_review_answers_for_its_own_leaks_and_the_server_may_be_away() {
     assert!(page.contains(&said) && page.contains("known on the base"), "every form of the report says it");
     assert_eq!(serde_json::to_value(known.report().base).unwrap()["before"], 0);
 
-    // An unmeasured commit of main, and another leak.
+    // main gets a commit that was not measured, and the branch another leak.
     git(&project, &["checkout", "-q", "main"]);
     commit(&project, "unmeasured");
     let sha = merge(&project);

@@ -116,7 +116,7 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
                     );
                     socket.write(Message::binary(order)).unwrap();
                 }
-                // At the end of the process, nobody waits for the answer.
+                // At the end of the process, the agent does not wait for the answer.
                 let sent = socket.flush();
                 assert!(sent.is_ok() || boundary.kind == BoundaryKind::ProcessEnd, "{sent:?} {boundary:?}");
             }

@@ -224,7 +224,7 @@ fn kill_at(project: &Project, memgate: &mut Child, victim: Victim, aim: Aim, del
         Victim::Harness => memgate.kill().unwrap(),
         Victim::Guest => {
             if let Some(guest) = guest {
-                // It may have ended meanwhile: then this run is undisturbed.
+                // The guest may have ended meanwhile: then this run is undisturbed.
                 let _ended = kill_process(guest.pid, Signal::KILL);
             }
         }
@@ -295,7 +295,7 @@ impl Killed<'_> {
             return Err(format!("memgate panicked:\n{told}"));
         }
         if !self.project.session().exists() {
-            // Killed before it had started anything.
+            // memgate was killed before it started anything.
             return Ok(());
         }
         self.streams_are_whole()?;
@@ -315,7 +315,7 @@ impl Killed<'_> {
                 let pids: Vec<_> = left.iter().map(|guest| guest.pid).collect();
                 return Err(format!("{pids:?} still run {limit:?} after the kill"));
             }
-            // Another process does it: there is no event to wait for.
+            // Other processes end: there is no event to wait for.
             std::thread::sleep(Duration::from_millis(20));
         }
         if self.victim != Victim::Harness || !self.started() {
