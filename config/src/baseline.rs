@@ -104,7 +104,7 @@ impl Baseline {
     /// The text of the file.
     ///
     /// # Errors
-    /// A figure is no number (JSON has no infinity).
+    /// A figure is not finite: JSON has no infinity.
     pub fn to_json(&self) -> Result<String, BaselineError> {
         serde_json::to_string_pretty(self).map(|json| json + "\n").map_err(BaselineError::Json)
     }
@@ -245,7 +245,7 @@ mod tests {
         }))
     }
 
-    /// Regression: such a test had no figure, so its leak stayed a warning for ever.
+    /// Regression: such a test had no figure, so its leak stayed a warning forever.
     #[test]
     fn a_java_test_that_left_nothing_is_accepted_with_nothing_where_a_threshold_is_relative() {
         let bytes = Metric::JavaLiveBytes;

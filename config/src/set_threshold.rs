@@ -69,7 +69,7 @@ pub fn set_threshold(
     new: &NewThreshold,
 ) -> Result<String, SetThresholdError> {
     let before = Config::parse(existing, file_name, env, None).map_err(SetThresholdError::Broken)?;
-    // A text that could be read has a tree.
+    // A text that parsed without mistakes has a tree.
     let root =
         yaml::parse(&Source::new(file_name, existing)).ok().flatten().ok_or(SetThresholdError::Layout)?;
     let Edit { replaced, text } = edit(existing, &root, new).ok_or(SetThresholdError::Layout)?;

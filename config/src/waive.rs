@@ -165,7 +165,7 @@ fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Inse
     };
     match &waivers.kind {
         Kind::Null if !root.flow => {
-            // A written `null` or `~` goes; a comment behind it stays.
+            // A written `null` or `~` is removed; a comment after it stays.
             let null =
                 if waivers.span.is_empty() { key.span.end..key.span.end } else { waivers.span.clone() };
             let line_end = line_end(existing, null.end);

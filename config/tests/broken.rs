@@ -1,4 +1,4 @@
-//! Broken documents and the exact text a user reads: one snapshot holds all of them, to be read from
+//! Broken documents with the exact messages that a user reads. One snapshot contains all of them, to be read from
 //! top to bottom.
 
 use memgate_config::Config;
@@ -155,7 +155,7 @@ fn colour_is_by_choice() {
     assert!(error.render(true).contains('\u{1b}'));
 }
 
-/// Each case would take for ever or all memory without a bound, so this test would not end.
+/// Without a limit, each case would run forever or use up all memory, and this test would not end.
 #[test]
 fn hostile_documents_are_refused_by_a_bound() {
     let laughs = |levels: usize| {
@@ -194,7 +194,7 @@ fn hostile_documents_are_refused_by_a_bound() {
     }
 }
 
-/// What is cut off anywhere is an error or a smaller file, never a panic.
+/// A truncated document is an error or a smaller file, never a panic.
 #[test]
 fn every_prefix_of_an_example_is_read_or_refused() {
     let source = include_str!("../examples/full.yaml");

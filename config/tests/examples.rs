@@ -102,8 +102,7 @@ fn the_full_example_means_what_it_says() {
     let baseline = Place::File { file: "memgate.yaml".into(), line: 41 };
     assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });
 
-    // The password of `mail` comes from a variable that is not set: it is looked up when a mail is
-    // sent, and not before.
+    // The password of `mail` comes from a variable that is not set. It is looked up only when a mail is sent.
     let mail = config.reports.mail.as_ref().unwrap();
     assert_eq!((mail.server.host.as_str(), mail.server.port), ("mail.example.com", 465));
     assert_eq!((mail.server.encryption, mail.when), (Encryption::Tls, When::Changed));

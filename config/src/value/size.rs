@@ -69,7 +69,7 @@ fn bytes(number: &str, scale: u64) -> Result<u64, Fault> {
         .map_err(|_out_of_range| too_large())?
         .checked_mul(scale)
         .ok_or_else(too_large)?;
-    // Nobody writes more than six places, and six keep the product within 64 bits.
+    // Nobody needs more than six decimal places, and with six the product fits in 64 bits.
     if fraction.len() > 6 {
         return Err(Fault::new("more than six decimal places"));
     }
