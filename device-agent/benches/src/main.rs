@@ -151,7 +151,7 @@ fn all_hold(verdicts: &[Verdict]) -> bool {
     verdicts.iter().all(|verdict| verdict.holds)
 }
 
-/// Runs all rounds over all workloads, so that a bad minute of the machine affects only one or two rounds of each
+/// Runs all rounds over all workloads, so that a slow minute of the machine affects only one or two rounds of each
 /// workload.
 fn rounds(bench: &Bench, workloads: &[Workload], options: &Options) -> Result<Vec<Vec<Round>>, String> {
     let mut all: Vec<Vec<Round>> = workloads.iter().map(|_| Vec::new()).collect();
