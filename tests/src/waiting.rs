@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A program that takes longer hangs. This is not a limit on its speed.
+/// A program that runs longer is taken to be hung. This is not a limit on its speed.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Hung programs have answered once nothing has arrived for this long.
+/// After this long without output, hung programs have given all their answers.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// A started program. Dropping the value kills a program that still runs.
@@ -130,7 +130,7 @@ impl Running {
         }
     }
 
-    /// False if nothing arrived in this time.
+    /// Waits for output; false if none arrived in this time.
     fn comes(&mut self, limit: Duration) -> bool {
         match self.came.recv_timeout(limit) {
             Ok(Came::Out(bytes)) => self.out.extend(bytes),
@@ -141,7 +141,7 @@ impl Running {
         true
     }
 
-    /// Where its threads stand; the answers of JVMs arrive through the pipes.
+    /// Describes where its threads are; JVMs answer through the pipes.
     fn asked(&mut self) -> String {
         let family = family(self.id());
         let asked = family.iter().map(|&pid| standing(pid)).collect();
@@ -166,7 +166,7 @@ impl Drop for Running {
         if !self.over {
             family(self.id()).into_iter().for_each(|pid| signal(pid, Signal::KILL));
             drop(self.child.wait());
-            // Afterwards none of them is left.
+            // Waits until all of them have ended.
             while !self.over && self.comes(QUIET) {}
         }
     }

@@ -41,7 +41,7 @@ fn granted(text: &str) -> Vec<u8> {
     format!("OKAY{:04x}{text}", text.len()).into_bytes()
 }
 
-/// 0 to 3: the server sends arbitrary bytes; otherwise it knows a device, and the device sends them.
+/// `how & 15` below 4: the server sends arbitrary bytes. Otherwise it knows a device, which sends them.
 async fn serve(listener: UnixListener, how: u8, chunk: usize, said: &[u8]) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let Some(asked) = request(&mut stream).await else { continue };

@@ -60,7 +60,7 @@ fn world() -> &'static World {
     })
 }
 
-/// Ignores the WebSocket client's request; answers correctly.
+/// Answers the WebSocket handshake correctly, without checking the request.
 async fn shake_hands(stream: UnixStream) -> Option<UnixStream> {
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |_: &Request, mut response: Response| -> Result<Response, ErrorResponse> {

@@ -208,7 +208,7 @@ impl StandIn {
             What::UnplugFor(time) => {
                 self.unplug();
                 let device = Self { inner: super::Arc::clone(&self.inner), _owner: None };
-                // The time belongs to the fault: nothing else happens when it ends.
+                // The fault lasts for a fixed time: there is no event to wait for.
                 thread::spawn(move || {
                     thread::sleep(time);
                     device.plug_in();

@@ -1,4 +1,4 @@
-//! `/proc` of the device: that of this machine, for the processes that represent the device's.
+//! `/proc` of the device: this machine's `/proc`, limited to the processes that represent those of the device.
 
 use std::fs;
 use std::io;

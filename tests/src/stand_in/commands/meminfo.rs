@@ -8,7 +8,7 @@ use std::io;
 
 use super::Shell;
 
-/// The first Android that prints resident memory here, and the first stand-in that knows `--proto`.
+/// First API levels that print resident memory, and for which the stand-in knows `--proto`.
 const WITH_RSS: u32 = 30;
 const WITH_PROTO: u32 = 29;
 /// One screen is open for every app.
