@@ -1,6 +1,8 @@
 //! The base of a review, in words.
 
-use memgate_model::{AgainstBase, Base, RunReport, TestReport, WaiverReport, format_number_of};
+use memgate_model::{
+    AgainstBase, Base, Level, RunReport, TestReport, Verdict, WaiverReport, format_number_of,
+};
 
 /// `base: main 3f0c1b2a9d, 3 before`, `base: none (…)`.
 #[must_use]
@@ -20,11 +22,15 @@ pub fn base(base: &Base) -> String {
 /// Part of the run's headline: its base, and the number of waivers to remove.
 pub(crate) fn of_run(report: &RunReport) -> String {
     let base = report.base.as_ref().map_or_else(String::new, |found| format!(" · {}", base(found)));
-    let fixed = report.waivers.iter().filter(|waiver| waiver.fixed.is_some()).count();
-    let waivers = if fixed > 0 {
-        format!(" · {} to remove", format_number_of(fixed, "waiver"))
-    } else {
-        String::new()
+    let fixed: Vec<_> = report.waivers.iter().filter_map(|waiver| waiver.fixed.as_ref()).collect();
+    // A partial run does not fail because of them.
+    let fails = report.verdict == Verdict::Fail && fixed.iter().any(|fixed| fixed.level == Level::Fail);
+    let waivers = match fixed.len() {
+        0 => String::new(),
+        count => {
+            let why = if fails { " (history.stale_waivers: fail)" } else { "" };
+            format!(" · {} to remove{why}", format_number_of(count, "waiver"))
+        }
     };
     base + &waivers
 }
@@ -41,11 +47,11 @@ pub(crate) const fn stands(test: &TestReport) -> Option<&'static str> {
     })
 }
 
-/// Why a waiver has to be removed; `None`: its leak is not known to be fixed.
-pub(crate) fn fixed(waiver: &WaiverReport) -> Option<String> {
+/// Why a waiver has to be removed, with its verdict; `None`: its leak is not known to be fixed.
+pub(crate) fn fixed(waiver: &WaiverReport) -> Option<(Verdict, String)> {
     let fixed = waiver.fixed.as_ref()?;
     let by = if fixed.by.is_empty() { String::new() } else { format!(" by {}", short(&fixed.by)) };
-    Some(format!("its leak is fixed{by}, remove it"))
+    Some((fixed.level.verdict(), format!("its leak is fixed{by}, remove it")))
 }
 
 fn short(sha: &str) -> &str {

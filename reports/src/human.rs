@@ -286,7 +286,8 @@ fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> Stri
         WaiverState::Unused => (Verdict::Warn, "unused", "matches nothing, remove it".to_owned()),
     };
     let (verdict, label, state) = match crate::base::fixed(waiver) {
-        Some(fixed) => (Verdict::Warn, "stale", fixed),
+        Some((Verdict::Fail, fixed)) => (Verdict::Fail, "FAIL", fixed),
+        Some((verdict, fixed)) => (verdict, "stale", fixed),
         None => (verdict, label, state),
     };
     let used = if waiver.used > 0 {

@@ -1,6 +1,6 @@
 //! The run in one line, and the reasons for its verdict, the worst first: every report begins with these.
 
-use memgate_model::{Leak, Level, Outcome, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
+use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -139,8 +139,7 @@ pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
         });
     }
     for waiver in &report.waivers {
-        if let (Some(text), Some(fixed)) = (crate::base::fixed(waiver), &waiver.fixed) {
-            let verdict = if fixed.level == Level::Fail { Verdict::Fail } else { Verdict::Warn };
+        if let Some((verdict, text)) = crate::base::fixed(waiver) {
             reasons.push(Reason { verdict, name: format!("waiver {}", waiver.matches), text, anchor: None });
         }
     }

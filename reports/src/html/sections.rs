@@ -173,8 +173,8 @@ pub(super) fn waivers(report: &RunReport) -> Html {
 }
 
 fn state(waiver: &WaiverReport, started: &str) -> (&'static str, String) {
-    if let Some(fixed) = crate::base::fixed(waiver) {
-        return ("warn", fixed);
+    if let Some((verdict, fixed)) = crate::base::fixed(waiver) {
+        return (if verdict == Verdict::Fail { "fail" } else { "warn" }, fixed);
     }
     match waiver.state {
         WaiverState::Expired => ("fail", "expired".to_owned()),

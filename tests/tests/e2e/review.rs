@@ -162,5 +162,6 @@ fn the_local_history_is_a_base_where_it_is_asked_for_and_tells_waivers_that_have
     let failing = "version: 1\nproject: review-local\nhistory: { stale_waivers: fail }\n";
     project.write("memgate.yaml", failing);
     let run = project.memgate(&["run", "--", "./engine_tests"]);
-    run.ends_with(1).says("1 waiver to remove");
+    run.ends_with(1).says(&format!("FAIL     leak {id}"));
+    run.says("1 waiver to remove (history.stale_waivers: fail)");
 }
