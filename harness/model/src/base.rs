@@ -1,6 +1,6 @@
 //! The base of a review: the measured commit that was really merged in, and its leaks.
 //!
-//! [`BaseLeaks`] is what a server answers and `.memgate/base.json` keeps; [`Base`], its head, is what a report tells.
+//! A server answers with [`BaseLeaks`], and `.memgate/base.json` stores it. Reports contain only its header, [`Base`].
 
 use std::collections::BTreeMap;
 
@@ -12,85 +12,86 @@ use crate::metric::Metric;
 /// Version of the shape of [`BaseLeaks`].
 pub const BASE_VERSION: u32 = 1;
 
-/// Verdict of a review for a leak that is alive on the base.
+/// How a review treats a leak that is alive on the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Known {
-    /// Nothing.
+    /// The leak is allowed.
     Allow,
-    /// A warning.
+    /// The leak is a warning.
     Warn,
-    /// The same as a new leak.
+    /// The leak fails the review like a new one.
     Fail,
 }
 
 /// The commit that a review is compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Base {
-    /// The branch that the review is to be merged into.
+    /// Target branch of the review.
     pub branch: String,
-    /// The commit of that branch that was merged in; empty: not known.
+    /// The commit of the target branch that was merged in. Absent if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub merged: String,
-    /// The measured commit that is used for it; empty: none.
+    /// The measured commit that is used as the base. Absent if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha: String,
-    /// How many commits it is before the one that was merged in.
+    /// Number of commits from `sha` to `merged`.
     #[serde(default)]
     pub before: u32,
-    /// Where it comes from: the address of a server, `history.db`, a file that was fetched earlier.
+    /// Source of the base: the address of a server, or `history.db`. Absent if there is no base.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// Age in seconds of a file that was fetched earlier.
+    /// Age of the base in seconds, if it is from a file that was fetched earlier; otherwise absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
-    /// Why there is no base, or why it is an old one.
+    /// Why there is no base, or why a file that was fetched earlier is used. Absent if there is nothing to explain.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
 
 impl Base {
-    /// Was there anything to compare with?
+    /// Is there no base to compare with?
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.sha.is_empty()
     }
 }
 
-/// How a test with leaks stands to the base.
+/// How the leaks of a test compare with the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgainstBase {
-    /// It has a leak that the base does not have.
+    /// The test has a leak that the base does not have.
     New,
-    /// It has a leak that was fixed on the base.
+    /// The test has a leak that was fixed on the base.
     Regressed,
-    /// The base has its leaks, and they were smaller.
+    /// The base has all its leaks, but a leak or a figure was smaller there.
     Grew,
-    /// The base has its leaks.
+    /// The base has all its leaks, and they are as large.
     Known,
-    /// The base has its leaks, one of which comes and goes.
+    /// The base has all its leaks, and at least one is flaky.
     Flaky,
 }
 
 /// A base with its leaks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BaseLeaks {
-    /// Version of this shape; a reader refuses any other.
+    /// Version of this format. Readers must refuse any other.
     pub version: u32,
     /// Name of the project.
     pub project: String,
-    /// Labels of the environment: figures are comparable only where these are equal.
+    /// Labels of the environment. Figures are comparable only if these are equal.
     pub environment: BTreeMap<String, String>,
-    /// Which commit.
+    /// The commit.
     pub base: Base,
-    /// Leaks that its line knows at this commit, by id.
+    /// Leaks that the branch has or had up to this commit, by id.
     pub leaks: BTreeMap<String, BaseLeak>,
-    /// Bounds of the figures of tests with leaks, by `suite::test`: the interval, or the value twice.
+    /// Lower and upper bounds of the figures of tests with leaks, by `suite::test`. Without an interval, both are the
+    /// value.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, BTreeMap<String, (f64, f64)>>")]
     pub tests: BTreeMap<String, BTreeMap<Metric, (f64, f64)>>,
-    /// When it was fetched, seconds since 1970.
+    /// Time when the base was fetched, in seconds since 1970.
     #[serde(default)]
     pub fetched_s: u64,
 }
@@ -98,12 +99,12 @@ pub struct BaseLeaks {
 /// A leak of a base.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BaseLeak {
-    /// Alive there.
+    /// The leak exists on the base.
     pub alive: bool,
-    /// It comes and goes on the same code.
+    /// The leak is flaky: it comes and goes although the code is the same.
     #[serde(default)]
     pub flaky: bool,
-    /// Where it is not alive: the commit that fixed it; empty: its tests are gone, or nobody knows.
+    /// The commit that fixed the leak, if it is not alive. Empty if its tests are gone or the commit is unknown.
     #[serde(default)]
     pub fixed: String,
     /// Bytes per iteration when it was last seen.

@@ -1,11 +1,10 @@
 //! Class names without the parts that differ from run to run.
 //!
-//! Only the numbers and random ends of known generators are touched: the virtual machine, Android's
-//! compilers, Byte Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring.
-//! What a compiler numbers (`Tile$1`, Kotlin's `TilesKt$load$1`) is the same in every run and
-//! stays.
+//! Only numbers and random suffixes of known generators are removed: the virtual machine, Android's compilers, Byte
+//! Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring. Numbers from a compiler (`Tile$1`,
+//! Kotlin's `TilesKt$load$1`) are the same in every run and stay.
 
-/// A class's name, the same in every run: `com.example.Loader$$Lambda`,
+/// The name of a class that is the same in every run: `com.example.Loader$$Lambda`,
 /// `jdk.internal.reflect.GeneratedMethodAccessor`.
 #[must_use]
 pub fn stable_class_name(name: &str) -> String {
@@ -24,7 +23,7 @@ pub fn stable_class_name(name: &str) -> String {
             return joined(package, &simple[..at + "$$Lambda".len()]);
         }
     }
-    // D8 and R8 make classes of lambdas, and number them again with each build.
+    // D8 and R8 convert lambdas to classes, and number them anew in each build.
     if let Some(at) = simple.find("$$ExternalSynthetic") {
         let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
         if stem.len() > at {
@@ -48,8 +47,8 @@ pub fn stable_class_name(name: &str) -> String {
     joined(package, simple)
 }
 
-/// A field's name, the same in every run. Byte Buddy gives the static fields of what it generates a hash or random
-/// letters: `invocationTarget$rbn5111` is `invocationTarget`.
+/// The name of a field that is the same in every run. Byte Buddy appends a hash or random letters to static fields of
+/// generated classes: `invocationTarget$rbn5111` becomes `invocationTarget`.
 #[must_use]
 pub fn stable_field_name<'a>(owner: &str, field: &'a str) -> &'a str {
     const MADE: [&str; 7] = [
@@ -75,8 +74,7 @@ pub fn stable_field_name<'a>(owner: &str, field: &'a str) -> &'a str {
     }
 }
 
-/// The name that a library generated without what it numbered or drew; `None`: no generator's mark
-/// is in it.
+/// A name that a library generated, without its numbers and random parts; `None`: no known generator made it.
 fn generated(package: &str, simple: &str) -> Option<String> {
     let name = without_random_parts(simple);
     let name = without_cglib_hashes(&name);
@@ -86,7 +84,7 @@ fn generated(package: &str, simple: &str) -> Option<String> {
     (name != simple).then_some(name)
 }
 
-/// Byte Buddy puts eight random letters and digits after its marks, old Mockitos a random number:
+/// Byte Buddy appends eight random letters and digits to its marks, old versions of Mockito a random number:
 /// `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
 fn without_random_parts(simple: &str) -> String {
     const MAKERS: [&str; 7] = [
@@ -111,8 +109,8 @@ fn without_random_parts(simple: &str) -> String {
     kept.join("$")
 }
 
-/// CGLIB's hashes, and the numbers of classes with the same hash:
-/// `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`, Spring 6: `Tile$$SpringCGLIB$$0`.
+/// Removes CGLIB's hashes, and the numbers of classes with the same hash: `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`,
+/// Spring 6: `Tile$$SpringCGLIB$$0`.
 fn without_cglib_hashes(name: &str) -> String {
     let is_hash = |part: &str| {
         let (hash, number) = part.split_once('_').unwrap_or((part, "0"));
@@ -131,7 +129,7 @@ fn without_cglib_hashes(name: &str) -> String {
     kept.join("$$")
 }
 
-/// `Tile_$$_jvst3a4_12`, older ones `Tile_$$_javassist_12`.
+/// `Tile_$$_jvst3a4_12`; in older versions `Tile_$$_javassist_12`.
 fn without_javassist_number(name: &str) -> &str {
     let Some((stem, number)) = name.rsplit_once('_') else { return name };
     if stem.ends_with("_$$_javassist") && is_number(number) {
@@ -145,8 +143,8 @@ fn without_javassist_number(name: &str) -> &str {
     }
 }
 
-/// Spring Data's `Order_Accessor_1x2y3z` and `Order_Instantiator_1x2y3z`, whose ends are identity
-/// hashes, and compiled expressions: `spel.Ex12`.
+/// Spring Data's `Order_Accessor_1x2y3z` and `Order_Instantiator_1x2y3z`, which end in identity hashes, and compiled
+/// expressions: `spel.Ex12`.
 fn without_spring_number<'a>(package: &str, name: &'a str) -> &'a str {
     let is_hash = |end: &str| {
         (4..=7).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -162,14 +160,13 @@ fn without_spring_number<'a>(package: &str, name: &'a str) -> &'a str {
     }
 }
 
-/// Scripts that have no file (`Script12`, `script17000000000001234567890`), proxies
-/// (`Tile3_groovyProxy`) and call sites (`java_util_ArrayList$add$4`). What Groovy's compiler
-/// numbers, as closures, is the same in every run.
+/// Scripts without a file (`Script12`, `script17000000000001234567890`), proxies (`Tile3_groovyProxy`) and call sites
+/// (`java_util_ArrayList$add$4`). Numbers from Groovy's compiler, as in closures, are the same in every run.
 fn without_groovy_number(package: &str, name: &str) -> String {
     if let Some(stem) = name.strip_suffix("_groovyProxy") {
         return format!("{}_groovyProxy", stem.trim_end_matches(|c: char| c.is_ascii_digit()));
     }
-    // In no package; of a call site's class, underscores are in the place of its dots.
+    // These names have no package. In the name of a call site, underscores replace the dots of its class.
     if !package.is_empty() {
         return name.to_owned();
     }
@@ -186,8 +183,8 @@ fn without_groovy_number(package: &str, name: &str) -> String {
     }
 }
 
-/// A hidden class is called `name/0xaddress` (older virtual machines: `name/number`); in a heap dump `name+0xaddress`
-/// (`name.number`: no class has a number for a name).
+/// The name of a hidden class is `name/0xaddress` (older virtual machines: `name/number`), in a heap dump
+/// `name+0xaddress` (`name.number`; no class name is a number).
 fn without_address(name: &str) -> &str {
     match name.rsplit_once(['/', '+', '.']) {
         Some((visible, address)) if address.strip_prefix("0x").is_some_and(is_hex) || is_number(address) => {
@@ -383,8 +380,7 @@ mod tests {
         ]);
     }
 
-    /// Lambdas of Kotlin 2 are the virtual machine's; older ones are classes that the compiler
-    /// numbers.
+    /// The virtual machine makes the lambdas of Kotlin 2; older ones are classes that the compiler numbers.
     #[test]
     fn kotlins_lambdas_are_the_virtual_machines_or_have_the_compilers_number() {
         are(&[

@@ -1,4 +1,4 @@
-//! Figures as people read them. One wording for the terminal, reasons of verdicts and every report.
+//! Formats figures for people: the same on the terminal, in reasons of verdicts and in every report.
 
 use std::fmt;
 
@@ -6,8 +6,7 @@ use crate::metric::{Metric, Noun, Unit};
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Bytes with a binary unit: `0 B`, `148 B`, `0.5 B`, `48.0 KiB`, `-1.5 MiB`; `unknown` for what is
-/// no number.
+/// Bytes with a binary unit: `0 B`, `148 B`, `0.5 B`, `48.0 KiB`, `-1.5 MiB`; `unknown` for NaN.
 #[must_use]
 pub fn format_bytes(bytes: f64) -> String {
     if bytes.is_nan() {
@@ -36,7 +35,7 @@ pub fn format_list<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     }
 }
 
-/// A count without needless decimals: `12`, `0.5`, `-3`; `unknown` for what is no number.
+/// A count without needless decimals: `12`, `0.5`, `-3`; `unknown` for NaN.
 #[must_use]
 pub fn format_count(count: f64) -> String {
     if count.is_nan() {
@@ -47,7 +46,7 @@ pub fn format_count(count: f64) -> String {
     }
     let whole = (count * 10.0).round() / 10.0;
     if whole == 0.0 && count != 0.0 {
-        // A slope of 0.02 is growth all the same: never shown as 0.
+        // A slope of 0.02 is still growth, so it is never shown as 0.
         return if count > 0.0 { "<0.1" } else { ">-0.1" }.to_owned();
     }
     if whole.fract() == 0.0 { format!("{:.0}", whole + 0.0) } else { format!("{whole:.1}") }

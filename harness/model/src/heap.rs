@@ -1,4 +1,4 @@
-//! Contents of the heap dumps of a suite, as its session keeps them: the dumps may be deleted later.
+//! Contents of the heap dumps of a suite, as its session stores them, because the dumps may be deleted later.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::leak::HolderStep;
 use crate::report::TestReport;
 
-/// When a suite has its heap dumped.
+/// When the heap of a suite is dumped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeapAt {
-    /// When the last test is over.
+    /// After the last test.
     SuiteEnd,
-    /// When the first test of a process has failed.
+    /// After the first failed test of a process.
     TestFailed,
     /// At the first `OutOfMemoryError`.
     OutOfMemory,
-    /// The first time that more of the heap is alive than its limit allows.
+    /// When the live heap exceeds its limit for the first time.
     Limit,
 }
 
@@ -37,81 +37,81 @@ impl HeapAt {
 /// Limits of each dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapLimits {
-    /// Leaks of the program; `None`: no limit.
+    /// Number of leaks of the program; `None`: no limit.
     pub leaks: Option<u64>,
-    /// Bytes of the pixels of all pictures.
+    /// Pixel bytes of all bitmaps together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmaps: Option<u64>,
-    /// Objects of a class.
+    /// Number of objects, by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub class: BTreeMap<String, u64>,
 }
 
-/// The dumps of a suite, and what is allowed in them.
+/// The dumps of a suite, and their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapCheck {
     /// When they were taken.
     pub at: HeapAt,
-    /// Rules of the project's own applied, beside the built-in ones.
+    /// Rules of the project were applied in addition to the built-in ones.
     #[serde(default)]
     pub own_rules: bool,
-    /// The limits; `None`: the contents are reported, and not judged.
+    /// The limits; `None`: the contents are reported but not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HeapLimits>,
-    /// One of each process that ran tests.
+    /// One dump per process that ran tests.
     pub dumps: Vec<HeapDump>,
 }
 
 /// The dump of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapDump {
-    /// The process.
+    /// Process id.
     pub process: u32,
     /// Where it was written.
     pub path: String,
-    /// Where it is kept; `None`: it was removed.
+    /// Where the dump is kept; `None`: it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// Its contents, or why they are not known.
+    /// Contents of the dump, or why they are unknown.
     pub seen: Result<HeapSeen, String>,
 }
 
 /// Contents of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapSeen {
-    /// Bytes of all objects, as the file tells them.
+    /// Bytes of all objects, according to the file.
     pub bytes: u64,
-    /// Was anything looked for? No rule knows a class of it otherwise.
+    /// Was the dump searched for leaks? If not, no rule names a class that it contains.
     pub searched: bool,
-    /// Leaks of the program and known ones of libraries.
+    /// Leaks of the program, and known leaks of libraries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaks: Vec<HeapLeak>,
-    /// Leaking objects whose paths were not looked at.
+    /// Number of leaking objects whose paths were not searched.
     #[serde(default)]
     pub not_looked_at: u64,
-    /// Rules of the project that can never say anything of the dump, in sentences.
+    /// Descriptions of rules of the project that can never match in this dump.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<String>,
-    /// Objects that are over and nothing alive holds, of a dump that has no garbage.
+    /// Number of objects that should be gone and are not reachable, although the dump contains no garbage.
     #[serde(default)]
     pub held_by_nothing: u64,
     /// Why a part of the heap is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncated: Option<String>,
-    /// Objects and their bytes of the classes with a limit; a class that the dump does not know is
-    /// not here.
+    /// Number of objects and their bytes, for each class with a limit that the dump contains.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, (u64, u64)>,
-    /// Bytes of the pixels of all pictures, and how many they are; `None`: it has no class of pictures.
+    /// Pixel bytes and number of all bitmaps; `None`: the dump has no bitmap class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmaps: Option<(u64, u64)>,
-    /// Objects and retained bytes of the classes that retain most: what a dump adds to leaks that the agent found.
+    /// Number of objects and their retained bytes, for the classes that retain most. Added to leaks that the agent
+    /// found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retained: BTreeMap<String, (u64, u64)>,
-    /// Of these classes: what dominates most of their objects, `class com.example.Registry`.
+    /// For classes in `retained`: what dominates most of their objects, for example `class com.example.Registry`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub owners: BTreeMap<String, String>,
-    /// What holds most of the heap, and which thread's locals, in words.
+    /// Description of the largest holder of the heap, and of the thread that ran out of memory.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,
 }
@@ -119,26 +119,26 @@ pub struct HeapSeen {
 /// Leaks with one fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapLeak {
-    /// LeakCanary's, 40 hexadecimal digits.
+    /// LeakCanary's fingerprint, 40 hexadecimal digits.
     pub fingerprint: String,
-    /// The name of the known leak of a library.
+    /// Name of the known leak, if it is one of a library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// Class of the first leaking object.
     pub class: String,
-    /// How many of the leaking objects have other classes.
+    /// Number of leaking objects of other classes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub of_others: u64,
-    /// Why they are over.
+    /// Why the objects should be gone.
     pub why: String,
-    /// How many.
+    /// Number of leaking objects.
     pub objects: u64,
-    /// Bytes that only leaks hold; each counts for one leak.
+    /// Bytes that only leaks hold. Each byte counts for one leak.
     pub attributed: u64,
-    /// Bytes that would be free without the first of them.
+    /// Retained bytes of the first leaking object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained: Option<u64>,
-    /// Its path from the root on.
+    /// Reference path, beginning at its last static field, otherwise at the root.
     pub holder: Vec<HolderStep>,
 }
 
@@ -147,7 +147,7 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// Start of the id of an entry for heap dumps. No test has such a name.
+/// Prefix of the id of an entry for heap dumps. No test has such a name.
 const ENTRY: &str = "heap dump ";
 
 impl TestReport {
@@ -157,7 +157,7 @@ impl TestReport {
         format!("{ENTRY}{}", at.words())
     }
 
-    /// Is it the entry for the heap dumps of a suite, and no test?
+    /// Is it the entry for the heap dumps of a suite, not a test?
     #[must_use]
     pub fn is_heap_dump(&self) -> bool {
         self.is_class && self.id.starts_with(ENTRY)

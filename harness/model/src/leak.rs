@@ -1,4 +1,4 @@
-//! A leak: what grows, its allocation site, its holder.
+//! A leak: its size, its allocation site, its holder.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum LeakKind {
     Os,
     /// Memory that the program itself mapped.
     Mapped,
-    /// Java objects in a heap dump: what is over and still there, or too many of a class.
+    /// Java objects in a heap dump: objects that should be gone, or too many of a class.
     Heap,
 }
 
@@ -34,13 +34,13 @@ impl LeakKind {
         })
     }
 
-    /// Objects of a Java class, with who holds them.
+    /// Does a leak consist of Java objects with a holder?
     #[must_use]
     pub const fn is_java(self) -> bool {
         matches!(self, Self::Java | Self::Heap)
     }
 
-    /// The words after a leak's bytes.
+    /// The text after a leak's bytes.
     #[must_use]
     pub const fn per(self) -> &'static str {
         match self {
@@ -50,43 +50,43 @@ impl LeakKind {
     }
 }
 
-/// Survivors with one signature.
+/// A leak: all leaked allocations, objects, descriptors or threads with the same signature.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
-    /// `n1-…`, `j1-…`, `o1-…`, `m1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
-    /// digits of LeakCanary's fingerprint.
+    /// Id of the leak, stable across rebuilds and ASLR. Its prefix shows the kind: `n1-` native, `j1-` Java, `o1-`
+    /// descriptors and threads, `m1-` mapped memory, `h1-` heap dump. After `h1-` come the first 16 digits of
+    /// LeakCanary's fingerprint.
     pub id: String,
     /// The kind of the leak.
     pub kind: LeakKind,
-    /// `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
+    /// Title for people: `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
     pub title: String,
-    /// Growth per iteration (for `one_time`: bytes in all; of a heap dump: bytes that only leaks
-    /// hold).
+    /// Growth per iteration in bytes; 0 for descriptors and threads. For `one_time`: bytes in total. For leaks of a
+    /// heap dump: bytes that only leaks hold.
     pub bytes_per_iteration: f64,
-    /// Allocations, objects, descriptors or threads per iteration (for `one_time` and of a heap
-    /// dump: in all).
+    /// Allocations, objects, descriptors or threads per iteration. For `one_time` and leaks of a heap dump: in total.
     pub count_per_iteration: f64,
-    /// Class, for Java.
+    /// Java class of the leaked objects. Absent for other leaks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Stack that allocated it, innermost first, without libc's, the runner's and the agent's
-    /// frames.
+    /// Stack of the allocation, innermost frame first, without frames of libc, the runner and the agent.
     #[serde(default)]
     pub frames: Vec<Frame>,
-    /// Who holds it, from the root on. For native leaks: without the leaking block itself; from the
-    /// lost block on, where it is lost with another.
+    /// Reference path to the leak, beginning at the root. For native leaks, the path ends before the leaked block. If
+    /// only a lost block refers to the leak, the path begins at that block.
     #[serde(default)]
     pub holder: Vec<HolderStep>,
-    /// Whether a program can still get at it, for native leaks of tests that were confirmed.
+    /// Whether the program can still reach the leak. Only for native leaks of confirmed tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// The stack could not be unwound to its root.
     #[serde(default)]
     pub truncated: bool,
-    /// Owner of the code that leaks, by the project's CODEOWNERS: for the first frame in its own files.
+    /// Owners of the leaking code according to CODEOWNERS: of the first frame in a file of the project. Absent if none
+    /// is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<String>,
-    /// Reason of the waiver that covers it.
+    /// Reason of the waiver that covers the leak. Absent if no waiver does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiver: Option<String>,
 }
@@ -94,75 +94,75 @@ pub struct Leak {
 /// One frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
-    /// Demangled function; `None`: no symbol.
+    /// Demangled function name; `null`: no symbol.
     pub function: Option<String>,
-    /// Source file, relative to the project where it is inside; else as the debug information
-    /// names it.
+    /// Source file: relative to the project if it is inside, otherwise as in the debug information; `null`: unknown.
     pub file: Option<String>,
-    /// Line in it.
+    /// Line in `file`; `null`: unknown.
     pub line: Option<u32>,
-    /// File name of the module.
+    /// File name of the executable or library.
     pub module: String,
     /// Offset in the module's file address space (virtual address without bias).
     pub offset: u64,
-    /// Was it inlined into the next frame?
+    /// Was the function inlined into the next frame?
     pub inlined: bool,
 }
 
-/// Whether a program can still get at the blocks of a native leak.
+/// Whether the program can still reach the blocks of a native leak.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hold {
-    /// The state of most of them.
+    /// State of most blocks.
     pub reach: Reach,
-    /// How many blocks have this state, and the holder of the leak.
+    /// Number of blocks with this state and with the leak's `holder`.
     pub of_reach: u64,
-    /// How many blocks there were at the time of the search.
+    /// Number of blocks of the leak at the time of the search.
     pub blocks: u64,
-    /// What the search left out, or why there was none.
+    /// What the search could not see, or why there was no search. Absent if there is nothing to add.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// How the other blocks are held that were allocated on other lines of the same functions.
+    /// How other blocks of the leak are held, which were allocated on other lines of the same functions. Absent if
+    /// empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherHold>,
 }
 
-/// How blocks of a native leak are held that are not held as most of them.
+/// Blocks of a native leak that are held in another way than most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherHold {
-    /// Their state.
+    /// State of these blocks.
     pub reach: Reach,
-    /// How many they are.
+    /// Number of these blocks.
     pub blocks: u64,
-    /// Who holds them, from the root on, as in `holder` of the leak.
+    /// Reference path to these blocks, as in `holder` of the leak. Absent if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holder: Vec<HolderStep>,
 }
 
-/// Whether a program can still get at a block.
+/// Whether the program can still reach a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// By pointers from a variable, a stack or mapped memory.
+    /// Reachable by pointers from a variable, a stack or mapped memory.
     Reachable,
     /// No pointer to it is left.
     Lost,
-    /// Only blocks refer to it that refer to each other.
+    /// Only blocks of a reference cycle refer to it.
     LostCycle,
-    /// Only blocks refer to it that are lost themselves.
+    /// Only blocks that are lost themselves refer to it.
     IndirectlyLost,
     /// Not searched.
     NotSearched,
 }
 
-/// One step of a holder path. For native leaks `owner` is a variable or function, `name` its place
-/// in the sources, and `class` an offset in the variable, or number and size of the blocks.
+/// One step of a reference path. For native leaks, `owner` is a variable or function, `name` its place in the sources,
+/// and `class` the thread, the offset in the variable, or number and size of the blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderStep {
-    /// `static`, `field`, `array`, `thread`, `jni global`, …
+    /// Kind of the reference: `static`, `field`, `array`, `thread`, `jni global` and others.
     pub kind: String,
     /// Class that owns the reference.
     pub owner: String,
-    /// Name of the field, `[x]` for an array.
+    /// Name of the field; `[x]` for an array.
     pub name: String,
     /// Class of the object it refers to.
     pub class: String,

@@ -1,8 +1,8 @@
-//! What a run found: metric vocabulary, leaks, verdicts, and the one value every reporter renders.
+//! The result of a run: metrics, leaks, verdicts, and the report that every reporter renders.
 //!
-//! Data flow: `analysis` fills a [`RunReport`], `reports` turns it into bytes, nothing flows back.
-//! The types are the JSON of `report.json` (schema in `reports/report.schema.json`); a change of
-//! shape raises [`SCHEMA_VERSION`].
+//! Data flow: `analysis` fills a [`RunReport`], `reports` converts it to bytes; nothing flows back. The types define
+//! the JSON of `report.json` (schema in `reports/report.schema.json`). A change of the format increases
+//! [`SCHEMA_VERSION`].
 #![forbid(unsafe_code)]
 
 mod base;

@@ -1,4 +1,4 @@
-//! The names of what is measured, as the user writes them in thresholds and reads them in reports.
+//! The metrics and their names in thresholds and reports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LeakKind;
 
-/// Defines [`Metric`] and the one table of what is known of each: a metric that is added has a row,
-/// or it does not compile.
+/// Defines [`Metric`] and the table of their properties. A metric without a row does not compile.
 macro_rules! metrics {
     ($($(#[doc = $about:literal])+ $variant:ident = $name:literal, $row:expr;)+) => {
         /// A measured quantity.
@@ -19,7 +18,7 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// Every metric, those included that are in curves only.
+            /// Every metric, including those that are only in curves.
             const EVERY: &[Self] = &[$(Self::$variant),+];
 
             /// The name in configuration and reports.
@@ -28,7 +27,7 @@ macro_rules! metrics {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Its description, one sentence.
+            /// Description in one sentence.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($about),+).trim_start(),)+ }
@@ -48,13 +47,13 @@ struct Row {
     kind: Kind,
     unit: Unit,
     noun: Noun,
-    /// Thresholds may use it; else it is in curves only.
+    /// Thresholds may use the metric; otherwise it is only in curves.
     limited: bool,
-    /// Without a threshold of the user it may not grow at all.
+    /// Without a threshold of the user, the metric may not grow at all.
     zero: bool,
-    /// In the curves of a test, and of a suite.
+    /// Whether the curves of a test, and of a suite, contain the metric.
     curves: (bool, bool),
-    /// Kind of the leaks that it counts; `None`: the report names no leaks for it.
+    /// Kind of the leaks that the metric counts; `None`: the report names no leaks for it.
     leaks: Option<LeakKind>,
 }
 
@@ -87,18 +86,18 @@ impl Row {
 /// The noun after a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Noun {
-    /// Nothing: `48.0 KiB`.
+    /// No noun: `48.0 KiB`.
     Bare,
-    /// What is counted: `1 thread`, `2 threads`.
+    /// The counted thing, with a plural: `1 thread`, `2 threads`.
     Things(&'static str),
     /// The same words for any figure: `2.0 KiB of metaspace`.
     Words(&'static str),
 }
 
-/// Where a metric comes from.
+/// Source of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Area {
-    /// The allocator of a process, and memory that the process maps itself.
+    /// The allocator of a process, and memory that the process itself maps.
     Native,
     /// A Java virtual machine.
     Java,
@@ -111,11 +110,11 @@ pub enum Area {
 pub enum Kind {
     /// Live allocations or objects.
     Live,
-    /// Resources that a test has to release: threads, descriptors, buffers, references.
+    /// Resources that a test must release: threads, descriptors, buffers, references.
     Held,
-    /// Classes and their data, which a virtual machine loads at any time.
+    /// Classes and their data, which a virtual machine may load at any time.
     Loaded,
-    /// Everything that was ever allocated: it only grows.
+    /// Everything that was ever allocated, which can only grow.
     Traffic,
     /// Memory of the process as the system counts it.
     Resident,
@@ -190,7 +189,7 @@ impl Metric {
         Self::ALL.into_iter().filter(move |m| m.row().area == area && kinds.contains(&m.row().kind))
     }
 
-    /// The metrics that may not grow at all, unless the user says otherwise.
+    /// The metrics that may not grow at all, unless the user sets a threshold.
     pub fn zero_by_default() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|metric| metric.row().zero)
     }
@@ -205,43 +204,43 @@ impl Metric {
         Self::EVERY.iter().copied().filter(|metric| metric.row().curves.1)
     }
 
-    /// Where it comes from.
+    /// Source of the metric.
     #[must_use]
     pub const fn area(self) -> Area {
         self.row().area
     }
 
-    /// Is it a figure of a Java virtual machine?
+    /// Is it a metric of a Java virtual machine?
     #[must_use]
     pub const fn is_java(self) -> bool {
         matches!(self.row().area, Java)
     }
 
-    /// How it behaves.
+    /// Behaviour of the metric.
     #[must_use]
     pub const fn kind(self) -> Kind {
         self.row().kind
     }
 
-    /// The kind of the leaks that it counts; `None`: the report names no leaks for it.
+    /// Kind of the leaks that the metric counts; `None`: the report names no leaks for it.
     #[must_use]
     pub const fn leaks(self) -> Option<LeakKind> {
         self.row().leaks
     }
 
-    /// What it counts.
+    /// Unit of the metric.
     #[must_use]
     pub const fn unit(self) -> Unit {
         self.row().unit
     }
 
-    /// The noun after a figure of it.
+    /// The noun after a figure of the metric.
     pub(crate) const fn noun(self) -> Noun {
         self.row().noun
     }
 }
 
-/// How many can have a threshold.
+/// Number of metrics that can have a threshold.
 const fn limited() -> usize {
     let (mut at, mut count) = (0, 0);
     while at < Metric::EVERY.len() {
@@ -277,13 +276,13 @@ impl fmt::Display for UnknownMetric {
 
 impl std::error::Error for UnknownMetric {}
 
-/// What a metric counts.
+/// Unit of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Bytes.
     Bytes,
-    /// Things.
+    /// A number of allocations, objects, threads, descriptors or others.
     Count,
 }
 
@@ -291,7 +290,7 @@ pub enum Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
-    /// One more iteration of the test: the slope.
+    /// Growth per iteration of the test: a slope.
     Iteration,
     /// One execution of the test.
     Test,

@@ -1,84 +1,85 @@
-//! Where a run comes from: commit, CI job, machine, versions. Text that is not known is empty.
+//! The origin of a run: commit, CI job, machine, versions. Unknown text is empty.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Commit, CI job and machine of a run.
+/// Commit, CI job, machine and versions of a run. Unknown values are absent or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Origin {
-    /// The commit; `null`: there is no repository, and CI names none.
+    /// The commit. Absent if there is no repository and the CI system names no commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// The CI job; `null`: none is known.
+    /// The CI job. Absent if no known CI system is found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci: Option<Ci>,
-    /// The machine.
+    /// The machine on which memgate ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
-    /// Versions by name: `memgate`.
+    /// Versions by program name: `memgate`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
-    /// The command line of `memgate run`; empty: it was another command.
+    /// The command line of `memgate run`. Absent for other commands, and if an argument may contain a secret.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
 }
 
-/// A commit, as CI names it, else as the repository does.
+/// A commit, from the variables of the CI system, otherwise from the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Commit {
-    /// Its hash.
+    /// Hash of the commit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha: String,
-    /// The branch it is on; of a pull or merge request, the branch that is to be merged.
+    /// Branch of the commit; for a pull or merge request, the branch to be merged.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub branch: String,
-    /// The branch that a pull or merge request is to be merged into.
+    /// Target branch of a pull or merge request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target: String,
-    /// The commit on that branch it is compared with.
+    /// The commit on the target branch with which the CI system compares a merge request. Only GitLab sets it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub base_sha: String,
-    /// CI made it: it merges the branch into the target.
+    /// The CI system created the commit to merge the branch into the target. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_merge: bool,
 }
 
-/// A CI job.
+/// A job of a CI system. Unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ci {
-    /// `github`, `gitlab`, `jenkins`, `azure`, `bitbucket`, `teamcity`, `buildkite`, `circleci`, `woodpecker`.
+    /// CI system: `github`, `gitlab`, `jenkins`, `azure`, `bitbucket`, `teamcity`, `buildkite`, `circleci` or
+    /// `woodpecker`.
     pub provider: String,
     /// Id of the pipeline or workflow run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pipeline: String,
-    /// Number people know it by.
+    /// Number of the pipeline or build, as people see it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub number: String,
     /// Name or id of the job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub job: String,
-    /// Which attempt at it.
+    /// Number of the attempt, as the CI system counts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub attempt: String,
-    /// Its page.
+    /// Address of the job's or pipeline's page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
 }
 
-/// A machine, as far as it matters to figures.
+/// Properties of a machine that may influence figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
-    /// Its name.
+    /// Host name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// For example `x86_64`.
+    /// Processor architecture, for example `x86_64`.
     pub architecture: String,
-    /// For example `Linux 6.1.0-18-amd64`.
+    /// Name and release of the kernel, for example `Linux 6.1.0-18-amd64`.
     pub kernel: String,
-    /// For example `Debian GNU/Linux 12 (bookworm)`.
+    /// Name of the operating system, for example `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Processors memgate could use.
+    /// Number of processors that memgate could use.
     pub processors: usize,
 }

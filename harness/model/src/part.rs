@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Most parts of a run.
+/// Maximum number of parts of a run.
 pub const MOST_PARTS: u32 = 1_000;
 
 /// One part of a run: `3/8` is the third of eight.
@@ -16,24 +16,24 @@ pub struct Part {
     of: u32,
 }
 
-/// Why a text names no part of a run.
+/// A text that names no part of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoPart;
 
 impl Part {
-    /// Part `index` of `of`, the first one 1; `None`: there is no such part.
+    /// Part `index` of `of`, counted from 1; `None`: there is no such part.
     #[must_use]
     pub fn new(index: u32, of: u32) -> Option<Self> {
         (1..=of).contains(&index).then_some(Self { index, of }).filter(|part| part.of <= MOST_PARTS)
     }
 
-    /// Its number, the first one 1.
+    /// Number of the part, counted from 1.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// How many there are.
+    /// Number of parts.
     #[must_use]
     pub const fn of(self) -> u32 {
         self.of

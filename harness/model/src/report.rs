@@ -1,4 +1,4 @@
-//! The run report: what is written to `report.json` and rendered by every reporter.
+//! The run report: the content of `report.json`, which every reporter renders.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,18 +23,18 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum Verdict {
     /// Measured and within its thresholds.
     Pass,
-    /// The user's own test failed or was skipped, or nobody screened it: its leaks are not judged.
+    /// The user's own test failed, was skipped, or was not screened: its leaks are not judged.
     NotJudged,
-    /// Something to look at that does not fail the build.
+    /// Needs attention, but does not fail the build.
     Warn,
-    /// Could not be measured: never a pass.
+    /// It could not be measured, which is never a pass.
     Error,
     /// Leaks more than its threshold.
     Fail,
 }
 
 impl Verdict {
-    /// Its label in reports for people.
+    /// The label in reports for people.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -46,16 +46,16 @@ impl Verdict {
         }
     }
 
-    /// The worst of several; `None` where there is none, because no data is never a pass.
+    /// The worst of several verdicts; `None` if there are none, because no data is never a pass.
     #[must_use]
     pub fn worst(verdicts: impl IntoIterator<Item = Self>) -> Option<Self> {
         verdicts.into_iter().max()
     }
 
-    /// The verdict of these suites together, apart from what concerns the run alone.
+    /// The verdict of these suites together, without problems of the run itself.
     ///
-    /// A test that is not judged is nothing against the run: the user's own result has its say in the exit code. Unless
-    /// nothing was looked at: that is no pass.
+    /// A test that is not judged does not make the verdict of the run worse: the user's own result is part of the exit
+    /// code. But if tests passed and nothing was judged, the run is not a pass.
     #[must_use]
     pub fn of_suites(suites: &[SuiteReport]) -> Self {
         let unjudged = |test: &TestReport| test.verdict == Self::NotJudged && test.outcome == Outcome::Passed;
@@ -69,7 +69,7 @@ impl Verdict {
             .fold(best, Self::max)
     }
 
-    /// The exit code of a run: 0, nothing failed; 1, a gate or the user's own tests failed; 2, something could not be
+    /// The exit code of a run. 0: nothing failed; 1: a gate or the user's own tests failed; 2: something could not be
     /// measured.
     #[must_use]
     pub const fn exit_code(self, users_failed: bool) -> i32 {
@@ -86,74 +86,76 @@ impl Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Its assertions held.
+    /// All assertions held.
     Passed,
-    /// An assertion failed, or its process ended with a status other than 0.
+    /// An assertion failed, or the process ended with a status other than 0.
     Failed,
-    /// It skipped itself.
+    /// The test skipped itself.
     Skipped,
-    /// Its process ended in the middle of it.
+    /// The process ended during the test.
     Crashed,
-    /// It ran longer than its timeout.
+    /// The test ran longer than its timeout.
     TimedOut,
 }
 
-/// How exactly the boundaries of a suite's tests are known.
+/// How exactly the start and the end of each test of a suite are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundaryQuality {
-    /// A hook inside the process blocks the test.
+    /// A hook inside the process stops the test at each boundary until it is measured.
     Exact,
-    /// Exact, per test class.
+    /// Exact, but per test class.
     Class,
-    /// Read from the runner's output, asynchronous to the test.
+    /// Read from the runner's output or results, asynchronously to the test.
     Observed,
-    /// The process is the test.
+    /// The whole process counts as one test.
     Process,
 }
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
-    /// Version of this shape; a reader refuses any other.
+    /// Version of this format. Readers must refuse any other.
     pub schema_version: u32,
-    /// Worst verdict of all suites, and of the run itself.
+    /// Worst verdict of all suites and of the run itself.
     pub verdict: Verdict,
-    /// Exit code of memgate for this verdict.
+    /// Exit code of memgate: 0, nothing failed; 1, a gate or the user's own tests failed; 2, something could not be
+    /// measured.
     pub exit_code: i32,
     /// Name of the project.
     pub project: String,
     /// Name of the session folder.
     pub session: String,
-    /// When the run began, RFC 3339 with zone.
+    /// Start of the run, RFC 3339 with time zone.
     pub started: String,
-    /// Seconds the run took, measuring, confirming and judging included.
+    /// Duration of the run in seconds, including measuring, confirming and judging.
     pub duration_s: f64,
-    /// What measuring cost.
+    /// Cost of measuring.
     pub agent_cost: AgentCost,
-    /// The suites.
+    /// All suites of the run.
     pub suites: Vec<SuiteReport>,
     /// State of every waiver.
     pub waivers: Vec<WaiverReport>,
-    /// What went wrong outside the tests themselves.
+    /// Problems outside the tests.
     pub errors: Vec<Problem>,
-    /// Java objects that were followed from their allocation to their end, where that was asked
-    /// for.
+    /// Java objects that were tracked from allocation to release. Absent if tracking was not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
-    /// Commit, CI job and machine of the run.
+    /// Commit, CI job and machine of the run. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// The base of a review whose known leaks do not fail it.
+    /// The base of a review: leaks that exist there too do not fail the review. Absent if the run is not compared with
+    /// a base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// Shards of a run over several machines, in their order. A shard lists itself alone.
+    /// The shards of a run over several machines, in order. The report of a single shard lists only that shard. Absent
+    /// if the run has no shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<Shard>,
 }
 
 impl RunReport {
-    /// The shard that it is itself; `None`: it is a whole run.
+    /// The shard that this report is about; `None`: it is a whole run.
     #[must_use]
     pub fn as_shard(&self) -> Option<&Shard> {
         match self.shards.as_slice() {
@@ -162,7 +164,7 @@ impl RunReport {
         }
     }
 
-    /// Gives every clean test its figures again, as before the report was written.
+    /// Restores the figures of every clean test: `report.json` stores them once per suite.
     #[must_use]
     pub fn completed(mut self) -> Self {
         for suite in &mut self.suites {
@@ -177,153 +179,157 @@ impl RunReport {
     }
 }
 
-/// What measuring cost.
+/// Cost of measuring.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentCost {
-    /// CPU time of the tested processes in the screening pass divided by an estimate of the same without the agent;
+    /// CPU time of the tested processes in the screening pass, divided by the estimated CPU time without the agent.
     /// `null`: not estimated.
     pub cpu_ratio: Option<f64>,
-    /// CPU time of the tested processes that the ratio rests on, seconds.
+    /// CPU time on which `cpu_ratio` is based, in seconds. Absent if 0.
     #[serde(default, skip_serializing_if = "is_no_time")]
     pub cpu_s: f64,
-    /// Largest memory the agent mapped in one process, bytes.
+    /// Largest amount of memory that the agent mapped in one process, in bytes.
     pub peak_bytes: u64,
-    /// Time spent at the start of processes and at boundaries in the screening pass, seconds.
+    /// Time that the agent took at process starts and at test boundaries in the screening pass, in seconds.
     pub boundary_s: f64,
-    /// Stacks that could not be unwound to their root, over all processes.
+    /// Number of stacks that could not be unwound to their root, over all processes except Java virtual machines.
     pub truncated_stacks: u64,
-    /// How long the processes ran that repeated tests, seconds; the screening pass is not in it.
+    /// Time in which tests were repeated, in seconds, without the screening pass. Processes that ran at the same time
+    /// count once.
     #[serde(default)]
     pub repeated_s: f64,
 }
 
-/// What screening a JVM suite cost, its boundaries in the build's own run and its rounds.
+/// Cost of screening a JVM suite: the test boundaries in the build's own run, and the screening rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScreenCost {
-    /// Seconds its tests take alone.
+    /// Duration of the tests without screening, in seconds.
     pub alone_s: f64,
-    /// Seconds with everything that screening adds.
+    /// Duration of the tests with screening, in seconds.
     pub screened_s: f64,
-    /// The second as a multiple of the first.
+    /// `screened_s` divided by `alone_s`.
     pub ratio: f64,
 }
 
-/// Memory of an app while its tests ran, as Android reports it. It is not judged: it includes
-/// what other processes share.
+/// Memory of an app while its tests ran, as Android reports it. It is not judged, because it includes memory that is
+/// shared with other processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppMemory {
-    /// The test that had just ended.
+    /// The test at whose end the memory was read.
     pub test: String,
-    /// Source: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device
-    /// told nothing.
+    /// Source of the figures: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, `/proc/PID/status`, or `the agent` if the
+    /// device gave no answer.
     pub source: String,
-    /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`,
-    /// `graphics`…
+    /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`, `graphics` and others.
     pub bytes: BTreeMap<String, u64>,
-    /// Numbers of objects by name: `views`, `activities`…
+    /// Object counts by name: `views`, `activities` and others. Absent if empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub objects: BTreeMap<String, u64>,
 }
 
-/// What `--hunt` repeated of a suite: tests, or test classes, that were never suspect.
+/// Result of `--hunt` for a suite: it repeats units that were never suspect. A unit is a test, or a test class if
+/// `classes` is true.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hunt {
-    /// Test classes were repeated, not single tests.
+    /// Units are test classes, not single tests.
     pub classes: bool,
-    /// How many there were to repeat.
+    /// Number of units that could be repeated.
     pub of: u64,
-    /// How many of them were repeated.
+    /// Number of units that were repeated.
     pub repeated: u64,
-    /// How many of these grew. They are judged like confirmed tests.
+    /// Number of repeated units that grew. They are judged like confirmed tests.
     pub grew: u64,
-    /// The fewest executions that one of them had, and the most.
+    /// Fewest and most executions of a repeated unit.
     pub executions: (u64, u64),
-    /// A leak in one of so many executions would have been missed in any of them with 1 % at most;
-    /// 0: any would.
+    /// The rarest leak that the hunt would have found: a leak in one of this many executions is missed with a
+    /// probability of at most 1 %, in any repeated unit. 0: every leak could have been missed.
     pub one_in: u32,
-    /// How many there was no time for.
+    /// Number of units for which there was no time.
     pub not_reached: u64,
-    /// How many cannot be repeated so often, because they fail or break off then.
+    /// Number of units that cannot be repeated that often, because they then fail or break off.
     pub failing: u64,
-    /// The first of them, with what happened.
+    /// The first of these units, each with its error: `NAME: ERROR`. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
-    /// Why nothing was repeated at all.
+    /// Why nothing was repeated. Absent if the hunt took place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_hunted: Option<String>,
 }
 
-/// One executable with its normalised arguments.
+/// A suite: one executable with its normalised arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteReport {
-    /// Its name in the configuration, else its executable's file name.
+    /// Name of the suite in the configuration, otherwise the file name of its executable.
     pub name: String,
-    /// The runner, which tells its tests apart.
+    /// The test framework that runs the tests.
     pub runner: Runner,
-    /// How exactly the boundaries are known.
+    /// How exactly the start and the end of each test are known.
     pub boundary: BoundaryQuality,
-    /// Worst verdict of its tests, and of the suite itself.
+    /// Worst verdict of the tests and of the suite as a whole.
     pub verdict: Verdict,
-    /// Verdict of the suite itself, its tests left out: what `reason` and `metrics` say. Absent in reports of earlier
-    /// builds.
+    /// Verdict of the suite as a whole, without its tests. `reason` and `metrics` explain it. Absent in reports of
+    /// earlier memgate versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_verdict: Option<Verdict>,
-    /// Seconds the screening pass took.
+    /// Duration of the screening pass in seconds.
     pub screened_s: f64,
-    /// Fewest and most executions of one of its tests in the screen, where it repeated them.
+    /// Fewest and most executions of a test in the screening pass. Absent if no test ran more than once there, and for
+    /// JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_executions: Option<(u64, u64)>,
-    /// Mean bytes between two samples, where native allocations were sampled in the screen. Its figures of them are
-    /// estimates then.
+    /// Mean number of bytes between two samples of native allocations in the screening pass, whose native figures are
+    /// then estimates. Absent without sampling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_sampling: Option<u64>,
-    /// The screen took no stacks of what its tests allocated: those of the suspects come from another run of these.
+    /// The screening pass recorded no call stacks. The stacks of suspects come from another run of these tests. Absent
+    /// if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks_of_suspects: bool,
-    /// Its command chooses the tests by an argument of their program (`--gtest_filter`), which overrides `--filter`.
+    /// The suite's command selects tests with `--gtest_filter`, which overrides memgate's `--filter`. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selects_itself: bool,
-    /// What screening cost compared with the suite alone, for JVM suites.
+    /// Cost of screening compared with the suite alone. Only for JVM suites; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,
-    /// What Android said of the app's memory, for instrumented suites.
+    /// Memory of the app as Android reports it. Only for instrumented suites; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
-    /// What `--hunt` repeated, where that was asked for.
+    /// Result of `--hunt`. Absent without that option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
-    /// Why the suite as a whole is not a pass, else empty.
+    /// Why the suite as a whole is not a pass; otherwise empty.
     pub reason: String,
-    /// Metrics of the suite as a whole (thresholds `per: suite`).
+    /// Figures of the suite as a whole, by metric (thresholds with `per: suite`).
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
-    /// Values over its whole run, all its processes together, as `[t_ns, metric, value]`; time 0 is
-    /// the start of the first one.
+    /// Values over the whole run of the suite as `[t_ns, metric, value]`, summed over all its processes. Time 0 is the
+    /// start of the first process. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
-    /// Where its tests ended on that curve, 500 of them at most, as `[t_ns, test]`.
+    /// Ends of tests on `curve` as `[t_ns, test]`, at most 500. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_ends: Vec<(u64, String)>,
-    /// Figures that its tests with `clean` have in common; they do not repeat them.
+    /// Figures of every test with `clean: true`; these tests do not repeat them. Absent if empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub clean_metrics: BTreeMap<Metric, MetricValue>,
-    /// What each shard says of it as a whole, where its tests were spread over several machines.
+    /// Figures of the suite as a whole on each machine. Absent if the tests did not run on several machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<SuiteShard>,
-    /// Its tests, in the order they ran.
+    /// The tests, in the order in which they ran.
     pub tests: Vec<TestReport>,
 }
 
 impl SuiteReport {
-    /// Verdict of the suite itself, its tests left out; where an earlier build did not tell, that of both.
+    /// Verdict of the suite as a whole, without its tests. In reports of earlier versions, which do not contain it:
+    /// `verdict`.
     #[must_use]
     pub fn own_verdict(&self) -> Verdict {
         self.own_verdict.unwrap_or(self.verdict)
     }
 
-    /// Was all of it measured, and did no test of it fail? What failed may have ended before it leaked.
+    /// Was the whole suite measured, and did no test fail? A failed test may have ended before its leak.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let ended = |test: &TestReport| matches!(test.outcome, Outcome::Passed | Outcome::Skipped);
@@ -331,48 +337,49 @@ impl SuiteReport {
     }
 }
 
-/// One shard of a run: what ran of it on one machine.
+/// One shard of a run: the part that ran on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
-    /// Which part it is: `3/8`.
+    /// Number of the shard, and number of shards: `3/8`.
     #[schemars(with = "String")]
     pub part: Part,
-    /// Name of its session.
+    /// Name of the session folder.
     pub session: String,
-    /// When it began, RFC 3339 with zone.
+    /// Start of the shard, RFC 3339 with time zone. Empty if it ended before it had a report and its start is unknown.
     pub started: String,
-    /// Seconds it took.
+    /// Duration of the shard in seconds; 0 if it ended before it had a report.
     pub duration_s: f64,
-    /// Its own verdict.
+    /// Verdict of the shard; `error` if it ended before it had a report.
     pub verdict: Verdict,
-    /// How many tests, test classes or suites, whatever its suites are divided into, fell to it.
+    /// Number of units of this shard. Units are tests, test classes or whole suites, depending on how a suite is
+    /// divided.
     pub units: u64,
-    /// Of how many.
+    /// Number of units of all shards together.
     pub of_units: u64,
-    /// Sessions of earlier attempts, which it replaces.
+    /// Names of the sessions of earlier attempts, which this shard replaces. Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
-    /// Tests with another verdict in one of those.
+    /// Tests with another verdict in one of the earlier attempts, as `suite::test`. Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disagree: Vec<String>,
 }
 
-/// What one shard of a run says of a suite as a whole. Such figures are judged by shard and never added.
+/// Figures of a suite as a whole in one shard. They are judged by shard and never summed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteShard {
-    /// Which part of the run it is: `3/8`.
+    /// Number of the shard, and number of shards: `3/8`.
     #[schemars(with = "String")]
     pub part: Part,
-    /// Seconds its screening pass took.
+    /// Duration of the screening pass in this shard, in seconds.
     pub screened_s: f64,
-    /// Metrics of the suite as a whole there.
+    /// Figures of the suite as a whole in this shard, by metric.
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
-    /// Values over its run there, as `[t_ns, metric, value]`.
+    /// Values over the run of the suite in this shard, as `[t_ns, metric, value]`. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
-    /// Where its tests ended on that curve, as `[t_ns, test]`.
+    /// Ends of tests on `curve`, as `[t_ns, test]`. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_ends: Vec<(u64, String)>,
 }
@@ -380,97 +387,105 @@ pub struct SuiteShard {
 /// One test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestReport {
-    /// Name as the runner shows it, within the suite (`MapCache.scroll`).
+    /// Name of the test within the suite, as the runner shows it (`MapCache.scroll`).
     pub id: String,
-    /// No test but a test class as a whole: what it leaves cannot be told from its tests. It does
-    /// not count as a test.
+    /// The entry is not a test: it is a whole test class, for leaks that cannot be assigned to one of its tests, or the
+    /// heap dumps of the suite. It does not count as a test. Absent if false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_class: bool,
-    /// Nothing to tell: it passed, and its figures are `clean_metrics` of its suite.
+    /// The test passed with nothing to report. `metrics` is empty; the figures are `clean_metrics` of the suite. Absent
+    /// if false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub clean: bool,
     /// How the user's own test ended.
     pub outcome: Outcome,
-    /// Judgement.
+    /// Verdict of memgate.
     pub verdict: Verdict,
-    /// One sentence for the verdict; empty for a plain pass.
+    /// Reason for the verdict, one sentence; empty for a plain pass.
     pub reason: String,
-    /// What of that sentence its figures with their thresholds do not say, for text that shows them; `null`: all of it.
+    /// `reason` without the parts that `metrics` and their thresholds already contain, for output that shows both.
+    /// Absent if it is equal to `reason`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason_beside_figures: Option<String>,
-    /// How its leaks stand to the base of the review; `null`: it does not leak too much, or there was no base.
+    /// How the leaks compare with the base of the review. Absent if the test does not leak too much, or cannot be
+    /// compared with a base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against_base: Option<AgainstBase>,
-    /// Seconds of its screening execution.
+    /// Duration of the screening execution in seconds; of the longest one if there are several.
     pub duration_s: f64,
-    /// Was it run again, alone?
+    /// Whether the test was repeated, alone, to confirm its growth.
     pub confirmed: bool,
-    /// Alone it left nothing of what it is judged by: that comes, if it does, with the tests around it.
+    /// When the test ran alone, it left nothing that its verdict is based on. If that appears again, then only together
+    /// with the tests around it. Absent if false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub only_among_others: bool,
-    /// Figures with the threshold that was applied.
+    /// Figures by metric, each with the threshold that was applied. Empty if `clean` is true.
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
-    /// What grows, largest first.
+    /// The leaks, sorted by `bytes_per_iteration`, largest first; at most 50. Leaks with a `waiver` do not fail the
+    /// test.
     pub leaks: Vec<Leak>,
-    /// What was allocated once and stayed: reported, not failed.
+    /// Memory and resources that were allocated once and stayed, in the same order; at most 50. They do not fail the
+    /// test.
     pub one_time: Vec<Leak>,
-    /// Values over time, as `[t_ns, metric, value]`.
+    /// Values over time as `[t_ns, metric, value]`. Time 0 is the start of the process.
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
-    /// What the slopes of the confirming run were estimated from, thinned, as `[iteration, metric,
-    /// value]`; waived groups are taken out.
+    /// Values from which the slopes of the confirming run were estimated, as `[iteration, metric, value]`, without
+    /// waived leaks and thinned to at most 100 per metric. For runs of different lengths, `iteration` is the length.
+    /// Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub growth: Vec<GrowthPoint>,
-    /// Iterations of the confirming run before the first that counts.
+    /// Number of iterations at the start of the confirming run that do not count. Absent if 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub warm_up: u32,
 }
 
-/// A figure.
+/// A figure with its confidence interval and threshold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricValue {
     /// Best estimate.
     pub value: f64,
-    /// What it counts.
+    /// Unit of `value`, `low` and `high`.
     pub unit: Unit,
-    /// Per what.
+    /// What the figure is divided by.
     pub per: Per,
-    /// Lower bound of the confidence interval; equal to `value` where there is none; minus
-    /// infinity, `null` in JSON, where it is open.
+    /// Lower bound of the confidence interval. Equal to `value` if there is no interval. `null` in JSON: unbounded
+    /// (minus infinity).
     #[serde(serialize_with = "finite_or_null", deserialize_with = "open_low")]
     #[schemars(with = "Option<f64>")]
     pub low: f64,
-    /// Upper bound; infinity, `null` in JSON, where it is open.
+    /// Upper bound of the confidence interval. Equal to `value` if there is no interval. `null` in JSON: unbounded
+    /// (infinity).
     #[serde(serialize_with = "finite_or_null", deserialize_with = "open_high")]
     #[schemars(with = "Option<f64>")]
     pub high: f64,
-    /// Iterations it rests on, after warm-up; 1 for a screen.
+    /// Number of iterations on which the figure is based, without warm-up; 1 for the screening pass.
     pub iterations: u32,
-    /// Confidence of the interval, 0 where there is none.
+    /// Confidence level of the interval, for example 0.99; 0 if there is no interval.
     pub confidence: f64,
-    /// The threshold that was applied; `null`: none.
+    /// The threshold that was applied; `null` if there is none.
     pub threshold: Option<Threshold>,
 }
 
-/// A threshold as applied.
+/// A threshold that was applied to a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Threshold {
     /// Largest allowed value, in the metric's unit.
     pub limit: f64,
-    /// What exceeding it means.
+    /// Whether exceeding the threshold is a warning or a failure.
     pub level: Level,
-    /// Where it stands: `memgate.yaml:24`, or `default`.
+    /// Where the threshold is set: `memgate.yaml:24`, or `default`.
     #[schemars(with = "String")]
     pub source: ThresholdSource,
 }
 
-/// Where a threshold stands.
+/// Where a threshold is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum ThresholdSource {
-    /// Nowhere: it holds where nothing else is said.
+    /// The built-in default.
     Default,
     /// In a file: `memgate.yaml:24`.
     File(String),
@@ -505,7 +520,7 @@ impl From<ThresholdSource> for String {
     }
 }
 
-/// What exceeding a threshold means.
+/// What happens if a threshold is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -516,7 +531,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The verdict of what exceeds such a threshold.
+    /// The verdict if such a threshold is exceeded.
     #[must_use]
     pub const fn verdict(self) -> Verdict {
         match self {
@@ -526,14 +541,13 @@ impl Level {
     }
 }
 
-/// A value at a moment: `[t_ns, metric, value]` in JSON, as there are many.
+/// A value at one moment: `[t_ns, metric, value]` in JSON, to save space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
 pub struct CurvePoint {
-    /// Nanoseconds since the start of the process the point comes from, or of the suite's first
-    /// one.
+    /// Nanoseconds since the start of the process; in the curve of a suite, of its first process.
     pub t_ns: u64,
-    /// What.
+    /// The metric.
     pub metric: Metric,
     /// Value in the metric's unit.
     pub value: f64,
@@ -555,9 +569,9 @@ impl From<CurvePoint> for (u64, Metric, f64) {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
 pub struct GrowthPoint {
-    /// Which iteration, the first one 1; where runs of different length are compared: the length.
+    /// Number of the iteration, starting at 1; if runs of different lengths are compared, the length.
     pub iteration: u64,
-    /// What.
+    /// The metric.
     pub metric: Metric,
     /// Value in the metric's unit.
     pub value: f64,
@@ -578,19 +592,19 @@ impl From<GrowthPoint> for (u64, Metric, f64) {
 /// State of one waiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaiverReport {
-    /// What it names: `leak n1-…`, `frame …`, `class …`, `holder …`.
+    /// Pattern of the waiver: `leak n1-…`, `frame …`, `class …`, `holder …`.
     pub matches: String,
-    /// Its state in this run.
+    /// State of the waiver in this run.
     pub state: WaiverState,
-    /// Why it was given.
+    /// Reason of the waiver, from the configuration.
     pub reason: String,
-    /// Who answers for it.
+    /// Owner of the waiver, from the configuration; `null` if there is none.
     pub owner: Option<String>,
-    /// Last day it holds, ISO 8601, or `never`.
+    /// Last day on which the waiver is valid, as ISO 8601 date, or `never` if it does not expire.
     pub until: String,
-    /// Leaks it covered in this run.
+    /// Number of leaks that the waiver covered in this run.
     pub used: u32,
-    /// The history says that its leak is fixed: it has to go.
+    /// Set if the leak is fixed according to the history, so the waiver must be removed. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<FixedWaiver>,
 }
@@ -598,9 +612,9 @@ pub struct WaiverReport {
 /// A waiver whose leak is fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FixedWaiver {
-    /// The first commit without the leak; empty: it is not known.
+    /// First commit without the leak; empty if unknown.
     pub by: String,
-    /// What that means for the run.
+    /// Whether the remaining waiver is a warning or a failure of the run.
     pub level: Level,
 }
 
@@ -608,22 +622,22 @@ pub struct FixedWaiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaiverState {
-    /// Covers at least one leak.
+    /// Covers a leak in this run, or may cover one that this run did not measure.
     InForce,
-    /// Its date has passed: it covers nothing any more.
+    /// Its date has passed: it covers no leak any more.
     Expired,
-    /// Matches nothing: the leak is gone, remove it.
+    /// Matches no leak: the leak is gone, so remove the waiver.
     Unused,
 }
 
-/// Something that went wrong outside the tests.
+/// A problem outside the tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// File, suite or process concerned.
+    /// The file, suite or process with the problem.
     pub r#where: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do, else empty.
+    /// Advice on what to do; empty if there is none.
     pub hint: String,
 }
 
@@ -642,7 +656,7 @@ fn is_no_time(seconds: &f64) -> bool {
     *seconds <= 0.0
 }
 
-/// JSON knows no infinity.
+/// JSON has no infinity.
 fn finite_or_null<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }

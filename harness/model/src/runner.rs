@@ -1,21 +1,21 @@
-//! Which test framework a suite runs under.
+//! The test framework of a suite.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who tells the tests of a suite apart.
+/// The test framework of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Runner {
     /// GoogleTest.
     Gtest,
-    /// Nobody: the process is the test.
+    /// No test framework: the whole process is one test.
     Command,
-    /// JUnit, in Java virtual machines.
+    /// JUnit in Java virtual machines.
     Junit,
-    /// Android's instrumentation, on a device.
+    /// Android instrumentation on a device.
     Instrumentation,
 }
 
