@@ -50,19 +50,19 @@ pub struct Question {
 /// Result of an analysis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Analysis {
-    /// Where the dump comes from.
+    /// Properties of the dump.
     pub about: About,
     /// Groups of leaks of the program, most attributed bytes first.
     pub leaks: Vec<Leak>,
     /// Groups of known leaks of libraries.
     pub library_leaks: Vec<Leak>,
-    /// Objects no longer in use that no live object holds.
+    /// Objects that are no longer in use and that no live object holds.
     pub unreachable: Vec<Node>,
     /// Number of further such objects, which are not listed.
     pub unreachable_more: u64,
-    /// Bytes that all leaks retain.
+    /// Bytes that all leaks together retain.
     pub attributed_bytes: u64,
-    /// Objects that all leaks retain.
+    /// Number of objects that all leaks together retain.
     pub attributed_objects: u64,
     /// Number of objects whose paths were not examined, because there are too many.
     pub not_looked_at: u64,
@@ -70,45 +70,45 @@ pub struct Analysis {
     pub mistakes: Vec<String>,
 }
 
-/// Where a dump comes from.
+/// Properties of a dump.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct About {
-    /// `JAVA PROFILE 1.0.x`.
+    /// Title of the format: `JAVA PROFILE 1.0.x`.
     pub format: String,
-    /// 4 or 8.
+    /// Bytes of an object id: 4 or 8.
     pub id_bytes: usize,
-    /// When it was written, in milliseconds since 1970; 0: unknown.
+    /// Time when the dump was written, in milliseconds since 1970; 0: unknown.
     pub milliseconds: u64,
     /// Size of the file in bytes, unpacked.
     pub file_bytes: u64,
-    /// Android's API level.
+    /// Android API level; `null`: no Android dump.
     pub sdk: Option<i64>,
-    /// Android's manufacturer.
+    /// Manufacturer of the Android device; `null`: unknown.
     pub manufacturer: Option<String>,
-    /// Android's process.
+    /// Name of the Android process; `null`: unknown.
     pub process: Option<String>,
-    /// Class objects.
+    /// Number of class objects.
     pub classes: u64,
-    /// Instances.
+    /// Number of instances.
     pub instances: u64,
-    /// Arrays of objects.
+    /// Number of object arrays.
     pub object_arrays: u64,
-    /// Arrays of primitives.
+    /// Number of primitive arrays.
     pub primitive_arrays: u64,
-    /// Threads that have an object.
+    /// Number of threads that have an object.
     pub threads: u64,
-    /// Bytes of all objects, by the sizes in the file.
+    /// Bytes of all objects, according to the file.
     pub heap_bytes: u64,
-    /// Objects that a search for leaks visits.
+    /// Number of objects that the search for leaks visited.
     pub met: u64,
-    /// Bitmaps (Android).
+    /// Number of Android bitmaps.
     pub bitmaps: u64,
-    /// LeakCanary's references whose object was collected.
+    /// Number of LeakCanary's references whose object was collected.
     pub cleared: u64,
-    /// Number of rules that find objects no longer in use and apply to a class in the dump; LeakCanary's references
-    /// count as one. 0: only requested objects were searched for.
+    /// Number of rules that find objects no longer in use and apply to a class of the dump; LeakCanary's references
+    /// count as one rule. 0: only requested objects were searched for.
     pub rules: usize,
-    /// Oddities of the dump.
+    /// Descriptions of oddities of the dump.
     pub odd: Vec<String>,
     /// Is a part of the heap missing?
     pub truncated: bool,
@@ -117,23 +117,23 @@ pub struct About {
 /// Leaks with the same fingerprint.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Leak {
-    /// LeakCanary's fingerprint of the leak.
+    /// LeakCanary's fingerprint of the leak: 40 hexadecimal digits.
     pub fingerprint: String,
-    /// Pattern of the known library leak, if it is one.
+    /// Pattern of the known library leak; `null`: the leak is one of the program.
     pub library: Option<String>,
-    /// LeakCanary's name of the known leak.
+    /// LeakCanary's name of the known library leak; `null`: the leak is one of the program.
     pub library_name: Option<String>,
     /// Number of leaking objects.
     pub instances: u64,
-    /// Their classes, the most frequent first, at most ten.
+    /// Classes of the leaking objects, the most frequent first, at most ten.
     pub classes: Vec<OfClass>,
-    /// Bytes attributed to all of them; each byte is attributed to only one leak.
+    /// Bytes attributed to the leaking objects. Each byte is attributed to only one leak.
     pub attributed: u64,
-    /// Objects attributed to them.
+    /// Number of objects attributed to the leaking objects.
     pub objects: u64,
-    /// Exact number of bytes that would be free without the first object.
+    /// Exact number of bytes that the first leaking object retains; `null`: not computed (`--exact`).
     pub retained: Option<u64>,
-    /// Path to the first object.
+    /// Path from the root to the first leaking object.
     pub path: Vec<Node>,
     /// Kind of the root.
     pub root: &'static str,
@@ -144,26 +144,26 @@ pub struct Leak {
 pub struct OfClass {
     /// The class.
     pub class: String,
-    /// How many.
+    /// Number of leaking objects of this class.
     pub instances: u64,
 }
 
-/// An object of a path.
+/// An object on a path.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Node {
-    /// Its id.
+    /// Object id.
     pub id: u64,
-    /// Its class; for a class object, the class itself.
+    /// Class of the object; for a class object, the class itself.
     pub class: String,
-    /// `class`, `array` or `instance`.
+    /// Kind of the object: `class`, `array` or `instance`.
     pub kind: &'static str,
-    /// `leaking`, `not leaking` or `unknown`.
+    /// Whether the object is in use.
     pub status: Status,
-    /// Reasons for the status.
+    /// Reasons for the status; empty if it is unknown.
     pub why: String,
-    /// Labels that help to understand it.
+    /// Labels that describe the object, as in LeakCanary.
     pub labels: Vec<String>,
-    /// The reference to the next object; the last node has none.
+    /// Reference to the next object of the path; `null` for the last object.
     pub reference: Option<Reference>,
 }
 
@@ -172,11 +172,11 @@ pub struct Node {
 pub struct Reference {
     /// Class that declares the field.
     pub owner: String,
-    /// The field, the index or the key.
+    /// Name of the field, or the index or key in brackets.
     pub name: String,
-    /// Kind of the reference.
+    /// Kind of the reference: `field`, `static`, `element`, `local` or `class`.
     pub kind: &'static str,
-    /// May it be the cause of the leak?
+    /// Whether this reference may be the cause of the leak.
     pub suspect: bool,
     /// The name for the fingerprint, without indexes and keys.
     #[serde(skip)]
@@ -190,11 +190,11 @@ pub struct Reference {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is no longer in use.
+    /// The object is no longer in use.
     Leaking,
-    /// It is in use.
+    /// The object is in use.
     NotLeaking,
-    /// It is unknown whether it is in use.
+    /// It is unknown whether the object is in use.
     Unknown,
 }
 
@@ -229,7 +229,7 @@ impl Heap {
         Self::of(file, dump, rules, progress)
     }
 
-    /// Reads a dump the second time.
+    /// Reads a dump a second time.
     ///
     /// # Errors
     /// The file cannot be read any more.
@@ -743,7 +743,7 @@ fn most_frequent(classes: BTreeMap<String, u64>) -> Vec<OfClass> {
 /// All objects before the last one in use are in use. All objects after the first leaking one are leaking.
 fn propagate(nodes: &mut [Node]) {
     let last = nodes.len().saturating_sub(1);
-    // The last object counts as a leak, whatever else is known about it: it may be a requested one.
+    // The last object always counts as leaking: it may be a requested one.
     if let Some(node) = nodes.last_mut().filter(|node| node.status != Status::Leaking) {
         node.status = Status::Leaking;
     }

@@ -1,8 +1,8 @@
 //! Android bitmaps: their number, their sizes and their pictures.
 //!
-//! Data flow: instances of `android.graphics.Bitmap` → their size in pixels, and where the pixels are: in an array of
-//! the heap (until Android 7.1), else in native memory, whose size comes from the cleaner → on request, one more pass
-//! reads those with an array, one picture at a time.
+//! Data flow: instances of `android.graphics.Bitmap` → their size in pixels, and the place of the pixels: an array of
+//! the heap (until Android 7.1), otherwise native memory, whose size comes from the cleaner → on request, one more pass
+//! reads the bitmaps with an array, one picture at a time.
 
 use std::collections::HashMap;
 
@@ -21,16 +21,16 @@ const PIXEL: u64 = 4;
 /// Receives a bitmap and its pixels.
 pub type Show<'a, E> = &'a mut dyn FnMut(&Bitmap, &[u8]) -> Result<(), E>;
 
-/// A bitmap.
+/// An Android bitmap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Bitmap {
-    /// The object.
+    /// Object id.
     pub id: u64,
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Bytes of its pixels.
+    /// Bytes of the pixels.
     pub bytes: u64,
     /// Where the pixels are.
     pub pixels: Pixels,
@@ -48,7 +48,7 @@ pub enum Pixels {
     Native,
     /// Unknown: counted as four bytes per pixel.
     Unknown,
-    /// There are no pixels: it was recycled.
+    /// There are no pixels, because the bitmap was recycled.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! Which containers grow from dump to dump.
+//! Finds containers that grow from dump to dump.
 //!
 //! Data flow: ledgers of at least three dumps of one program, the oldest first → their places, identified by what holds
 //! them → one series per container and class of elements → series that rise between all of the last dumps, without
@@ -24,9 +24,9 @@ const IGNORED: [&str; 1] = ["java.lang.ClassLoader.parallelLockMap"];
 /// A class whose objects accumulate in some containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Growing {
-    /// The class.
+    /// Name of the class.
     pub class: String,
-    /// The containers that hold them, largest growth first.
+    /// Containers that hold the objects, largest growth first.
     pub held_by: Vec<Container>,
 }
 
@@ -35,18 +35,18 @@ pub struct Growing {
 pub struct Container {
     /// The path from a root: each reference, and the class that it leads to.
     pub path: Vec<Link>,
-    /// Number of objects of the class that it held, in each dump.
+    /// Number of objects of the class in the container, for each dump.
     pub counts: Vec<u64>,
-    /// Shallow bytes of these objects, in each dump.
+    /// Shallow bytes of these objects, for each dump.
     pub bytes: Vec<u64>,
 }
 
 /// A step of the path to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Link {
-    /// The reference; for the first step, the kind of root.
+    /// Name of the reference; for the first step, the kind of root.
     pub by: String,
-    /// Class of the object that it refers to; `class X` for a class object.
+    /// Class of the object that the reference leads to; `class X` for a class object.
     pub class: String,
 }
 
@@ -57,7 +57,7 @@ impl Container {
         steps(&self.counts).map(|(before, after)| after.saturating_sub(before)).min().unwrap_or(0)
     }
 
-    /// The path to it from the last static field, such as `static com.acme.Shop.byId: java.util.HashMap`.
+    /// The path to the container from the last static field, such as `static com.acme.Shop.byId: java.util.HashMap`.
     #[must_use]
     pub fn way(&self) -> String {
         // Above a static field the path is not informative: start there.

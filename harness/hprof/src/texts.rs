@@ -22,7 +22,7 @@ const SHOWN: usize = 100;
 /// A string that exists more than once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Duplicate {
-    /// Its beginning.
+    /// Beginning of the string, at most 100 characters.
     pub text: String,
     /// Number of copies.
     pub copies: u64,
@@ -32,22 +32,22 @@ pub struct Duplicate {
     pub wasted: u64,
 }
 
-/// All strings.
+/// All strings of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Texts {
     /// Number of strings.
     pub texts: u64,
-    /// Number of their arrays of characters, which strings may share.
+    /// Number of character arrays of these strings. Several strings may share one.
     pub arrays: u64,
-    /// Bytes of the arrays that have contents.
+    /// Bytes of all arrays with contents other than zeros.
     pub bytes: u64,
-    /// Bytes of the arrays that are copies of another one.
+    /// Bytes of arrays that are copies of another array.
     pub wasted: u64,
-    /// The strings that waste most bytes.
+    /// Strings that exist more than once, most wasted bytes first.
     pub duplicates: Vec<Duplicate>,
-    /// Number of arrays with only zeros, as left by trimming: it is unknown which are equal.
+    /// Number of arrays with only zeros, as after trimming. They are not compared.
     pub trimmed: u64,
-    /// Number of further strings that exist more than once.
+    /// Number of strings that exist more than once and are not listed.
     pub more: u64,
 }
 

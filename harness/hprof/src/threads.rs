@@ -21,37 +21,37 @@ const MOST_TEXT: usize = 128 << 20;
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Thread {
-    /// Id of its object.
+    /// Id of the thread object.
     pub id: u64,
-    /// Class of its object.
+    /// Class of the thread object.
     pub class: String,
-    /// Its name.
+    /// Name of the thread; `null`: unknown.
     pub name: Option<String>,
-    /// Java's name of its state, if the dump contains it.
+    /// State of the thread, as in `java.lang.Thread.State`; `null`: the dump does not contain it.
     pub state: Option<&'static str>,
     /// Frames, innermost first.
     pub frames: Vec<StackFrame>,
-    /// Locals of frames that the stack does not contain (dumps of Android have no frames).
+    /// Objects in local variables of frames that the dump does not contain. Android's dumps contain no frames.
     pub locals: Vec<Local>,
 }
 
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StackFrame {
-    /// `java.lang.Object.wait`.
+    /// Class and method: `java.lang.Object.wait`.
     pub method: String,
-    /// `Object.java:338`, or what else is known about the place.
+    /// Source file and line: `Object.java:338`; otherwise `native`, the file alone, `unknown source` or `unknown`.
     pub place: String,
-    /// Objects that its local variables hold.
+    /// Objects in local variables of the frame.
     pub locals: Vec<Local>,
 }
 
 /// An object that a local variable holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Local {
-    /// Its id.
+    /// Object id.
     pub id: u64,
-    /// Its class.
+    /// Class of the object.
     pub class: String,
 }
 

@@ -1,6 +1,6 @@
-//! What `memgate heap … --json` prints, and its schema (`memgate schema heap`).
+//! The output of `memgate heap … --json`, and its schema (`memgate schema heap`).
 //!
-//! A change of existing fields raises [`VERSION`]; new fields do not.
+//! A change of existing fields increases [`VERSION`]; new fields do not.
 
 use std::collections::BTreeMap;
 
@@ -29,19 +29,19 @@ struct Json<'a> {
 enum Answer<'a> {
     /// `analyze`
     Analysis {
-        /// Where the dump comes from.
+        /// Properties of the dump.
         dump: &'a About,
-        /// Bytes that all leaks retain; each counts once.
+        /// Bytes that all leaks together retain. Each byte counts once.
         attributed_bytes: u64,
-        /// Objects that all leaks retain.
+        /// Number of objects that all leaks together retain.
         attributed_objects: u64,
         /// Leaks of the program, most attributed bytes first.
         leaks: &'a [Leak],
         /// Number of all leaks of the program, including those that are not listed.
         leaks_in_all: usize,
-        /// Known leaks of libraries.
+        /// Known leaks of libraries, most attributed bytes first.
         library_leaks: &'a [Leak],
-        /// Objects no longer in use that no live object holds.
+        /// Objects that are no longer in use and that no live object holds.
         unreachable: &'a [Node],
         /// Number of all such objects, including those that are not listed.
         unreachable_in_all: u64,
@@ -49,19 +49,19 @@ enum Answer<'a> {
         not_looked_at: u64,
         /// User rules that can never match in this dump, in sentences.
         mistakes: &'a [String],
-        /// The largest objects (`--exact`).
+        /// The objects that retain most; `null` without `--exact`.
         largest: Option<&'a [Tree]>,
     },
     /// `analyze --leakcanary`
     LeakCanary {
-        /// What `shark-cli analyze` prints.
+        /// The analysis in the format of `shark-cli analyze`.
         text: &'a str,
     },
     /// `paths`
     Paths {
-        /// Where the dump comes from.
+        /// Properties of the dump.
         dump: &'a About,
-        /// Different paths to objects of the class, each with the number of objects that it leads to.
+        /// Different paths to objects of the class, each with the number of objects to which it leads.
         paths: Vec<&'a Leak>,
         /// Number of all paths, including those that are not listed.
         paths_in_all: usize,
@@ -83,13 +83,13 @@ enum Answer<'a> {
     },
     /// `dominators`
     Dominators {
-        /// Number of objects that a root reaches.
+        /// Number of objects that are reachable from a root.
         reachable: u64,
-        /// Their bytes.
+        /// Bytes of the reachable objects.
         bytes: u64,
-        /// Number of objects that no root reaches.
+        /// Number of objects that are not reachable.
         unreachable: u64,
-        /// The largest objects, and the objects that each dominates.
+        /// The objects that retain most, each with the objects that it dominates.
         objects: &'a [Tree],
     },
     /// `threads`
@@ -115,9 +115,9 @@ enum Answer<'a> {
     },
     /// `diff`
     Diff {
-        /// Change of the number of objects.
+        /// Change of the number of objects; negative: fewer.
         count: i64,
-        /// Change in bytes.
+        /// Change of shallow bytes; negative: fewer.
         bytes: i64,
         /// Classes, largest change first.
         classes: &'a [Changed],
@@ -126,9 +126,9 @@ enum Answer<'a> {
     },
     /// `diff --by path`, `diff --by container`
     Places {
-        /// Change of the number of objects.
+        /// Change of the number of objects; negative: fewer.
         count: i64,
-        /// Change in bytes.
+        /// Change of shallow bytes; negative: fewer.
         bytes: i64,
         /// Places, largest change first.
         places: &'a [Changed],
@@ -148,11 +148,11 @@ enum Answer<'a> {
     Check {
         /// Is the dump complete?
         whole: bool,
-        /// Contents of the dump.
+        /// Properties and record counts of the dump, by name.
         facts: BTreeMap<&'a str, &'a str>,
         /// Number of roots by kind.
         roots: BTreeMap<&'a str, u64>,
-        /// Oddities of the dump, in words.
+        /// Descriptions of oddities of the dump.
         odd: &'a [String],
     },
 }
@@ -227,7 +227,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The JSON Schema of what the commands print, as committed in `docs/heap.schema.json`.
+/// The JSON Schema of the commands' output, as committed in `docs/heap.schema.json`.
 pub(crate) fn schema() -> String {
     // The schema describes the output, where a field may be missing.
     let settings = SchemaSettings::draft2020_12().for_serialize();

@@ -40,11 +40,16 @@ fn series(values: &[u64]) -> String {
 /// A class and its objects.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ClassRow {
+    /// Name of the class.
     pub(super) class: String,
+    /// Number of objects.
     pub(super) count: u64,
+    /// Shallow bytes of these objects.
     pub(super) bytes: u64,
+    /// Bytes that all these objects together retain. Absent if not computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retained: Option<u64>,
+    /// Bytes that the object with the largest retained size retains. Absent if not computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     largest: Option<u64>,
 }
@@ -62,15 +67,20 @@ impl From<(String, (u64, u64))> for ClassRow {
     }
 }
 
-/// The change of a class.
+/// The change of a class between two dumps, in total or at one place.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Changed {
+    /// Name of the class.
     class: String,
+    /// Change of the number of objects; negative: fewer.
     pub(super) count: i64,
+    /// Change of shallow bytes; negative: fewer.
     pub(super) bytes: i64,
+    /// Number of objects in the second dump.
     count_after: u64,
+    /// Shallow bytes of the objects in the second dump.
     bytes_after: u64,
-    /// References that hold them, starting at the root; empty in a diff by class.
+    /// References that hold the objects, starting at the root. Absent in a diff by class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     path: Vec<Link>,
     #[serde(skip)]
@@ -108,11 +118,17 @@ fn change(before: u64, after: u64) -> i64 {
 /// An object, and the objects that it dominates.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Tree {
+    /// Object id in hexadecimal: `0x…`.
     pub(super) id: String,
+    /// Class of the object; `class X` for a class object.
     pub(super) class: String,
+    /// Own bytes of the object.
     pub(super) shallow: u64,
+    /// Bytes that would be freed with the object, including its own.
     pub(super) retained: u64,
+    /// Number of objects that the object dominates directly.
     pub(super) dominates: u64,
+    /// The objects among these that retain most. Absent if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) below: Vec<Tree>,
 }
