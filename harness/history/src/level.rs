@@ -1,4 +1,4 @@
-//! Shifts of exact figures: what grows per iteration, each value with its own interval.
+//! Shifts of exact figures, such as growth per iteration. Each value has its own interval.
 //!
 //! Data flow: the figures of one test, metric, line and environment, one per judged commit in the order of the line →
 //! [`fold`] → the current level, and every [`Shift`] to another one.

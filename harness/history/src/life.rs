@@ -18,10 +18,10 @@ const CONCLUSIVE_GAP: usize = 7;
 const FLAKY: std::ops::RangeInclusive<f64> = 0.05..=0.95;
 const MISSED: f64 = 0.01;
 
-/// What one run says about a leak.
+/// Observation of a leak in one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// What was measured: the commit, or the run itself if there is no commit. Runs with the same key must be
+    /// Key of what was measured: the commit, or the run itself if there is no commit. Runs with the same key must be
     /// consecutive.
     pub key: String,
     /// The run.
@@ -32,7 +32,7 @@ pub struct Observation {
     pub seen: bool,
     /// Was a test judged that has had the leak?
     pub judged: bool,
-    /// The run was whole and has the leak's suite, but none of its tests.
+    /// The run was whole and has the leak's suite, but none of the leak's tests.
     pub gone: bool,
     /// The run was whole, and the suite itself has been missing for long enough.
     pub suite_gone: bool,
@@ -194,18 +194,18 @@ struct Commit {
     /// The largest sighting.
     seen: Option<Sighting>,
     judged: bool,
-    /// A whole run lacks its tests.
+    /// A whole run lacks the leak's tests.
     gone: bool,
-    /// A whole run lacks its suite, as those of earlier commits did.
+    /// A whole run lacks the leak's suite, like the runs of enough earlier commits.
     #[serde(default)]
     suite_gone: bool,
-    /// A run has its tests: it decides, if another lacks them. A partial run without them says nothing.
+    /// A run has a test of the leak. Then the tests are not gone, even if another run lacks them.
     #[serde(default)]
     listed: bool,
-    /// A run, maybe a partial one, has its suite.
+    /// A run has the leak's suite; it may be a partial run.
     #[serde(default)]
     has_suite: bool,
-    /// A run was judged and did not see it.
+    /// A run judged the tests and did not see the leak.
     missed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What history needs about a run in addition to its report: project, commit, CI job, environment.
+//! Data that the history needs about a run in addition to its report: project, commit, CI job, environment.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub struct Manifest {
     /// Its CI job. `None`: it ran on a developer's machine.
     #[serde(default)]
     pub ci: Option<Ci>,
-    /// What must be equal for figures to be comparable.
+    /// Labels that must be equal for figures to be comparable.
     #[serde(default)]
     pub environment: Environment,
-    /// Only some of the tests were requested. So a missing test means nothing.
+    /// Only some of the tests were requested. So a missing test proves nothing.
     #[serde(default)]
     pub partial: bool,
     /// Globs of the branches whose leaks have a life of their own (`main`, `release/*`).
@@ -39,7 +39,7 @@ pub struct Manifest {
     pub unproven: bool,
 }
 
-/// What must be equal for figures to be comparable: architecture, Java version, labels of the configuration.
+/// Labels that must be equal for figures to be comparable: architecture, Java version, labels of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Environment(pub BTreeMap<String, String>);
 

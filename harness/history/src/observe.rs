@@ -1,4 +1,4 @@
-//! What a run contributes to the life of leaks: its line and its commit.
+//! The line and the commit of a run, which the lives of leaks depend on.
 
 use globset::{GlobBuilder, GlobMatcher};
 

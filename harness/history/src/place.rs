@@ -50,7 +50,7 @@ impl PlacedBy {
     }
 }
 
-/// What is known about the position of a run.
+/// Data from which the position of a run is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Its number.
@@ -113,8 +113,8 @@ impl Chain {
         Some(chain)
     }
 
-    /// Adds what the clone of a run reports: `sha`, its first parent, the parent of that one, and so on. Returns the
-    /// new commits with their parents.
+    /// Adds the commits that the clone of a run reports: `sha`, its first parent, the parent of that one, and so on.
+    /// Returns the new commits with their parents.
     ///
     /// A commit never gets another parent, so a known parent stays. A cycle is cut: a clone can report anything.
     pub fn add<'s>(

@@ -38,7 +38,7 @@ pub struct RunRecord {
     pub exit_code: i32,
     /// Nothing ended early: a missing test no longer exists.
     pub is_whole: bool,
-    /// How closely it looked for leaks.
+    /// How thoroughly it looked for leaks.
     pub look: Look,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
@@ -71,7 +71,7 @@ pub struct TestRecord {
     pub figures: BTreeMap<Metric, Figure>,
     /// Its finite limits above zero. A larger figure fails.
     pub limits: BTreeMap<Metric, f64>,
-    /// It grew or may grow, or its whole class, and no leak is named: it may be any leak.
+    /// The test or its whole class grew or may grow, but the report names no leak. So it may have any leak.
     pub is_open: bool,
 }
 
@@ -93,11 +93,11 @@ pub struct Sighting {
 /// How a leak of a test counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// It grows, or may grow.
+    /// The leak grows, or may grow.
     Counted,
-    /// A waiver covers it.
+    /// A waiver covers the leak.
     Waived,
-    /// It was allocated once and kept.
+    /// The memory was allocated once and kept.
     OneTime,
 }
 
@@ -129,8 +129,8 @@ impl How {
     }
 }
 
-/// How closely a run looked for leaks. If it looked less closely than all runs that saw a leak, not seeing the leak
-/// means nothing.
+/// How thoroughly a run looked for leaks. If it looked less thoroughly than all runs that saw a leak, its not seeing
+/// the leak proves nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Look {
     /// Native allocations were sampled.
@@ -187,7 +187,7 @@ pub enum RecordError {
     /// A name is too long.
     #[error("keep a test or leak whose name has {0} bytes: {LONGEST_NAME} are the most")]
     LongName(usize),
-    /// An entry without a name cannot be told from others, and has no page address.
+    /// An entry without a name cannot be distinguished from others, and has no page address.
     #[error("keep a {0} without a name")]
     NoName(&'static str),
 }
@@ -199,8 +199,8 @@ impl TestRecord {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
     }
 
-    /// Does it mean anything if this test did not see a leak? Not if it left something within its limits, or if its
-    /// growth is unconfirmed, because then the report names no leak.
+    /// If this test did not see a leak: does that show that the test does not have it? Not if it left something within
+    /// its limits, or if its growth is unconfirmed, because then the report names no leak.
     #[must_use]
     pub fn tells_absence(&self) -> bool {
         let leaves = |(metric, limit): (&Metric, &f64)| {
@@ -340,7 +340,7 @@ struct Found<'r> {
     told: Option<TestRecord>,
     /// The leaks of all entries.
     leaks: Vec<(&'r Leak, How)>,
-    /// Was it run again, alone?
+    /// Was the test repeated, alone?
     was_repeated: bool,
 }
 
@@ -356,7 +356,7 @@ impl Found<'_> {
     }
 }
 
-/// If nobody knows what a test class leaves, nobody knows it of its tests that did not run alone.
+/// If it is unknown what a test class leaves, it is also unknown for those of its tests that did not run alone.
 fn open_classes(found: &mut BTreeMap<(&str, Cow<'_, str>), Found<'_>>) {
     let is_open = |found: &Found<'_>| found.told.as_ref().is_some_and(|told| told.is_class && told.is_open);
     let open = found.iter().filter(|(_, found)| is_open(found)).map(|(name, _)| name.clone());
@@ -423,8 +423,8 @@ fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
     TestRecord { figures: figures(metrics), limits: limits(metrics), ..record }
 }
 
-/// May it have a leak that its report does not name? Not if all that is too much can be no leak (what it allocates in
-/// all, the memory of the process), and all that can be one is known and allowed.
+/// May the test have a leak that its report does not name? Not if only figures that count no leaks exceed their limits
+/// (total allocations, memory of the process), and all figures that count leaks are within their limits.
 fn is_open(test: &TestReport) -> bool {
     let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|it| value.high > it.limit);
     let (may_leak, others): (Vec<_>, Vec<_>) =

@@ -100,7 +100,7 @@ pub enum Proposal {
         /// Which share of commits it covers.
         covers: Option<Coverage>,
     },
-    /// What a suite usually needs: the largest of a few different values, or the median with a margin.
+    /// The usual need of a suite: the largest of a few different values, or the median with a margin.
     Usual {
         /// With a margin: rounded up to two digits.
         limit: f64,

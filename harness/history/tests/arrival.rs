@@ -1,9 +1,9 @@
-//! A line of commits with a leak, told by runs that arrive in any order: chain, order and fold together.
+//! A line of commits with a leak. Its runs arrive in any order: tests chain, order and fold together.
 
 use memgate_history::life::{Life, Observation, State, fold};
 use memgate_history::place::{Chain, Run, order};
 
-/// What a run says: its commit, is the leak seen and its test judged, how many ancestors has its clone.
+/// Data of a run: its commit, whether the leak was seen and its test judged, the number of ancestors in its clone.
 #[derive(Clone, Copy)]
 struct Told {
     commit: i64,

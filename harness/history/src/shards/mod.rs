@@ -89,7 +89,7 @@ pub struct SuiteUnits {
     pub units: Vec<String>,
     /// The units of this shard.
     pub own: Vec<String>,
-    /// The suites in this shard's report that come from it: names, and what each is, a program or a folder.
+    /// The suites in this shard's report that come from it: their names, each with its program or folder.
     #[serde(default)]
     pub measured: BTreeMap<String, String>,
 }
@@ -104,7 +104,7 @@ impl Partition {
         (count(|suite| &suite.own), count(|suite| &suite.units))
     }
 
-    /// The entry of this shard in a report; without its `report`, of a shard that ended before it had one.
+    /// The entry of this shard in a report. `report`: its own report; `None` if it ended before it had one.
     #[must_use]
     pub fn entry(&self, report: Option<&RunReport>) -> Shard {
         let (units, of_units) = self.counts();

@@ -1,4 +1,4 @@
-//! What belongs to the run as a whole: waivers, cost of the agent, followed objects.
+//! Parts of the merged report that concern the whole run: waivers, cost of the agent, tracked objects.
 
 use memgate_model::{AgentCost, Followed, RunReport, WaiverReport, WaiverState};
 

@@ -1,4 +1,4 @@
-//! One suite of the shards that ran tests of it.
+//! Merges a suite: joins the entries of all shards that ran tests of it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use memgate_model::{Hunt, RunReport, ScreenCost, SuiteReport, SuiteShard, Verdic
 use super::super::ShardReport;
 use super::suite_tests::{Ranks, tests};
 
-/// Joins suites of the same name, in the order in which one run has them.
+/// Joins suites of the same name. Their order is that of a run on one machine.
 pub(super) fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport> {
     let mut names = Vec::<&str>::new();
     for (_, report) in reports {

@@ -72,7 +72,7 @@ fn two(first: Value, second: Value) -> Vec<ShardReport> {
     ]
 }
 
-/// What belongs to the first shard, and to the second.
+/// The suites of the first shard and of the second.
 fn own(verdicts: [&str; 2]) -> [Value; 2] {
     let tests = |verdict, ids: &[&str]| ids.iter().map(|id| test(id, verdict, &[])).collect::<Vec<_>>();
     [(verdicts[0], &["A.a"][..]), (verdicts[1], &["A.b", "B.c"])]
