@@ -14,7 +14,7 @@ use tokio::sync::watch;
 const MOST_RUNS: usize = 1000;
 /// Longest text, in bytes; the rest is cut.
 const LONGEST: usize = 300;
-/// A run that is silent for so long is dropped: it was killed, or its machine is gone.
+/// A run that is silent for this long is dropped: it was killed, or its machine is gone.
 const SILENT: Duration = Duration::from_secs(60);
 /// How long the end of a run is shown.
 const ENDED: Duration = Duration::from_secs(600);

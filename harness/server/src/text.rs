@@ -180,7 +180,7 @@ pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
     table(&["token", "project", "branches", "ends", "last use", "state"], rows)
 }
 
-/// Which projects an account may read.
+/// The projects that an account may read.
 #[must_use]
 pub fn may_read(projects: &[String]) -> String {
     match projects {

@@ -1,7 +1,7 @@
 //! The text of a token, which allows a CI job to upload.
 //!
 //! `mgt_`, 8 characters of an id that may be shown, 43 random ones (256 bits), and a checksum of 6. Secret scanners
-//! find the prefix. The checksum tells a badly copied token from an unknown one. Only the digest is stored.
+//! find the prefix. The checksum distinguishes a badly copied token from an unknown one. Only the digest is stored.
 
 use std::fmt;
 

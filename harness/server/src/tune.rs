@@ -1,8 +1,8 @@
 //! Thresholds that a history supports, with evidence: `memgate tune` and its page.
 //!
 //! Data flow: series of the store, with today's threshold → `memgate_history::tune` → [`Row`]s, worst first → a patch
-//! of memgate.yaml as text ([`patch`]), or what each of its lines sets ([`Row::threshold`]). No leak gets a threshold:
-//! it is listed, to be fixed or waived.
+//! of memgate.yaml as text ([`patch`]), or the threshold of each of its lines ([`Row::threshold`]). A leak gets no
+//! threshold: it is listed, to be fixed or waived.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use memgate_reports::Comparison;
 use memgate_reports::page::StackChange;
 use serde::Serialize;
 
-/// Which line and environment of a project a view shows, and the other choices.
+/// The line and environment of a project that a view shows, and the alternatives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Selection {
     /// Name of the project.
@@ -81,15 +81,15 @@ pub struct RunRow {
 pub struct LeakRow {
     /// `n1-…`, `j1-…`, `o1-…`, `m1-…`.
     pub id: String,
-    /// What leaks.
+    /// Kind of the leak.
     pub kind: LeakKind,
     /// `12 × 4096 B`.
     pub title: String,
-    /// Who leaks, in one line: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
+    /// The culprit in one line: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
     pub culprit: String,
     /// Source line, `src/map_cache.cpp:88`; empty: not known.
     pub place: String,
-    /// Owners, by CODEOWNERS.
+    /// Owners of the leaking code, from CODEOWNERS.
     pub owners: Vec<String>,
     /// State on the line.
     pub state: State,
@@ -152,7 +152,7 @@ pub enum Order {
 /// First page of a project.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Overview {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
     /// Leaks alive (new, regressed, known), worst first, 50 at most.
     pub alive: Vec<LeakRow>,
@@ -162,8 +162,8 @@ pub struct Overview {
     pub fixed_lately: u64,
     /// Alive leaks that come and go.
     pub flaky: u64,
-    /// Leaks that more than one commit judged. `steady` counts those of them that did not come and go: there the gate
-    /// was right.
+    /// Leaks that more than one commit judged. `steady` counts those that did not come and go: about these the gate was
+    /// right.
     pub decided: u64,
     /// See `decided`.
     pub steady: u64,
@@ -176,9 +176,9 @@ pub struct Overview {
 /// List of runs, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Runs {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
-    /// 100 at most.
+    /// The runs, 100 at most.
     pub runs: Vec<RunRow>,
     /// Older runs exist: those before this run; `None`: none.
     pub before: Option<i64>,
@@ -187,9 +187,9 @@ pub struct Runs {
 /// List of leaks of a line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Leaks {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
-    /// Filtered, worst first, 200 at most.
+    /// Leaks that match the filter, worst first, 200 at most.
     pub leaks: Vec<LeakRow>,
     /// Number of leaks with this filter.
     pub of: u64,
@@ -248,7 +248,7 @@ pub struct SightingRow {
 /// Page of a leak.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LeakView {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
     /// The leak on the shown line; if never seen there, on the line that saw it last.
     pub leak: LeakRow,
@@ -316,7 +316,7 @@ pub struct Point {
 /// Page of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestView {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
     /// Its suite.
     pub suite: String,
@@ -347,7 +347,7 @@ pub struct TestRow {
     pub outcome: Outcome,
     /// Its verdict.
     pub verdict: Verdict,
-    /// Why, in one sentence.
+    /// Reason for the verdict, in one sentence.
     pub reason: String,
     /// How long its screening execution took, milliseconds; `None`: no longer known.
     pub duration_ms: Option<i64>,
@@ -358,7 +358,7 @@ pub struct TestRow {
 /// Page of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunView {
-    /// What is shown.
+    /// The shown line.
     pub selection: Selection,
     /// The run.
     pub run: RunRow,
@@ -396,7 +396,7 @@ pub struct ArtefactRow {
 pub struct SightingOf {
     /// `n1-…`.
     pub id: String,
-    /// Who leaks, in one line.
+    /// The culprit in one line.
     pub culprit: String,
     /// `12 × 4096 B`.
     pub title: String,
@@ -415,13 +415,13 @@ pub struct SightingOf {
 /// Comparison of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareView {
-    /// What is shown: the line of the second run.
+    /// The shown line: that of the second run.
     pub selection: Selection,
     /// The first run.
     pub before: RunRow,
     /// The second run.
     pub after: RunRow,
-    /// What changed, as `memgate compare` reports it.
+    /// The changes, as `memgate compare` reports them.
     pub comparison: Comparison,
     /// Stacks of the leaks, for the difference; a part of `comparison` in JSON.
     #[serde(skip)]

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use super::MOST_FILES;
 
-/// A spool that nobody continued for so long is removed.
+/// A spool that nobody continued for this long is removed.
 const CONTINUED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 const ENDING: &str = "part";
 

@@ -208,7 +208,7 @@ impl Tries {
     /// Number of free tries; after them, one try per [`PACE`](Self::PACE).
     const FREE: u32 = 10;
     const PACE: Duration = Duration::from_secs(5);
-    /// A name that nobody tries for so long is forgotten.
+    /// A name that nobody tries for this long is forgotten.
     const KEPT: Duration = Duration::from_secs(15 * 60);
     const MOST_NAMES: usize = 10_000;
 

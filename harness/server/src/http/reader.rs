@@ -1,4 +1,4 @@
-//! Who sends a request, and may they see this project?
+//! Identifies the sender of a request, and checks whether they may see this project.
 //!
 //! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; else a response that does
 //! not reveal whether the project exists.
@@ -21,7 +21,7 @@ use crate::store::{Reader, Store};
 /// Name of the session cookie. The browser keeps the cookie for this host only, hides it from scripts, and sends it
 /// only over TLS or to this machine.
 pub(super) const SESSION: &str = "__Host-memgate";
-/// JSON response for what does not exist, or is not for this reader.
+/// JSON response if something does not exist, or this reader may not see it.
 pub(super) const NOTHING: &str =
     r#"{"error":"there is no such thing, or it is for members, and needs a token of its project"}"#;
 /// Paths that list projects.
@@ -43,7 +43,7 @@ pub(super) struct SignedIn {
 }
 
 impl SignedIn {
-    /// What a page shows of the session.
+    /// The part of the session that pages show.
     pub(super) fn own(&self) -> Own {
         match (&self.reader.account, &self.secret) {
             (Some(name), Some(secret)) => Own::SignedIn { name: name.clone(), form: form_of(secret) },

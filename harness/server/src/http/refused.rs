@@ -164,7 +164,7 @@ impl Options {
     }
 }
 
-/// Says when to try again, if that may help.
+/// Adds the time of a retry, if a retry may help.
 fn come_again(response: &mut Response) {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(COME_AGAIN_S));

@@ -37,7 +37,7 @@ pub fn login(next: &str, wrong: Option<&str>) -> String {
     })
 }
 
-/// Page for what does not exist, or is only for members; `next`: where to go after signing in.
+/// Page if something does not exist, or is only for members; `next`: where to go after signing in.
 #[must_use]
 pub fn not_found(next: Option<&str>) -> String {
     page("Not found", |html| {

@@ -17,7 +17,7 @@ const BOTTOM: f64 = 40.0;
 /// With more points, only the line is drawn.
 const MOST_DOTS: usize = 200;
 
-/// Limits above so many times the largest value are not drawn: the curve would be a flat line.
+/// Limits above this multiple of the largest value are not drawn, because the curve would be a flat line.
 const FAR_ABOVE: f64 = 4.0;
 
 /// Maps points to positions in the picture.

@@ -81,7 +81,7 @@ pub(super) fn select(
     html.markup("</select></label>");
 }
 
-/// A page that says what went wrong.
+/// A page that shows an error.
 #[must_use]
 pub fn problem(title: &str, text: &str) -> String {
     page(title, |html| {

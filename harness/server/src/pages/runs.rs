@@ -8,7 +8,7 @@ use super::{link, parts, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
-/// Most leaks on a page; the line has a list that can be filtered.
+/// Most leaks on a page. The page of the line's leaks has a filter.
 const MOST_LEAKS: usize = 200;
 
 /// List of runs.

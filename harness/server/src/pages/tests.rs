@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_name_leaves_the_markup_as_it_is(text in "[^:]{1,40}") {
-        // A test without `::` has no page of its own; this test does not check that.
+        // A test without `::` has no page of its own, which this test does not check.
         let count = |page: &str| tags(page).into_iter().filter(|tag| tag == "script" || tag == "img" || tag == "iframe").count();
         for (name, page) in every_page(&text) {
             prop_assert_eq!(count(&page), 0, "{}", name);

@@ -1,4 +1,4 @@
-//! Who may read which project.
+//! Read access to projects.
 //!
 //! Data flow: the cookie of a request → its digest → one statement: the patterns of members-only projects, and the
 //! account of that session → [`Reader`]. Everybody may read a project that no pattern matches.
@@ -25,7 +25,7 @@ pub struct Account {
     pub used_us: Option<i64>,
 }
 
-/// Who reads, and which projects they may read.
+/// A reader, and the projects that they may read.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     /// The account that is signed in.

@@ -1,4 +1,4 @@
-//! Which artefacts a run has: their bytes are stored elsewhere.
+//! The list of a run's artefacts. Their bytes are stored elsewhere.
 
 use sqlx::Row as _;
 
@@ -8,7 +8,7 @@ use crate::artefacts::KEPT;
 use crate::view::ArtefactRow;
 
 impl Store {
-    /// The artefacts of a run, by name; none: there is no such run.
+    /// The artefacts of a run, by name; empty if there is no such run.
     ///
     /// # Errors
     /// The database cannot be read.

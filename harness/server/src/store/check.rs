@@ -1,4 +1,4 @@
-//! Checks what the schema cannot: that each row refers to existing rows, and that packed values can be unpacked.
+//! Checks that the schema cannot do: each row must refer to existing rows, and packed values must be valid.
 //!
 //! Data flow: each project → rows with missing references, rosters, columns → a line for each fault.
 

@@ -54,7 +54,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|letter: char| !is_word(letter)).filter(|word| !word.is_empty()).collect()
 }
 
-/// What is wrong with a statement; `None`: nothing.
+/// The fault of a statement; `None`: it has none.
 fn fault(text: &str) -> Option<String> {
     let upper = text.to_uppercase();
     if let Some(word) = words(&upper).into_iter().find(|word| FORBIDDEN.contains(word)) {

@@ -1,4 +1,4 @@
-//! What the runs of a line say about a leak.
+//! Observations of a leak in the runs of a line.
 //!
 //! Data flow: a run, the tests that ever had the leak, the run's sightings of it → [`Lookup::observe`] → an
 //! observation. Data that many leaks need (rosters, suites, tests that were not judged) is read once.
@@ -15,7 +15,7 @@ use sqlx::any::AnyRow;
 use super::transaction::Adding;
 use super::{StoreError, rows, statements as sql};
 
-/// One column stores how closely a run looked, times this number, plus 1 if the run is partial.
+/// One column stores how thoroughly a run looked, times this number, plus 1 if the run is partial.
 const PARTS: i64 = 2;
 /// Tests are gone after this many consecutive commits without their suite: a job that runs one suite may be broken for
 /// some time.
@@ -63,12 +63,12 @@ struct Roster {
     suites: Option<BTreeSet<String>>,
 }
 
-/// State of a leak along the line, besides its life.
+/// State of a leak along the line, in addition to its life.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Traces {
     /// The tests that ever had it, on this line.
     pub(super) tests: BTreeSet<i64>,
-    /// The tests that had it when it was last seen, and at which commit; none: not seen yet, or only by an older
+    /// The tests that had it when it was last seen, and at which commit; empty: not seen yet, or only by an older
     /// program.
     #[serde(default)]
     last: BTreeSet<i64>,
@@ -120,7 +120,7 @@ impl Traces {
         is_close && !asked.is_empty() && asked.into_iter().all(|test| self.clean.contains(test))
     }
 
-    /// Notes that a whole run of this commit lacks its suite. Are there enough of them?
+    /// Notes that a whole run of this commit lacks the leak's suite. Returns whether enough commits lack it.
     fn lacks_suite(&mut self, commit: &str) -> bool {
         if self.without_suite.len() < WITHOUT_SUITE
             && self.without_suite.last().is_none_or(|last| last != commit)
@@ -155,7 +155,7 @@ impl LineRun {
         })
     }
 
-    /// Value for its row: whether it is partial, and how closely it looked.
+    /// Value for its row: whether it is partial, and how thoroughly it looked.
     pub(super) fn measured(&self) -> i64 {
         i64::from(self.is_partial) + PARTS * self.look.number()
     }
@@ -196,7 +196,7 @@ impl Seen {
 }
 
 impl Lookup {
-    /// What a run says about a leak.
+    /// The observation of a leak in a run.
     pub(super) async fn observe(
         &mut self,
         adding: &mut Adding<'_>,
@@ -239,8 +239,8 @@ impl Lookup {
         })
     }
 
-    /// The tests of a roster whose verdict counts for a test: the test itself. A test class that leaks as a whole has
-    /// an entry only in runs where it does; in others its tests stand for it.
+    /// The tests of a roster whose verdicts count for a test: normally the test itself. A test class that leaks as a
+    /// whole has an entry only in runs where it leaks. In other runs, the verdicts of its tests count.
     async fn stands_for(
         &mut self,
         adding: &mut Adding<'_>,

@@ -23,7 +23,7 @@ use crate::view::EventRow;
 /// Newest runs that are read: they nearly always have more judged commits than a life remembers.
 const MOST_NEWEST: i64 = 200;
 
-/// A leak that is followed on a line, as stored in its row.
+/// The state of a leak on a line, as stored in its row.
 #[derive(Serialize, Deserialize)]
 struct Followed {
     #[serde(flatten)]
@@ -131,7 +131,7 @@ impl Folding<'_, '_> {
                 .map_err(|why| StoreError::Broken(format!("the life of the leak {leak}: {why}")))?;
             let seen = seen.remove(&leak);
             if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.traces.tests)) {
-                // Another test has the leak too: earlier runs that judged this test now say more than they did.
+                // Another test has the leak too, so earlier runs that judged this test are evidence now.
                 self.fold_whole(leak).await?;
                 continue;
             }
@@ -140,7 +140,7 @@ impl Folding<'_, '_> {
             followed.fold.push(&observed);
             self.write(leak, &followed, before).await?;
         }
-        // Leaks that are new, or come back.
+        // Leaks that are new or came back.
         let leaks: Vec<i64> = seen.into_keys().collect();
         let line = (self.adding.project, self.branch, self.environment);
         let known = rows::leaks_of_line(self.adding.connection(), line, &leaks).await?;

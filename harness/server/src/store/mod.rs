@@ -89,7 +89,7 @@ pub struct Added {
     pub already: bool,
     /// The events that it caused.
     pub events: Vec<EventRow>,
-    /// What its sender has to show to add its artefacts.
+    /// The secret with which its sender may add its artefacts.
     pub ticket: String,
 }
 

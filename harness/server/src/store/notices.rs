@@ -1,4 +1,4 @@
-//! Changes that people still have to be told of: leaks on lines, and figures at a higher level, each once per channel.
+//! Changes to report to people: leaks on lines, and figures at a higher level, each once per channel.
 //!
 //! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a
 //! run, which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
@@ -17,7 +17,7 @@ use crate::view::{RunRow, State};
 
 /// Older changes are not reported: otherwise a copied history would be reported as a whole.
 const NEWS_US: i64 = 24 * 3600 * 1_000_000;
-/// After this many changes, the changes of further runs wait for the next time.
+/// After this many changes, the changes of further runs wait for the next report.
 const AT_ONCE: usize = 1000;
 /// How long a claim is valid.
 pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
@@ -162,8 +162,8 @@ impl Store {
         Ok(keys)
     }
 
-    /// The claimed changes of a run, without those that are not reported because another environment already has the
-    /// leak: these count as told.
+    /// The claimed changes of a run. If another environment already has a leak, its change is left out and counts as
+    /// reported.
     async fn changes(
         &self,
         run: i64,
@@ -191,7 +191,7 @@ impl Store {
         Ok((changes, keys))
     }
 
-    /// One change with the figures of its run; none: another environment already has the new leak.
+    /// One change with the figures of its run; `None`: another environment already has the new leak.
     async fn change(&self, run: i64, key: &Key, mut known: Leak) -> Result<Option<Change>, StoreError> {
         let &(project, _, branch, leak, state, _) = key;
         let state = shown_state(stage(state)?);

@@ -2,7 +2,7 @@
 //!
 //! Data flow: the run's commit with its ancestors → which of them are new on top of known ones ([`Adding::on_top`]) →
 //! the newest runs of the branch → the place after them ([`behind`]). Nearly every run takes this path, whose cost does
-//! not grow with the project. Else: all commits of the project, all runs of the branch → their order → which runs
+//! not grow with the project. Otherwise: all commits of the project, all runs of the branch → their order → which runs
 //! moved. If new commits may join others, the other lines are ordered too: the commits of a clone concern all lines.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ struct OnTop {
     ancestors: BTreeSet<String>,
 }
 
-/// What is known of one commit.
+/// Stored data about one commit.
 #[derive(Default)]
 struct Known {
     parent: Option<String>,
@@ -111,7 +111,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// `None`: these commits may join others that were not known to be connected.
+    /// New commits on top of known ones. `None`: they may connect commits that were not connected before.
     async fn on_top(&mut self, sha: &str, ancestors: &[&str]) -> Result<Option<OnTop>, StoreError> {
         let mut on_top = OnTop {
             new: Vec::new(),

@@ -17,7 +17,7 @@ use super::read_runs::{figures, roster_of};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{CompareView, RunRow};
 
-/// A run with its compared values.
+/// A run with the values to compare.
 struct Seen {
     row: RunRow,
     side: Side,

@@ -116,7 +116,7 @@ impl Store {
         let Some(test) = runs.first().map(|run| run.try_get(20)).transpose()? else { return Ok(None) };
         let mut rosters = Rosters::of_line(self, &shown).await?;
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
-        // First a metric that grows, else any judged one: noisy figures are shown only on request.
+        // Prefers a metric that grows, otherwise any that is judged. Noisy figures are shown only on request.
         let exact = || metrics.iter().filter(|(metric, _)| !column::is_rounded(*metric));
         let leading =
             exact().find(|(_, value)| *value != 0.0).or_else(|| exact().next()).map(|(metric, _)| *metric);
@@ -233,7 +233,7 @@ impl Store {
             tests.retain(|test| format!("{}::{}", test.suite, test.name).to_lowercase().contains(&find));
         }
         if order == Order::Slowest {
-            // That a whole suite is slow is no surprise.
+            // The entry of a whole suite would always be among the slowest.
             tests.retain(|test| !test.name.is_empty());
             tests.sort_by_key(|test| std::cmp::Reverse(test.duration_ms));
         }

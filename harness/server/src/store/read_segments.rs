@@ -23,7 +23,7 @@ pub struct Series {
     pub suite: String,
     /// Its name; empty: the suite as a whole.
     pub name: String,
-    /// What is measured.
+    /// The metric.
     pub metric: Metric,
     /// One per judged commit, oldest first.
     pub commits: Vec<Measured>,
@@ -36,7 +36,7 @@ pub struct Shifted {
     pub suite: String,
     /// Its name; empty: the suite as a whole.
     pub name: String,
-    /// What is measured.
+    /// The metric.
     pub metric: Metric,
     /// The level before.
     pub before: f64,

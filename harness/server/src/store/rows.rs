@@ -92,7 +92,7 @@ pub(super) async fn test_names(
     Ok(names)
 }
 
-/// The ids of those of these tests that are known, by name.
+/// The ids of these tests, by name. Unknown tests are left out.
 pub(super) async fn test_ids(
     connection: &mut AnyConnection,
     project: i64,
@@ -124,7 +124,7 @@ pub(super) async fn leaks(
     rows.iter().map(|row| Ok((row.try_get(0)?, leak_of(row, 1)?))).collect()
 }
 
-/// Those of `leaks` that a line (project, branch, environment) has or had.
+/// The leaks among `leaks` that a line (project, branch, environment) has or had.
 pub(super) async fn leaks_of_line(
     connection: &mut AnyConnection,
     (project, branch, environment): (i64, i64, i64),

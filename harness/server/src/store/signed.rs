@@ -1,4 +1,4 @@
-//! Rules for tokens that a CI system signs: whose jobs may add runs to which project.
+//! Rules for tokens that a CI system signs: the repositories whose jobs may add runs to a project.
 //!
 //! Data flow: an administrator adds a rule → a verified token is checked against it (`http::grants::signed`) → its run.
 //! A token belongs to one run: the first that shows it.

@@ -26,7 +26,7 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
      ON CONFLICT (project_id, digest) DO NOTHING";
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
-/// What is known of a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it.
+/// Stored data about a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it.
 pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
      UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2";
@@ -75,7 +75,7 @@ pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
-/// Whole runs of a line that ran tests, however closely they looked; the newest of each commit first.
+/// Whole runs of a line that ran tests, however thoroughly they looked; the newest of each commit first.
 pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 AND is_partial IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
 /// Events of a line up to a place.

@@ -1,4 +1,4 @@
-//! Tickets: what the sender of a run has to show to add its artefacts.
+//! Tickets: the sender of a run needs its ticket to add artefacts to it.
 //!
 //! Data flow: the secret of the database, created with its tables → with a run's number and digest → the run's ticket,
 //! which is sent to its uploader. Without the secret nobody can compute a ticket: many people have the report of a run.

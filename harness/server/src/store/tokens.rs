@@ -1,4 +1,4 @@
-//! Tokens: who may add runs to which project, and to which of its branches.
+//! Tokens: the permission to add runs to a project, and to some of its branches.
 //!
 //! Data flow: [`Token`] → its digest → a row of `token` → [`Shown`]. A token without branches adds reviews only:
 //! nothing proves the branch that its run states.
@@ -19,7 +19,7 @@ const USE_STEP_US: i64 = 60_000_000;
 pub struct TokenRow {
     /// Its id: the beginning of its text after `mgt_`.
     pub id: String,
-    /// The project it is for.
+    /// The project for which it is valid.
     pub project: String,
     /// Globs of the branches it may write as lines; none: reviews only.
     pub branches: Vec<String>,
@@ -49,11 +49,11 @@ pub enum Shown {
 /// The rights of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grant {
-    /// All that the manifest states: the user of this machine.
+    /// Everything that the manifest states, for the user of this machine.
     All,
     /// The rights of a token.
     Token {
-        /// The project it is for.
+        /// The project for which it is valid.
         project: String,
         /// Globs of the branches it may write as lines.
         branches: Vec<String>,
@@ -67,13 +67,13 @@ pub enum Grant {
 /// A token that a CI system signed for one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The project it is for.
+    /// The project for which it is valid.
     pub project: String,
     /// The branch and the commit that the job builds; `None`: a review, or a branch that is not the project's own.
     pub line: Option<(String, String)>,
     /// Globs of the branches it may write as lines.
     pub branches: Vec<String>,
-    /// Who signed it: the issuer.
+    /// The issuer that signed it.
     pub issuer: String,
     /// Its own id.
     pub jti: String,
@@ -82,7 +82,7 @@ pub struct Signed {
 }
 
 impl Grant {
-    /// Is it for this project?
+    /// Is it valid for this project?
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {
         match self {
@@ -91,7 +91,7 @@ impl Grant {
         }
     }
 
-    /// May it put this run on the line that the run names? A run without a branch names none.
+    /// May it add this run to the line that the run names? A run without a branch names none.
     #[must_use]
     pub fn allows(&self, manifest: &Manifest) -> bool {
         match self {

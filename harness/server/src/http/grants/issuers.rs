@@ -21,8 +21,8 @@ const MOST_KEYS: usize = 100;
 const KEPT: Duration = Duration::from_secs(3600);
 /// The same for keys that could not be renewed.
 const AGAIN: Duration = Duration::from_secs(60);
-/// An issuer that failed may be back after this time, and an unknown key may be new: jobs try to upload for a minute. No
-/// client can make this server fetch more often.
+/// An issuer that failed may be back after this time, and an unknown key may be new: jobs try to upload for a minute.
+/// No client can make this server fetch more often.
 const SOON: Duration = Duration::from_secs(15);
 
 /// Why no key was found.
@@ -30,7 +30,8 @@ const SOON: Duration = Duration::from_secs(15);
 pub(super) enum NoKey {
     /// The issuer has no key with this id.
     Unknown,
-    /// The issuer was asked so many seconds ago, before the request came, and did not have it: it may be new.
+    /// The keys were fetched before the request came, this many seconds ago, and the key was not among them: it may be
+    /// new.
     Older(u64),
     /// The issuer does not answer, or its answer cannot be used.
     Away(String),
@@ -60,7 +61,7 @@ impl Known {
         (age < holds).then(|| match (key, &self.failed) {
             // Old keys stay valid while they cannot be renewed.
             (Some(key), _) => Ok(key),
-            // A key may be new since then.
+            // The key may be newer than that fetch.
             (None, None) if asked < came => Err(NoKey::Older(age.as_secs())),
             (None, None) => Err(NoKey::Unknown),
             (None, Some(why)) => Err(NoKey::Away(why.clone())),

@@ -1,4 +1,4 @@
-//! What the token of a request allows, and whether a token is needed.
+//! Rights of a request by its token, and whether a token is needed.
 
 mod issuers;
 mod signed;
@@ -26,7 +26,7 @@ use crate::token::Token;
 /// Headers of a proxy: behind a proxy, a remote request looks like a local one.
 const PROXIED: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for")];
 
-/// What a token allows.
+/// Rights of a token.
 #[derive(Serialize)]
 struct Told {
     /// Globs of the branches it may write as lines; `null`: no token is needed.
@@ -35,7 +35,7 @@ struct Told {
     expires: Option<String>,
 }
 
-/// Route that tells a client what its token allows.
+/// Route that reports a token's rights to its client.
 pub(super) fn router(grants: Arc<Grants>) -> Router {
     let options = Arc::clone(&grants.options);
     Router::new()
@@ -83,7 +83,7 @@ impl Grants {
         Self { store, options, is_local, issuers: Issuers::default() }
     }
 
-    /// What this request may do, before its body is read.
+    /// Rights of this request, before its body is read.
     pub(super) async fn of(&self, project: &str, headers: &HeaderMap) -> Result<Grant, Refused> {
         if headers.contains_key(ORIGIN) {
             // A page of another site can send requests to this machine, too.

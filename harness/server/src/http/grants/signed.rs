@@ -75,7 +75,7 @@ pub(super) fn is_signed(text: &str) -> bool {
 }
 
 impl Grants {
-    /// What a signed token may do in a project.
+    /// Rights of a signed token in a project.
     pub(super) async fn signed(&self, project: &str, text: &str) -> Result<Grant, Refused> {
         let refused = |what: &str| unauthorized(format!("the signed token is not accepted: {what}"));
         if text.len() > LONGEST {

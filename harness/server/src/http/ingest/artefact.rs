@@ -31,7 +31,7 @@ use crate::artefacts::{
 use crate::store::Store;
 use crate::view::ArtefactRow;
 
-/// A sender that is silent for so long loses the file: it may have opened another connection.
+/// A sender that is silent for this long loses the file: it may have opened another connection.
 const BETWEEN_CHUNKS: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]

@@ -21,8 +21,8 @@ use super::{Ingest, Limits, Refused};
 /// Bytes of text per permit. They take as much memory as [`VALUES`] small values.
 pub(super) const UNIT: usize = 1 << 20;
 const VALUES: usize = 1 << 15;
-/// Only one body of more units is read at a time: two of them would take the room bit by bit, and neither could finish.
-/// Eight writers with so many units each leave room for the largest body.
+/// Only one larger body is read at a time: two of them would each take a part of the room, and neither could finish.
+/// Eight writers with this many units each leave room for the largest body.
 const SMALL: usize = 8;
 
 /// How a body is packed.

@@ -141,9 +141,9 @@ struct Answer {
     page: String,
     /// Do its leaks count for its branch?
     on_line: bool,
-    /// What it changed: `new`, `regressed`, `fixed`, `gone`.
+    /// Changes of leaks that it caused: `new`, `regressed`, `fixed`, `gone`.
     events: Vec<String>,
-    /// Artefacts can be uploaded below this path, once each; none: they are not kept here.
+    /// Artefacts can be uploaded below this path, once each; `None`: they are not kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
     artefacts: Option<String>,
     /// The secret for these uploads.
