@@ -1,4 +1,4 @@
-//! A suspect that must be repeated together with the tests it was screened with, because alone it behaves differently.
+//! A suspect that behaves differently alone, and so must be repeated together with the tests around it in the screen.
 //!
 //! Running alone gives a wrong result in two cases. The test leaves nothing of what the screen saw, because it needs an
 //! earlier test. Or it grows by blocks that a later test would free (they are handed over). Repeating the tests of the
@@ -169,7 +169,8 @@ pub(crate) fn seen_again(
     seen
 }
 
-/// Descriptors, threads and mappings of which `window` left more than `test` ever opened alone, and how many it left.
+/// Kinds of handles (descriptors, threads, mappings) of which `window` left more than `test` ever opened alone, and how
+/// many it left.
 pub(crate) fn missing_os<'a>(
     window: &'a Window,
     alone: &'a ProcessRecord,

@@ -37,7 +37,7 @@ const ENOUGH_THREADS: u64 = 1 << 10;
 /// Usual limit of descriptors, if the real one is unknown.
 const USUAL_DESCRIPTORS: u64 = 1 << 10;
 
-/// Limit on the executions of a hunt: keeps the stream of a very fast test small.
+/// Limit on the executions of a hunt, to keep the stream of a very fast test small.
 pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
 
 /// How long a hunt repeats one test. The start of its process counts.
@@ -249,8 +249,8 @@ impl Confirmation {
         self.observe(record, elapsed) == Next::Stop
     }
 
-    /// The same for what a user's own run repeated. A few executions do not tell a rare leak from a one-time cost, nor
-    /// a cache that fills from a leak.
+    /// The same for repetitions in a user's own run. A few executions cannot distinguish a rare leak from a one-time
+    /// cost, nor a leak from a cache that is filling.
     #[must_use]
     pub fn is_known_from_screen(self, record: &ProcessRecord) -> bool {
         let test = self.test.clone();

@@ -65,8 +65,8 @@ pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
 
 /// The same for values that only the test changes, such as the counters of an allocator: every step counts.
 ///
-/// The slope does not show a step near the end. A few steps do not tell a rare leak from growth that is over: that
-/// needs a pause that is too long for a leak as frequent as the earlier steps.
+/// The slope does not show a step near the end. A few steps cannot distinguish a rare leak from growth that is over:
+/// that needs a pause that is too long for a leak as frequent as the earlier steps.
 pub(crate) fn judge_exact(values: &[f64], allowed: Allowed) -> Growth {
     let mut growth = judge_series(values, allowed);
     let just_risen = growth.finding == Finding::Still && has_just_risen(values, allowed);

@@ -28,7 +28,7 @@ pub struct RunInput {
     pub suites: Vec<SuiteInput>,
     /// Commit, CI job, machine.
     pub origin: Option<Origin>,
-    /// What went wrong outside the suites; any of them makes the run an error.
+    /// Problems outside the suites. Any of them makes the run an error.
     pub errors: Vec<Problem>,
 }
 
@@ -55,7 +55,7 @@ pub struct SuiteInput {
     /// Results of the launcher's runs of a JVM suite. `None`: not a JVM suite. [`Self::screen`] is then the build's own
     /// run, in which single tests are not measured.
     pub java: Option<JavaInput>,
-    /// What `--hunt` repeated.
+    /// Result of `--hunt`.
     pub hunt: Option<Hunt>,
     /// Memory of the app as Android reports it.
     pub app_memory: Option<AppMemory>,
@@ -68,17 +68,17 @@ pub struct SuiteInput {
 pub struct JavaInput {
     /// The processes of the launcher's rounds.
     pub rounds: Vec<ProcessInput>,
-    /// Why some or all of its classes needed no rounds (`screen: off`). `None`: all had to run in rounds.
+    /// Why some or all classes needed no rounds (`screen: off`). `None`: all had to run in rounds.
     pub not_screened: Option<String>,
     /// Classes that left no more than their baseline and needed no rounds.
     pub unchanged: BTreeSet<String>,
-    /// Classes that cannot be repeated, and what happens instead: `hangs`.
+    /// Classes that cannot be repeated, each with what happens if they are: `hangs`.
     pub breaking: BTreeMap<String, String>,
-    /// How long the rounds took that such classes ended. Their processes are not among `rounds`.
+    /// Duration of the rounds that such classes ended. Their processes are not among `rounds`.
     pub broken_off: Duration,
     /// Screening was switched off: no test is judged.
     pub is_off: bool,
-    /// What the figures of this kind of run do not show. `None`: no such limit.
+    /// Text on what the figures of this kind of run do not show. `None`: they show everything.
     pub limits: Option<String>,
     /// Native memory of its libraries was excluded from judging.
     pub native_is_off: bool,
@@ -87,7 +87,7 @@ pub struct JavaInput {
 /// One process and how it ended, as far as the harness knows.
 #[derive(Debug)]
 pub struct ProcessInput {
-    /// What the process recorded.
+    /// The record of the process.
     pub record: ProcessRecord,
     /// How the process ended.
     pub ending: Ending,

@@ -167,7 +167,7 @@ pub fn must_be_screened_again(record: &ProcessRecord) -> bool {
     record.windows.iter().any(unclear)
 }
 
-/// What a test left of a metric if its looks are shared with others. `None`: unknown.
+/// The amount of a metric that a test left, if its looks are shared with other tests. `None`: unknown.
 pub(crate) fn left(unclear: Unclear, metric: Metric) -> Option<f64> {
     match metric {
         Metric::OsFds => Some(float(unclear.fds)),

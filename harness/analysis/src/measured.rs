@@ -1,4 +1,4 @@
-//! What could not be measured, and why. It never passes.
+//! Finds tests and processes that could not be measured, and why. They never pass.
 
 use memgate_model::{Outcome, Verdict, format_counted};
 use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
@@ -43,7 +43,7 @@ pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Opt
     window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
 }
 
-/// When a process ended that should have continued.
+/// When a process ended although it should have continued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum When {
     /// While a test ran.

@@ -17,7 +17,7 @@ use crate::resolve::{Resolve, Variable};
 
 /// Maximum number of sites to search: those that grew most.
 const MOST_SITES: usize = 4096;
-/// Maximum number of holders of one leak that are kept. Blocks of others count as held by nothing that is known.
+/// Maximum number of holders of one leak that are kept. Blocks of other holders are counted without a holder.
 const MOST_OTHERS: usize = 32;
 /// First windows, which may leave one-time allocations.
 const WARM_UP: usize = 3;
@@ -71,7 +71,7 @@ impl<'a> Holding<'a> {
             for held in &found.held {
                 by_place.entry(places.of(held.stack).id.clone()).or_default().push(held);
             }
-            // The path of the largest stack is shown for all that are held alike.
+            // Blocks with the same root show the path of the stack with most blocks.
             by_place.values_mut().for_each(|all| all.sort_by_key(|held| Reverse(held.blocks)));
         }
         Self { record, found, by_place }

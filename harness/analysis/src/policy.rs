@@ -45,14 +45,14 @@ pub struct GatePolicy {
     pub follow: FollowPolicy,
     /// Today, ISO 8601 (`2026-11-21`).
     pub today: String,
-    /// What the run is compared with. `None`: this is no review, or known leaks fail it like others.
+    /// The base with which the run is compared. `None`: this is no review, or known leaks fail it like others.
     pub review: Option<Review>,
     /// Leaks that are fixed according to the history, each with the commit that fixed it; and the level of a waiver for
     /// such a leak.
     pub fixed: (BTreeMap<String, String>, Level),
 }
 
-/// What a review is compared with.
+/// The base with which a review is compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Review {
     /// The base. A base without a commit has no leaks.
@@ -194,7 +194,7 @@ pub(crate) fn smallest_limit(
 pub struct Rule {
     /// The limited metric.
     pub metric: Metric,
-    /// Which tests.
+    /// The tests to which it applies.
     pub matches: NamePattern,
     /// Limits for tests with a figure in the baseline, by `suite::Test.name`, if the rule is relative to the baseline.
     pub of_tests: HashMap<String, Vec<Limit>>,
@@ -290,9 +290,9 @@ pub struct Waiver {
     pub matches: WaiverMatch,
     /// The tests in which it applies. `None`: all.
     pub test: Option<TestPattern>,
-    /// Why.
+    /// The reason of the waiver.
     pub reason: String,
-    /// Who is responsible for it.
+    /// The owner of the waiver.
     pub owner: Option<String>,
     /// Last day on which it is valid, ISO 8601. `None`: never expires.
     pub until: Option<String>,

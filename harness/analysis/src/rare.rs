@@ -1,5 +1,5 @@
-//! Leaks that do not happen in every execution: how sure is it that there is none, after so many executions without
-//! one?
+//! Leaks that do not happen in every execution: how certain is it that there is none, after a number of executions
+//! without one?
 //!
 //! A leak that happens by chance in one of `k` executions is missed by `n` executions with probability (1 − 1/k)ⁿ. One
 //! that happens in every `k`-th is certain to show once `n` is `k`. So this file assumes the random leak.

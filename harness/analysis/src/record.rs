@@ -45,7 +45,7 @@ pub struct ProcessRecord {
     pub last_threads: Vec<ThreadEntry>,
     /// Errors that the agent reported.
     pub errors: Vec<SeenError>,
-    /// Lines for the reader of the report.
+    /// Warnings for the reader of the report.
     pub warnings: Vec<String>,
     /// The last frame of a stream that ended in order.
     pub goodbye: Option<Goodbye>,
@@ -58,7 +58,7 @@ pub struct ProcessRecord {
     pub damaged: Option<String>,
     /// Holders of blocks of sites that grew, if they were searched.
     pub native_holders: Option<NativeHolders>,
-    /// What a Java virtual machine reported. `None`: there was none.
+    /// Data that a Java virtual machine reported. `None`: the process had none.
     pub java: Option<JavaRecord>,
     pub(crate) modules: BTreeMap<u32, Vec<Module>>,
     /// The first module generation that came from another process, if stacks of another process were added to this
@@ -349,7 +349,7 @@ pub struct OpenTest {
 /// Everything still alive at the orderly end of a process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProcessEnd {
-    /// When.
+    /// Time.
     pub t_ns: u64,
     /// Counters.
     pub counters: Counters,
@@ -467,7 +467,7 @@ pub(crate) fn by_name(names: &[(OsName, u64)]) -> BTreeMap<&str, u64> {
 /// Values at one moment; `None` for a value that was not read then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CurveSample {
-    /// When.
+    /// Time.
     pub t_ns: u64,
     /// Live native bytes.
     pub live_bytes: Option<u64>,
@@ -490,9 +490,9 @@ pub struct CurveSample {
 /// An error that the agent reported, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenError {
-    /// When.
+    /// Time.
     pub t_ns: u64,
-    /// What.
+    /// The error.
     pub error: ErrorFrame,
 }
 

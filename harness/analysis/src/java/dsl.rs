@@ -88,7 +88,8 @@ impl Jvm {
         self.live.insert(id, (instances, bytes));
     }
 
-    /// Adds what an entry of a `HashMap<Object, Tile>` with a `byte[]` in it adds, including the table.
+    /// Adds the objects of `count` entries of a `HashMap<Object, Tile>` with a `byte[]` in each tile, including the
+    /// table.
     pub(crate) fn tiles(&mut self, count: u64) {
         self.add("com.example.Tile", count, 24);
         self.add("byte[]", count, 4000);

@@ -1,4 +1,4 @@
-//! Finds who holds a growing class. Drops paths that belong to the virtual machine or to a test framework.
+//! Finds the holders of a growing class. Drops paths that belong to the virtual machine or to a test framework.
 //!
 //! Data flow: frames with holders → [`holders`], the latest report of each class → [`held`]: the paths that may be
 //! those of a leak, or why there are none.
@@ -16,7 +16,7 @@ pub(super) const MAX_EXPLAINED: f64 = 256.0;
 /// Most paths to one class that the agent reports.
 pub(super) const MAX_PATHS: usize = 16;
 
-/// Who holds a class.
+/// The holders of a class.
 #[derive(Debug, Clone)]
 pub(crate) enum HeldBy {
     /// Nobody searched, or the search was stopped before it found any.
@@ -119,14 +119,14 @@ pub(super) fn owner(link: &HolderLink) -> &str {
     if link.kind == HolderKind::Thread { "java.lang.Thread" } else { &link.owner }
 }
 
-/// Prefix of classes that the JDK makes for method handles, and of what it makes them from.
+/// Prefix of the classes that the JDK makes for method handles, and of the classes that it makes them from.
 const LAMBDA_FORM: &str = "java.lang.invoke.LambdaForm";
 
 /// The class loader of an accessor class, which is named differently each time. Up to JDK 21 the JDK makes one for each
 /// constructor that deserialization calls, and for frequent reflective calls.
 const ACCESSOR_LOADER: &str = "jdk.internal.reflect.DelegatingClassLoader";
 
-/// Held by what the virtual machine resolved or consists of, and by nothing that a program assigned.
+/// Is it held only by data that the virtual machine resolved or consists of, and by nothing that a program assigned?
 fn is_of_the_machine(path: &HolderPath) -> bool {
     use HolderKind::{Class, ClassLoader, ConstantPool, OtherRoot, StringTable, SystemClass, VirtualMachine};
     let literal = path.links.iter().any(|link| matches!(link.kind, ConstantPool | StringTable));

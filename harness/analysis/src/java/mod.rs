@@ -1,9 +1,9 @@
-//! Java suites: from class histograms to suspects, leaks and who holds them.
+//! Java suites: from class histograms to suspects, leaks and their holders.
 //!
 //! Data flow: `reader` stores what the frames report about the virtual machine ([`JavaRecord`] in `record`, and one
 //! [`JavaWindow`] per end of a test). `series` follows every class over the ends of a test by its normalised name
 //! (`names`). `rounds` compares the rounds of a screen; `replaced` finds leaks that they hide. `findings` decides which
-//! classes keep growing; `held` says who holds them. `windows` describes what the build's own run left, for comparison
+//! classes keep growing; `held` finds their holders. `windows` describes what the build's own run left, for comparison
 //! with a baseline. `groups` joins classes that are held through one another into leaks. `confirm` decides when enough
 //! was seen; `explain` chooses the classes whose holders the agent then searches. `hunt` repeats test classes that are
 //! no suspects. `lengths` judges a program that is a test as a whole.

@@ -62,7 +62,7 @@ pub(super) struct Classes<'a> {
     pub(super) confidence: f64,
 }
 
-/// What one class does.
+/// Behaviour of one class.
 pub(super) enum Seen {
     /// It does not grow, or no longer.
     Over,
@@ -158,13 +158,13 @@ impl Classes<'_> {
         let (held, mut noise) =
             match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
                 Ok(held) => (held, None),
-                // No object of an execution survives the next one.
+                // Only bytes grow: no object of an execution survives the next one, so none has a holder.
                 Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
-                // What survives comes beside it.
+                // The surviving literals are other objects than the array that is enlarged.
                 Err(Noise::Literals) if enlarged.is_some() => (HeldBy::Unknown, None),
                 Err(noise) => (HeldBy::Unknown, Some(noise)),
             };
-        // The JDK keeps a few names of its own, which does not explain those that come irregularly.
+        // The JDK keeps a few names of its own. They do not explain objects that come irregularly.
         let of_the_jdk = !is_enlarged
             && match &held {
                 HeldBy::Unknown => irregular,

@@ -50,7 +50,7 @@ impl Exhaustion {
 }
 
 impl JavaRecord {
-    /// Stores what is reported about an error.
+    /// Stores the report of an error.
     pub(crate) fn ran_out(&mut self, told: &JavaExhausted, t_ns: u64) {
         if self.exhausted.len() >= MAX_ERRORS {
             return;

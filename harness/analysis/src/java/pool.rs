@@ -10,13 +10,13 @@ use crate::stats::as_f64;
 /// Names of the threads of pools that start one whenever all others are busy, and keep it. Others may be a leak: each
 /// execution of a test may leave an executor of its own.
 const POOLS: [&str; 1] = ["DefaultDispatcher-worker-…"];
-/// Most threads of a pool. More than this leak.
+/// Most threads of a pool. A larger number is a leak.
 const MOST_THREADS: f64 = 64.0;
 /// A pool starts threads in fewer executions than this share.
 const RARELY: f64 = 0.5;
 
-/// May the threads at these ends be those of a pool that is filling? All that stay have its name, only some executions
-/// started threads, and all together no more than a pool has.
+/// May the threads at these ends be those of a pool that is filling? Then all threads that stay have its name, only
+/// some executions started threads, and there are no more of them than a pool has.
 pub(crate) fn may_fill_a_pool(windows: &[&Window], threads: &[f64], warm_up: usize) -> bool {
     let stay = |counts: &[f64]| counts.last() > counts.get(warm_up);
     let mut staying = thread_names(windows).into_iter().filter(|(_, counts)| stay(counts)).peekable();

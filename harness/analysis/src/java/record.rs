@@ -29,7 +29,7 @@ pub struct JavaRecord {
 /// One `OutOfMemoryError`, or the heap above its limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exhaustion {
-    /// When.
+    /// Time.
     pub t_ns: u64,
     /// Message of the virtual machine (`Java heap space`), or the limit that was exceeded.
     pub what: String,

@@ -1,4 +1,4 @@
-//! What the build's own run left, window by window, and how it differs from an accepted run.
+//! Objects that each window of the build's own run left, and their difference from an accepted run.
 //!
 //! A first execution always grows: classes load, caches fill. In a new virtual machine, the same tests in the same
 //! order grow by the same. So a window that leaves what it left when it was found clean need not be screened again.
@@ -27,7 +27,7 @@ const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 
 /// The number of instances by which the same tests may differ in two virtual machines. Classes of the project must not
 /// differ. The virtual machine interns strings, resolves methods and fills caches as threads and its compiler reach
-/// them. `None`: the class is ignored. Example: cleaners are cleaned after a collection, and what they stand for is
+/// them. `None`: the class is ignored. Example: cleaners run after a collection, and the memory that they free is
 /// counted separately (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
     const CLEANED: [&str; 4] = [

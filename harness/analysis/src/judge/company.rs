@@ -112,7 +112,7 @@ fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str
     values.unzip()
 }
 
-/// What the screen saw this test leave, but its repetitions alone did not show.
+/// Allocations and handles that the test left in the screen, but not when it was repeated alone.
 pub(super) struct Missing<'a> {
     screened: &'a ProcessInput,
     window: &'a Window,
@@ -139,8 +139,9 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// How much a pool maps at first depends on how many threads meet there. So only the places of mapped memory are
-    /// compared. If all places were seen again and the amount did not grow, it is a one-time cost.
+    /// The memory that a pool maps at first depends on the number of threads that use it at the same time. So only the
+    /// places of mapped memory are compared. If all places were seen again and the amount did not grow, it is a
+    /// one-time cost.
     pub(super) fn knows_mappings(
         &mut self,
         judge: &mut TestJudge<'_, '_>,

@@ -198,8 +198,8 @@ pub(super) fn at_last(
     names.into_iter().flat_map(|names| names.iter()).map(group).collect()
 }
 
-/// Handles of a kind that exist at the end of a process and whose stack is known, by their place: the process itself
-/// made them. What the C library and Rust's runtime keep for themselves is left out.
+/// Handles of a kind that exist at the end of a process, by their place. The process itself made them, because their
+/// stack is known. Handles of the C library and of Rust's runtime are left out.
 pub(super) fn made_until(
     record: &ProcessRecord,
     end: &ProcessEnd,

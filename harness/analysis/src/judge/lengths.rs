@@ -231,7 +231,7 @@ impl TestJudge<'_, '_> {
             let by_group = groups.iter().any(grows);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                // A figure does not show at which moment it was counted, so the reason must say it.
+                // A figure does not show at which moment it was counted, so the reason must contain it.
                 if per == PER_REPETITION {
                     self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
                 } else {
@@ -281,7 +281,7 @@ fn os_totals(kind: OsKind, ends: &[&ProcessEnd]) -> Option<Vec<f64>> {
     ends.iter().map(|end| Some(float(sum(kind.at_exit(end)?)))).collect()
 }
 
-/// What one place has opened, started or mapped, at every length.
+/// Handles that one place has opened, started or mapped, at every length.
 struct OsPart {
     group: OsGroup,
     counts: Vec<f64>,

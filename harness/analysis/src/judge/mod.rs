@@ -1,8 +1,8 @@
 //! From a run to its report: checks every test against its thresholds, then every suite, then the run.
 //!
-//! A test is judged by its screening windows and by the result of repeating it (`test`, `repeated`, `lengths`). What
-//! could not be measured is reported and never passes (`measured`). Suites and the run get the worst verdict of their
-//! parts. JVM suites have a judge of their own (`java`).
+//! A test is judged by its screening windows and by the result of repeating it (`test`, `repeated`, `lengths`). A test
+//! that could not be measured is reported and never passes (`measured`). Suites and the run get the worst verdict of
+//! their parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
 mod children;
@@ -99,7 +99,7 @@ fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     screened(input).chain(repeating(input))
 }
 
-/// The processes in which each test ran as without memgate.
+/// The processes of the screening pass, in which each test ran as without memgate.
 fn screened(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     input.suites.iter().flat_map(|suite| suite.screen.iter())
 }

@@ -27,7 +27,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         thresholds(self.context.policy, self.suite, self.id, metric, per)
     }
 
-    /// Is this more than an iteration may leave?
+    /// Does the value exceed what an iteration may leave?
     pub(super) fn is_too_much(&self, metric: Metric, value: f64) -> bool {
         let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
         limit.is_some_and(|limit| value > limit)

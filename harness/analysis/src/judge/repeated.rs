@@ -27,7 +27,7 @@ use crate::stats::{as_f64, float};
 /// 128 instances of inotify.
 const LARGEST_POOL: usize = 50;
 
-/// What a group kept permanently, as far as the iterations show.
+/// Memory that a group kept permanently, as far as the iterations show.
 pub(super) struct Kept {
     pub(super) place: Rc<Place>,
     /// Live after the first iteration: bytes and allocations.
@@ -38,8 +38,8 @@ pub(super) struct Kept {
 }
 
 impl TestJudge<'_, '_> {
-    /// Judges the iterations and returns what the groups without growth have kept. `born`: places from which one
-    /// execution allocated and left blocks.
+    /// Judges the iterations. Returns the memory that the groups without growth have kept. `born`: places from which
+    /// one execution allocated and left blocks.
     pub(super) fn judge_iterations(&mut self, record: &ProcessRecord, born: &BTreeSet<String>) -> Vec<Kept> {
         let windows: Vec<&Window> = record.windows_of(self.id).collect();
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
@@ -266,7 +266,7 @@ struct Sorted<'a> {
     unwaived: Vec<&'a Series>,
     /// Grow, but are waived, handed to a later test, or belong to a set-up.
     waived: Vec<&'a Series>,
-    /// What the groups without growth have kept.
+    /// Memory that the groups without growth have kept.
     kept: Vec<Kept>,
 }
 

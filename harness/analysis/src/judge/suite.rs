@@ -1,4 +1,4 @@
-//! One suite: its tests in the order they ran, and what concerns the whole suite.
+//! Judges one suite: its tests in the order they ran, and the suite as a whole.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -316,7 +316,7 @@ impl TestJudge<'_, '_> {
         amounts
     }
 
-    /// Of the leaks listed since there were `listed`, only the waived ones stay: together, the others are within their
+    /// Removes leaks without a waiver that were listed after the first `listed` ones: together they are within their
     /// limit.
     fn drop_unwaived(&mut self, listed: usize) {
         let since = self.judgement.leaks.split_off(listed);
@@ -397,7 +397,7 @@ impl TestJudge<'_, '_> {
         self.one_time(executions, survivors, kept, os_left);
     }
 
-    /// What one screened execution left but the repetitions did not.
+    /// Allocations and handles that one screened execution left, but the repetitions did not.
     fn missing<'a>(
         &mut self,
         screened: (&'a ProcessInput, &'a Window),
@@ -441,7 +441,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Its program repeats tests itself, less often than requested, and was not stable for long.
+    /// The program repeats tests itself, less often than requested, and the test was not stable for long.
     fn told_little(&self, executions: usize) -> bool {
         self.judgement.verdict() == Verdict::Pass
             && executions < RepetitionLimits::of(self.context.policy).fewest
@@ -643,7 +643,7 @@ impl Memory {
     }
 }
 
-/// Does every program keep what is allocated here: Rust's runtime, the C library, its buffers of standard streams?
+/// Does every program keep memory from this place: Rust's runtime, the C library, its buffers of standard streams?
 fn is_expected(place: &Place) -> bool {
     let is_stream_buffer =
         |name: &String| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate");

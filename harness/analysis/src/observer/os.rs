@@ -143,7 +143,7 @@ mod tests {
         let mut observer = Observer::new();
         p.frames.iter().cloned().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         assert_eq!(stacks(observer.record()), [0, 7]);
-        // Late samples do not use what a number means by then.
+        // A late sample must not use the later meaning of a number.
         let mut observer = Observer::new();
         let (late, frames): (Vec<_>, Vec<_>) =
             p.frames.into_iter().partition(|(frame, _)| matches!(frame, Frame::OsSample(_)));

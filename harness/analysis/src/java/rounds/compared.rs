@@ -91,7 +91,8 @@ pub(super) type History = HashMap<Arc<str>, Vec<(usize, Count)>>;
 /// What a window added to each class.
 pub(super) struct Added {
     pub(super) deltas: BTreeMap<Arc<str>, Delta>,
-    /// Classes of which this window freed less than the window before had added: what both left together.
+    /// What this window and the one before left together, for classes of which this one freed less than the other had
+    /// added.
     pub(super) of_both: BTreeMap<Arc<str>, Delta>,
 }
 
@@ -100,7 +101,7 @@ struct Round<'a> {
     /// The end one round before, and this end.
     ends: [usize; 2],
     history: &'a History,
-    /// What the window added, and what it and the window before left together if it may come from either.
+    /// What the window added; and what it and the window before left together, for objects that may come from either.
     deltas: BTreeMap<Arc<str>, Delta>,
     of_both: BTreeMap<Arc<str>, Delta>,
     /// Classes of which the window freed something.

@@ -1,4 +1,4 @@
-//! What the launcher reported about test classes and tests that failed, or did not run, in the rounds.
+//! Test classes and tests that failed or did not run in the rounds, as the launcher reported.
 
 use std::collections::BTreeSet;
 

@@ -49,7 +49,7 @@ const SKIPPED_AGAIN: [&str; 2] =
 /// A smaller share of a heap's growth may come from tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
-/// Judges the tests of a JVM suite. What concerns the whole suite goes to `notes`.
+/// Judges the tests of a JVM suite. Findings about the whole suite go to `notes`.
 pub(super) fn tests(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
@@ -321,7 +321,7 @@ impl TestJudge<'_, '_> {
             limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
         let executions = format_counted(as_f64(findings.ends), "execution");
         let verdict = match level {
-            // It may have failed for a reason without a threshold.
+            // The cause may be something without a threshold.
             None if growing.is_empty() => Verdict::Warn,
             None => return false,
             Some(level) => level,

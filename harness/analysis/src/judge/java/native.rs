@@ -1,4 +1,4 @@
-//! What the own native libraries of a repeated Java test keep, group by group as in any native test.
+//! Native memory that the project's own libraries keep in a repeated Java test, judged by group as in any native test.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::native::{Own, own_libraries};
 use crate::record::ProcessRecord;
 
 impl TestJudge<'_, '_> {
-    /// Groups that grow are leaks. The sum of what no waiver covers is checked against the thresholds.
+    /// Groups that grow are leaks. The sum of those without a waiver is checked against the thresholds.
     pub(in crate::judge) fn judge_own_libraries(&mut self, record: &ProcessRecord, allowed: Allowed) {
         if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
             return;

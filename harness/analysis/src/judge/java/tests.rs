@@ -125,7 +125,7 @@ fn the_cost_of_screening_is_told_as_a_multiple_of_the_suite_alone() {
     assert_eq!(self::report(&unscreened, &GatePolicy::default()).suites[0].screen_cost, None);
 }
 
-/// What is enough for a verdict by itself, and its text.
+/// Each case alone determines a verdict, with its text.
 #[test]
 fn every_way_to_leak_and_not_to_leak() {
     type Body = Box<dyn Fn(&mut Jvm, u32)>;
@@ -475,7 +475,7 @@ fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     assert_eq!(told(leaks).0, Some(Verdict::Fail));
 }
 
-/// What a test may leave by its own limit is part of the growth of its class, which has no limit of its own.
+/// The growth of a class includes what a test may leave by its own limit. The class has no limit of its own.
 #[test]
 fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
     let objects = Limit::fail(Metric::JavaLiveObjects, 100.0, "memgate.yaml:7");

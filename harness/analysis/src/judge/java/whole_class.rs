@@ -86,7 +86,7 @@ fn is_left_by_its_tests(class: &Judgement, tests: &[&TestReport]) -> bool {
 }
 
 impl TestJudge<'_, '_> {
-    /// If tests of the class fail: what the class leaves in addition to them.
+    /// If tests of the class fail: the judgement on what the class leaves in addition to them.
     fn beside_its_tests(self, tests: &[&TestReport]) -> Option<Judgement> {
         // If some tests could not be confirmed, their reports say so.
         if !tests.iter().all(|test| test.confirmed) {
@@ -98,7 +98,7 @@ impl TestJudge<'_, '_> {
         rest.leaks = leaks_beside(leaks, tests);
         let keeps = |kind: LeakKind| rest.leaks.iter().any(|leak| leak.kind == kind && leak.waiver.is_none());
         let keeps_objects = keeps(LeakKind::Java);
-        // Growth that no leak names may be anybody's.
+        // Growth that no leak names may come from any test.
         let has_known_blocks = names_blocks && !keeps(LeakKind::Native);
         let is_exact = is_what_is_left(&rest.leaks, &metrics, tests);
         for (metric, mut of_class) in metrics {
