@@ -55,7 +55,7 @@ impl LeakKind {
 pub struct Leak {
     /// Id of the leak, stable across rebuilds and ASLR. Its prefix shows the kind: `n1-` native, `j1-` Java, `o1-`
     /// descriptors and threads, `m1-` mapped memory, `h1-` heap dump. After `h1-` come the first 16 digits of
-    /// LeakCanary's fingerprint.
+    /// LeakCanary's fingerprint, or a hash of the class if there are too many of its objects.
     pub id: String,
     /// The kind of the leak.
     pub kind: LeakKind,

@@ -112,12 +112,13 @@ pub enum BoundaryQuality {
     Process,
 }
 
-/// A whole run.
+/// The report of a run: the content of `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
     /// Version of this format. Readers must refuse any other.
     pub schema_version: u32,
-    /// Worst verdict of all suites and of the run itself.
+    /// Worst verdict of all suites and of the run itself. Suites that are not judged count only if tests passed and no
+    /// suite was judged.
     pub verdict: Verdict,
     /// Exit code of memgate: 0, nothing failed; 1, a gate or the user's own tests failed; 2, something could not be
     /// measured.
@@ -138,7 +139,7 @@ pub struct RunReport {
     pub waivers: Vec<WaiverReport>,
     /// Problems outside the tests.
     pub errors: Vec<Problem>,
-    /// Java objects that were tracked from allocation to release. Absent if tracking was not requested.
+    /// Java objects that were tracked from allocation to release. Absent if nothing was tracked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
     /// Commit, CI job and machine of the run. Absent if unknown.
@@ -297,7 +298,7 @@ pub struct SuiteReport {
     /// Result of `--hunt`. Absent without that option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
-    /// Why the suite as a whole is not a pass; otherwise empty.
+    /// Reasons for the verdict of the suite as a whole, and remarks; empty if there are none.
     pub reason: String,
     /// Figures of the suite as a whole, by metric (thresholds with `per: suite`).
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
