@@ -467,7 +467,7 @@ impl Observer {
         window.survivors = snapshot.survivors;
         window.changes.extend(changes);
         let os_end = self.samples.remove(&boundary.sequence);
-        // Descriptors, threads and mappings of set-ups cannot be told from those of tests.
+        // Descriptors, threads and mappings of set-ups cannot be distinguished from those of tests.
         if !window.is_setup() {
             window.os_end = os_end.or(window.os_end.take());
             window.mapped_end = self.mapped.state.clone();
@@ -561,7 +561,7 @@ impl Observer {
             open.window.os_start = Some(state);
         } else if let Some(&(at, side)) = self.window_of.get(&sequence) {
             match side {
-                // Descriptors and threads of set-ups cannot be told from those of tests.
+                // Descriptors and threads of set-ups cannot be distinguished from those of tests.
                 _ if record.windows[at].is_setup() => {}
                 Side::Start => record.windows[at].os_start = Some(state),
                 Side::End => {

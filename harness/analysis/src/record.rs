@@ -177,7 +177,7 @@ impl ProcessRecord {
         !self.is_main() && windows.any(|window| window.start_sequence > 0)
     }
 
-    /// Did it end, in whatever way, between two tests, before all tests of an iteration had run?
+    /// Did it end in any way between two tests, before all tests of an iteration had run?
     #[must_use]
     pub fn broke_off_between_tests(&self) -> bool {
         let is_over = |goodbye: &Goodbye| goodbye.reason != GoodbyeReason::Stopped;
@@ -342,7 +342,7 @@ pub(crate) fn test_id(suite: &str, test: &str, java: bool) -> String {
 pub struct OpenTest {
     /// `Suite.Test`.
     pub id: String,
-    /// What is known of its window.
+    /// The incomplete window of the test.
     pub window: Window,
 }
 

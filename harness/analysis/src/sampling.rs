@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// What is recorded of `count` blocks of each of these sizes.
+    /// Simulates sampling `count` blocks of each of these sizes.
     fn noted(blocks: &[(u64, u64)], interval: u64, random: &mut Random) -> Vec<SnapshotRecord> {
         let some = blocks.iter().map(|&(size, count)| {
             let p = probability(size, interval);

@@ -18,7 +18,7 @@ use crate::stats::float;
 pub struct Suspect {
     /// Its id within the suite.
     pub test: String,
-    /// What it left: `48.0 KiB in 12 allocations`, `1 descriptor`.
+    /// Text on what it left: `48.0 KiB in 12 allocations`, `1 descriptor`.
     pub why: String,
     /// Later tests of its process freed all that it left.
     pub freed_since: bool,
@@ -54,7 +54,8 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                 suspect.freed_since &= freed_since;
                 continue;
             }
-            // A set-up can be told from the tests around it only in a run of its own. Samples do not show growth.
+            // A set-up can be distinguished from the tests around it only in a run of its own. Samples do not show
+            // growth.
             let repeated = !window.is_setup()
                 && window.interval.is_none()
                 && !is_unseen
@@ -186,7 +187,7 @@ pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> Str
     format!("{} {per} (allowed {allowed})", format_amount(metric, value))
 }
 
-/// What one execution left of a metric. `None`: not measured.
+/// The amount of a metric that one execution left. `None`: not measured.
 pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
     match metric {
         Metric::NativeLiveBytes => Some(float(window.left_bytes())),

@@ -454,7 +454,7 @@ mod tests {
         assert!(["__gconv_find_transform", "getservbyname", "gaiconf_init"].into_iter().all(of));
         assert!(!["iconv_open", "__gconv_open", "__pthread_create_2_1"].into_iter().any(of));
         assert!(!place(&stack(&[("app", "setlocale"), ("app", "main")])).is_glibcs_own());
-        // What the loader allocates is its own. What a library allocates while it is loaded is not.
+        // Memory that the loader allocates is its own. Memory that a library allocates while it is loaded is not.
         let loader = [("ld-linux-x86-64.so.2", "_dl_new_object"), ("libc.so.6", "dlopen"), ("app", "main")];
         assert!(place(&stack(&loader)).is_glibcs_own());
         let last_error = [("libc.so.6", "___asprintf"), ("libc.so.6", "__dlerror"), ("app", "main")];

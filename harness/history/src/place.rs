@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::manifest::Manifest;
 
-/// Largest distance of a base, in commits: figures of older code say little.
+/// Largest distance of a base, in commits. Figures of older code are hardly comparable.
 pub const FARTHEST_BASE: usize = 50;
 
 /// First parents of commits, as reported by runs.

@@ -21,7 +21,7 @@ pub const MOST_LEAKS: usize = 20_000;
 pub const MOST_SIGHTINGS: usize = 500_000;
 /// Maximum number of frames in a stack. Others are cut, and the leak is marked as `truncated`.
 pub const MOST_FRAMES: usize = 512;
-/// Maximum number of owners of a leak: with more, nobody feels responsible.
+/// Maximum number of owners of a leak.
 pub const MOST_OWNERS: usize = 20;
 /// Maximum length of a text, in bytes. Longer ones are cut.
 pub const LONGEST_TEXT: usize = 4096;

@@ -114,13 +114,13 @@ pub struct Tuned {
     pub proposal: Proposal,
     /// Judged commits that it is based on.
     pub commits: usize,
-    /// How many of them grow, whatever is allowed.
+    /// Number of these commits that grow, whether or not it is allowed.
     pub growing: usize,
-    /// How many of them fail with the current threshold.
+    /// Number of these commits that fail with the current threshold.
     pub today: BackTest,
-    /// How many of them would fail with the proposal.
+    /// Number of these commits that would fail with the proposal.
     pub proposed: BackTest,
-    /// How many of them fail now and would pass.
+    /// Number of these commits that fail now and would pass with the proposal.
     pub lets_through: usize,
 }
 
@@ -129,7 +129,7 @@ pub struct Tuned {
 pub struct BackTest {
     /// Commits that fail.
     pub fails: usize,
-    /// How many of these a person confirmed.
+    /// Number of these commits whose leak a person confirmed.
     pub confirmed: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How long adding a run takes, by the number of stored runs: `cargo bench -p memgate-server [-- runs [address]]`.
+//! Time to add a run, by the number of stored runs: `cargo bench -p memgate-server [-- runs [address]]`.
 //!
 //! One line, a commit per run, 500 tests with two metrics, 20 leaks that stay, one that comes and goes, and a new one
 //! each 50 commits. Printed: milliseconds per added run, for the last 50; then the CPU time of adding all, compared

@@ -1,4 +1,4 @@
-//! How long pages take, and how much space values need, by the number of runs and tests:
+//! Time to render pages, and space of the stored values, by the number of runs and tests:
 //! `cargo bench -p memgate-server --bench pages [-- runs [tests [address]]]`.
 //!
 //! One line, a commit per run, tests with ten metrics, of which two are noisy; one test in a hundred leaks, one leak

@@ -91,7 +91,7 @@ fn proposal(of: &Series, thresholds: &Thresholds) -> Tuned {
         Configured::Absolute(limit) => {
             Some(Limit { limit: *limit as f64, is_explicit: threshold.place != Place::Default })
         }
-        // A threshold relative to a baseline says nothing about the history.
+        // A threshold relative to a baseline cannot be compared with the history.
         _ => None,
     });
     let per = if is_suite { Per::Suite } else { Per::Iteration };

@@ -239,14 +239,15 @@ mod tests {
     use crate::java::dsl::Jvm;
     use crate::observer::Observer;
 
-    /// What it asks for, and after how many iterations of this length. If it asks, it certainly grows.
+    /// The first request other than to continue, and after how many iterations of this length. If it is for holders,
+    /// the test certainly grows.
     fn asks(iteration_ms: u64, body: impl Fn(&mut Jvm, u32)) -> (Next, usize) {
         let (next, iterations, leaks) = asks_unsure(iteration_ms, body);
         assert_eq!(leaks, next == Next::Explain);
         (next, iterations)
     }
 
-    /// The same, and whether it certainly grows.
+    /// The same, and whether the test certainly grows.
     fn asks_unsure(iteration_ms: u64, body: impl Fn(&mut Jvm, u32)) -> (Next, usize, bool) {
         let mut jvm = Jvm::new();
         let mut observer = Observer::new();
@@ -402,7 +403,7 @@ mod tests {
         assert!((24..60).contains(&iterations), "{iterations}");
     }
 
-    /// What grew for a while is freed while its holders are searched. The test continues and settles.
+    /// Objects that grew for a while are freed while their holders are searched. The test continues and settles.
     #[test]
     fn growth_that_is_over_when_it_is_explained_is_no_leak() {
         let mut jvm = Jvm::new();

@@ -58,7 +58,7 @@ pub(crate) struct Findings {
 const FILLING_SHARE: f64 = 0.05;
 /// When memory ran out, the leak must fill at least this part of the heap: a test may need most of the heap for itself.
 const FILLED_PART: f64 = 0.25;
-/// Ends needed to tell growth from what the first execution leaves.
+/// Ends needed to distinguish growth from what the first execution leaves.
 const ENDS_UNTIL_FULL: usize = 2;
 
 /// What grew with each execution of `test` until memory ran out, and the error. `None`: memory did not run out, or
@@ -210,7 +210,7 @@ impl Findings {
         }
     }
 
-    /// How completely the holders of growing classes are known.
+    /// Sets the flags that describe how completely the holders of growing classes are known.
     fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
         self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
         let told = |growing: &Growing| explained.get(growing.series.class.as_str());

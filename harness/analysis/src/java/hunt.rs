@@ -48,7 +48,7 @@ pub struct JavaHunted {
     pub execution: Duration,
     /// See [`Self::execution`].
     pub pause: Duration,
-    /// What may grow; `None`: nothing.
+    /// The class or counter that may grow; `None`: nothing grows.
     pub rare: Option<Rare>,
 }
 

@@ -1,4 +1,4 @@
-//! Judges one Java class at the ends of a test: it grows, it is over, or nobody can tell yet.
+//! Judges one Java class at the ends of a test: it grows, its growth is over, or it is undecided.
 //!
 //! Data flow: a [`ClassSeries`] → the slopes of its instances and bytes ([`crate::growth`]) → shapes that look like
 //! growth but may be over ([`super::shape`], [`super::pool`]) → its holders ([`super::held`]) → [`Seen`].
@@ -50,7 +50,7 @@ impl Growing {
     }
 }
 
-/// What is known about the classes of a test.
+/// Data about the classes of a test.
 pub(super) struct Classes<'a> {
     pub(super) explained: &'a BTreeMap<&'a str, Vec<&'a Holders>>,
     pub(super) project: &'a str,

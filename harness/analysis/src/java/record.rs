@@ -43,7 +43,7 @@ pub struct Exhaustion {
     pub classes: Vec<(String, u64, u64)>,
     /// Where most of the sampled bytes were allocated, innermost first.
     pub frames: Vec<Frame>,
-    /// What held the heap, as text from the inspection of the heap dump. Empty: not inspected.
+    /// Holders of the heap, as text from the inspection of the heap dump. Empty: not inspected.
     pub held: String,
     /// The heap dump.
     pub dump: Option<String>,

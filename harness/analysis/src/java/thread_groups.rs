@@ -13,12 +13,12 @@ use crate::stats::float;
 const THREAD_GROUP: &str = "java.lang.ThreadGroup";
 const GROUPS: &str = "java.lang.ThreadGroup[]";
 
-/// A framework that makes a group and leaves it.
+/// A framework that makes a thread group and does not remove it.
 struct Framework {
     noise: Noise,
     /// The innermost call outside the JDK that makes it begins with one of these.
     makers: &'static [&'static str],
-    /// A class with this prefix must exist: others may use the maker, too. Empty: nobody else does.
+    /// A class with this prefix must exist, because other code may use the maker, too. Empty: no other code does.
     user: &'static str,
     /// The virtual machine samples all its groups. It does not sample the first allocations of new threads.
     is_sampled: bool,

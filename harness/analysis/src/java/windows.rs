@@ -55,7 +55,7 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
     Some(if is_own(name) || name.starts_with("java.threads") { 0 } else { FEW })
 }
 
-/// What a window left of one class, in addition to what was there before.
+/// Objects of one class that a window left, in addition to those before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// Instances.
@@ -69,7 +69,7 @@ pub struct Left {
 pub struct ClassWindow {
     /// The test classes whose tests ran in it, in this order; the last one ended it.
     pub classes: Vec<String>,
-    /// What it left, by class (normalised). Counters of the virtual machine have the name of their metric.
+    /// Objects that it left, by class (normalised). Counters of the virtual machine have the name of their metric.
     pub left: BTreeMap<String, Left>,
     /// Why it cannot be compared.
     pub unusable: Option<String>,
@@ -125,8 +125,8 @@ impl ClassWindow {
         }
     }
 
-    /// What it left in excess of `accepted`, most instances first. Empty: nothing. Differences between two executions
-    /// of the same tests are allowed: see [`slack`].
+    /// The objects that it left in excess of `accepted`, most instances first. Differences between two executions of
+    /// the same tests are allowed: see [`slack`].
     #[must_use]
     pub fn beyond(&self, accepted: &BTreeMap<String, Left>) -> Vec<(&str, Left)> {
         let instances = |of: &BTreeMap<String, Left>| of.get(WEAK_ENTRY).map_or(0, |left| left.instances);

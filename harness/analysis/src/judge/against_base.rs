@@ -90,7 +90,7 @@ fn grown(
     metrics: &BTreeMap<Metric, MetricValue>,
     before: Option<&BTreeMap<Metric, (f64, f64)>>,
 ) -> Option<String> {
-    // How far the leaks of a test vary together, on the base and now.
+    // By how much the sum of a test's leaks varies, on the base and now.
     let chance = |metric: &Metric| {
         let then = before.and_then(|figures| figures.get(metric)).map_or(0.0, |(low, high)| high - low);
         let now = metrics.get(metric).map_or(0.0, |value| value.value - value.low);

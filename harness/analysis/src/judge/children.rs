@@ -14,7 +14,7 @@ use crate::stats::float;
 /// Buffer sizes that glibc allocates for a stream on first use: for a file or pipe, and for a terminal.
 const STREAM_BUFFERS: [u64; 2] = [4096, 1024];
 
-/// What forked children of a plain program left, if it is more than the program itself may leave.
+/// Text on memory that forked children of a plain program left, if it is more than the program itself may leave.
 pub(super) fn left(context: &JudgeContext<'_>, suite: &SuiteInput) -> Option<String> {
     if suite.boundary != BoundaryQuality::Process || suite.java.is_some() {
         return None;

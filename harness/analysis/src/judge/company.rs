@@ -95,8 +95,8 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// How many of this name (or of any name) are open at the ends of the test, and the running sum of those that its
-/// windows opened.
+/// The number of handles of this name (or of any name) that are open at the ends of the test, and the running sum of
+/// those that its windows opened.
 fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
     let count = |names: &Names| {
         let of_name =
@@ -176,8 +176,9 @@ impl<'a> Missing<'a> {
         self.records.retain(|record| !(is_list(record) && places.of(record.stack).notes_exit));
     }
 
-    /// How many blocks an initialisation allocates, and at which of its calls, may be chance: a table with a random
-    /// seed. Two more processes show it: the most that one execution of the test left differs, and grows in neither.
+    /// The number of blocks that an initialisation allocates, and the call that allocates them, may depend on chance:
+    /// for example a table with a random seed. Two other processes show this: the largest number of blocks that one
+    /// execution of the test left differs between them, and grows in neither.
     pub(super) fn knows_chance(
         &mut self,
         judge: &mut TestJudge<'_, '_>,

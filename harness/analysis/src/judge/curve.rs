@@ -154,7 +154,7 @@ fn sums(processes: &[ProcessInput], metric: Metric) -> Vec<(u64, f64)> {
     after.collect()
 }
 
-/// As many points as are shown: the highest of each stretch, and the first and the last of all.
+/// Thins points to the maximum number that is shown: the highest of each stretch, and the first and the last of all.
 fn peaks(values: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let [first, inner @ .., last] = values else { return Vec::new() };
     let stretch = inner.len().div_ceil(MAX_SUITE_POINTS - 2).max(1);

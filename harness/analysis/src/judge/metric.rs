@@ -27,7 +27,7 @@ pub(super) struct Measured<'a> {
     /// Did only this test run in the process?
     pub(super) alone: bool,
     /// The program itself marks the ends of the windows. Then growth outside the windows counts like growth inside.
-    /// Otherwise a leak after the end would belong to nobody.
+    /// Otherwise a leak after the end would belong to no test.
     pub(super) ends_itself: bool,
     pub(super) groups: Vec<Group<'a>>,
     pub(super) block: f64,

@@ -11,7 +11,7 @@ use crate::input::{ConfirmationInput, ProcessInput, Repetition, RunInput};
 use crate::policy::{GatePolicy, Limit, WaiverMatch};
 use crate::record::ProcessRecord;
 
-/// What its set-up allocates before each execution: stack and size.
+/// Stack and size of the block that its set-up allocates before each execution.
 const SET_UP: (u32, u64) = (9, 433);
 
 fn with_set_up(iterations: u32, body: impl Fn(&mut Process)) -> RunInput {
@@ -230,7 +230,8 @@ fn a_waiver_of_a_descriptor_holds_for_a_limit_per_test() {
     assert_eq!(only(&report(&input, &GatePolicy { waivers, ..policy })).verdict, Verdict::Pass);
 }
 
-/// How much a pool maps depends on how many threads met. The screen saw it map five ranges.
+/// The memory that a pool maps depends on the number of threads that use it at the same time. In the screen it mapped
+/// five ranges.
 #[test]
 fn a_pool_that_maps_less_the_next_time_is_a_cost_that_comes_once() {
     let maps = |p: &mut Process, stack: u32, ranges: u64| {

@@ -350,8 +350,9 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// What the set-up and tear-down of its suite and of environments left, at places where the test left nothing: they
-    /// run in each of its iterations. Blocks without a stack are excluded, because their origin is unknown.
+    /// Bytes that the set-up and tear-down of its suite and of environments left, at places where the test left
+    /// nothing. They run in each of its iterations. Blocks without a stack are excluded, because their origin is
+    /// unknown.
     fn of_set_ups(
         &mut self,
         (screened, test): (&ProcessInput, &Window),

@@ -23,7 +23,7 @@ pub use split::{Split, Timings};
 /// Version of the format of [`Partition`].
 pub const PARTITION_VERSION: u32 = 1;
 
-/// Data that a shard stores with its report (`partition.json`): which part of which run it is.
+/// Data that a shard stores with its report (`partition.json`): the run, and the part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// [`PARTITION_VERSION`] of the writer.

@@ -1,6 +1,6 @@
 //! Assigns the units of a suite to shards: by name, or so that all shards take equally long.
 //!
-//! By name, a unit stays in its shard, whatever filter is used and whichever other units are added or removed. With
+//! By name, a unit stays in its shard, independent of filters and of other units that are added or removed. With
 //! [`Timings`], the longest unit goes first, to the shard with the least work. Every shard computes the same from the
 //! same files.
 

@@ -148,7 +148,7 @@ fn of_another_page(headers: &HeaderMap) -> Option<Response> {
     })
 }
 
-/// Returns `next` if it is a page of this server, else `/`: no redirect leads to another site.
+/// Returns `next` if it is a page of this server, otherwise `/`, so that no redirect leads to another site.
 fn own(next: &str) -> &str {
     let is_own = next.starts_with("/p/") && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if is_own { next } else { "/" }

@@ -1,6 +1,6 @@
 //! Identifies the sender of a request, and checks whether they may see this project.
 //!
-//! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; else a response that does
+//! Data flow: the cookie of a session, or a token of the project → [`Reader`] → the route; or a response that does
 //! not reveal whether the project exists.
 
 use std::sync::Arc;

@@ -62,7 +62,7 @@ fn judged(point: &Point) -> Option<f64> {
     point.value.filter(|value| value.is_finite())
 }
 
-/// The curve; without values, an empty frame that says so.
+/// The curve; without values, an empty frame with a message.
 pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> String {
     let scale = Scale::of(points);
     let mut svg = format!(

@@ -56,7 +56,7 @@ impl Store {
             self.pool.begin_with("BEGIN IMMEDIATE").await?
         };
         let mut adding = Adding { transaction, project: 0, ids: Ids::new(now_us) };
-        // Of two concurrent runs, one waits here: each sees all that was added before it.
+        // If two runs are added at the same time, one waits here. So each sees all that was added before it.
         adding.project = adding.project(&manifest.project, now_us).await?;
         let run_key = run_key(manifest);
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {

@@ -183,7 +183,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// May it work again soon, without anybody's help? A database that does not answer may be back; damaged data stays
+    /// May a retry succeed without any repair? A database that does not answer may be back soon; damaged data stays
     /// damaged.
     pub(crate) fn may_pass(&self) -> bool {
         use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut};

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FOREIGN: &str = "SELECT name FROM sqlite_master WHERE type = 'table' \
      AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'memgate_schema') LIMIT 1";
 const SQLITE: &str = "PRAGMA busy_timeout = 60000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
-/// For a file that nobody changes meanwhile.
+/// For a file that does not change while it is read.
 const SQLITE_TO_READ: &str = "PRAGMA trusted_schema = OFF; PRAGMA query_only = ON";
 const SQLITE_CONNECTIONS: u32 = 4;
 /// Errors of SQLite if the file, or its folder, cannot be written.

@@ -241,8 +241,8 @@ impl Adding<'_> {
     }
 }
 
-/// The place of a run after all others of its branch, by the rules of [`place::order`]; `None`: the newest runs do not
-/// suffice to tell.
+/// The place of a run after all others of its branch, by the rules of [`place::order`]; `None`: the newest runs are not
+/// enough to find it.
 fn behind(last: &[Last], new: &place::Run, on_top: &OnTop) -> Option<(i64, PlacedBy)> {
     let single = |pipeline: Option<u64>| if pipeline.is_some() { PlacedBy::Pipeline } else { PlacedBy::Time };
     let Some(newest) = last.first() else {

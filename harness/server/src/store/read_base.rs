@@ -3,8 +3,8 @@
 //! Data flow: the commit that was merged in, with its ancestors → [`place::base`] over the whole runs of the line → its
 //! place → events up to there (which leaks are alive) and sightings (how large they were) → [`BaseLeaks`].
 //!
-//! Later runs of the line say more about an earlier commit than its own run did: a leak that came back half of the time
-//! may be alive at a commit whose run missed it.
+//! Later runs of the line show more about a commit than its own run: a leak that shows in half of the runs may be alive
+//! at a commit whose run missed it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -71,7 +71,7 @@ impl Store {
             lines.push(LeakOnLine { branch: row.try_get(18)?, environment: row.try_get(19)?, leak });
             known = Some(found);
         }
-        // The shown line, else any.
+        // Prefers the shown line, otherwise takes any.
         let (Some((_, (leak, first, clean))), Some(KnownLeak { leak: body, .. })) = (keys.pop_last(), known)
         else {
             return Ok(None);

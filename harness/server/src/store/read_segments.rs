@@ -97,8 +97,8 @@ impl Store {
         Ok(Some((shown.selection, series.collect())))
     }
 
-    /// Figures that reached a higher level and stayed there, if a run after `told` showed it; with that run. A rise
-    /// from zero is a leak, and is reported as one.
+    /// Figures that reached a higher level and stayed there, each with the run that showed it, if that run came after
+    /// `told`. A rise from zero is a leak, and is reported as one.
     pub(super) async fn shifts_since(
         &self,
         line: (i64, i64, i64),

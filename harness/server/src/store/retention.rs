@@ -13,7 +13,7 @@ use super::ids::Ids;
 use super::transaction::Adding;
 use super::{Store, StoreError, statements as sql};
 
-/// Of two programs that start or create partitions at the same time, one waits for the other.
+/// If two programs start or create partitions at the same time, one waits for the other.
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 
 /// Months for which figures of a line are kept.

@@ -264,7 +264,7 @@ impl Compared {
         }
     }
 
-    /// Is it too early to tell whether anything but literals grew?
+    /// Is it still unknown whether anything but literals grew?
     pub(super) fn may_be_literals(&self) -> bool {
         let few = |(class, grown): (&Arc<str>, &Grown)| {
             let least = grown.least();

@@ -180,7 +180,7 @@ fn what_the_rest_of_the_round_gives_back_is_no_growth() {
     assert_eq!(screen_rounds(&jvm.end(), "loaders", &GatePolicy::default()), Ok(Vec::new()));
 }
 
-/// As the harness does it: what is known to be no suspect does not run again.
+/// As in the harness, test classes that are known to be no suspects do not run again.
 #[test]
 fn later_rounds_are_of_suspects_alone() {
     let policy = GatePolicy::default();
@@ -193,7 +193,7 @@ fn later_rounds_are_of_suspects_alone() {
         ran.push(left.len());
         left.retain(|class| {
             jvm.window(class, "", round, |jvm| match *class {
-                // What it leaves is freed in the next window, whichever that is.
+                // Its arrays are freed in the next window of any class.
                 "FirstTest" => jvm.set("byte[]", 500, 50_000),
                 "LeakTest" => {
                     jvm.set("byte[]", 100, 10_000);
@@ -215,7 +215,7 @@ fn later_rounds_are_of_suspects_alone() {
     assert_eq!(Ok(found), screen_rounds(&observer.into_record(), "loaders", &policy), "read again");
 }
 
-/// What the warm-up left is freed late, and the leaking class has run after that only once.
+/// Objects that the warm-up left are freed late. After that, the leaking class has run only once.
 #[test]
 fn what_goes_once_within_a_round_hides_no_leak() {
     let policy = GatePolicy::default();
@@ -375,7 +375,7 @@ fn what_the_machine_gives_back_once_hides_no_leak_of_arrays() {
     }
 }
 
-/// Objects with finalizers are freed in the next window: 98 fewer there, of which two stayed.
+/// 100 objects with finalizers are freed in the next window. Two more stay, which may come from either window.
 #[test]
 fn a_leak_in_whose_window_something_of_the_one_before_goes_is_suspect() {
     let suspects = |leaks: [u64; 2]| {

@@ -1,4 +1,4 @@
-//! Which objects form one leak, its title, and its holder.
+//! Tests of leaks of Java objects: the objects of one leak, its title, and its holder.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
     assert!((200_000.0..200_100.0).contains(&bytes), "{bytes}");
 }
 
-/// 100 B more each time are 96 or 104 B, and literals of the compiler come beside them.
+/// 100 B more each time are 96 or 104 B, and literals of the compiler come in addition.
 #[test]
 fn an_array_that_a_larger_one_replaces_each_time_leaks() {
     let of = |grown: u64| {
@@ -375,7 +375,8 @@ fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
     assert_eq!(leak.bytes_per_iteration, 112.0);
 }
 
-/// What Robolectric keeps is no leak. What the JDK also holds goes with it, whatever the name of the thread.
+/// Objects that Robolectric keeps are no leak, and neither are objects that the JDK holds in addition, whatever the
+/// name of the thread.
 #[test]
 fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project() {
     let of_the_jdk: &[&str] = &[

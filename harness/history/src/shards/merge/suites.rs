@@ -33,7 +33,7 @@ pub(super) fn suites(reports: &[(&ShardReport, &RunReport)]) -> Vec<SuiteReport>
 }
 
 fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<SuiteReport> {
-    // A shard without tests of the suite says nothing about it.
+    // A shard without tests of the suite has no information about it.
     let says = |suite: &SuiteReport| !suite.tests.is_empty() || suite.verdict > Verdict::NotJudged;
     let told: Vec<&(&ShardReport, &SuiteReport)> = its.iter().filter(|(_, suite)| says(suite)).collect();
     let told = if told.is_empty() { its.iter().collect() } else { told };

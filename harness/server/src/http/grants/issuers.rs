@@ -1,6 +1,6 @@
 //! Public keys of token issuers.
 //!
-//! Data flow: an issuer and a key id → the keys fetched in the last hour, else its configuration and its keys, fetched
+//! Data flow: an issuer and a key id → the keys of the last hour, otherwise its configuration and its keys, fetched
 //! once for all who wait → the key. Only issuers that a rule names come here. An issuer that does not answer is asked
 //! again after a while.
 

@@ -163,7 +163,7 @@ async fn upload(
             if !added.already {
                 ingest.counters.added();
             }
-            // A review changes lines only through what its clone says about their commits.
+            // A review changes lines only by the order of commits that its clone reports.
             if !added.already && (on_line || !added.events.is_empty()) {
                 ingest.options.added.notify_one();
             }

@@ -305,7 +305,7 @@ fn without_tokens_only_this_machine_adds_runs_and_no_web_page_does() {
     });
 }
 
-/// What pages show of main, without the names of other branches and without other sightings of its leaks.
+/// The views of main, without the names of other branches and without other sightings of its leaks.
 async fn shown(store: &Store) -> Value {
     let choice = Choice { branch: "main".into(), ..Choice::default() };
     let mut all = json!([

@@ -28,7 +28,7 @@ async fn a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(store: Store) {
     store.close().await;
 }
 
-/// Regression: ids of runs contain the time, so every later run seemed to be told already.
+/// Regression: ids of runs contain the time, so every later run seemed to be reported already.
 async fn a_higher_level_is_told_after_the_clock_was_ahead(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
     let ahead = now + 365 * DAY;

@@ -203,7 +203,7 @@ fn a_leak_that_only_reviews_saw_has_a_page() {
     });
 }
 
-/// A test whose name cannot be read stands for the many that a project may once have had.
+/// Adds a test whose name cannot be read. It represents the many former tests of a project, which must not be read.
 #[test]
 fn tests_that_a_run_does_not_have_are_not_read_for_it() {
     block_on(async {
