@@ -286,8 +286,8 @@ fn a_leak_in_the_code_of_another_test_names_that_test() {
     assert_eq!(leaks_after("Suite.Other"), plain, "no test of the suite has this code");
 }
 
-/// Regression test: it passed. A program that sets `repeat` in its own `main` runs a test five times, less often than
-/// requested.
+/// Regression test: a program that sets `repeat` in its own `main` runs a test five times, less often than requested.
+/// It passed.
 #[test]
 fn too_few_executions_tell_no_one_time_cost() {
     let keeps_at = |at: u32| {
@@ -658,7 +658,7 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
-/// libxml2 fills tables with a random seed when it is first used. Before, each such run had a warning.
+/// libxml2 fills tables with a random seed when it is first used. Regression test: each such run had a warning.
 #[test]
 fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
     let judged = |alone: u64, together: u64, more: u64| {
@@ -748,7 +748,7 @@ fn a_confirming_run_that_breaks_is_an_error() {
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
 
-    // It worked once. If memory ran out, it may leak as much.
+    // The first execution worked. If memory ran out, the test may leak that much.
     for (signal, verdict, exit_code, reason) in [
         (
             6,
@@ -1200,8 +1200,8 @@ fn children_that_a_test_forked_are_no_tests() {
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
 }
 
-/// Check runs each test in a child, so its program has nothing alive at its end. Regression test: that passed without a
-/// message.
+/// The framework Check runs each test in a child, so its program has nothing alive at its end. Regression test: such a
+/// program passed without a message.
 #[test]
 fn what_children_of_a_plain_program_end_with_is_told() {
     let child = |reason, (size, live)| {
@@ -1289,7 +1289,7 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason, 0);
 }
 
-/// Before, only memory was compared: the program passed with all of these.
+/// Regression test: only memory was compared, so the program passed with all of these.
 #[test]
 fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
     let mut p = Process::screen();
@@ -1346,7 +1346,7 @@ fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
     assert_eq!(only(&bouncing).verdict, Verdict::Pass, "what other threads are about to free");
 }
 
-/// Before, such a program passed as clean.
+/// Regression test: such a program passed as clean.
 #[test]
 fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {
     let ignores = |opens: &dyn Fn(u64) -> u64| {

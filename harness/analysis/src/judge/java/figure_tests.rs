@@ -65,7 +65,8 @@ fn the_array_of_a_leaking_object_is_in_its_sum() {
     assert!((199_900.0..200_200.0).contains(&leak.bytes_per_iteration), "{leak:#?}");
 }
 
-/// Their number shows nothing and their bytes rise unevenly. Still the growth exceeds what each class explains.
+/// The number of objects shows nothing, and the bytes of each class rise unevenly. But the heap grows by more than the
+/// classes explain.
 #[test]
 fn growth_of_the_heap_that_no_class_explains_is_no_pass() {
     // Each of the classes stays constant for long, and then another one takes over: 40 KiB per iteration, of no single
@@ -148,7 +149,7 @@ fn classes_that_the_machine_makes_late_are_open_where_the_rounds_saw_them_come()
     }
 }
 
-/// They need no instances: their mirrors grow.
+/// Classes without instances count, because their mirrors (`java.lang.Class`) grow.
 #[test]
 fn classes_that_each_execution_adds_fail_its_test() {
     type Body = fn(&mut Jvm, u32);

@@ -145,7 +145,7 @@ fn ids_survive_other_addresses_and_counts_but_not_another_field() {
     assert_ne!(first, id(12, "other", "com.example.A$$Lambda/0x00007f3c1c001000"));
 }
 
-/// Cleaners hold what is to be cleaned, and a loaded class holds its class loader: neither is a leak of its own.
+/// Cleaners hold the objects to clean, and a loaded class holds its class loader. Neither is a leak of its own.
 #[test]
 fn what_only_follows_a_leak_belongs_to_it() {
     let list = |class: &str| {
@@ -198,7 +198,7 @@ fn what_only_follows_a_leak_belongs_to_it() {
     }
 }
 
-/// Noise of the same class is larger than the leak.
+/// The leak is smaller than noise of the same class.
 #[test]
 fn the_way_of_a_leak_is_found_among_literals() {
     let map = [
@@ -283,7 +283,7 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
         let report = report(&input, &GatePolicy::default());
         let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
         let (title, owner, bytes) = match tiles {
-            // It is used if nothing else is known.
+            // This path is used only if no other is known.
             0 => ("174 × java.lang.Object[]", "java.lang.invoke.LambdaForm", 174.0 * 64.0),
             _ => ("2 × com.example.Tile", "com.example.Registry", 2.0 * 24.0 + 174.0 * 64.0),
         };
@@ -320,7 +320,7 @@ fn arrays_in_several_fields_belong_to_what_has_these_fields() {
     assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Plugins", 256.0));
 }
 
-/// A `CopyOnWriteArrayList` has a longer array after each call: it is none of the arrays that survive.
+/// A `CopyOnWriteArrayList` has a longer array after each call. This array is not among those that survive.
 #[test]
 fn an_array_that_is_replaced_each_time_is_not_held_by_what_holds_others() {
     let input = confirmed(
@@ -447,7 +447,8 @@ fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
     }
 }
 
-/// ClassGraph makes them in threads of its own. The virtual machine samples only some of their allocations.
+/// ClassGraph makes the thread groups in threads of its own. The virtual machine samples only some of their
+/// allocations.
 #[test]
 fn groups_of_threads_that_look_through_the_class_path_are_kotests_own_and_no_others() {
     const SCANS: (&str, &str, u64) =

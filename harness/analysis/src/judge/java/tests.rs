@@ -453,7 +453,7 @@ fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     assert_eq!(evicts(&report).verdict, Verdict::Pass);
 }
 
-/// It is suspect only if the class before it does not grow alone; then it is repeated.
+/// A class after a suspect is a suspect itself only if the other one does not grow alone. Then it is repeated.
 #[test]
 fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     let mut jvm = Jvm::new();
