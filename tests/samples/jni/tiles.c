@@ -1,4 +1,4 @@
-/* A JNI library, for tests/tests/e2e/junit_native.rs. */
+/* A JNI library, for tests/tests/e2e/java/verdicts/native.rs. */
 #include <jni.h>
 #include <stdlib.h>
 #include <string.h>

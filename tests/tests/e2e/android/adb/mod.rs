@@ -1,0 +1,5 @@
+//! The device client.
+
+pub(crate) mod client;
+mod devices;
+mod trouble;

@@ -1,0 +1,5 @@
+//! The library that is built for Android.
+
+mod elf;
+mod runs;
+mod runtime;

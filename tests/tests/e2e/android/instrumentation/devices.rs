@@ -1,0 +1,109 @@
+//! Several devices at once: each runs its share of the tests, and one report covers all, device by device.
+
+use std::collections::BTreeMap;
+
+use memgate_e2e::Run;
+use memgate_e2e::stand_in::{AdbServer, adbs};
+use memgate_model::{TestReport, Verdict};
+use serde_json::Value;
+
+use crate::android::instrumentation::app::{TESTS, device, device_of, project};
+
+#[test]
+fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
+    let Some(adb) = adbs().pop() else { return };
+    let (Some((first, _app)), Some((second, _other))) = (device(34), device(34)) else { return };
+    let server = AdbServer::start(&adb);
+    server.connect(&first);
+    server.connect(&second);
+    let (project, agents) = project("instrumentation-devices", "    timeout: 300s\n");
+    let arguments =
+        ["run", "--suite", "tracks", "--devices", "all", "--filter", "com.example.tracks.*le*Test"];
+    let mut command = project.command(&arguments);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let run = project.finish(&mut command);
+    run.ends_with(1).says("its tests are spread over 2 devices");
+
+    let suites = run.report().suites;
+    let mut names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["tracks on Stand In, API 34", "tracks on Stand In, API 34 #2"], "{run}");
+    let mut tests: BTreeMap<String, TestReport> = BTreeMap::new();
+    for test in suites.iter().flat_map(|suite| &suite.tests) {
+        assert!(tests.insert(test.id.clone(), test.clone()).is_none(), "{} ran on both:\n{run}", test.id);
+    }
+    let verdicts: Vec<(&str, Verdict)> = tests.iter().map(|(id, test)| (id.as_str(), test.verdict)).collect();
+    let want = [
+        ("com.example.tracks.CleanTest.adds", Verdict::Pass),
+        ("com.example.tracks.CleanTest.allocatesAndForgets", Verdict::Pass),
+        ("com.example.tracks.TileCacheTest.keepsAllTiles", Verdict::Fail),
+        ("com.example.tracks.TileCacheTest.keepsRecentTiles", Verdict::Pass),
+    ];
+    assert_eq!(verdicts, want, "{run}");
+    assert_eq!(run.report().errors, [], "{run}");
+    first.assert_clean();
+    second.assert_clean();
+}
+
+/// Two leaking tests, one for each device.
+const ONE_EACH: &str =
+    "com.example.tracks.ScreensTest#historyIsKeptByAStatic,com.example.tracks.TileCacheTest#keepsAllTiles";
+/// Allows the accepted figures plus a tenth.
+const RELATIVE: &str = "{ java.live_bytes: { fail: +10%, against: baseline }, java.live_objects: { fail: +10%, against: baseline } }";
+
+#[test]
+fn each_device_is_compared_with_its_own_baseline() {
+    let Some(adb) = adbs().pop() else { return };
+    let (Some((small, _app)), Some((large, _other))) = (device_of("Small"), device_of("Large")) else {
+        return;
+    };
+    let server = AdbServer::start(&adb);
+    server.connect(&small);
+    server.connect(&large);
+    let (project, agents) = project("instrumentation-baselines", "");
+    let thresholds = |thresholds: &str| {
+        let suite = format!(
+            "    runner: instrumentation\n    package: {TESTS}\n    devices: all\n    timeout: 300s\n    arguments: {{ class: \"{ONE_EACH}\" }}\n"
+        );
+        project.write(
+            "memgate.yaml",
+            format!("version: 1\nthresholds: {thresholds}\nsuites:\n  tracks:\n{suite}"),
+        );
+    };
+    let run = || {
+        let mut command = project.command(&["run", "--suite", "tracks"]);
+        command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+        project.finish(&mut command)
+    };
+    let verdicts = |run: &Run| -> BTreeMap<String, Verdict> {
+        run.report().suites.into_iter().map(|suite| (suite.name, suite.verdict)).collect()
+    };
+    let [on_small, on_large] = ["tracks on Small, API 34", "tracks on Large, API 34"];
+    let both = |small, large| BTreeMap::from([(on_small.to_owned(), small), (on_large.to_owned(), large)]);
+    thresholds("{}");
+    let first = run();
+    first.ends_with(1);
+    assert_eq!(verdicts(&first), both(Verdict::Fail, Verdict::Fail), "{first}");
+    project.memgate(&["baseline", "accept", ".memgate/latest"]).ends_with(0);
+
+    thresholds(RELATIVE);
+    let again = run();
+    again.ends_with(0);
+    assert_eq!(verdicts(&again), both(Verdict::Pass, Verdict::Pass), "{again}");
+
+    // One device accepted less for a test; the other device's baseline for that test must not apply to it.
+    let mut baseline: Value = serde_json::from_str(&project.read("memgate-baseline.json")).unwrap();
+    let tests = baseline["suites"][on_large]["tests"].as_object().unwrap().clone();
+    let (test, accepted) = tests.into_iter().next().unwrap();
+    let bytes = accepted["java.live_bytes"]["value"].as_f64().unwrap();
+    baseline["suites"][on_small]["tests"][&test] = accepted;
+    baseline["suites"][on_large]["tests"][&test]["java.live_bytes"]["value"] = (bytes / 2.0).into();
+    project.write("memgate-baseline.json", baseline.to_string());
+    // The first session has both leaks confirmed.
+    let session = format!(".memgate/{}", first.report().session);
+    let judged = project.memgate(&["gate", &session, "--format=json"]);
+    judged.ends_with(1);
+    assert_eq!(verdicts(&judged), both(Verdict::Pass, Verdict::Fail), "{judged}");
+    small.assert_clean();
+    large.assert_clean();
+}

@@ -1,0 +1,8 @@
+//! The agent in a virtual machine.
+
+mod attach;
+mod dormant;
+mod follow;
+mod foreign;
+mod idle;
+mod soak;
