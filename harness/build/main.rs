@@ -1,4 +1,4 @@
-//! Builds the agent and puts it where `embedded.rs` takes it in.
+//! Builds the agent and puts it where `src/agent/embedded.rs` takes it in.
 //!
 //! The agent is a workspace member with a profile of its own (no unwinding, one code unit), and a
 //! `cdylib` that exports `malloc` must not be linked into anything else: so it is built by a cargo

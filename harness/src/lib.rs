@@ -1,12 +1,13 @@
 //! The parts of memgate that touch the outside world, as a library for the program.
 //!
-//! Data flow: [`suite`] inspects the programs to run, [`device`] and [`hotspot`] put the agent ([`embedded`]) into
-//! them, [`run`] starts them. [`recorder`] follows the spools that appear and writes them, with the operating system's
+//! Data flow: [`suite`] inspects the programs to run, [`agent`], [`hotspot`] and [`device`] put the agent into them,
+//! [`run`] starts them. [`recorder`] follows the spools that appear and writes them, with the operating system's
 //! figures ([`proc_fs`]), into the folder of the [`session`]. [`reading`] makes records of them, live or long after;
 //! [`names`] restores the original names of renamed Java programs meanwhile. This library does not judge
 //! (`memgate-analysis` does) and does not render (`memgate-reports` does); [`deliver`] writes and sends the reports.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 mod apk;
 mod bounded;
 pub mod cli;
@@ -14,7 +15,6 @@ pub mod commands;
 mod deliver;
 pub mod device;
 mod documentation;
-mod embedded;
 mod exit;
 mod heap_rules;
 mod history;

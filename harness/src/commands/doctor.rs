@@ -12,7 +12,7 @@ use rustix::fs::Access;
 use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
-use crate::embedded::EmbeddedError;
+use crate::agent::embedded::EmbeddedError;
 use crate::exit::{self, ExpectedError, chain};
 use crate::history::upload;
 use crate::output::Console;
@@ -86,7 +86,7 @@ fn machine() -> Finding {
 }
 
 fn agent() -> Finding {
-    match crate::embedded::agent() {
+    match crate::agent::embedded::agent() {
         Ok(path) => finding("agent", State::Good, path.display().to_string()),
         Err(why) => finding(
             "agent",
@@ -181,7 +181,7 @@ const OLDEST_JAVA: u32 = 17;
 
 fn java_part() -> Finding {
     let what = "Java part of the agent (for JUnit suites)";
-    match crate::embedded::jars() {
+    match crate::agent::embedded::jars() {
         Ok(folder) => finding(what, State::Good, folder.display().to_string()),
         Err(why) => {
             let hint = match why {

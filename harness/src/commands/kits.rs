@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::embedded::{ANDROID_JAR, android_jar};
+use crate::agent::embedded::{ANDROID_JAR, android_jar};
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 

@@ -1,16 +1,10 @@
-//! Where the tested processes run, and how the agent is delivered into them.
+//! Apps on an Android device: the agent is delivered over adb ([`delivery`]), and its frames come from a [`socket`].
 //!
-//! A [`memgate_launch::Launch`] with the agent's options becomes a process on this machine (Java virtual machines do
-//! not load the agent through the dynamic linker: [`hotspot`](crate::hotspot)). [`socket`] reads an agent
-//! that listens on a device. Both write streams into a frames folder; later steps do not know which of the two it was.
+//! They are written to the same frames folder as the spools of this machine's processes: later steps do not know which
+//! of the two it was. Android adds its own figures for the app's memory ([`app_memory`]) and heap dumps
+//! ([`heap_dump`]).
 
 pub mod app_memory;
 pub mod delivery;
-pub mod dex;
 pub mod heap_dump;
-mod local;
-mod options;
 pub mod socket;
-
-pub use local::with_agent;
-pub use options::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, look, of_java, of_tests, preload, text};

@@ -96,7 +96,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::device::of_java;
+    use crate::agent::of_java;
 
     #[test]
     fn the_option_is_put_behind_the_users_own_and_taken_away_again() {

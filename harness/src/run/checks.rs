@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::runners;
-use crate::embedded::EmbeddedError;
+use crate::agent::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
 use crate::names::{Mappings, OfSuite};
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
@@ -85,7 +85,7 @@ pub(super) fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>,
     if !plan.suites.iter().zip(programs).any(|(suite, program)| runners::is_java(suite, program)) {
         return Ok(None);
     }
-    match crate::embedded::jars() {
+    match crate::agent::embedded::jars() {
         Ok(jars) => Ok(Some(jars)),
         Err(why @ EmbeddedError::NoJava) => Err(ExpectedError::Missing {
             what: format!("failed to {why}"),

@@ -80,7 +80,7 @@ impl Prepared {
         checks::enough_files()?;
         let programs = checks::programs(plan)?;
         heap::check_rules(plan)?;
-        let agent = crate::embedded::agent()
+        let agent = crate::agent::embedded::agent()
             .map_err(|why| ExpectedError::failed_with_hint(&why, "`memgate doctor` says more"))?;
         let jars = checks::jars(plan, &programs)?;
         let names = Arc::new(checks::mappings(plan)?);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use memgate_launch::{Environment, Exit, Launch, LaunchError, Stream, output};
 use memgate_wire::Hello;
 
-use crate::device::{OPTIONS_VARIABLE, PRELOAD_VARIABLE};
+use crate::agent::{OPTIONS_VARIABLE, PRELOAD_VARIABLE};
 
 /// Flags that select, order, repeat or report tests. The others (`death_test_style`,
 /// `also_run_disabled_tests`, …) say how a test runs and stay.
@@ -144,7 +144,7 @@ impl fmt::Display for SuiteId {
     }
 }
 
-/// The process that repeats the tests of `filter`, without the agent, which [`with_agent`](crate::device::with_agent)
+/// The process that repeats the tests of `filter`, without the agent, which [`with_agent`](crate::agent::with_agent)
 /// adds.
 #[must_use]
 pub fn confirm(

@@ -27,7 +27,7 @@ pub use self::tools::{
     filtered, gradle_leaves_out, gradle_script, is_build_tool, is_gradle, is_java, starts_jvms,
     with_gradle_script,
 };
-use crate::device::OPTIONS_VARIABLE;
+use crate::agent::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 
 /// Options that the launcher's virtual machine has and the worker's has not. Soft references are not reported as leaks.

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::unpack::unpack;
-use crate::embedded;
+use crate::agent::embedded;
 use crate::exit::ExpectedError;
 
 macro_rules! sample {

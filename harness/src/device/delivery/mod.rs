@@ -10,6 +10,7 @@
 //! None of this proves that the agent runs: `am` and the file system never report it. Only the handshake on the agent's
 //! socket does.
 
+pub mod dex;
 mod facts;
 mod way;
 

@@ -14,7 +14,7 @@ use memgate_wire::spool::CONTROL_BYTES;
 use super::context::Context;
 use super::state::Finished;
 use super::supervise::Done;
-use crate::device::of_tests;
+use crate::agent::of_tests;
 use crate::exit::ExpectedError;
 use crate::reading::stream::os_path;
 use crate::session::facts::ConfirmationFacts;

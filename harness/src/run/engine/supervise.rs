@@ -18,7 +18,7 @@ use super::context::{Context, Stopped};
 use super::news::News;
 use super::orders::{MakeOrders, Settle, Watch};
 use super::state::{Clocked, Finished, Limit, Overdue, RunState};
-use crate::device::with_agent;
+use crate::agent::with_agent;
 use crate::exit::{ExpectedError, chain};
 use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};

@@ -6,7 +6,7 @@ use std::path::Path;
 use memgate_config::Runner;
 use memgate_wire::options::Target;
 
-use crate::device::text;
+use crate::agent::text;
 use crate::plan::PlannedSuite;
 use crate::suite::{Kind, Program, junit};
 

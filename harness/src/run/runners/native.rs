@@ -22,7 +22,7 @@ use super::missing;
 use super::process::Process;
 use super::starts::{Listed, Starts, Unseen};
 use super::{Runner, Screened};
-use crate::device::{of_tests, text};
+use crate::agent::{of_tests, text};
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{

@@ -9,9 +9,9 @@ use memgate_config::HeapTime;
 use memgate_wire::options::{Carrier, Detail, Options, Target, Windows};
 
 use super::drive::{Done, Job, drive};
+use crate::agent::{look, of_java};
 use crate::device::delivery::Delivery;
 use crate::device::socket::Held;
-use crate::device::{look, of_java};
 use crate::exit::{ExpectedError, failed_to};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};

@@ -15,8 +15,8 @@ use memgate_wire::options::Detail;
 use super::drive::Done;
 use super::on_device::{Broken, OnDevice, Run, machinery};
 use super::places::Place;
+use crate::device::delivery::dex;
 use crate::device::delivery::{self, Delivery, Way, ways};
-use crate::device::dex;
 use crate::exit::{chain, failed_to};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, Settle, Stopped};
@@ -107,7 +107,7 @@ pub(super) async fn probe(
     about: &DeviceFacts,
 ) -> Result<Named, Broken> {
     let abi = suite.delivery.app().abi.clone();
-    let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
+    let library = crate::agent::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: failed_to(&why),
         hint: "`memgate docs android` says how the agent for Android is built".to_owned(),
     })?;

@@ -35,7 +35,7 @@ pub(super) use self::process::screen as screen_program;
 pub(super) use self::results::root;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use super::java::{Classes, by_class, is_test};
-use crate::device::look;
+use crate::agent::look;
 use crate::exit::ExpectedError;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;

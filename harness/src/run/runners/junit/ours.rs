@@ -13,8 +13,8 @@ use memgate_launch::Launch;
 use memgate_wire::java::JvmInfo;
 use memgate_wire::options::{Options, Target};
 
-use crate::device::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, look, of_java, preload, text};
-use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
+use crate::agent::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
+use crate::agent::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, look, of_java, preload, text};
 use crate::exit::ExpectedError;
 use crate::hotspot::agentless::{self, Agentless, AgentlessError};
 use crate::hotspot::options::{self as loading, TOOL_OPTIONS};

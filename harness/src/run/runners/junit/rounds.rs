@@ -18,7 +18,7 @@ use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
-use crate::device::text;
+use crate::agent::text;
 use crate::exit::failed_to;
 use crate::hotspot::agentless::{Agentless, AgentlessError};
 use crate::output::{Console, Progress};

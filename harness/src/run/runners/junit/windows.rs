@@ -13,7 +13,7 @@ use memgate_config::{Screen, WindowBaseline};
 use memgate_wire::options::Windows;
 
 use super::ours::Junit;
-use crate::device::text;
+use crate::agent::text;
 use crate::exit::ExpectedError;
 use crate::plan::Plan;
 use crate::run::engine::Context;

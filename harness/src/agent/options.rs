@@ -1,23 +1,13 @@
 //! Creates the agent's options in the environment. [`memgate_wire::options`] defines the format and the possible
 //! options.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memgate_config::MeasureJava;
 use memgate_wire::options::{FollowOptions, Options, Sampling, Target};
 
 /// The variable with the agent's options.
 pub const OPTIONS_VARIABLE: &str = "MEMGATE_AGENT_OPTIONS";
-
-/// The variable through which the dynamic linker loads the agent.
-pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
-
-/// Why the agent cannot be preloaded from its path.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("preload {}: the dynamic linker splits LD_PRELOAD at spaces and colons", .0.display())]
-pub struct PreloadError(pub PathBuf);
 
 /// Options for screening GoogleTest executables with a recorder.
 #[must_use]
@@ -51,26 +41,6 @@ pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The value of `LD_PRELOAD` with the agent before all existing entries.
-///
-/// # Errors
-/// When the dynamic linker would split the path.
-pub fn preload(agent: &Path, existing: Option<&OsStr>) -> Result<OsString, PreloadError> {
-    let ours = agent.as_os_str();
-    if ours.as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {
-        return Err(PreloadError(agent.into()));
-    }
-    let mut value = ours.to_os_string();
-    let existing = existing.unwrap_or_default().as_bytes();
-    for other in
-        existing.split(|b| matches!(b, b' ' | b':')).filter(|o| !o.is_empty() && *o != ours.as_bytes())
-    {
-        value.push(":");
-        value.push(OsStr::from_bytes(other));
-    }
-    Ok(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,20 +63,5 @@ mod tests {
         let follow =
             format!("{begins};follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=10000000");
         assert_eq!(options.to_string(), follow);
-    }
-
-    #[test]
-    fn the_agent_comes_first_and_only_once() {
-        let agent = Path::new("/c/agent.so");
-        for (existing, want) in [
-            (None, "/c/agent.so"),
-            (Some(""), "/c/agent.so"),
-            (Some("/x.so"), "/c/agent.so:/x.so"),
-            (Some("/x.so:/c/agent.so /y.so"), "/c/agent.so:/x.so:/y.so"),
-        ] {
-            assert_eq!(preload(agent, existing.map(OsStr::new)).unwrap(), want, "{existing:?}");
-        }
-        let text = preload(Path::new("/my cache/a.so"), None).unwrap_err().to_string();
-        assert_eq!(text, "preload /my cache/a.so: the dynamic linker splits LD_PRELOAD at spaces and colons");
     }
 }

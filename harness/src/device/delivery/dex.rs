@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use memgate_launch::{self as local, Launch, LaunchError, Stream};
 
-use crate::embedded::{ANDROID_JAR, EmbeddedError, android_jar};
+use crate::agent::embedded::{ANDROID_JAR, EmbeddedError, android_jar};
 
 /// Variable with the path of the jar of D8 or R8.
 pub const D8_VARIABLE: &str = "MEMGATE_D8";
