@@ -1,5 +1,5 @@
-// One function for each way to hold a leaked object, or to lose it. The table in tests/tests/e2e/native/holders.rs names
-// the holder of each. `HELD: name` marks the line that defines a holder.
+// One function for each way to hold a leaked object, or to lose it. The table in tests/tests/e2e/native/holders.rs
+// names the holder of each. `HELD: name` marks the line that defines a holder.
 #include <pthread.h>
 #include <sys/mman.h>
 

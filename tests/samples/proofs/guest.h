@@ -1,5 +1,5 @@
-/* Shared by the guests of tests/tests/e2e/guest. A guest is plain user code that knows nothing of the agent. A test runs
- * it plain and tracked and compares the output: stdout must be the same, except for lines that begin with '#'. */
+/* Shared by the guests of tests/tests/e2e/guest. A guest is plain user code that knows nothing of the agent. A test
+ * runs it plain and tracked and compares the output: stdout must be the same, except for lines that begin with '#'. */
 #ifndef MEMGATE_GUEST_H
 #define MEMGATE_GUEST_H
 

@@ -95,17 +95,44 @@ fn screen_cost<'a>(suites: impl Iterator<Item = &'a SuiteReport>) -> Option<Scre
 }
 
 fn hunted(a: Hunt, b: Hunt) -> Hunt {
+    // A shard that repeated nothing says nothing about the repeated tests.
+    let (executions, one_in) = match (a.repeated, b.repeated) {
+        (_, 0) => (a.executions, a.one_in),
+        (0, _) => (b.executions, b.one_in),
+        _ => {
+            let executions = (a.executions.0.min(b.executions.0), a.executions.1.max(b.executions.1));
+            (executions, a.one_in.min(b.one_in))
+        }
+    };
     Hunt {
         classes: a.classes,
         of: a.of.saturating_add(b.of),
         repeated: a.repeated.saturating_add(b.repeated),
         grew: a.grew.saturating_add(b.grew),
-        executions: (a.executions.0.min(b.executions.0), a.executions.1.max(b.executions.1)),
-        one_in: a.one_in.min(b.one_in),
+        executions,
+        one_in,
         not_reached: a.not_reached.saturating_add(b.not_reached),
         failing: a.failing.saturating_add(b.failing),
         failures: [a.failures, b.failures].concat(),
         // Reported only if nothing was repeated in any shard.
         not_hunted: a.not_hunted.filter(|_| b.not_hunted.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_repeated_nothing_does_not_change_what_the_others_found() {
+        let idle = Hunt { of: 3, not_reached: 3, ..Hunt::default() };
+        let busy = Hunt { of: 5, repeated: 5, executions: (40, 90), one_in: 9, ..Hunt::default() };
+        let other = Hunt { of: 2, repeated: 2, executions: (30, 50), one_in: 7, ..Hunt::default() };
+        for merged in [hunted(idle.clone(), busy.clone()), hunted(busy.clone(), idle)] {
+            assert_eq!((merged.executions, merged.one_in), ((40, 90), 9));
+            assert_eq!((merged.of, merged.repeated, merged.not_reached), (8, 5, 3));
+        }
+        let merged = hunted(busy, other);
+        assert_eq!((merged.executions, merged.one_in), ((30, 90), 7));
     }
 }
