@@ -220,7 +220,7 @@ fn frees_older(window: &Window) -> bool {
 }
 
 /// Both records are of the same build: addresses in modules identify a place, and no symbols are needed.
-struct ByAddress;
+pub(crate) struct ByAddress;
 
 impl Resolve for ByAddress {
     fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {

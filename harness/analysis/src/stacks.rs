@@ -6,16 +6,21 @@
 //!
 //! Survivors are the same if both have as many blocks of each size. If the other process ran the same tests in the same
 //! order up to this one, blocks of one size may be a little larger, for example because of a name with a number in it.
-//! Survivors that are not the same stay without stacks. Such a test does not show alone what it left, so it is repeated
-//! with the tests around it. What does not show there either is reported.
+//! If two other processes ran the test, they show which stacks leave blocks of another size each time: such blocks are
+//! the same if their number is.
+//!
+//! If only some sizes have as many blocks, only these get stacks. The others stay without. Such a test does not show
+//! alone what it left, so it is repeated with the tests around it. What does not show there either is reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use memgate_model::{Metric, Per};
 use memgate_wire::{Outcome, SnapshotRecord, StackNode, capability};
 
+use crate::company::ByAddress;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{Node, ProcessRecord, Window};
+use crate::resolve::Resolve;
 use crate::screen::{judged, left_between, left_too_much};
 
 impl ProcessRecord {
@@ -60,43 +65,117 @@ fn is_judged_by_survivors(window: &Window, suite: &str, test: &str, policy: &Gat
         })
 }
 
-/// Replaces survivors in windows of `record` by those in `from`, with their stacks, if both left the same.
-pub fn complete(record: &mut ProcessRecord, from: &ProcessRecord) {
-    if !record.takes_stacks_later() {
-        return;
-    }
+/// Replaces survivors in windows of `record` by those in the last of `runs`, with their stacks, where both left the
+/// same. The earlier runs show what differs each time.
+pub fn complete(record: &mut ProcessRecord, runs: &[&ProcessRecord]) {
+    let Some((from, earlier)) = runs.split_last().filter(|_| record.takes_stacks_later()) else { return };
     let pairs = record.windows.iter().zip(&from.windows);
     let in_order = pairs.take_while(|(a, b)| (&a.suite, &a.test) == (&b.suite, &b.test)).count();
     let Some(mut borrowed) = Borrowed::new(record, from) else { return };
-    let mut places = HashMap::new();
-    for (place, window) in from.windows.iter().enumerate() {
-        places.entry((window.suite.as_str(), window.test.as_str())).or_insert(place);
-    }
+    let (places, places_before) = (Places::of(from), earlier.last().map(|run| Places::of(run)));
     for at in 0..record.windows.len() {
         let window = &record.windows[at];
-        if window.is_setup() || !record.lacks_stacks(window) {
+        if window.is_setup() || window.outcome == Some(Outcome::Failed) || !record.lacks_stacks(window) {
             continue;
         }
         let is_in_order = at < in_order;
-        let place = places.get(&(window.suite.as_str(), window.test.as_str())).copied();
-        let Some(other) = place.map(|place| &from.windows[if is_in_order { at } else { place }]) else {
+        let Some(other) = places.find(window).map(|w| if is_in_order { &from.windows[at] } else { w }) else {
             continue;
         };
-        let is_whole = other.survivors_known && !other.incomplete && other.outcome == window.outcome;
-        let (here, there) = (sizes(window), sizes(other));
-        let is_same = here == there || is_in_order && is_a_little_larger(&here, &there);
-        if window.outcome == Some(Outcome::Failed) || !is_whole || !is_same || from.lacks_stacks(other) {
+        if !is_usable(from, other, window) {
             continue;
         }
+        let (here, there) = (sizes(window), sizes(other));
+        let before = || {
+            let run = places_before.as_ref()?;
+            run.find(window).filter(|w| is_usable(run.record, w, window)).map(|w| by_stack(run.record, w))
+        };
+        let is_same = here == there
+            || is_in_order && is_a_little_larger(&here, &there)
+            || before().is_some_and(|before| differs_as_runs_do(&here, &before, &by_stack(from, other)));
+        let is_known = |size: u64| is_same || here.get(&size) == there.get(&size);
         let borrow = |survivor: &SnapshotRecord| {
             let stack = borrowed.stack(record, survivor.stack)?;
             Some(SnapshotRecord { stack, ..*survivor })
         };
-        if let Some(survivors) = other.survivors.iter().map(borrow).collect() {
+        let known = other.survivors.iter().filter(|survivor| is_known(survivor.size));
+        if let Some(mut survivors) = known.map(borrow).collect::<Option<Vec<_>>>() {
             let window = &mut record.windows[at];
-            (window.survivors, window.survivor_count) = (survivors, other.survivor_count);
+            survivors.extend(window.survivors.iter().filter(|_| !is_same).filter(|s| !is_known(s.size)));
+            window.survivors = survivors;
+            if is_same {
+                window.survivor_count = other.survivor_count;
+            }
         }
     }
+}
+
+/// Does `other` tell the stacks of all blocks that the test of `window` left there?
+fn is_usable(run: &ProcessRecord, other: &Window, window: &Window) -> bool {
+    let is_whole = other.survivors_known && !other.incomplete && other.outcome == window.outcome;
+    is_whole && !run.lacks_stacks(other)
+}
+
+/// The first window of each test in a run.
+struct Places<'a> {
+    record: &'a ProcessRecord,
+    windows: HashMap<(&'a str, &'a str), &'a Window>,
+}
+
+impl<'a> Places<'a> {
+    fn of(record: &'a ProcessRecord) -> Self {
+        let mut windows = HashMap::new();
+        for window in &record.windows {
+            windows.entry((window.suite.as_str(), window.test.as_str())).or_insert(window);
+        }
+        Self { record, windows }
+    }
+
+    fn find(&self, window: &Window) -> Option<&'a Window> {
+        self.windows.get(&(window.suite.as_str(), window.test.as_str())).copied()
+    }
+}
+
+/// Number of blocks of each size, by the module and address of each step of their stack.
+type ByStack = BTreeMap<Vec<(String, u64)>, BTreeMap<u64, u64>>;
+
+fn by_stack(record: &ProcessRecord, window: &Window) -> ByStack {
+    let mut all = ByStack::new();
+    for survivor in window.survivors.iter().filter(|survivor| survivor.count > 0) {
+        let steps = ByAddress.frames(record, survivor.stack).frames;
+        let stack = steps.into_iter().map(|step| (step.module, step.offset)).collect();
+        let count = all.entry(stack).or_default().entry(survivor.size).or_default();
+        *count = count.saturating_add(survivor.count);
+    }
+    all
+}
+
+/// Two runs left as many blocks from each stack, but some of other sizes. Does `here` have as many blocks of their
+/// other sizes, and all the rest?
+fn differs_as_runs_do(here: &BTreeMap<u64, u64>, one: &ByStack, other: &ByStack) -> bool {
+    let count =
+        |sizes: &BTreeMap<u64, u64>| sizes.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let (mut rest, mut differing) = (here.clone(), 0_u64);
+    let (mut least, mut most) = (u64::MAX, 0);
+    for (stack, sizes) in one {
+        let Some(again) = other.get(stack).filter(|again| count(again) == count(sizes)) else { return false };
+        if again == sizes {
+            for (size, count) in sizes {
+                let Some(left) = rest.get(size).and_then(|left| left.checked_sub(*count)) else {
+                    return false;
+                };
+                rest.insert(*size, left);
+            }
+        } else {
+            differing = differing.saturating_add(count(sizes));
+            for size in sizes.keys().chain(again.keys()) {
+                (least, most) = (least.min(*size), most.max(*size));
+            }
+        }
+    }
+    rest.retain(|_, count| *count > 0);
+    let is_near = |size: &u64| *size >= least / 2 && *size <= most.saturating_mul(2);
+    one.len() == other.len() && count(&rest) == differing && rest.keys().all(is_near)
 }
 
 /// Are the numbers of blocks equal, with blocks of one size being a little larger?
@@ -236,21 +315,19 @@ mod tests {
             p.run("A.one", 0, |p| p.alloc(BARE, 64, 3));
             p.run("A.other", 0, |p| p.alloc(BARE, 32, 1));
         });
-        complete(
-            &mut record,
-            &with_stacks(|p| {
-                p.run("A.one", 0, |p| {
-                    p.alloc(1, 64, 1);
-                    p.alloc(2, 64, 2);
-                });
-                p.run("A.other", 0, |p| p.alloc(3, 48, 1));
-            }),
-        );
+        let again = with_stacks(|p| {
+            p.run("A.one", 0, |p| {
+                p.alloc(1, 64, 1);
+                p.alloc(2, 64, 2);
+            });
+            p.run("A.other", 0, |p| p.alloc(3, 48, 1));
+        });
+        complete(&mut record, &[&again]);
         assert_eq!(left(&record, "A.one"), [(Some(0x1001), 64, 1), (Some(0x1002), 64, 2)]);
         assert_eq!(left(&record, "A.other"), [(None, 32, 1)], "another size is another block");
         assert_eq!(want(&record), ["A.other"]);
         let before = format!("{:?}", record.windows);
-        complete(&mut record, &with_stacks(|p| p.run("A.one", 0, |p| p.alloc(9, 64, 3))));
+        complete(&mut record, &[&with_stacks(|p| p.run("A.one", 0, |p| p.alloc(9, 64, 3)))]);
         assert_eq!(format!("{:?}", record.windows), before, "once completed it stays");
     }
 
@@ -280,9 +357,67 @@ mod tests {
             ("A.before", [(64, 3), (9000, 1)], false),
         ] {
             let mut record = bare(screen);
-            complete(&mut record, &again(before, &blocks));
+            complete(&mut record, &[&again(before, &blocks)]);
             assert_eq!(left(&record, "A.one")[0].0.is_some(), is_known, "after {before}: {blocks:?}");
             assert_eq!(want(&record).is_empty(), is_known, "after {before}: {blocks:?}");
+        }
+    }
+
+    #[test]
+    fn of_blocks_that_differ_in_part_the_others_have_stacks() {
+        let mut record = bare(|p| {
+            p.run("A.one", 0, |p| {
+                [(64, 3), (24, 1), (700, 1)].into_iter().for_each(|(s, n)| p.alloc(BARE, s, n))
+            });
+        });
+        let again = |last: u64| {
+            with_stacks(|p| {
+                p.run("A.one", 0, |p| {
+                    p.alloc(1, 64, 3);
+                    p.alloc(2, 24, 2);
+                    p.alloc(3, last, 1);
+                });
+            })
+        };
+        complete(&mut record, &[&again(5000)]);
+        let known = (Some(0x1001), 64, 3);
+        assert_eq!(left(&record, "A.one"), [(None, 24, 1), (None, 700, 1), known]);
+        let window = record.windows_of("A.one").next().unwrap();
+        assert_eq!(sizes(window), BTreeMap::from([(24, 1), (64, 3), (700, 1)]), "nothing is added or lost");
+        assert_eq!(want(&record), ["A.one"]);
+        complete(&mut record, &[&again(5000), &again(700)]);
+        assert_eq!(left(&record, "A.one"), [(None, 24, 1), known, (Some(0x1003), 700, 1)], "of another run");
+    }
+
+    /// A table whose size depends on a random seed.
+    #[test]
+    fn what_has_another_size_in_each_run_is_known_by_two_runs() {
+        let run = |blocks: &[(u32, u64, u64)]| {
+            with_stacks(|p| {
+                p.run("A.one", 0, |p| blocks.iter().for_each(|(stack, size, n)| p.alloc(*stack, *size, *n)));
+            })
+        };
+        let is_known = |screen: &[(u64, u64)], runs: [&[(u32, u64, u64)]; 2]| {
+            let mut record = bare(|p| {
+                p.run("A.one", 0, |p| screen.iter().for_each(|(size, n)| p.alloc(BARE, *size, *n)));
+            });
+            let (one, other) = (run(runs[0]), run(runs[1]));
+            complete(&mut record, &[&one]);
+            complete(&mut record, &[&one, &other]);
+            want(&record).is_empty()
+        };
+        let (one, other): (&[_], &[_]) = (&[(1, 64, 3), (2, 900, 1)], &[(1, 64, 3), (2, 1200, 1)]);
+        assert!(is_known(&[(64, 3), (1700, 1)], [one, other]));
+        for (screen, runs, why) in [
+            ([(64, 3), (1700, 1)], [one, one], "it has one size"),
+            ([(64, 3), (1700, 2)], [one, other], "another block"),
+            ([(64, 2), (1700, 1)], [one, other], "fewer of the others"),
+            ([(64, 3), (9000, 1)], [one, other], "far larger"),
+            ([(64, 3), (1700, 1)], [one, &[(1, 64, 3), (2, 600, 2)]], "a number that changes"),
+            ([(64, 3), (1700, 1)], [one, &[(1, 64, 3), (3, 600, 1)]], "from another stack"),
+            ([(64, 3), (1700, 1)], [one, &[(1, 64, 3), (2, 600, 1), (3, 8, 1)]], "from one more stack"),
+        ] {
+            assert!(!is_known(&screen, runs), "{why}");
         }
     }
 
@@ -290,7 +425,7 @@ mod tests {
     fn modules_that_are_borrowed_are_not_those_at_the_end() {
         let mut record = bare(|p| p.run("A.one", 0, |p| p.alloc(BARE, 64, 3)));
         let own = record.last_modules().to_vec();
-        complete(&mut record, &with_stacks(|p| p.run("A.one", 0, |p| p.alloc(1, 64, 3))));
+        complete(&mut record, &[&with_stacks(|p| p.run("A.one", 0, |p| p.alloc(1, 64, 3)))]);
         assert_eq!(left(&record, "A.one"), [(Some(0x1001), 64, 3)]);
         assert_eq!(record.last_modules(), own);
     }

@@ -339,7 +339,10 @@ impl SuiteFacts {
         let mut screen: Vec<ProcessInput> = screen.collect();
         let stacks: Vec<ProcessInput> = self.stacks.iter().map(|process| process.input(record)).collect();
         for process in &mut screen {
-            stacks.iter().for_each(|from| memgate_analysis::complete(&mut process.record, &from.record));
+            for runs in (1..=stacks.len()).map(|runs| &stacks[..runs]) {
+                let runs: Vec<&ProcessRecord> = runs.iter().map(|run| &run.record).collect();
+                memgate_analysis::complete(&mut process.record, &runs);
+            }
         }
         SuiteInput {
             name: self.name.clone(),

@@ -2,9 +2,10 @@
 //!
 //! Data flow: a screened suite → `analysis::wanting` names the tests with survivors → they run once more, together,
 //! with stacks → `analysis::complete` copies the stacks of the allocations that match into the record of the screening
-//! pass. If some do not match, the whole process runs once more. Both streams join the facts of the suite, so that
+//! pass. If some do not match, the whole process runs once more: both runs together also show which sizes are random. Both streams join the facts of the suite, so that
 //! later judging of the session gives the same result.
 
+use memgate_analysis::ProcessRecord;
 use memgate_launch::Launch;
 use memgate_model::format_counted;
 use memgate_wire::setup;
@@ -36,10 +37,11 @@ pub(super) async fn complete(
     all: &AllTests,
 ) -> Result<(), Stopped> {
     for index in 0..suite.processes.len() {
+        let mut runs = Vec::new();
         for what in [What::Suspects, What::All] {
             let wanting = wanting(context, suite, index);
             if !wanting.is_empty() {
-                take(context, suite, all, (index, what), &wanting).await?;
+                take(context, suite, all, (index, what), &wanting, &mut runs).await?;
             }
         }
         let left = wanting(context, suite, index).len();
@@ -63,13 +65,14 @@ fn wanting(context: &Context<'_>, suite: &Suite, index: usize) -> Vec<String> {
     })
 }
 
-/// Runs tests of a screened process once more.
+/// Runs tests of a screened process once more, and adds the record to `runs`.
 async fn take(
     context: &mut Context<'_>,
     suite: &mut Suite,
     all: &AllTests,
     (index, what): (usize, What),
     tests: &[String],
+    runs: &mut Vec<ProcessRecord>,
 ) -> Result<(), Stopped> {
     let Some(process) = suite.processes.get(index) else { return Ok(()) };
     let Some(launch) = launch(process, &all.of(index, process).await, what, tests) else { return Ok(()) };
@@ -98,10 +101,11 @@ async fn take(
         Err(stopped) => return Err(stopped),
     };
     keep_output(context, "stacks", &done)?;
-    for again in done.finished.iter().filter(|process| process.is_main()) {
+    for again in done.finished.into_iter().filter(Finished::is_main) {
         suite.facts.stacks.push(again.facts());
+        runs.push(again.record);
         if let Some(process) = suite.processes.get_mut(index) {
-            memgate_analysis::complete(&mut process.record, &again.record);
+            memgate_analysis::complete(&mut process.record, &runs.iter().collect::<Vec<_>>());
         }
     }
     Ok(())
