@@ -416,6 +416,9 @@ fn a_suspect_nobody_could_confirm_is_a_warning() {
         let begin = "unconfirmed: 12 × byte[], 12 × java.util.HashMap$Node, 12 × com.example.Tile";
         assert!(entry.reason.starts_with(begin) && entry.reason.ends_with(end), "{}", entry.reason);
         assert!(!entry.reason.contains(why));
+        let test = evicts(&report);
+        let unknown = format!("its class grew, and was not confirmed: {CLASS}");
+        assert_eq!((test.verdict, &test.reason), (Verdict::NotJudged, &unknown), "its tests may leak");
     }
     let broken = BTreeMap::from([(TEST.to_owned(), ConfirmationInput::Broken("no port".to_owned()))]);
     let report = report(&suite(leaking(), broken), &GatePolicy::default());

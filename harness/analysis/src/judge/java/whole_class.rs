@@ -72,7 +72,18 @@ pub(super) fn entry(
     }
     judgement.against_base(context.policy, &suite.name, class);
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
-    Some(TestReport { is_class: true, ..judgement.report(class.to_owned(), Outcome::Passed, duration_s) })
+    let entry =
+        TestReport { is_class: true, ..judgement.report(class.to_owned(), Outcome::Passed, duration_s) };
+    if entry.verdict >= Verdict::Warn && !entry.confirmed {
+        for i in members {
+            let test = &mut reports[i];
+            if test.verdict == Verdict::Pass && !test.confirmed {
+                test.verdict = Verdict::NotJudged;
+                test.reason = format!("its class grew, and was not confirmed: {class}");
+            }
+        }
+    }
+    Some(entry)
 }
 
 /// Do its tests alone leave everything that a class leaves above its limits? Then each of them is judged by its own
