@@ -69,6 +69,24 @@ impl Bits {
             .filter(|len| *len > 0)
             .map_or(1.0, |len| f64::from(ones) / f64::from(len))
     }
+
+    /// Between the first and the last one, are the zeros in fewer blocks than chance explains? Whatever the share of
+    /// ones is, all arrangements of them are equally likely: `most` is the largest probability of so few blocks.
+    #[must_use]
+    pub fn is_in_blocks(self, most: f64) -> bool {
+        let inner: Vec<bool> = self.before_trailing(false).iter().skip_while(|bit| !bit).collect();
+        let zeros = inner.iter().filter(|bit| !**bit).count();
+        let blocks = inner.windows(2).filter(|two| two[0] && !two[1]).count();
+        // An arrangement is a way to cut the zeros into blocks, and to choose the gaps between ones that have a block.
+        let gaps = (inner.len() - zeros).saturating_sub(1);
+        let as_few: f64 = (1..=blocks).map(|blocks| ways(zeros - 1, blocks - 1) * ways(gaps, blocks)).sum();
+        blocks > 0 && as_few <= most * ways(inner.len() - 2, zeros)
+    }
+}
+
+/// Number of ways to choose `some` of `all`.
+fn ways(all: usize, some: usize) -> f64 {
+    (0..some).map(|taken| all.saturating_sub(taken) as f64 / (taken + 1) as f64).product()
 }
 
 impl TryFrom<u64> for Bits {
@@ -126,6 +144,27 @@ mod tests {
             let kept = serde_json::to_string(&bits).unwrap();
             prop_assert_eq!(serde_json::from_str::<Bits>(&kept).unwrap(), bits);
         }
+    }
+
+    #[test]
+    fn zeros_in_a_block_are_told_from_chance_as_counting_all_arrangements_tells() {
+        let blocks = |bits: Bits| bits.to_string().split('#').filter(|zeros| !zeros.is_empty()).count();
+        for (len, all) in [(8, 1_u64 << 8), (11, 1 << 11)] {
+            let ends = |bits: &Bits| bits.0 & 1 == 1 && bits.0 >> (len - 1) & 1 == 1;
+            let every: Vec<Bits> = (0..all).map(|at| Bits(all | at)).filter(ends).collect();
+            for bits in &every {
+                let like = |other: &&Bits| other.0.count_ones() == bits.0.count_ones();
+                let (same, few): (Vec<_>, Vec<_>) = (
+                    every.iter().filter(like).collect(),
+                    every.iter().filter(like).filter(|other| blocks(**other) <= blocks(*bits)).collect(),
+                );
+                let chance = few.len() as f64 / same.len() as f64;
+                for (most, is) in [(chance * 1.01, blocks(*bits) > 0), (chance * 0.99, false)] {
+                    assert_eq!(bits.is_in_blocks(most), is, "{bits} {chance}");
+                }
+            }
+        }
+        assert!(!Bits::default().is_in_blocks(1.0));
     }
 
     #[test]

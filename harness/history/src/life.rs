@@ -8,6 +8,9 @@
 //! A leak is **fixed** if it was not seen for as many judged commits as its own rate p demands: the smallest number of
 //! commits in which a leak of that rate would have shown with a probability of 99 %. p counts from its first sighting,
 //! and starts again after a gap so long that a leak of every second commit would have shown.
+//!
+//! A leak is **flaky** if it comes and goes. If its misses are so few blocks that chance arranges them like this with a
+//! probability of at most 1 %, commits fix it and bring it back: it is not flaky.
 
 use serde::{Deserialize, Serialize};
 
@@ -446,8 +449,9 @@ impl Folding {
         // A leak that comes and goes has this many sightings in a row with a probability of at most 1 %.
         let steady = self.bits.trailing(true);
         let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
+        let comes_and_goes = FLAKY.contains(&rate) && steady < ends && !self.bits.is_in_blocks(MISSED);
         self.life.flaky = self.life.state.is_alive()
-            && ((FLAKY.contains(&rate) && steady < ends) || self.disagreed_before(self.bits.trailing(false)));
+            && (comes_and_goes || self.disagreed_before(self.bits.trailing(false)));
         self.life
     }
 }
@@ -558,6 +562,18 @@ mod tests {
         assert!(!flaky(&format!("#.#{}", "#".repeat(40))), "evidence ends it");
         assert!(!flaky("##(#.)########"));
         assert!(!flaky("#.#.#......................."), "it is fixed");
+    }
+
+    #[test]
+    fn a_leak_whose_fix_was_reverted_is_not_flaky() {
+        let of = |seen: usize, missed: usize| of(&format!("{}{}#", "#".repeat(seen), ".".repeat(missed)));
+        for (seen, missed) in [(12, 4), (9, 5), (7, 6), (23, 3)] {
+            let (told, earlier) = (of(seen, missed), of(seen - 1, missed));
+            assert_eq!((told.state, told.flaky), (State::Regressed, false), "{seen} {missed}");
+            assert!(earlier.flaky, "{seen} {missed}: with less evidence it may be chance");
+        }
+        assert!(of(15, 1).flaky, "one miss may always be chance");
+        assert!(super::tests::of("###.####.####.##.#").flaky, "several gaps");
     }
 
     #[test]
