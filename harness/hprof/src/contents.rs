@@ -8,10 +8,10 @@ use crate::read::{DumpFile, Progress, ReadError, Told, Visit, value_bytes};
 
 /// Maximum bytes of one text or array; longer ones are cut.
 const LONGEST: usize = 1 << 16;
-/// Maximum bytes of all together.
+/// Maximum bytes of all texts and arrays together.
 const MOST: usize = 64 << 20;
 
-/// What to read.
+/// Contents to read.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// Objects whose bytes are wanted.
@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
     places: HashMap<u64, HashSet<u64>>,
 }
 
-/// What was found.
+/// Contents that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     bytes: HashMap<u32, Found>,
@@ -80,7 +80,7 @@ impl Contents {
         let field = |name| field(dump, graph, text, &about.bytes, name);
         let all = match found.kind {
             5 => utf16(&found.bytes, u16::from_be_bytes),
-            // Written as it was in memory.
+            // The bytes have the byte order of the memory.
             8 if field("coder") == Some(1) => utf16(&found.bytes, u16::from_le_bytes),
             8 => found.bytes.iter().map(|byte| char::from(*byte)).collect(),
             _ => return None,
@@ -93,7 +93,7 @@ impl Contents {
             }
             _ => all,
         };
-        // A text of a trimmed dump.
+        // A trimmed dump has zeros instead of the text.
         if !part.is_empty() && part.chars().all(|c| c == '\0') {
             return None;
         }

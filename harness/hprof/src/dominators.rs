@@ -1,6 +1,6 @@
-//! What each object retains: everything that would be freed with it.
+//! Computes the retained size of each object: the bytes that would be freed with it.
 //!
-//! Data flow: [`Graph`] and roots → numbers in the order of a depth-first search, from one node above all roots →
+//! Data flow: [`Graph`] and roots → a depth-first search from one node above all roots, which numbers the objects →
 //! predecessors by number; the graph's own references are dropped → dominators (Semi-NCA: L. Georgiadis, "Linear-Time
 //! Algorithms for Dominators and Related Problems") → sizes, summed upwards. Every step is a loop: a chain of any
 //! length needs no stack.
@@ -44,7 +44,7 @@ pub struct Together {
     pub bytes: u64,
     /// Bytes that would be freed with all of them: the sum over those that no other of them dominates.
     pub retained: u64,
-    /// Bytes that the object with the largest retained size retains.
+    /// The largest retained size of one of them.
     pub largest: u64,
 }
 
@@ -59,7 +59,7 @@ impl Dominators {
         let (offsets, predecessors) = search.predecessors(&graph, &strong);
         progress("dominators", 2, Some(4));
         let graph = graph.without_references();
-        // Computed again below: the memory is needed now.
+        // Computed again below. Until then its memory is needed for other data.
         search.numbers = Vec::new();
         let above = semi_nca(std::mem::take(&mut search.parent), &offsets, &predecessors, &search.is_root);
         drop((offsets, predecessors));
@@ -90,14 +90,14 @@ impl Dominators {
         self.retained[0]
     }
 
-    /// Bytes that would be freed with an object; `None`: it is not reachable.
+    /// Retained bytes of an object; `None` if it is not reachable.
     #[must_use]
     pub fn retained(&self, object: u32) -> Option<u64> {
         let number = *self.numbers.get(index(object)).filter(|number| **number != NONE)?;
         Some(self.retained[index(number)])
     }
 
-    /// The own bytes of an object, as they are summed.
+    /// The own bytes of an object, as the sums count them.
     #[must_use]
     pub fn own(&self, dump: &Index, object: u32) -> u64 {
         size(dump, &self.graph, object)
@@ -160,9 +160,8 @@ impl Dominators {
         self.by(dump, Grouping::Class)
     }
 
-    /// For each class, the object that dominates most of its objects. Among the dominators of an object, the nearest
-    /// one counts whose class differs from the object's and passes `is_named`: the owner of tiles is not the node of
-    /// a map.
+    /// For each class, the object that dominates most of its objects. For each object, its nearest dominator counts
+    /// whose class differs from the object's and passes `is_named`: a node of a map is not the owner of tiles.
     #[must_use]
     pub fn owners(&self, dump: &Index, is_named: impl Fn(&str) -> bool) -> BTreeMap<String, u32> {
         let groups = Groups::new(dump, &self.graph, Grouping::Class);
@@ -172,7 +171,7 @@ impl Dominators {
             Kind::Of(class) | Kind::Class(class) => named[index(class)],
             Kind::Primitives(_) | Kind::Unknown => false,
         };
-        // A dominator has a smaller number than the objects it dominates; 0: there is none.
+        // A dominator has a smaller number than the objects it dominates. 0 means no dominator.
         let mut nearest = vec![0_u32; self.vertex.len()];
         let mut votes = vec![(0_u32, 0_u64); groups.names.len()];
         for at in 1..self.vertex.len() {

@@ -1,10 +1,10 @@
-//! Which references a search follows, and in which order. It is LeakCanary's order, so that of two equally short
-//! paths the same one is found.
+//! Defines which references a search follows, and in which order. The order is LeakCanary's, so that both choose the
+//! same one of two equally short paths.
 //!
-//! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class → [`Follow::each`],
-//! which reports the references of one object. Collections are read as the elements they hold: their nodes and tables
-//! are reported as inner objects, which are counted but not followed. A collection that is not valid (its chains do
-//! not end, or have nodes of an unknown class) is read like any object.
+//! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class → [`Follow::each`], which
+//! reports the references of one object. A collection is read as its elements: its nodes and tables are reported as
+//! inner objects, which are counted but not followed. An invalid collection (its chains do not end, or have nodes of an
+//! unknown class) is read like any other object.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ enum Known {
 /// Slots of a node of a collection.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
-    /// Is it a node? A class that is not known may have any references.
+    /// Is the class a known node class? A class that is not known may have any references.
     known: bool,
     key: Option<usize>,
     value: Option<usize>,
@@ -175,7 +175,7 @@ impl<'a> Follow<'a> {
         follow
     }
 
-    /// Can only a text or an array of wrappers hold it?
+    /// Can only a text or an array of wrappers hold the object?
     pub(crate) fn is_behind_leaves(&self, object: u32) -> bool {
         match self.graph.kind(object) {
             Kind::Of(class) => is_wrapper(&self.dump.classes[index(class)].name),
@@ -219,7 +219,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Does it have no references to follow?
+    /// Has the object no references to follow?
     #[inline]
     pub(crate) fn is_leaf(&self, object: u32) -> bool {
         match self.graph.kind(object) {
@@ -290,7 +290,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Reports the elements of a collection. `false`: it cannot be read as one.
+    /// Reports the elements of a collection. Returns `false` if it cannot be read as one.
     fn parts(&self, object: u32, shape: Shape, told: &mut impl FnMut(Held)) -> bool {
         let mut tell = |object, via| told(Held { object, via, low: false, library: None });
         match shape {
@@ -392,7 +392,7 @@ impl<'a> Follow<'a> {
         each(table, &mut moved_to) && moved_to.is_none_or(|table| each(table, &mut None))
     }
 
-    /// Reports the nodes of a tree. `false`: it is no tree.
+    /// Reports the nodes of a tree. Returns `false` if it is no tree.
     fn tree(&self, root: Option<u32>, mut told: impl FnMut(u32, Node)) -> bool {
         let mut open: Vec<u32> = root.into_iter().collect();
         while let Some(node) = open.pop() {
@@ -406,10 +406,10 @@ impl<'a> Follow<'a> {
         true
     }
 
-    /// Reports nodes from `first` on, by their `next`, up to `end`. `false`: the chain does not end, or has an object
-    /// that is no node.
+    /// Reports nodes from `first` on, by their `next`, up to `end`. Returns `false` if the chain does not end, or has
+    /// an object that is no node.
     fn chain(&self, first: Option<u32>, end: u32, mut told: impl FnMut(u32, Node)) -> bool {
-        // Brent's algorithm: a chain that returns to the marked node is a circle.
+        // Brent's algorithm: if the chain returns to the marked node, it is a circle.
         let (mut waits, mut lap, mut left) = (NONE, 1_u32, 1_u32);
         let mut at = first;
         while let Some(node) = at.filter(|node| *node != end) {
@@ -434,8 +434,8 @@ impl<'a> Follow<'a> {
 
     /// Reports everything in a collection that was not reported yet.
     fn inner(&self, collection: u32, told: &mut impl FnMut(Held)) {
-        // The searcher has marked the elements, and marks these as they are reported. So only the collection's own
-        // nodes are left: those that hold its elements.
+        // The searcher has already marked the elements, and marks each object that is reported here. Only the
+        // collection's own nodes are left.
         let Kind::Of(class) = self.graph.kind(collection) else { return };
         for held in self.graph.references(collection) {
             if *held != NONE {
@@ -662,7 +662,7 @@ impl<'a> KnownReferences<'a> {
         known
     }
 
-    /// For each slot the rule of the first class in the hierarchy, from below, that names the field.
+    /// For each slot, the rule of the first class in the hierarchy, from the subclass up, that names the field.
     fn slots(&self, dump: &Index, graph: &Graph, class: u32) -> Vec<Known> {
         let layout = graph.layout(class);
         if layout.slots.is_empty() {

@@ -19,7 +19,7 @@ const PRIMITIVE: u32 = 0xF000_0000;
 /// Kinds from this number on are class objects, plus the number of the class.
 const CLASS: u32 = 0xE000_0000;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An instance, or an array of objects, of this class.
@@ -56,7 +56,7 @@ struct Watch {
 /// How instances of a class are laid out: own fields first, then those of the superclass.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
-    /// Fields that hold references, sorted by name; of two with the same name the subclass's comes first.
+    /// Fields that hold references, sorted by name; of two with the same name, the one of the subclass comes first.
     pub slots: Vec<Slot>,
     /// Bytes of all fields.
     pub bytes: u32,
@@ -80,15 +80,15 @@ pub struct Graph {
     /// Where the kept values of an object are.
     kept: Vec<(u32, u32)>,
     values: Vec<u8>,
-    /// What was odd in this pass.
+    /// Oddities found in this pass.
     pub odd: Oddities,
 }
 
 impl Graph {
-    /// Reads a dump once more. `watched`: primitive fields whose values are kept.
+    /// Second pass over a dump. `watched`: primitive fields whose values are kept.
     ///
     /// # Errors
-    /// It cannot be read any more, or has more references than can be numbered.
+    /// The dump cannot be read any more, or has more references than can be numbered.
     pub fn read(
         file: &DumpFile,
         index: &Index,
@@ -117,7 +117,7 @@ impl Graph {
         self.kinds.is_empty()
     }
 
-    /// What an object is.
+    /// The kind of an object.
     #[must_use]
     #[inline]
     pub fn kind(&self, object: u32) -> Kind {
@@ -218,7 +218,7 @@ impl Graph {
         self.value(index, object, field).map(|bytes| bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Objects that are instances of this class or one below it.
+    /// Objects that are instances of this class or of a subclass.
     pub fn instances<'a>(&'a self, index: &'a Index, class: &'a str) -> impl Iterator<Item = u32> + 'a {
         let wanted: Vec<bool> =
             (0..index.classes.len()).map(|number_| index.is_a(number(number_), class)).collect();
@@ -228,7 +228,7 @@ impl Graph {
         })
     }
 
-    /// Name of its class, in source form.
+    /// Name of an object's class, in source form.
     #[must_use]
     pub fn class_name<'a>(&self, index: &'a Index, object: u32) -> &'a str {
         match self.kind(object) {
@@ -238,7 +238,7 @@ impl Graph {
         }
     }
 
-    /// Drops references: kinds and sizes stay.
+    /// Drops the references, but keeps kinds and sizes.
     pub(crate) fn without_references(mut self) -> Self {
         (self.rows, self.slots) = (Vec::new(), Vec::new());
         self
@@ -272,7 +272,7 @@ impl<'a> Pass<'a> {
             }
         }
         let id_bytes = dump.header.id_bytes;
-        // As many as the first pass saw, but no more than the file can hold.
+        // Reserves room for as many references as the first pass saw, but for no more than the file can hold.
         let fields = dump.classes.iter().zip(&layouts);
         let seen = fields.fold(dump.counts.elements + dump.counts.object_arrays, |sum, (class, layout)| {
             let statics = class.statics.len() as u64 + 3;

@@ -1,9 +1,8 @@
-//! From the id of an object (its address) to its rank, the number of objects below it, and back.
+//! Converts the id of an object (its address) to its rank (the number of objects with smaller addresses), and back.
 //!
-//! Data flow: ids in any order → [`Marks`], one bit for each address an object can have, in pages of 1 MiB of
-//! addresses → [`Ids`], the pages in order with a count every 512 bits. No id is stored and nothing is sorted: 0.8
-//! bytes for each object of a usual heap. If ids are so far apart that pages would be mostly empty, they are kept as
-//! a sorted list instead.
+//! Data flow: ids in any order → [`Marks`], one bit for each address an object can have, in pages of 1 MiB of addresses
+//! → [`Ids`], the pages in order with a count every 512 bits. No id is stored and nothing is sorted: 0.8 bytes for each
+//! object of a usual heap. If the ids are so far apart that pages would be mostly empty, a sorted list is used instead.
 
 use std::collections::HashMap;
 
@@ -65,7 +64,7 @@ impl Marks {
         1 << (PAGE - self.shift - 6)
     }
 
-    /// Returns whether the id is new, as far as that is known yet.
+    /// Returns whether the id is new, as far as this is known already.
     #[inline]
     pub(crate) fn mark(&mut self, id: u64) -> bool {
         if id & ((1 << self.shift) - 1) != 0 {
@@ -86,7 +85,7 @@ impl Marks {
         new
     }
 
-    /// `false`: there are no pages.
+    /// Returns `false` if there are no pages.
     #[cold]
     fn turn(&mut self, page: u64) -> bool {
         if self.sparse.is_some() {
@@ -140,8 +139,8 @@ impl Marks {
         *self = finer;
     }
 
-    /// `None`: more ids than can be numbered. Also returns how many ids came more than once, if that was not known
-    /// before.
+    /// Returns the ids, and how many repeated ids were not recognised before; `None` if there are more ids than can be
+    /// numbered.
     pub(crate) fn seal(self) -> Option<(Ids, u64)> {
         if let Some(mut all) = self.sparse {
             all.sort_unstable();

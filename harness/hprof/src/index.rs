@@ -1,4 +1,4 @@
-//! The first pass: everything but the references.
+//! The first pass: reads everything but the references.
 //!
 //! Data flow: one walk → a bit for each object ([`crate::ids`]), classes with their fields, roots, names, stacks, and
 //! counts of everything → [`Index`], which all other passes start from. They read no byte after the last complete
@@ -25,7 +25,7 @@ pub struct Class {
     /// Its loader; 0: the boot loader.
     pub loader: u64,
     pub(crate) super_id: u64,
-    /// In source form (`java.util.Map$Entry[]`), and the same in each run: `com.acme.Shop$$Lambda`.
+    /// Name in source form (`java.util.Map$Entry[]`), the same in each run: `com.acme.Shop$$Lambda`.
     pub name: String,
     /// Bytes of an instance, as the virtual machine reports them.
     pub instance_bytes: u32,
@@ -58,7 +58,7 @@ impl Tally {
     }
 }
 
-/// An object that is alive by itself.
+/// A root: an object that is alive without a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Root {
     /// Its tag in the file.
@@ -109,7 +109,7 @@ pub struct Trace {
     pub frames: Vec<u64>,
 }
 
-/// Number of everything.
+/// Counts of the dump's contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Texts.
@@ -124,7 +124,7 @@ pub struct Counts {
     pub segments: u64,
     /// Sub-records in them.
     pub sub_records: u64,
-    /// Records that say in which heap objects are.
+    /// Records that name the heap of the following objects.
     pub heap_infos: u64,
     /// Class objects.
     pub classes: u64,
@@ -143,7 +143,7 @@ pub struct Counts {
 pub struct Index {
     /// Title, size of ids, time.
     pub header: Header,
-    /// Number of everything.
+    /// Counts of the dump's contents.
     pub counts: Counts,
     /// Classes in the order of the file.
     pub classes: Vec<Class>,
@@ -159,7 +159,7 @@ pub struct Index {
     pub frames: HashMap<u64, Frame>,
     /// Class id by serial.
     pub serials: HashMap<u32, u64>,
-    /// What was odd.
+    /// Oddities found in this pass.
     pub odd: Oddities,
     /// Bytes, unpacked.
     pub bytes: u64,
@@ -178,7 +178,7 @@ impl Index {
     /// Reads a dump once.
     ///
     /// # Errors
-    /// It cannot be read, or is no heap dump.
+    /// The file cannot be read, or is no heap dump.
     pub fn read(file: &DumpFile, progress: Progress<'_>) -> Result<Self, ReadError> {
         let all = (file.packing() == Packing::Plain).then_some(file.bytes());
         let told = Told { step: "reading", all, to: progress };
@@ -215,7 +215,7 @@ impl Index {
         self.class_names.insert(class, name);
     }
 
-    /// Name of a field or method; an id without a name is shown itself.
+    /// Name of a field or method; an id without a name is shown as a number.
     #[must_use]
     pub fn name(&self, id: u64) -> String {
         self.string(id).map_or_else(|| format!("?0x{id:x}"), str::to_owned)
@@ -264,8 +264,8 @@ impl Index {
         self.hierarchy(class).any(|class| self.classes[index(class)].name == name)
     }
 
-    /// Does one of these pairs of class and field mean a field that `declares` has in instances of `class`? True for
-    /// inherited fields too, but not for a field with the same name in a subclass.
+    /// Does one of these pairs of class and field mean a field that `declares` has in instances of `class`? Inherited
+    /// fields count too, but a field with the same name in a subclass does not.
     pub(crate) fn is_meant(&self, fields: &[(&str, &str)], class: u32, declares: u32, field: u64) -> bool {
         let name = self.string(field);
         fields.iter().filter(|(_, field)| name == Some(*field)).any(|(of, _)| {
@@ -364,7 +364,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The heap read so far is not the valid one.
+    /// Discards the heap read so far: it is not the valid one.
     fn forget_heap(&mut self) {
         let kept = self.counts;
         self.counts = Counts { strings: kept.strings, loaded: kept.loaded, ..Counts::default() };
@@ -462,7 +462,7 @@ impl<'a> Pass<'a> {
 impl Index {
     /// Makes sure that no class is its own superclass, or has more than a thousand superclasses.
     fn cut_hierarchies(&mut self) {
-        // Depth of each class, found without recursion; 0: not yet known.
+        // Depth of each class, found without recursion; 0 means not yet known.
         let mut depths = vec![0_usize; self.classes.len()];
         let mut way = Vec::new();
         for start in 0..self.classes.len() {

@@ -1,9 +1,9 @@
-//! Which texts a trimmed dump keeps: those that an analysis reads, and none that a user wrote.
+//! Selects the texts that a trimmed dump keeps: the ones that an analysis reads, and none that a user wrote.
 //!
-//! Data flow: [`Heap`] → the device, the process, names of threads and of enum constants, LeakCanary's notes on what
-//! it watched → ids of their arrays; and of all names that are used in the dump. HotSpot writes every symbol of the
-//! virtual machine: those that name nothing are removed. In a private copy the values of single fields are removed
-//! too (an account number is a number), except those that a rule reads.
+//! Data flow: [`Heap`] → the device, the process, names of threads and of enum constants, LeakCanary's notes on what it
+//! watched → ids of their arrays, and ids of all names that the dump uses. HotSpot writes every symbol of the virtual
+//! machine: the ones that name nothing are removed. In a private copy the values of single fields are removed too (an
+//! account number is a number), except those that a rule reads.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::objects::{WATCHERS, watched};
 use crate::read::{REFERENCE, value_bytes};
 use crate::rules::Rules;
 
-/// What is not removed.
+/// Contents that trimming does not remove.
 #[derive(Debug, Clone, Default)]
 pub struct Keep {
     /// Arrays of primitives.
@@ -87,7 +87,7 @@ impl Index {
 }
 
 impl Heap {
-    /// What a trimmed dump must keep, so that [`Heap::analyse`] finds the same in it.
+    /// Contents that a trimmed dump must keep so that [`Heap::analyse`] finds the same in it.
     #[must_use]
     pub fn kept(&self) -> Keep {
         let Self { dump, graph, .. } = self;

@@ -1,6 +1,6 @@
 //! Prints an analysis like LeakCanary's `shark-cli analyze`, for scripts that read that output.
 //!
-//! Values that only its own run has (duration, cache statistics, sizes of bitmaps) are left out.
+//! Leaves out values that only a run of `shark-cli` has: duration, cache statistics, sizes of bitmaps.
 
 use std::fmt::Write as _;
 

@@ -1,11 +1,11 @@
-//! The containers of a dump, and how many objects each holds: this is kept of a dump that is deleted.
+//! Counts the containers of a dump and the objects that each holds. A ledger remains when the dump is deleted.
 //!
 //! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* where it is first
 //! reached: the chain of classes and references from a root, without objects → for each container its elements, by
 //! class, at its place → [`Ledger`].
 //!
-//! A place is the same in every dump of a program, whatever the addresses of its objects; so ledgers can be compared.
-//! A chain of objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
+//! A place is the same in every dump of a program, whatever the addresses of its objects, so ledgers can be compared. A
+//! chain of objects of one class (`Node.next → Node`) is one place, and so is a tree.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -29,9 +29,9 @@ const MOST_PLACES: usize = 1 << 20;
 const MOST_HOLDINGS: usize = 1 << 21;
 /// Longest chain of places.
 const DEEPEST: u16 = 200;
-/// How many places above one are searched for the same class by the same reference, which is a tree.
+/// A class that occurs again by the same reference within this many places above is a tree.
 const RECURSION: usize = 4;
-/// Longest text of a place: a longer text is no name.
+/// Maximum length of a place's text; a longer text is no valid name.
 const LONGEST_NAME: usize = 1 << 16;
 
 /// Containers of a dump.
@@ -48,7 +48,7 @@ pub struct Ledger {
     pub truncated: bool,
     /// Places, each after the one that holds it.
     pub places: Vec<Place>,
-    /// Which objects are held where.
+    /// Objects held at each place.
     pub holds: Vec<Holding>,
 }
 
@@ -56,10 +56,11 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The place that holds it; none: a root.
+    /// The place that holds it; `None` for a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// `com.acme.Shop.byId`, `static com.acme.Shop.instance`, `[x]`, `key`, `<Java Local>`; for a root its kind.
+    /// `com.acme.Shop.byId`, `static com.acme.Shop.instance`, `[x]`, `key`, `<Java Local>`; for a root, the kind of the
+    /// root.
     pub by: String,
     /// Class of its objects; `class X` for a class object.
     pub class: String,
@@ -79,7 +80,7 @@ pub struct Holding {
     pub bytes: u64,
 }
 
-/// Why something is no ledger.
+/// Why a file is no valid ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// It has another version.
@@ -91,10 +92,10 @@ pub enum LedgerError {
 }
 
 impl Ledger {
-    /// Checks what was read from a file.
+    /// Checks a ledger that was read from a file.
     ///
     /// # Errors
-    /// It has another version, or refers to places that it does not have.
+    /// It has another version, or refers to places that are missing.
     pub fn check(&self) -> Result<(), LedgerError> {
         if self.schema_version != LEDGER_VERSION {
             return Err(LedgerError::Version(self.schema_version));
@@ -113,7 +114,7 @@ impl Ledger {
 }
 
 impl Heap {
-    /// What its containers hold.
+    /// Counts the objects that the dump's containers hold.
     ///
     /// # Errors
     /// The dump cannot be read any more.
@@ -123,7 +124,7 @@ impl Heap {
         Ok(walk.run(rules, progress).ledger())
     }
 
-    /// All objects that a root reaches, each at its place: for [`crate::changes`].
+    /// Counts all objects that a root reaches, each at its place, for [`crate::changes`].
     ///
     /// # Errors
     /// The dump cannot be read any more.
@@ -134,7 +135,7 @@ impl Heap {
     }
 }
 
-/// How a place is reached from the one above it, without names.
+/// How a place is reached from the place above it, without names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
     Root(u8),
@@ -176,7 +177,8 @@ struct Walk<'a> {
     places: Vec<u32>,
     seen: Bits,
     queue: VecDeque<u32>,
-    /// References that keep classes, followed when nothing else is left: the place above, and the object.
+    /// References that keep classes, followed when nothing else is left: the place above, the reference, and the
+    /// object.
     classes: VecDeque<(u32, By, u32)>,
     waiting: Bits,
     elements: Held,

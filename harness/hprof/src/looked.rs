@@ -1,7 +1,8 @@
-//! Selects which of very many leaking objects get a path of their own.
+//! Selects which leaking objects get a path of their own when there are very many.
 //!
-//! Data flow: leaking objects in the order in which a search reached them → all of them, or if there are too many the
-//! first of each crowd, and first those of each kind of place → the others of a crowd are counted with the first.
+//! Data flow: leaking objects in the order in which a search reached them → all of them; or, if there are too many, the
+//! first of each crowd, with objects from each kind of place first → the other objects of a crowd are counted with its
+//! first.
 //!
 //! A crowd is a set of elements of one collection: all their paths are the same except for the element, and so are
 //! their fingerprints. Without this, the crowd of one leak would hide all other leaks. A kind of place is the classes
@@ -20,13 +21,13 @@ pub(crate) const MOST_PATHS: usize = 2000;
 /// Maximum number of labels per object.
 pub(crate) const MOST_LABELS: usize = 64;
 
-/// Maximum number of objects per crowd, if there are more than [`MOST_PATHS`] in total. So many of each kind of place
-/// come before others.
+/// Maximum number of objects per crowd, if there are more than [`MOST_PATHS`] in total. Also the maximum per kind of
+/// place that are chosen before others.
 const MOST_OF_A_CROWD: u32 = 64;
-/// Holders of an object that are its kind of place.
+/// Number of nearest holders that define the kind of place of an object.
 const NEAREST: usize = 16;
 
-/// An object that was asked for.
+/// A wanted object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) object: u32,
@@ -71,9 +72,9 @@ impl Others {
 /// The selected objects.
 pub(crate) struct Looked {
     pub(crate) found: Vec<Found>,
-    /// How many more there are that are in the crowd of none of these.
+    /// How many more objects there are that belong to no crowd of the selected ones.
     pub(crate) more: u64,
-    /// The objects that are in a crowd.
+    /// The objects that belong to a crowd.
     crowded: Bits,
     /// Crowds by their holder.
     crowds: HashMap<u32, Crowd>,
@@ -166,7 +167,7 @@ impl Looked {
             Some(crowd) if is_chosen => {
                 crowd.first.get_or_insert(place);
             }
-            // It is counted with the first.
+            // The object is counted with the first of its crowd.
             Some(Crowd { first: Some(_), .. }) => return,
             None if is_chosen => {}
             _ => {

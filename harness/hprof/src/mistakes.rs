@@ -1,8 +1,8 @@
 //! Finds user rules that can never match in a dump: the class has no such field, or the field never has such a value.
 //!
 //! Data flow: rules of rules files whose class is in the dump → its fields, and the objects in them → a sentence for
-//! each mistake. Built-in rules are for several versions of a library, so their fields may be missing. A class that
-//! is not in the dump was not loaded.
+//! each mistake. Built-in rules are for several versions of a library, so their fields may be missing. A class that is
+//! not in the dump was not loaded; this is no mistake.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What an object's fields tell about it: in use, no longer in use, and labels that help to understand it.
+//! Reads an object's state from its fields: in use, no longer in use, and labels for the reader.
 //!
 //! Data flow: rules about objects → those that apply to each class → [`Inspector::look`] at one object: reasons and
 //! labels, from its references and the kept primitive fields.
@@ -181,7 +181,7 @@ impl<'a> Inspector<'a> {
     fn is_leaking(&self, object: u32, class: u32) -> bool {
         self.of[index(class)].iter().map(|rule| &self.rules[*rule]).filter(|rule| rule.heap).any(|rule| {
             match rule.test {
-                // In the heap only the root of a view tree counts.
+                // In the whole heap, only the root of a view tree counts.
                 Test::Check(Check::View) => self.root_view_is_over(object),
                 _ => {
                     let mut seen = Seen::default();

@@ -1,7 +1,7 @@
 //! Restores the original names of a program that R8 or ProGuard has renamed.
 //!
-//! Data flow: the [`Index`] of a dump, [`Names`] → the same index, whose classes and fields have their original
-//! names, before anything is looked up by name: rules, references, classes of a query.
+//! Data flow: the [`Index`] of a dump, [`Names`] → the same index, whose classes and fields have their original names,
+//! before rules, references or queries look anything up by name.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub trait Names {
     /// Original name of a class (`a.b`, `a.b[]`); the same name if it was not renamed.
     fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str>;
     /// Original name of a field of a renamed class; the same name if it was not renamed. `kind`: its type in a dump (2
-    /// object, 4 to 11 primitive), because fields of different types may have got the same name.
+    /// object, 4 to 11 primitive), because R8 may give fields of different types the same name.
     fn field<'n>(&'n self, class: &str, field: &'n str, kind: u8) -> Cow<'n, str>;
     /// The original of a stack frame; the same frame if it was not renamed.
     fn call(&self, call: Call) -> Call;
@@ -39,7 +39,7 @@ impl Index {
         let mut texts =
             Texts { known: HashMap::new(), next: u64::MAX, serials: HashMap::new(), next_serial: u32::MAX };
         let mut renamed = 0;
-        // Done first, while classes have the names that frames refer to.
+        // Frames come first, while classes still have the names that frames refer to.
         self.rename_frames(names, &mut texts);
         let mut classes = std::mem::take(&mut self.classes);
         for class in &mut classes {
@@ -130,7 +130,7 @@ impl Texts {
             self.next_serial -= 1;
         }
         dump.serials.insert(self.next_serial, name);
-        // The id of a text that is not in the dump is no class id either.
+        // No class has the id of a text that is not in the dump.
         dump.set_class_name(name, name);
         self.serials.insert(name, self.next_serial);
         self.next_serial

@@ -23,7 +23,7 @@ pub(crate) struct Reference {
     /// Its pattern, as written: LeakCanary's fingerprint is made of it.
     pub(crate) text: String,
     pub(crate) pattern: Pattern,
-    /// It is a leak of a library; if not, it is never followed.
+    /// Whether it is a leak of a library. Otherwise it is never followed.
     pub(crate) library: bool,
     /// From a rules file of the user.
     pub(crate) own: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Device {
 }
 
 impl Reference {
-    /// Does the rule apply to this device? A value that is missing in the dump matches no condition.
+    /// Does the rule apply to this device? A condition on a value that the dump lacks is not met.
     pub(crate) fn applies(&self, device: &Device) -> bool {
         let sdk = self.sdk.is_none_or(|[first, last]| {
             device.sdk.is_some_and(|sdk| sdk >= first && (last == 0 || sdk <= last))
@@ -183,7 +183,7 @@ impl Rules {
     /// The rules that come with memgate.
     ///
     /// # Errors
-    /// A defect in memgate.
+    /// The built-in rules have a defect.
     pub fn built_in() -> Result<Self, RulesError> {
         let mut rules = Self::default();
         rules.add_all(REFERENCES, false)?;
@@ -191,8 +191,8 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The same rules, but paths may go through weak, soft and phantom references, which hold nothing: such paths
-    /// show what could still reach an object.
+    /// The same rules, but paths may go through weak, soft and phantom references, which do not keep an object alive:
+    /// such paths show what could still reach it.
     #[must_use]
     pub fn through_weak(mut self) -> Self {
         const HOLD_NOTHING: [&str; 3] =
@@ -209,7 +209,7 @@ impl Rules {
     /// Adds the rules of a rules file.
     ///
     /// # Errors
-    /// It is no such file; the text gives the line.
+    /// The text is no rules file; the error gives the line.
     pub fn add(&mut self, text: &str) -> Result<(), RulesError> {
         self.add_all(text, true)
     }

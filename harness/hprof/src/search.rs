@@ -1,9 +1,9 @@
-//! Who holds what: the shortest path from a root to each wanted object, and what is retained by it.
+//! Finds the shortest path from a root to each wanted object, and what the object retains.
 //!
-//! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two queues (the usual
-//! ones, and those followed when nothing else is left), and last of all over references that keep classes; a wanted
-//! object ends its branch → second search, below those objects, over what the first did not see. Each object's bytes
-//! go to the first wanted object that reaches it, so that they add up.
+//! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two queues (usual
+//! references, and those followed only when no usual ones are left), and finally over references that keep classes; a
+//! wanted object ends its branch → second search, below the wanted objects, over objects that the first did not see.
+//! Each object's bytes go to the first wanted object that reaches it, so that they add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -17,13 +17,13 @@ use crate::read::Progress;
 use crate::rules::{Device, Pattern, Rules};
 
 pub(crate) struct Searched {
-    /// Those of the reached objects whose paths are computed.
+    /// The reached objects whose paths are computed.
     pub(crate) found: Vec<Found>,
-    /// How many more were reached that are in the crowd of none of these.
+    /// How many more objects were reached that belong to no crowd of these.
     pub(crate) more: u64,
     /// Bytes and objects that all of them retain.
     pub(crate) attributed: (u64, u64),
-    /// Wanted, but not held by anything that is alive.
+    /// Wanted objects that no root reaches.
     pub(crate) unreachable: Vec<u32>,
     parents: Vec<u32>,
     /// Tag of the root that an object is, and the known leak, if any.
@@ -59,7 +59,7 @@ pub(crate) struct Path {
 impl Searched {
     /// Paths to the found objects: for the first ones, until `most_steps` are used up.
     pub(crate) fn paths(&self, follow: &Follow<'_>, most: usize, most_steps: usize) -> Vec<Path> {
-        // Objects from the end of each path to its root.
+        // For each path, its objects from the end to the root.
         let mut ways: Vec<Vec<u32>> = Vec::new();
         let mut left = most_steps;
         // The reference that holds each object on a path: an object has one parent, so one entry.
@@ -179,7 +179,7 @@ pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device)
     let mut all: Vec<(u8, &str, Begin)> = Vec::new();
     for root in &dump.roots {
         let (Some(place), Some(object)) = (root.place(), dump.object(root.id)) else { continue };
-        // It is reached as a reference of its thread.
+        // This local is reached as a reference of its thread.
         if root.tag == 0x03 && threads.contains(&root.thread) {
             continue;
         }
@@ -198,15 +198,15 @@ pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device)
 /// Queues of the first search.
 struct Queues {
     seen: Bits,
-    /// Is it in the queue of objects that come last?
+    /// Is the object in the queue of objects that come last?
     late: Bits,
     parents: Vec<u32>,
     usual: VecDeque<u32>,
     last: VecDeque<u32>,
-    /// Classes and loaders, each once with its holder, for when nothing else at all is left.
+    /// Classes and loaders, each once with its holder: followed when all other references are done.
     classes: VecDeque<(u32, u32)>,
     waiting: Bits,
-    /// Nothing usual is left: from now on everything goes into the last queue.
+    /// No usual reference is left: from now on everything goes into the last queue.
     only_last: bool,
 }
 
@@ -265,9 +265,9 @@ impl Queues {
 /// References that a search does not follow: the holder, and the object that it holds.
 pub(crate) type Cut = HashSet<(u32, u32)>;
 
-/// Paths to an object, the shortest first. Each one lacks a reference of every path before it, as near to the object
-/// as another path exists. `first` was found with all references; `search` searches for the object without some of
-/// them.
+/// Paths to an object, the shortest first. For each further path, one reference of the previous path is removed: the
+/// nearest to the object without which another path exists. Removed references stay removed. `first` was found with all
+/// references; `search` searches for the object without some of them.
 pub(crate) fn ways(
     follow: &Follow<'_>,
     most: usize,
@@ -302,7 +302,7 @@ pub(crate) fn ways(
     ways
 }
 
-/// Maximum number of searches per wanted path: a path without an alternative ends after them.
+/// Maximum number of searches per wanted path. Without another path the search stops after them.
 const SEARCHES_A_WAY: usize = 4;
 
 /// Searches for `wanted` objects.
@@ -462,7 +462,7 @@ impl Sizes {
         Self { text: HashMap::new(), wrappers: vec![false; dump.classes.len()] }
     }
 
-    /// The size of a text with its characters, of an array of wrappers with those, of any other object on its own.
+    /// The size of an object: a text includes its characters, and an array of wrappers includes the wrappers.
     pub(crate) fn of(&self, graph: &Graph, object: u32) -> u64 {
         let own = graph.bytes(object);
         let Kind::Of(class) = graph.kind(object) else { return own };

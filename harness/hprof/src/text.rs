@@ -26,7 +26,7 @@ pub fn modified_utf8(bytes: &[u8]) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// Names and texts are shown up to this length: hostile ones are long, and occur in many places.
+/// Maximum length of a displayed name or text. Names in a hostile dump are long and occur in many places.
 const LONGEST: usize = 1024;
 /// Maximum number of dimensions of an array in the virtual machine.
 const DEEPEST: usize = 255;
@@ -42,7 +42,7 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
-/// `java/lang/String` and `[[I` as `java.lang.String` and `int[][]`; names that already have this form stay.
+/// `java/lang/String` and `[[I` as `java.lang.String` and `int[][]`; names that already have this form are unchanged.
 #[must_use]
 pub fn class_name(name: &str) -> String {
     let element = name.trim_start_matches('[');

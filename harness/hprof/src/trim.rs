@@ -33,7 +33,7 @@ pub enum TrimError {
     /// It is another kind of file.
     #[error("it is no heap dump of Java")]
     NotHprof,
-    /// The file ends, or a record does, before what it announces.
+    /// The file or a record ends early: a length announces more bytes.
     #[error("it ends in the middle, at byte {at}")]
     Cut {
         /// Where.
@@ -50,7 +50,7 @@ pub enum TrimError {
     /// A heap whose end is not reliable.
     #[error("byte {at}: {odd}")]
     Odd {
-        /// What is odd.
+        /// The oddity.
         odd: Odd,
         /// Where.
         at: u64,
@@ -124,15 +124,15 @@ impl<W: Write> Write for Packed<W> {
 /// Copies the dump `from` to `to` without the contents of arrays of primitives. Returns the bytes that were replaced.
 ///
 /// # Errors
-/// It is no complete dump, or cannot be read or written.
+/// The input is no complete dump, or cannot be read or written.
 pub fn trim(from: impl Read, to: impl Write) -> Result<u64, TrimError> {
     trimmed(Stream(from), &Keep::default(), to, &|_, _, _| ())
 }
 
-/// The same for a file, but keeps what an analysis reads; texts that name nothing are left out.
+/// Like [`trim`], for a file; keeps contents that an analysis reads; texts that name nothing are left out.
 ///
 /// # Errors
-/// It is no complete dump, or cannot be read or written.
+/// The file is no complete dump, or cannot be read or written.
 pub fn trim_file(
     file: &DumpFile,
     keep: &Keep,
@@ -165,7 +165,7 @@ struct Trimming<'a, W> {
     told: Told<'a>,
     /// The key of the hash that replaces contents, if equal contents stay equal.
     marks: Option<RandomState>,
-    /// The array whose contents come: bytes of an element, and all its bytes.
+    /// The array whose contents follow: bytes of an element, and of the whole array.
     array: Option<(usize, usize)>,
     contents: Vec<u8>,
 }
@@ -179,7 +179,7 @@ impl<W: Write> Trimming<'_, W> {
         self.to.write_all(ZEROS.get(..count).unwrap_or_default())
     }
 
-    /// Takes a piece of an array; after the last one writes the replacement.
+    /// Takes a piece of an array; writes the replacement after the last piece.
     fn mark(&mut self, key: &RandomState, (width, all): (usize, usize), bytes: &[u8]) -> io::Result<()> {
         self.contents.extend_from_slice(bytes);
         if self.contents.len() < all {
@@ -308,7 +308,7 @@ mod tests {
     fn a_dump_of_hotspot_loses_its_texts_and_nothing_else() {
         let dump = &HOTSPOT[2..];
         let mut trimmed = Vec::new();
-        // As a reader in another language counted in its 29 arrays.
+        // A reader in another language counted the same number of bytes in its 29 arrays.
         assert_eq!(trim(dump, &mut trimmed).unwrap(), 352);
         let holds = |dump: &[u8], text: &str| dump.windows(text.len()).any(|at| at == text.as_bytes());
         assert!(holds(dump, "a secret text") && !holds(&trimmed, "a secret text"));

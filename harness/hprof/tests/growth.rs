@@ -1,4 +1,4 @@
-//! Containers that grow from dump to dump: on dumps made here with known contents.
+//! Tests for containers that grow from dump to dump, with dumps made here.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -110,7 +110,7 @@ fn growth_that_ended_is_none() {
     assert_eq!(growth(&back, 1).unwrap(), []);
 }
 
-/// As deep as the largest existing lists, and a tree: one place each.
+/// Each is one place: a chain as deep as the largest existing lists, and a tree.
 #[test]
 fn a_deep_chain_and_a_tree_are_one_place() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -147,7 +147,7 @@ fn what_is_no_ledger_is_refused() {
     assert_eq!(lost.check(), Err(LedgerError::Place(1_000_000)));
 }
 
-/// A table of a `ConcurrentHashMap` with `count` sessions: each bucket of it as `bucket` makes it of the nodes.
+/// A table of a `ConcurrentHashMap` with `count` sessions; `bucket` builds each bucket from its nodes.
 fn sessions_in_a_table(count: u64, bucket: fn(&mut Dump, u64, Vec<u64>) -> u64) -> Ledger {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;
@@ -206,7 +206,7 @@ fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
         let forward = dump.instance(forward, &[Value::Ref(new), none, none, none]);
         dump.array(table, &[forward, forward])
     };
-    // From a virtual machine that is not known yet.
+    // A class of a virtual machine that memgate does not know yet.
     let unknown: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
         let other = dump.class("java.util.concurrent.ConcurrentHashMap$Pile", node, &[], &[("entries", REF)]);
         let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);

@@ -1,5 +1,5 @@
-//! Dumps that are cut, damaged, packed, or made to be expensive: an error or an answer that says so, never a panic,
-//! never more memory than the input.
+//! Tests with dumps that are cut, damaged, packed, or made to be expensive. Each gives an error, or an answer that
+//! mentions the defect; never a panic, and never more memory than the input.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -12,7 +12,7 @@ use made::{BOOL, Dump, REF, Value, record};
 use memgate_hprof::read::{DumpFile, Odd, ReadError};
 use memgate_hprof::{Dominators, Heap, Index, Kind, Node, Question, Rules};
 
-/// A dump of a small program, with few of its objects left.
+/// A dump of a small program, reduced to few objects.
 const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
 
 fn small() -> Vec<u8> {
@@ -37,7 +37,7 @@ fn small() -> Vec<u8> {
     dump.finish()
 }
 
-/// Every query of a dump.
+/// Runs every query of a dump.
 fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::built_in().unwrap());
     let rules = &*RULES;
@@ -134,7 +134,7 @@ fn a_packed_dump_is_the_dump() {
 #[test]
 fn lengths_that_lie_take_no_memory() {
     let head = [b"JAVA PROFILE 1.0.2\0".as_slice(), &[0, 0, 0, 8], &[0; 8]].concat();
-    // An array of four billion elements, an instance of four billion bytes, a text of as many.
+    // An array of four billion elements, an instance and a text of four billion bytes each.
     let id = [0, 0, 0, 0, 0, 0, 0, 16];
     for (tag, body) in [
         (0x1c, [&[0x22][..], &id, &[0; 4], &[0xff; 4], &id].concat()),
@@ -156,7 +156,7 @@ fn classes_above_themselves_end() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let (a, b) = (dump.room(), dump.room());
     dump.class_at(a, "A", b, &[], &[]);
-    // The helper would loop too: the second class is written without it.
+    // The test helper would loop too, so the second class is written without it.
     let mut bytes = dump.finish();
     let at = bytes.windows(8).rposition(|id| id == b.to_be_bytes()).unwrap();
     bytes[at..at + 8].copy_from_slice(&a.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What holds what, and how much it retains: on dumps made here with known contents.
+//! Tests for paths and retained sizes, with dumps made here.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
@@ -82,7 +82,7 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
 /// Regression: all objects of a place were named after the class of the first.
 #[test]
 fn a_leak_names_all_classes_at_its_place() {
-    // Some have paths of their own, and most of 3,000 are only counted.
+    // Eight objects have paths of their own; most of 3,000 are only counted.
     for count in [8_u32, 3000] {
         let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
         let object = dump.object;
@@ -284,7 +284,7 @@ fn an_element_of_a_list_has_the_place_it_has_there() {
     assert!(text.contains("↓ ArrayList[3]"), "{text}");
 }
 
-/// Held by a field of two holders, and by a list that two statics hold.
+/// An object that a field of two holders holds, and a list that two static fields hold.
 #[test]
 fn every_way_to_an_object_is_told_the_shortest_first() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
@@ -713,7 +713,7 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     assert!(path.contains("static Holder.chain") && !path.contains("<class>"), "{path}");
 }
 
-/// What a rule of the user finds in a dump with one session, and what is wrong with the rule.
+/// The number of objects that a user's rule finds in a dump with one session, and the mistakes in the rule.
 fn ruled(rule: &str) -> (usize, Vec<String>) {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;
@@ -800,7 +800,7 @@ fn a_rule_of_the_users_that_can_never_match_is_told_and_others_find_what_is_over
     let (_, state) = of("state", "true");
     let (_, number) = of("done", "1");
     assert_eq!((state.len(), number.len()), (1, 1), "{state:?} {number:?}");
-    // Not loaded: its fields are not known.
+    // The class is not loaded, so its fields are unknown.
     assert_eq!(ruled("[[rule]]\nclass = \"com.acme.Gone\"\nfield = \"x\"\nleaking = \"true\"\n").1, [""; 0]);
     for (pattern, is_known) in [
         ("instance field com.acme.Session#done", true),
@@ -891,7 +891,7 @@ fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
     let nodes: Vec<u64> = (0..5000).map(|_| dump.instance(node, &[Value::Ref(0)])).collect();
     let kept = dump.array(all, &nodes);
     let top = dump.instance(node, &[Value::Ref(kept)]);
-    // Next to it some other holders, each on its own.
+    // Next to it are 3,000 other nodes, each of which holds it.
     let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Value::Ref(top)])).collect();
     let tops = dump.array(all, &[&[top][..], &tops].concat());
     let holder = dump.class("com.acme.Holder", object, &[("nodes", Value::Ref(tops))], &[]);
@@ -952,7 +952,7 @@ fn thousands_of_objects_in_places_of_one_kind_hide_no_other_leak() {
         let running = dump.instance(task, &[Value::Ref(own)]);
         dump.sticky(running);
     }
-    // It is found after the others.
+    // The search finds this object after the others.
     let last = dump.instance(session, &[]);
     let holders: Vec<u64> =
         (0..4).map(|at| dump.class(&format!("com.acme.Holder{at}"), object, &[], &[("next", REF)])).collect();

@@ -34,7 +34,7 @@ fn folder() -> Option<PathBuf> {
     folder
 }
 
-/// Shown although the test passes; `tests/run` counts and names them.
+/// Printed even though the test passes; `tests/run` counts and names skipped tests.
 fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     std::io::stderr().write_all(format!("{test} skipped: {why}\n").as_bytes()).unwrap();
@@ -167,7 +167,7 @@ fn leaks_are_those_of_leakcanary_line_by_line() {
     assert_eq!((about.sdk, about.manufacturer.as_deref()), (Some(19), Some("Genymotion")));
     assert_eq!(about.process.as_deref(), Some("com.example.leakcanary"));
 
-    // All of it, except what only Shark's own run knows.
+    // Compares everything except values that only a run of Shark has.
     let told = leakcanary(&found, "leak_asynctask_pre_m.hprof");
     let of_its_run = |line: &&str| {
         [

@@ -55,7 +55,7 @@ impl DumpFile {
     /// Looks at the first bytes of a file.
     ///
     /// # Errors
-    /// It cannot be read, or is certainly no heap dump.
+    /// The file cannot be read, or is certainly no heap dump.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         // Opening a pipe would wait for its writer.
         let about = fs::metadata(path)?;
@@ -68,7 +68,7 @@ impl DumpFile {
     /// A dump in memory.
     ///
     /// # Errors
-    /// It is certainly no heap dump.
+    /// The bytes are certainly no heap dump.
     pub fn of_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, ReadError> {
         let bytes = bytes.into();
         Self::sniff(Origin::Bytes(Arc::clone(&bytes)), bytes.len() as u64, &*bytes)
@@ -109,7 +109,7 @@ impl DumpFile {
     /// One pass over it, no further than byte `limit` (unpacked).
     ///
     /// # Errors
-    /// The visitor's error; it cannot be read any more; its size has changed.
+    /// The visitor's error; or the file cannot be read any more; or its size has changed.
     pub(crate) fn walk<V: Visit<Error = ReadError>>(
         &self,
         limit: u64,
@@ -123,7 +123,7 @@ impl DumpFile {
     /// Its bytes, unpacked. With `strict`, packed bytes that end in the middle are an error.
     ///
     /// # Errors
-    /// It cannot be opened any more.
+    /// The file cannot be opened any more.
     pub(crate) fn source(&self, strict: bool) -> Result<Box<dyn Source>, ReadError> {
         let unpacked = match &self.origin {
             Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }, strict),
@@ -137,7 +137,7 @@ impl DumpFile {
     /// Writes its bytes, unpacked.
     ///
     /// # Errors
-    /// It cannot be read, or the copy cannot be written.
+    /// The file cannot be read, or the copy cannot be written.
     pub fn unpack(&self, mut to: impl io::Write, progress: Progress<'_>) -> Result<u64, ReadError> {
         let (mut source, mut piece, mut done) = (self.source(true)?, vec![0; WINDOW], 0_u64);
         loop {
@@ -156,7 +156,7 @@ impl DumpFile {
         Ok(done)
     }
 
-    /// Has it the same size as when it was first opened?
+    /// Checks that the file still has the size that it had when it was first opened.
     pub(crate) fn is_unchanged(&self) -> Result<(), ReadError> {
         if let Origin::Path(path) = &self.origin
             && path.metadata()?.len() != self.bytes
@@ -284,7 +284,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Reads past zeros; returns whether nothing follows.
+/// Skips zeros; returns whether nothing else follows.
 fn skips_zeros(from: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let bytes = match from.fill_buf() {

@@ -1,4 +1,4 @@
-//! From a file to records.
+//! Reads the records of a dump file.
 //!
 //! Data flow: a file ([`file`]: plain, gzip of any number of members, zstd) → pieces of its bytes → [`walk`], the
 //! only place that knows the layout of records → a [`Visit`]or. Each pass over a dump is one such walk; nothing is

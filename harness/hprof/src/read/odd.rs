@@ -6,7 +6,7 @@ use std::fmt;
 /// A kind of oddity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Odd {
-    /// The file ends before what it announces.
+    /// The file ends early: a length announces more bytes.
     Cut,
     /// The record that ends a dump is missing.
     NoEnd,
@@ -28,7 +28,7 @@ pub enum Odd {
     Short,
     /// An instance of a class that is missing.
     NoClass,
-    /// A root of no object.
+    /// A root that refers to no object.
     RootOfNothing,
     /// A class that is its own superclass, or has more than a thousand superclasses.
     Hierarchy,
@@ -77,7 +77,7 @@ impl fmt::Display for Odd {
 pub struct Oddities(BTreeMap<Odd, (u64, u64)>);
 
 impl Oddities {
-    /// Adds one at byte `at`.
+    /// Adds an oddity at byte `at`.
     pub fn add(&mut self, odd: Odd, at: u64) {
         let entry = self.0.entry(odd).or_insert((0, at));
         entry.0 = entry.0.saturating_add(1);
@@ -94,13 +94,13 @@ impl Oddities {
         self.0.keys().any(|odd| odd.truncates())
     }
 
-    /// Was nothing odd?
+    /// Is there no oddity?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each as a sentence without a full stop.
+    /// Each oddity as a sentence without a full stop.
     pub fn sentences(&self) -> impl Iterator<Item = String> + '_ {
         self.iter().map(|(odd, count, at)| match count {
             1 => format!("byte {at}: {odd}"),

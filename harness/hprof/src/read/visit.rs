@@ -1,4 +1,4 @@
-//! What a walk reports.
+//! The interface between a walk and its visitors.
 
 use std::io;
 use std::ops::Range;
@@ -59,36 +59,36 @@ pub struct ClassDump {
 
 /// Receives what a walk finds. All methods are optional; the error type is not.
 pub trait Visit {
-    /// What ends a walk early.
+    /// An error that ends a walk early.
     type Error: From<io::Error> + From<ReadError>;
     /// Does [`Visit::copy`] get every byte?
     const COPIES: bool = false;
     /// Are the bytes of instances and the elements of object arrays wanted?
     const FIELDS: bool = false;
-    /// Have arrays of primitives no values, although the lengths of heaps include them? Zeros are copied instead.
+    /// Are the values of primitive arrays missing, although the lengths of heaps include them? If so, zeros are copied
+    /// instead.
     const CROPPED: bool = false;
 
-    /// The next bytes of the dump; `content`: values of an array of primitives that [`Visit::primitive_array`] did
-    /// not want, and content according to the next two functions.
+    /// The next bytes of the dump. `content`: they are values of a primitive array that [`Visit::primitive_array`] did
+    /// not want, or content according to the next two functions.
     ///
     /// # Errors
-    /// Ends the walk.
+    /// An error ends the walk.
     fn copy(&mut self, _bytes: &[u8], _content: bool) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Which bytes of the instances of a class are content, in order? `None`: none. Asked only when everything is
-    /// copied.
+    /// Which bytes of the instances of a class are content, in order? `None`: none. Called only if [`Visit::COPIES`].
     fn content_of(&mut self, _class: u64) -> Option<Arc<[Range<u64>]>> {
         None
     }
 
-    /// Is the value of this static field content? Asked for primitive fields, only when everything is copied.
+    /// Is the value of this static field content? Called for primitive fields, only if [`Visit::COPIES`].
     fn is_content(&mut self, _class: u64, _field: u64) -> bool {
         false
     }
 
-    /// Is a copy of this text wanted? Asked only when everything is copied.
+    /// Is a copy of this text wanted? Called only if [`Visit::COPIES`].
     fn wants_text(&mut self, _id: u64) -> bool {
         true
     }
@@ -96,12 +96,13 @@ pub trait Visit {
     /// Something is odd at byte `at`. An error ends the walk; without one it continues as well as it can.
     ///
     /// # Errors
-    /// Ends the walk.
+    /// An error ends the walk.
     fn odd(&mut self, _odd: Odd, _at: u64) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// It is no heap dump: there is no title, or no size of ids. If the dump was read before, it has changed.
+    /// The error for a file that is no heap dump: it has no title, or no size of ids. If the dump was read before, it
+    /// has changed.
     fn not_a_dump(&self) -> Self::Error {
         ReadError::Changed.into()
     }

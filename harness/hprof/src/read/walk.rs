@@ -1,9 +1,8 @@
 //! The layout of heap dumps: the one walk over their records, for all readers and copiers.
 //!
-//! Data flow: a [`Source`] → a window of its bytes, which slides forward and never back → records, sub-records of
-//! heaps → a [`Visit`]or. Nothing is allocated by a length before its bytes have arrived. Oddities are reported to
-//! the visitor, which ends the walk or lets it continue; after an invalid part of a heap it continues at the next
-//! record.
+//! Data flow: a [`Source`] → a window of its bytes, which slides forward and never back → records, sub-records of heaps
+//! → a [`Visit`]or. No memory is allocated for announced bytes before they arrive. Oddities are reported to the
+//! visitor, which ends the walk or lets it continue; after an invalid part of a heap it continues at the next record.
 //!
 //! ```text
 //! file    title NUL, u4 id size, u8 milliseconds, record*
@@ -21,7 +20,7 @@ use super::visit::{ClassDump, Field, Header, Static, Visit};
 /// `JAVA PROFILE 1.0.3` and its end.
 const LONGEST_TITLE: usize = 64;
 const LONGEST_TEXT: u64 = 1 << 16;
-/// Bytes of an instance; the deepest hierarchy of the largest classes has fewer.
+/// Maximum bytes of an instance; the deepest hierarchy of the largest classes has fewer.
 const LONGEST_INSTANCE: u32 = 64 << 20;
 /// Fixed parts of sub-records are shorter.
 const HEAD: usize = 96;
@@ -51,10 +50,10 @@ pub trait Source {
     /// As [`Read::read`].
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize>;
 
-    /// Skips bytes; fewer only at the end. `scratch` may be overwritten.
+    /// Skips bytes; returns fewer only at the end of the source. `scratch` may be overwritten.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The bytes cannot be read.
     fn skip(&mut self, bytes: u64, scratch: &mut [u8]) -> io::Result<u64> {
         let mut left = bytes;
         while left > 0 {
@@ -161,7 +160,7 @@ struct Walk<'v, S, V> {
     /// The next byte in the buffer, and the end of its contents.
     at: usize,
     length: usize,
-    /// The visitor has got a copy of everything before this.
+    /// Everything before this position was copied to the visitor.
     given: usize,
     /// The position of the buffer in the file.
     base: u64,
@@ -237,8 +236,8 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// At a text of which no copy is wanted: skips it without copying. `false`: it is wanted, or it is another
-    /// record, or not complete.
+    /// If the next record is a text of which no copy is wanted, skips it without copying. Returns `false` for a wanted
+    /// text, for another record, and for an incomplete one.
     fn leave_out_text(&mut self) -> Result<bool, V::Error> {
         let head = 9_usize.saturating_add(self.id_bytes);
         if self.window(1) != [STRING] || !self.ready(head)? {
@@ -264,7 +263,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(true)
     }
 
-    /// A record that is no heap.
+    /// A record other than a heap.
     fn record(&mut self, tag: u8, length: u64, at: u64) -> Step<V> {
         let id = self.id_bytes;
         match tag {
@@ -301,7 +300,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
                 Ok(())
             }
             TRACE if length >= 12 => self.trace(length),
-            // The tags between them belong to the agent of JDK 8.
+            // The remaining tags belong to the agent of JDK 8.
             0x01..=0x07 | 0x0a..=0x0e | HEAP_DUMP_END => self.skip(length),
             _ => {
                 self.visit.odd(Odd::UnknownRecord(tag), at).map_err(Stop::Error)?;
@@ -596,7 +595,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// Does the announced length fit into its segment? Asked before any of it is read or written.
+    /// Does the announced length fit into its segment? Checked before any of its bytes are read or written.
     fn inside(&mut self, bytes: u64, end: u64, at: u64) -> Step<V> {
         if self.position().saturating_add(self.missing).saturating_add(bytes) > end && V::COPIES {
             self.visit.odd(Odd::Crosses, at).map_err(Stop::Error)?;
@@ -663,7 +662,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(self.length >= bytes)
     }
 
-    /// Gives the visitor everything that was passed since the last call.
+    /// Gives the visitor all bytes that were passed since the last call.
     fn give(&mut self) -> Result<(), V::Error> {
         if V::COPIES && self.given < self.at {
             let passed = window(&self.buffer, self.given, self.at.saturating_sub(self.given));
@@ -720,7 +719,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         if skipped < left { Err(Stop::Cut) } else { Ok(()) }
     }
 
-    /// The next bytes; [`Walk::need`] has checked that they are there.
+    /// The next bytes; [`Walk::need`] has checked that they are available.
     #[inline]
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let bytes = self.buffer.get(self.at..).and_then(<[u8]>::first_chunk::<N>).copied();

@@ -23,10 +23,10 @@ pub enum Cropped {
 }
 
 impl Cropped {
-    /// Reads all of a dump.
+    /// Reads a whole dump and determines its state.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The dump cannot be read.
     pub fn of(file: &DumpFile, progress: Progress<'_>) -> Result<Self, ReadError> {
         let told = Told { step: "looking", all: Some(file.bytes()), to: progress };
         let mut plain = Looking::<false> { is_odd: false, told };
@@ -64,7 +64,7 @@ impl<const CROPPED: bool> Visit for Looking<'_, CROPPED> {
     }
 }
 
-/// Is every byte still accounted for?
+/// Does this oddity leave every byte accounted for?
 const fn harmless(odd: Odd) -> bool {
     matches!(odd, Odd::UnknownRecord(_) | Odd::LongText | Odd::Wrapped | Odd::NoLength)
 }
@@ -72,7 +72,7 @@ const fn harmless(odd: Odd) -> bool {
 /// Writes the dump with zeros for the values that KOOM cut out. Returns the bytes that were written.
 ///
 /// # Errors
-/// It is not complete, or cannot be read or written.
+/// The dump is not complete, or cannot be read or written.
 pub fn uncrop(file: &DumpFile, to: impl Write, progress: Progress<'_>) -> Result<u64, RestoreError> {
     let told = Told { step: "restoring", all: Some(file.bytes()), to: progress };
     let mut copy = Filling { to, written: 0, told };

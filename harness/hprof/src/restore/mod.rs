@@ -6,7 +6,7 @@ mod tailor;
 pub use koom::{Cropped, uncrop};
 pub use tailor::restore;
 
-/// Values that were cut out must not fill a disk. No heap of Android is this large.
+/// Limit for restored values, so that they do not fill a disk. No heap of Android is this large.
 const LONGEST: u64 = 4 << 30;
 
 /// Why a dump cannot be restored. The texts fit after "cannot use FILE: ".
@@ -15,7 +15,7 @@ pub enum RestoreError {
     /// It is another kind of file.
     #[error("it is no dump that Tailor trimmed")]
     NotTailor,
-    /// The file ends before what it announces.
+    /// The file ends early: a length announces more bytes.
     #[error("it ends in the middle, at byte {at} of the unpacked stream")]
     Cut {
         /// Where.

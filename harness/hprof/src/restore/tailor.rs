@@ -1,8 +1,7 @@
 //! Restores dumps that Tailor (bytedance/tailor) writes.
 //!
-//! Data flow: its stream (in zlib, or bare) → record by record, a segment at a time → a dump that every reader
-//! understands. The parts that it cut out become zeros: times, serials of stacks and threads, contents of `char[]`
-//! and `byte[]`.
+//! Data flow: its stream (in zlib, or bare) → record by record, a segment at a time → a standard dump. The parts that
+//! Tailor cut out become zeros: times, serials of stacks and threads, contents of `char[]` and `byte[]`.
 //!
 //! ```text
 //! stream   title `JAVA PROFILE 6.0.1` without NUL; ids of 4 bytes
@@ -22,14 +21,14 @@ use super::{LONGEST, RestoreError};
 use crate::read::value_bytes;
 
 const TITLE: &[u8] = b"JAVA PROFILE 6.0.1";
-/// A segment ends after the object that brings it to this size: it is in memory before it is written.
+/// A segment ends after the object that brings it to this size. A segment is kept in memory until it is written.
 const SEGMENT: usize = 1 << 20;
 const ID: usize = 4;
 
 /// Restores a dump that Tailor trimmed. Returns the bytes that were written.
 ///
 /// # Errors
-/// It is no such dump, or not complete, or cannot be read or written.
+/// The input is no such dump, is not complete, or cannot be read or written.
 pub fn restore(mut from: impl BufRead, to: impl Write) -> Result<u64, RestoreError> {
     match from.fill_buf().map_err(RestoreError::Io)?.first() {
         Some(b'J') => restored(from, to),
@@ -103,7 +102,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         if ended { Ok(()) } else { Err(RestoreError::Cut { at: self.at }) }
     }
 
-    /// One sub-record of a heap.
+    /// Reads one sub-record of a heap.
     fn object(&mut self) -> Result<(), RestoreError> {
         let at = self.at;
         let [tag] = self.copied()?;
@@ -156,7 +155,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         }
     }
 
-    /// A type, and the size of its values.
+    /// Copies a type; returns it with the size of its values.
     fn value_bytes(&mut self) -> Result<(u8, u64), RestoreError> {
         let at = self.at;
         let [kind] = self.copied()?;
@@ -203,7 +202,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         }
     }
 
-    /// Writes the record that was made.
+    /// Writes the record that was built.
     fn record(&mut self, tag: u8) -> Result<(), RestoreError> {
         let zeros = self.zeros.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         let length = zeros.saturating_add(self.body.len() as u64);
@@ -234,7 +233,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
     }
 }
 
-/// Is it the tag of a sub-record?
+/// Is this the tag of a sub-record?
 const fn is_object(tag: u8) -> bool {
     matches!(
         tag,

@@ -167,7 +167,7 @@ impl Dump {
         }
     }
 
-    /// Own fields first, then those of the superclass.
+    /// Values of own fields come first, then those of the superclass.
     pub(crate) fn instance(&mut self, class: u64, values: &[Value]) -> u64 {
         let id = self.room();
         self.instance_at(id, class, values);
@@ -223,7 +223,7 @@ impl Dump {
         self.heap.extend(out);
     }
 
-    /// The file, its heap in segments of about this many bytes, cut at any place if `cut`.
+    /// The complete file, with the heap in one segment.
     pub(crate) fn finish(&self) -> Vec<u8> {
         let id_bytes = u32::try_from(self.id_bytes).unwrap().to_be_bytes();
         let mut out = [self.title.as_bytes(), &[0], &id_bytes, &1_500_000_000_000_u64.to_be_bytes()].concat();
